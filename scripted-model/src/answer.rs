@@ -1,5 +1,4 @@
-//! Chooses the reply to a request and makes it ready to be sent: templates filled in, ids and usage
-//! given.
+//! Chooses the reply to a request and prepares it: fills in the templates, the ids and the usage.
 
 use std::sync::{
     Arc,
@@ -13,7 +12,7 @@ use crate::{
     wire::{Speech, Spoken, Wire},
 };
 
-/// A script being played, with the uses of its rules.
+/// A script in use, with the number of uses of each rule.
 pub struct Playbook {
     pub script: Script,
     used: Vec<AtomicU32>,
@@ -25,7 +24,7 @@ impl Playbook {
         Self { script, used }
     }
 
-    /// The reply to a request, or why there is none.
+    /// Returns the reply to a request, or why there is none.
     pub fn reply(&self, asked: &Asked) -> Result<Reply, String> {
         let rules = self.script.rules.iter().zip(&self.used);
         let matching = rules.filter(|(rule, _)| rule.when.matches(asked));
@@ -65,7 +64,7 @@ fn describe(asked: &Asked) -> String {
     )
 }
 
-/// Makes a reply ready for one request.
+/// Prepares a reply for one request.
 pub fn speech(
     reply: &Reply,
     asked: &Asked,

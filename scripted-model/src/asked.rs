@@ -1,19 +1,19 @@
-//! A request as every provider means it, once its wire form has been found sound.
+//! A request in a form common to all providers, made after its wire form has been checked.
 
 use serde::Serialize;
 
-/// What a client asked of the model.
+/// A client's request to the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 pub struct Asked {
     pub model: String,
     pub system: String,
     pub said: Vec<Said>,
-    /// Names, as sent.
+    /// The names of the tools, as sent.
     pub tools: Vec<String>,
     pub stream: bool,
-    /// The stream is to say what it cost (OpenAI; others always do).
+    /// Whether the stream is to report its usage (OpenAI; other providers always report it).
     pub include_usage: bool,
-    /// Reasoning is to come with its ciphertext (Responses).
+    /// Whether reasoning is to come with its ciphertext (Responses).
     pub wants_ciphertext: bool,
 }
 
@@ -25,14 +25,14 @@ pub enum Said {
     Results(Vec<Returned>),
 }
 
-/// A tool call the model made before.
+/// A tool call that the model made before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Called {
     pub id: String,
     pub name: String,
 }
 
-/// What a tool returned.
+/// The result of a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Returned {
     pub id: String,
@@ -41,7 +41,7 @@ pub struct Returned {
 }
 
 impl Asked {
-    /// The latest user text, or nothing.
+    /// Returns the latest text of the user, or an empty text.
     pub fn last_user(&self) -> &str {
         let user = |said: &'_ Said| matches!(said, Said::User(_));
         match self.said.iter().rev().find(|said| user(said)) {
@@ -50,7 +50,7 @@ impl Asked {
         }
     }
 
-    /// The results that came last, if a user said nothing since.
+    /// Returns the results in the last message, if the last message has results.
     pub fn last_results(&self) -> &[Returned] {
         match self.said.last() {
             Some(Said::Results(results)) => results,
@@ -58,7 +58,7 @@ impl Asked {
         }
     }
 
-    /// The latest result of a tool, however long ago.
+    /// Returns the latest result of a tool, from any earlier message.
     pub fn result_of(&self, tool: &str) -> Option<&str> {
         let results = self.said.iter().rev().filter_map(|said| match said {
             Said::Results(results) => Some(results),
@@ -70,7 +70,7 @@ impl Asked {
             .map(|result| result.text.as_str())
     }
 
-    /// How many answers the model has given since the latest user message.
+    /// Returns the number of answers that the model has given since the latest user message.
     pub fn round(&self) -> usize {
         let since = self
             .said
@@ -82,7 +82,7 @@ impl Asked {
             .count()
     }
 
-    /// The tool that a call id belongs to.
+    /// Returns the tool to which a call id belongs.
     pub(crate) fn name_of_call(&self, id: &str) -> Option<&str> {
         let calls = self.said.iter().rev().filter_map(|said| match said {
             Said::Model { calls, .. } => Some(calls),

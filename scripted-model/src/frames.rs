@@ -1,4 +1,4 @@
-//! The body of a response, serialised before it is sent: one buffer, cut into the events of the
+//! The body of a response, serialised before it is sent: one buffer, divided into the events of the
 //! stream.
 
 use bytes::Bytes;
@@ -19,13 +19,13 @@ pub struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Writes pieces that end an event.
+    /// Writes pieces, and ends the event.
     pub fn frame(&mut self, pieces: &[Piece<'_>]) {
         self.pieces(pieces);
         self.ends.push(self.buffer.len());
     }
 
-    /// Writes pieces of an event that goes on.
+    /// Writes pieces of an event that continues.
     pub fn pieces(&mut self, pieces: &[Piece<'_>]) {
         for piece in pieces {
             match piece {
@@ -51,7 +51,7 @@ impl FrameWriter {
 
 /// A piece of an event.
 pub enum Piece<'a> {
-    /// Copied as it is.
+    /// Copied unchanged.
     Raw(&'a str),
     /// Written as a JSON string.
     Json(&'a str),
@@ -63,14 +63,15 @@ impl Frames {
         self.ends.len()
     }
 
-    /// The bytes of the events from one index up to another.
+    /// Returns the bytes of the events from index `from` up to `to`.
     pub fn range(&self, from: usize, to: usize) -> Bytes {
         let start = from.checked_sub(1).map_or(0, |before| self.end(before));
         let end = to.checked_sub(1).map_or(0, |before| self.end(before));
         self.bytes.slice(start..end.max(start))
     }
 
-    /// The index after the last event that fits into a block of this size; one always does.
+    /// Returns the index after the last event that fits into a block of `size` bytes. At least one
+    /// event always fits.
     pub fn fitting(&self, from: usize, size: usize) -> usize {
         let start = from.checked_sub(1).map_or(0, |before| self.end(before));
         self.ends
@@ -83,7 +84,7 @@ impl Frames {
     }
 }
 
-/// Cuts a text into pieces of so many characters.
+/// Cuts a text into pieces of `characters` characters.
 pub fn chunks(text: &str, characters: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

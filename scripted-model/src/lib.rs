@@ -1,5 +1,5 @@
-//! A local model server that plays scripts, speaks each provider's wire format and refuses what the
-//! real one would. It shares no code with the runtime's providers: it is the check on them.
+//! A local model server that plays scripts in each provider's wire format and refuses what the real
+//! server would refuse. It shares no code with the runtime's providers, because it checks them.
 
 pub mod script;
 

@@ -9,7 +9,7 @@ const USAGE: &str = "usage: scripted-model SCRIPT.json [[HOST:]PORT]
 
 It listens on 127.0.0.1 unless HOST says otherwise, and on a free port unless PORT does.
 
-It is at once
+It serves
   Anthropic             /v1/messages
   OpenAI                /v1/chat/completions, and the Responses API at /v1/responses
   Azure                 /openai/v1/chat/completions and /openai/deployments/NAME/chat/completions
@@ -17,7 +17,7 @@ It is at once
   Ollama                /api/chat
   llama.cpp's server    /llama_cpp/v1/chat/completions
 
-A script is a list of rules; the first that fits a request answers it:
+A script is a list of rules. The first that matches a request answers it:
   {\"auth\": \"off\", \"rules\": [
     {\"when\": {\"user\": \"folder\"}, \"replies\": [
       [{\"text\": \"Let me look.\"}, {\"call\": {\"name\": \"bash\", \"args\": {\"command\": \"ls\"}}}],

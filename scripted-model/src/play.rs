@@ -1,4 +1,4 @@
-//! Sends a serialised stream at its pace, and goes wrong where the script says so.
+//! Sends a serialised stream at its pace, with the faults of the script.
 
 use std::{io, time::Duration};
 
@@ -10,31 +10,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{frames::Frames, script::Pace};
 
-/// Events that are due at once are sent in blocks of about this size.
+/// The approximate size in bytes of the blocks in which events are sent that are due at the same
+/// time.
 const BLOCK: usize = 16 * 1024;
 
-/// What comes after the events.
+/// What follows the events.
 pub enum Ending {
     /// The body ends.
     End,
-    /// Nothing more, but the connection stays.
+    /// The connection stays open without further data.
     Hang,
     /// The connection breaks.
     Cut,
-    /// These bytes, then the end.
+    /// These bytes follow, then the body ends.
     Say(Bytes),
 }
 
-/// A stream being played.
+/// A stream to send.
 pub struct Player {
     pub frames: Frames,
-    /// How many of the events are sent.
+    /// The number of events that are sent.
     pub limit: usize,
     pub ending: Ending,
     pub pace: Pace,
-    /// Cuts the bytes anywhere.
+    /// If set, the bytes are cut at random places.
     pub split: Option<Rng>,
-    /// Ends it early, with the server.
+    /// Ends the stream early when the server stops.
     pub stop: CancellationToken,
     #[expect(dead_code, reason = "held so that it is dropped with the stream")]
     pub open: Box<dyn Send>,
@@ -67,7 +68,7 @@ impl Player {
 impl Playing {
     async fn read(&mut self) -> Option<io::Result<Bytes>> {
         if !self.rest.is_empty() {
-            tokio::task::yield_now().await; // so that the last piece is written before this one
+            tokio::task::yield_now().await; // lets the last piece be written before this one
             return Some(Ok(self.piece()));
         }
         if self.next < self.player.limit.min(self.player.frames.count()) {
@@ -84,13 +85,13 @@ impl Playing {
                 Some(Err(io::ErrorKind::TimedOut.into()))
             }
             Ending::Cut => {
-                tokio::task::yield_now().await; // so that what was said before is written
+                tokio::task::yield_now().await; // lets the earlier data be written
                 Some(Err(io::ErrorKind::ConnectionReset.into()))
             }
         }
     }
 
-    /// The events that are due, once there is one.
+    /// Returns the events that are due. Waits until there is at least one.
     async fn block(&mut self) -> io::Result<Bytes> {
         let last = self.player.limit.min(self.player.frames.count());
         let rate = self.player.pace.per_second;

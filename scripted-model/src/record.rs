@@ -1,4 +1,5 @@
-//! What the server saw, for tests to assert on: requests, refusals, connections, streams at once.
+//! Records what the server received, so that tests can check it: requests, refusals, connections
+//! and concurrent streams.
 
 use std::{
     collections::VecDeque,
@@ -13,29 +14,29 @@ use serde_json::Value;
 
 use crate::asked::Asked;
 
-/// A request as it came.
+/// A request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Numbered from 0 in the order of arrival.
+    /// The number of the request, from 0 in the order of arrival.
     pub serial: u64,
     pub at: Instant,
-    /// Numbered from 1 in the order of accepting.
+    /// The number of its connection, from 1 in the order of acceptance.
     pub connection: u64,
     pub method: String,
     pub path: String,
     pub query: String,
-    /// Names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// `null` where it was not JSON.
+    /// The body, or `null` if it was not JSON.
     pub body: Value,
-    /// What it meant, unless it was refused.
+    /// The request as read, unless it was refused.
     pub asked: Option<Asked>,
 }
 
-/// A request that the real provider would have refused, or that a script had no words for.
+/// A request that the real provider would have refused, or for which the script has no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Of the request.
+    /// The number of the request.
     pub serial: u64,
     pub path: String,
     pub message: String,
@@ -51,7 +52,7 @@ pub struct Recorder {
     most_streams: AtomicUsize,
 }
 
-/// How many violations are kept: the first ones tell the most.
+/// The maximum number of violations that are kept. The first ones say the most.
 const MOST_VIOLATIONS: usize = 1_000;
 
 impl Recorder {

@@ -1,21 +1,21 @@
-//! Why a request is refused, before a provider's own words are put around it.
+//! Why a request is refused, before a provider's own error format is applied.
 
 use serde_json::Value;
 
-/// A refusal: each provider renders it in its own shape.
+/// A refusal. Each provider writes it in its own format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
     pub kind: Kind,
     pub message: String,
-    /// The field at fault, where the provider names it apart.
+    /// The faulty field, for providers that name it separately.
     pub field: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Invalid,
-    /// Messages in an order that the model's template has no words for.
+    /// Messages in an order that the model's template does not support.
     Order,
     Auth,
     NotFound,
@@ -50,7 +50,7 @@ impl Refusal {
         }
     }
 
-    /// What a provider says along with a status that a script asks for.
+    /// Returns the refusal that a provider sends with the status that a script asks for.
     pub fn of_status(status: u16) -> Self {
         let (kind, message) = match status {
             401 | 403 => (Kind::Auth, "invalid key"),
@@ -72,7 +72,7 @@ impl Refusal {
     }
 }
 
-/// Refuses a field that no known one is called.
+/// Refuses fields with unknown names.
 pub fn only_fields<'a>(
     object: &'a serde_json::Map<String, Value>,
     known: &[&str],

@@ -1,5 +1,5 @@
-//! What the model says to whom: rules matched in order, each with the replies it yields. As JSON,
-//! or built in Rust.
+//! Scripts, which define the model's replies: rules matched in order, each with its replies. A
+//! script is written as JSON or built in Rust.
 //!
 //! ```json
 //! {"rules": [{"when": {"user": "folder"}, "replies": [[{"text": "Let me look."}, {"call": {"name": "bash", "args": {"command": "ls"}}}],
@@ -21,17 +21,17 @@ pub struct Script {
     pub rules: Vec<Rule>,
     pub otherwise: Otherwise,
     pub auth: Auth,
-    /// How many requests are kept for inspection; older ones are dropped.
+    /// How many requests are kept for inspection. Older ones are dropped.
     pub keep: Keep,
-    /// The pace of replies that name none.
+    /// The pace of replies without a pace of their own.
     pub pace: Pace,
 }
 
-/// What is said to a request that no rule matches.
+/// The reply to a request that no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
-    /// The last user text comes back.
+    /// The latest user text is sent back.
     #[default]
     Echo,
     /// Status 400 with a description of the request.
@@ -42,12 +42,12 @@ pub enum Otherwise {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Auth {
-    /// Any key, but one where the provider wants one.
+    /// Any key. A provider that requires a key still requires one.
     #[default]
     Present,
-    /// This key and no other, from local servers' clients too.
+    /// Only this key, also from clients of local servers.
     Key(String),
-    /// None is asked for.
+    /// No key is required.
     Off,
 }
 
@@ -61,16 +61,16 @@ impl Default for Keep {
     }
 }
 
-/// Replies to the requests that `when` describes.
+/// The replies to the requests that match `when`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     #[serde(default)]
     pub when: When,
-    /// By round of the turn; the last one also answers every later round.
+    /// The replies by round of the turn. The last one also answers all later rounds.
     #[serde(deserialize_with = "reply::written")]
     pub replies: Vec<Reply>,
-    /// How often the rule may be used; then the next one that matches answers.
+    /// How often the rule may be used. After that, the next rule that matches answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
 }
@@ -85,7 +85,7 @@ impl Script {
         serde_json::from_str(json)
     }
 
-    /// Adds a rule that answers what `when` describes.
+    /// Adds a rule that answers requests that match `when`.
     pub fn rule(mut self, when: When, reply: impl Into<Reply>) -> Self {
         self.rules.push(Rule {
             when,
@@ -109,7 +109,7 @@ impl Script {
         self
     }
 
-    /// Adds a rule that is used up after `times` requests.
+    /// Adds a rule that applies to at most `times` requests.
     pub fn limited(mut self, times: u32, when: When, reply: impl Into<Reply>) -> Self {
         self.rules.push(Rule {
             when,
@@ -119,7 +119,7 @@ impl Script {
         self
     }
 
-    /// Adds a reply to whatever no earlier rule matches.
+    /// Adds a rule that answers every request that no earlier rule matches.
     pub fn always(self, reply: impl Into<Reply>) -> Self {
         self.rule(When::any(), reply)
     }

@@ -1,5 +1,5 @@
-//! The HTTP server: a listener of its own, a script that can be changed while it runs, and what it
-//! has seen.
+//! The HTTP server: a listener of its own, a script that can be replaced while it runs, and a
+//! record of the requests.
 
 mod handle;
 
@@ -41,7 +41,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves a script on a free port of 127.0.0.1, on the runtime this is called on.
+    /// Serves a script on a free port of 127.0.0.1, on the current runtime.
     pub async fn start(script: Script) -> io::Result<Self> {
         Self::serve(TcpListener::bind(("127.0.0.1", 0)).await?, script)
     }
@@ -75,17 +75,17 @@ impl Server {
         })
     }
 
-    /// `http://127.0.0.1:PORT`: the base of Anthropic's, Google's and Ollama's paths.
+    /// Returns `http://127.0.0.1:PORT`, the base of Anthropic's, Google's and Ollama's paths.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The base as OpenAI's clients want it, with `/v1`.
+    /// Returns the base URL for OpenAI's clients, with `/v1`.
     pub fn openai_url(&self) -> String {
         format!("{}/v1", self.url())
     }
 
-    /// The base under which it is llama.cpp's server.
+    /// Returns the base URL under which it acts as llama.cpp's server.
     pub fn llama_cpp_url(&self) -> String {
         format!("{}/llama_cpp", self.url())
     }
@@ -94,7 +94,7 @@ impl Server {
         self.address
     }
 
-    /// Plays another script from the next request on; what was seen is kept.
+    /// Plays another script from the next request on. The record is kept.
     pub fn set_script(&self, script: Script) {
         *self
             .shared
@@ -103,32 +103,32 @@ impl Server {
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(Playbook::new(script));
     }
 
-    /// The latest requests, oldest first.
+    /// Returns the latest requests, oldest first.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.recorder.requests()
     }
 
-    /// How many requests came, kept or not.
+    /// Returns the number of requests that arrived, whether they are kept or not.
     pub fn request_count(&self) -> u64 {
         self.shared.recorder.serials.load(Ordering::Relaxed)
     }
 
-    /// What a real provider would not have put up with.
+    /// Returns the requests that a real provider would have refused.
     pub fn violations(&self) -> Vec<Violation> {
         self.shared.recorder.violations()
     }
 
-    /// How many TCP connections were accepted.
+    /// Returns the number of TCP connections that were accepted.
     pub fn connections(&self) -> u64 {
         self.shared.recorder.connections.load(Ordering::Relaxed)
     }
 
-    /// How many streams are open now.
+    /// Returns the number of streams that are open now.
     pub fn streams(&self) -> usize {
         self.shared.recorder.streams()
     }
 
-    /// The most streams that were ever open at once.
+    /// Returns the maximum number of streams that were open at the same time.
     pub fn most_streams(&self) -> usize {
         self.shared.recorder.most_streams()
     }
@@ -149,7 +149,7 @@ impl Shared {
     }
 }
 
-/// A listener that numbers what it accepts.
+/// A listener that numbers the connections it accepts.
 struct Numbered {
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -165,7 +165,7 @@ impl Listener for Numbered {
 
     async fn accept(&mut self) -> (TcpStream, Connection) {
         let (stream, _) = Listener::accept(&mut self.listener).await;
-        let _ = stream.set_nodelay(true); // only costs latency
+        let _ = stream.set_nodelay(true); // without it only latency suffers
         (
             stream,
             Connection(

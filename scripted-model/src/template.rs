@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::asked::{Asked, Said};
 
-/// Fills every `{{…}}` in, or names the first that says nothing of this request.
+/// Fills in every `{{…}}`, or returns the first for which this request has no value.
 pub fn fill(text: &str, asked: &Asked) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -61,8 +61,8 @@ fn capture(name: &str, asked: &Asked) -> Option<String> {
     }
 }
 
-/// `TOOL` is the latest result of that tool; `TOOL.a.0.b` looks into it as JSON; `TOOL.name=x.id`
-/// finds in a list the object whose `name` is `x`.
+/// Looks up a result. `TOOL` is the latest result of that tool, `TOOL.a.0.b` a value inside it as
+/// JSON, and `TOOL.name=x.id` the `id` of the object in a list whose `name` is `x`.
 fn result(argument: &str, asked: &Asked) -> Option<String> {
     let (tool, path) = argument
         .split_once('.')
@@ -94,7 +94,7 @@ fn enter<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     }
 }
 
-/// The word that follows a text, up to a space, quote, comma or bracket.
+/// Returns the word that follows a text, up to a space, quote, comma or bracket.
 fn word_after(said: &Said, text: &str) -> Option<String> {
     let heard = match said {
         Said::User(text) => text.clone(),

@@ -1,5 +1,5 @@
-//! The server over raw HTTP: what each provider takes and refuses, how scripts are played, what
-//! goes wrong on demand.
+//! Tests of the server over raw HTTP: what each provider accepts and refuses, how scripts are
+//! played, and which faults it can produce.
 
 mod anthropic;
 mod azure;
@@ -17,16 +17,16 @@ use serde_json::Value;
 use crate::{Script, Server};
 use http::{Answer, post};
 
-/// A change to a sound request, and the words of its refusal.
+/// A change to a valid request, and the text of its refusal.
 struct Case {
     wrong: &'static str,
-    /// Where in the body something is put, as a JSON pointer; `Value::Null` removes it.
+    /// The place of the change in the body, as a JSON pointer. `Value::Null` removes the value.
     at: &'static str,
     put: Value,
     says: &'static str,
 }
 
-/// Sends the sound request, which must pass, then every spoilt one, which must not.
+/// Sends the valid request, which must pass, then every invalid one, which must be refused.
 async fn judge(path: &str, headers: &[(&str, &str)], sound: &Value, cases: &[Case]) {
     let server = Server::start(Script::new()).await.unwrap();
     let passed = post(&server, path, headers, sound).await;
@@ -69,7 +69,7 @@ fn spoilt(sound: &Value, case: &Case) -> Value {
     body
 }
 
-/// The JSON of every `data:` line.
+/// Returns the JSON of every `data:` line.
 fn events(answer: &Answer) -> Vec<Value> {
     let data = answer
         .body

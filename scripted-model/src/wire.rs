@@ -30,17 +30,17 @@ pub enum Wire {
     LlamaCpp,
 }
 
-/// What a check may look at besides the body.
+/// The parts of a request besides the body that a check may read.
 pub struct Heading<'a> {
     pub path: &'a str,
     pub query: &'a str,
     pub headers: &'a [(String, String)],
 }
 
-/// A reply with its templates filled in, its ids given and its texts ready to be cut.
+/// A reply with its templates filled in, its ids set and its texts ready to be cut.
 #[derive(Debug, Clone)]
 pub struct Speech {
-    /// Distinguishes this answer from every other.
+    /// The number that distinguishes this answer from all others.
     pub serial: u64,
     pub model: String,
     pub parts: Vec<Spoken>,
@@ -75,7 +75,7 @@ impl Heading<'_> {
 }
 
 impl Wire {
-    /// The format of a path, where a known one is served there.
+    /// Returns the format that is served at a path, if there is one.
     pub fn of_path(path: &str) -> Option<Self> {
         match path {
             "/v1/messages" => Some(Self::Anthropic),
@@ -102,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// Reads a request as strictly as the real one does.
+    /// Reads a request as strictly as the real server does.
     pub fn read(self, body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
         match self {
             Self::Anthropic => anthropic::read(body, heading),
@@ -115,7 +115,7 @@ impl Wire {
         }
     }
 
-    /// The body of a refusal.
+    /// Returns the body of a refusal.
     pub fn refuse(self, refusal: &Refusal) -> String {
         match self {
             Self::Anthropic => anthropic::refuse(refusal),
@@ -142,7 +142,7 @@ impl Wire {
         out.finish()
     }
 
-    /// An error in the middle of a stream.
+    /// Returns an error event for the middle of a stream.
     pub fn error_event(self, message: &str) -> Frames {
         let mut out = FrameWriter::default();
         match self {
@@ -164,7 +164,7 @@ impl Wire {
         }
     }
 
-    /// A call id as this provider gives them. `thought` is the index of the thinking that stands
+    /// Returns a call id in the style of this provider. `thought` is the index of the thinking
     /// before the call.
     pub fn call_id(self, serial: u64, index: usize, thought: Option<usize>) -> String {
         match self {
@@ -172,7 +172,7 @@ impl Wire {
             Self::Responses => responses::call_id(serial, index, thought),
             Self::OpenAi | Self::Azure => openai::call_id(serial, index, thought),
             Self::Ollama => format!("call_{serial:08x}{index:02x}"),
-            Self::Google => String::new(), // it tells calls apart by name and order
+            Self::Google => String::new(), // Google distinguishes calls by name and order
             Self::LlamaCpp => format!("{serial:030x}{index:02x}"),
         }
     }

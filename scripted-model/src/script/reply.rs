@@ -1,28 +1,28 @@
-//! One reply: its parts in order, how it ends, how fast it comes and what goes wrong with it.
+//! One reply: its parts in order, its end, its pace and its faults.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// What the model says in one answer.
+/// The model's reply to one request.
 #[derive(Debug, Clone, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reply {
     pub parts: Vec<Part>,
-    /// Unset: `tool_use` where there is a call, else `end`.
+    /// Why the reply ends. Default: `tool_use` if there is a call, otherwise `end`.
     pub stop: Option<Stop>,
-    /// Unset: a quarter of the characters.
+    /// The usage. Default: a quarter of the characters.
     pub usage: Option<Usage>,
     pub pace: Option<Pace>,
     pub fault: Option<Fault>,
-    /// Before the response's head.
+    /// The delay before the head of the response, in milliseconds.
     pub delay_ms: u64,
-    /// Cuts the body into reads of 1 to 7 bytes anywhere, by this seed.
+    /// The seed with which the body is cut into reads of 1 to 7 bytes at random places.
     pub split: Option<u64>,
 }
 
-/// How a reply may be written in JSON: a text, a list of parts, or all of it.
+/// The ways to write a reply in JSON: a text, a list of parts, or an object with all fields.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -66,10 +66,10 @@ pub struct Call {
     pub name: String,
     #[serde(default = "no_arguments")]
     pub args: Value,
-    /// Sent instead of `args`, byte for byte: what a model gets wrong.
+    /// Sent instead of `args`, byte for byte, to imitate a model's faulty arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
-    /// Unset: a fresh one.
+    /// The id of the call. Default: a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -90,20 +90,20 @@ pub enum Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Usage {
-    /// All input, what came from the cache included.
+    /// All input tokens, including those from the cache.
     pub input: u64,
     pub output: u64,
     pub cache_read: u64,
     pub cache_write: u64,
 }
 
-/// How text is cut into deltas and how fast they come.
+/// How text is cut into deltas, and how fast they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pace {
-    /// Deltas a second; 0 is as fast as the socket takes them.
+    /// Deltas per second; 0 means as fast as the socket accepts them.
     pub per_second: f64,
-    /// Characters a delta.
+    /// Characters per delta.
     pub chunk: usize,
 }
 
@@ -116,11 +116,11 @@ impl Default for Pace {
     }
 }
 
-/// What goes wrong. `after` counts the events of the stream that still arrive.
+/// A fault. `after` is the number of events of the stream that still arrive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// A status instead of a stream; without a body, the provider's own error.
+    /// A status instead of a stream. Without a body, the provider's own error is sent.
     Status {
         status: u16,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ pub enum Fault {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<String>,
     },
-    /// Status 200 and a web page.
+    /// Status 200 with a web page.
     Html(String),
     /// No answer, not even a head, until the client gives up.
     HangBeforeHead,
@@ -140,7 +140,7 @@ pub enum Fault {
     Cut {
         after: usize,
     },
-    /// The body ends as if all were well.
+    /// The body ends as if it were complete.
     End {
         after: usize,
     },
@@ -265,7 +265,7 @@ impl Reply {
         self
     }
 
-    /// How it ends, said or implied.
+    /// Why the reply ends, as set or by default.
     pub(crate) fn ending(&self) -> Stop {
         let calls = self.parts.iter().any(|part| matches!(part, Part::Call(_)));
         self.stop

@@ -1,27 +1,28 @@
-//! Which requests a rule answers.
+//! Selects the requests that a rule answers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::asked::{Asked, Said};
 
-/// Every field that is set must hold. Texts are looked for as they are, case included.
+/// Conditions on a request. Every field that is set must hold. Texts are searched for verbatim and
+/// case-sensitively.
 #[derive(Debug, Clone, Serialize, Deserialize, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
     pub model: Option<String>,
-    /// In the system prompt.
+    /// A text in the system prompt.
     pub system: Option<String>,
-    /// In the latest message, be it a user's or a tool's result.
+    /// A text in the latest message, which may be a user's or a tool's result.
     pub last: Option<String>,
-    /// In the latest user message, whatever came since.
+    /// A text in the latest user message, whatever followed it.
     pub user: Option<String>,
-    /// Each in some user message or result.
+    /// Texts of which each is in some user message or result.
     pub anywhere: Vec<String>,
-    /// In the results that came last.
+    /// A text in the latest results.
     pub result: Option<String>,
-    /// A tool that gave one of the results that came last.
+    /// A tool that returned one of the latest results.
     pub result_of: Option<String>,
-    /// How many answers the model has given since the latest user message.
+    /// The number of answers that the model has given since the latest user message.
     pub round: Option<usize>,
     /// A tool that the request offers.
     pub tool: Option<String>,

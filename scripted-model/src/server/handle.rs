@@ -1,4 +1,4 @@
-//! One request: read and judged, recorded, answered.
+//! Handles one request: reads and checks it, records it, and answers it.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -26,7 +26,7 @@ use crate::{
     wire::{Heading, Wire},
 };
 
-/// The largest request body that is read; real providers take less.
+/// The maximum size of a request body that is read, in bytes. Real providers accept less.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 pub async fn handle(
@@ -177,7 +177,7 @@ async fn answer(
     ))
 }
 
-/// The response of a fault that leaves no stream.
+/// Returns the response for a fault that sends no stream.
 async fn instead(shared: &Shared, wire: Wire, fault: Option<&Fault>) -> Option<Response<Body>> {
     match fault? {
         Fault::Status {
@@ -220,7 +220,7 @@ async fn instead(shared: &Shared, wire: Wire, fault: Option<&Fault>) -> Option<R
     }
 }
 
-/// How many events are sent, and what follows them.
+/// Returns how many events are sent, and what follows them.
 fn ending(wire: Wire, reply: &Reply) -> (usize, Ending) {
     match &reply.fault {
         Some(Fault::Hang { after }) => (*after, Ending::Hang),
@@ -272,7 +272,7 @@ fn with(
     response
 }
 
-/// Counts a stream for as long as it lives.
+/// Counts a stream as open until it is dropped.
 struct Open(Arc<Shared>);
 
 impl Open {

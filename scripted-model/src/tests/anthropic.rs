@@ -24,7 +24,7 @@ fn sound() -> Value {
 }
 
 #[tokio::test]
-async fn refuses_what_the_real_one_does() {
+async fn request_that_the_real_server_refuses_is_refused() {
     let case = |wrong, at, put, says| Case {
         wrong,
         at,
@@ -185,7 +185,7 @@ async fn refuses_what_the_real_one_does() {
 }
 
 #[tokio::test]
-async fn wants_its_headers() {
+async fn request_without_its_headers_is_refused() {
     let server = Server::start(Script::new().key("k")).await.unwrap();
     let cases = [
         (&[("x-api-key", "k")][..], 400, "anthropic-version"),
@@ -209,7 +209,7 @@ async fn wants_its_headers() {
 }
 
 #[tokio::test]
-async fn takes_back_the_thinking_it_gave() {
+async fn thinking_is_accepted_back_with_its_signature() {
     let reply = Reply::new()
         .think("let me see")
         .say("yes")

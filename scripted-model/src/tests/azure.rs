@@ -11,7 +11,7 @@ fn sound(model: &str) -> Value {
 }
 
 #[tokio::test]
-async fn serves_both_of_its_addresses() {
+async fn both_addresses_are_served() {
     let server = Server::start(Script::new().key("k").always("hi"))
         .await
         .unwrap();
@@ -31,7 +31,7 @@ async fn serves_both_of_its_addresses() {
 }
 
 #[tokio::test]
-async fn refuses_what_the_real_one_does() {
+async fn request_that_the_real_server_refuses_is_refused() {
     let server = Server::start(Script::new().key("k")).await.unwrap();
     let older =
         |name: &str, query: &str| format!("/openai/deployments/{name}/chat/completions{query}");

@@ -1,5 +1,5 @@
-//! The team of the examples, played against its script by hand: whoever answers first, it gets to
-//! the end.
+//! Plays the example team against its script without a runtime. The team finishes in whatever order
+//! its members answer.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn asked(system: &str, said: Vec<Said>) -> Asked {
     }
 }
 
-/// The names of the tools that are called, or the text where there is none.
+/// Returns the names of the tools that are called, or the text if there is no call.
 fn heard(reply: &Reply) -> String {
     let calls: Vec<&str> = reply
         .parts
@@ -66,7 +66,7 @@ fn round(tool: &str, result: &str) -> [Said; 2] {
 }
 
 #[test]
-fn the_lead_waits_for_both_halves_in_either_order() {
+fn orchestrator_waits_for_both_halves_in_either_order() {
     let playbook = playbook();
     let (program, test) = (
         user("coder: count.sh is in place."),
@@ -97,7 +97,7 @@ fn the_lead_waits_for_both_halves_in_either_order() {
 }
 
 #[test]
-fn a_failing_test_is_fixed_and_run_again() {
+fn failing_test_is_fixed_and_run_again() {
     let playbook = playbook();
     let begun = || vec![user("count.sh is in place. count_test.sh is ready.")];
     let mut said = begun();
@@ -118,7 +118,7 @@ fn a_failing_test_is_fixed_and_run_again() {
 }
 
 #[test]
-fn a_tester_who_can_have_words_counted_does_so_first() {
+fn tester_with_the_words_tool_uses_it_first() {
     let asks = |tools: &[&str], said: Vec<Said>| {
         let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
         heard(
@@ -148,7 +148,7 @@ fn a_tester_who_can_have_words_counted_does_so_first() {
 }
 
 #[test]
-fn a_test_whose_run_was_interrupted_is_run_again() {
+fn interrupted_test_is_run_again() {
     let mut said = vec![user("Please run count_test.sh")];
     said.extend(round(
         "bash",
@@ -165,13 +165,13 @@ fn a_test_whose_run_was_interrupted_is_run_again() {
 }
 
 #[test]
-fn the_other_examples_are_scripts_too() {
+fn other_examples_are_valid_scripts() {
     Script::parse(include_str!("../../../examples/scripts/hello.json")).unwrap();
 }
 
-/// A field that the page names wrongly would be refused.
+/// A field with a wrong name on the page would be refused.
 #[test]
-fn scripts_of_the_page_are_read() {
+fn scripts_in_the_readme_are_valid() {
     let page = include_str!("../../README.md");
     let fenced = page.split("```json\n").skip(1);
     let scripts: Vec<&str> = fenced

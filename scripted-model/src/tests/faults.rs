@@ -27,7 +27,7 @@ async fn play(reply: Reply) -> Answer {
 }
 
 #[tokio::test]
-async fn a_status_with_the_providers_error_and_a_wait() {
+async fn status_comes_with_the_error_of_the_provider_and_retry_after() {
     let fault = Fault::Status {
         status: 429,
         body: None,
@@ -44,14 +44,14 @@ async fn a_status_with_the_providers_error_and_a_wait() {
 }
 
 #[tokio::test]
-async fn a_page_instead_of_a_stream() {
+async fn web_page_can_replace_the_stream() {
     let answer = play(Reply::fault(Fault::Html("<html>".to_owned()))).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "<html>"));
     assert!(answer.head.contains("text/html"));
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_ends_early_or_says_so() {
+async fn broken_stream_ends_early_or_with_an_error_event() {
     let reply = || Reply::text("one two three").pace(Pace::default().chunk(4));
     let cases = [
         (Fault::Cut { after: 2 }, false, "one "),
@@ -82,7 +82,7 @@ async fn a_stream_that_breaks_ends_early_or_says_so() {
 }
 
 #[tokio::test]
-async fn what_hangs_hangs_until_the_server_stops() {
+async fn hanging_stream_ends_when_the_server_stops() {
     for fault in [Fault::HangBeforeHead, Fault::Hang { after: 2 }] {
         let server = Server::start(script(Reply::text("one").with_fault(fault)))
             .await
@@ -118,7 +118,7 @@ async fn deltas_come_at_their_pace_and_bytes_may_be_cut_anywhere() {
 }
 
 #[tokio::test]
-async fn a_dropped_server_ends_its_streams_and_listens_no_more() {
+async fn dropped_server_ends_its_streams_and_closes_its_listener() {
     let server = Server::start(script(
         Reply::text("one").with_fault(Fault::Hang { after: 1 }),
     ))
@@ -130,7 +130,7 @@ async fn a_dropped_server_ends_its_streams_and_listens_no_more() {
     assert_eq!((&head, server.streams()), (b"HTTP/1.1 200 OK", 1));
     drop(server);
     let mut rest = Vec::new();
-    let _ = stream.read_to_end(&mut rest).await; // a reset is an end too
+    let _ = stream.read_to_end(&mut rest).await; // a reset also ends the stream
     assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
     while tokio::net::TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;

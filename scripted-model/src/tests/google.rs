@@ -6,7 +6,7 @@ use crate::{Reply, Script, Server};
 const PATH: &str = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse";
 const HEADERS: &[(&str, &str)] = &[("x-goog-api-key", "k")];
 
-/// The signature this server gives to calls of `read`.
+/// Returns the signature that this server gives to calls of `read`.
 async fn signature() -> String {
     let server = Server::start(Script::new().always(Reply::call("read", json!({}))))
         .await
@@ -38,7 +38,7 @@ fn sound(signature: &str) -> Value {
 }
 
 #[tokio::test]
-async fn refuses_what_the_real_one_does() {
+async fn request_that_the_real_server_refuses_is_refused() {
     let case = |wrong, at, put, says| Case {
         wrong,
         at,
@@ -148,7 +148,7 @@ async fn refuses_what_the_real_one_does() {
 }
 
 #[tokio::test]
-async fn wants_its_key_in_the_header_or_the_query() {
+async fn key_is_required_in_the_header_or_the_query() {
     let server = Server::start(Script::new().key("k")).await.unwrap();
     let body = json!({"contents": [{"role": "user", "parts": [{"text": "x"}]}]});
     let with_key = format!("{PATH}&key=k");

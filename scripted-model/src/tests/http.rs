@@ -1,4 +1,4 @@
-//! A client that knows nothing but HTTP/1.1.
+//! A minimal HTTP/1.1 client.
 
 use serde_json::Value;
 use tokio::{
@@ -8,14 +8,14 @@ use tokio::{
 
 use crate::Server;
 
-/// A response as it came.
+/// A response as it arrived.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub head: String,
-    /// Without chunk sizes.
+    /// The body without chunk sizes.
     pub body: String,
-    /// The last chunk arrived.
+    /// Whether the last chunk arrived.
     pub whole: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Answer {
 pub async fn post(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
     let mut stream = open(server, path, headers, body).await;
     let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes).await; // a reset is an end too
+    let _ = stream.read_to_end(&mut bytes).await; // a reset also ends the response
     parse(&bytes)
 }
 

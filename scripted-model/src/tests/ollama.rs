@@ -20,7 +20,7 @@ fn sound() -> Value {
 }
 
 #[tokio::test]
-async fn refuses_what_would_confuse_the_model() {
+async fn request_that_would_confuse_the_model_is_refused() {
     let case = |wrong, at, put, says| Case {
         wrong,
         at,
@@ -71,7 +71,7 @@ async fn refuses_what_would_confuse_the_model() {
 }
 
 #[tokio::test]
-async fn streams_lines_with_whole_calls() {
+async fn stream_consists_of_lines_with_complete_calls() {
     let reply = Reply::new()
         .think("hm")
         .say("yes")

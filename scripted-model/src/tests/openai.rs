@@ -23,7 +23,7 @@ fn sound() -> Value {
 }
 
 #[tokio::test]
-async fn refuses_what_the_real_one_does() {
+async fn request_that_the_real_server_refuses_is_refused() {
     let case = |wrong, at, put, says| Case {
         wrong,
         at,
@@ -164,7 +164,7 @@ async fn refuses_what_the_real_one_does() {
 }
 
 #[tokio::test]
-async fn tools_of_a_new_model_that_does_not_reason_are_taken() {
+async fn tools_of_a_new_model_that_does_not_reason_are_accepted() {
     let server = Server::start(Script::new()).await.unwrap();
     let mut body = sound();
     (body["model"], body["reasoning_effort"]) = (json!("gpt-5.6-luna"), json!("none"));
@@ -186,7 +186,7 @@ async fn tools_of_a_new_model_that_does_not_reason_are_taken() {
 }
 
 #[tokio::test]
-async fn wants_its_key() {
+async fn request_without_a_key_is_refused() {
     let server = Server::start(Script::new().key("k")).await.unwrap();
     for (headers, status) in [
         (&[][..], 401),
@@ -199,7 +199,7 @@ async fn wants_its_key() {
 }
 
 #[tokio::test]
-async fn streams_chunks_usage_and_done() {
+async fn stream_has_chunks_usage_and_done() {
     let usage = Usage {
         input: 10,
         output: 4,
@@ -231,7 +231,7 @@ async fn streams_chunks_usage_and_done() {
 }
 
 #[tokio::test]
-async fn llama_cpp_asks_less_and_adds_timings() {
+async fn llama_cpp_checks_less_and_adds_timings() {
     let server = Server::start(Script::new().always(Reply::text("cut").stop(Stop::Length)))
         .await
         .unwrap();
@@ -256,7 +256,7 @@ async fn llama_cpp_asks_less_and_adds_timings() {
 }
 
 #[tokio::test]
-async fn the_reasoning_of_calls_is_wanted_back_by_models_that_give_it() {
+async fn calls_without_their_reasoning_are_refused_by_models_that_require_it() {
     let reply = Reply::new()
         .think("hm")
         .and_call("read", json!({"path": "a"}));

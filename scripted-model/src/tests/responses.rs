@@ -34,7 +34,7 @@ fn sound() -> Value {
 }
 
 #[tokio::test]
-async fn refuses_what_the_real_one_does() {
+async fn request_that_the_real_server_refuses_is_refused() {
     let case = |wrong, at, put, says| Case {
         wrong,
         at,
@@ -237,7 +237,7 @@ async fn refuses_what_the_real_one_does() {
 }
 
 #[tokio::test]
-async fn wants_its_key() {
+async fn request_without_a_key_is_refused() {
     let server = Server::start(Script::new().key("k")).await.unwrap();
     for (headers, status) in [
         (&[][..], 401),
@@ -249,7 +249,7 @@ async fn wants_its_key() {
 }
 
 #[tokio::test]
-async fn is_understood() {
+async fn request_is_read_in_the_common_form() {
     let server = Server::start(Script::new()).await.unwrap();
     post(&server, PATH, HEADERS, &sound()).await;
     let asked = server.requests()[0].asked.clone().unwrap();
@@ -273,7 +273,7 @@ async fn is_understood() {
     );
 }
 
-/// A request, with the items of the answer that came before.
+/// Returns a request with the items of the answer before it.
 fn after(items: &[Value], more: &[Value]) -> Value {
     let mut body = sound();
     let mut input = vec![user("hello")];
@@ -292,7 +292,7 @@ fn after(items: &[Value], more: &[Value]) -> Value {
 }
 
 #[tokio::test]
-async fn streams_items_and_wants_their_reasoning_back() {
+async fn stream_has_items_whose_reasoning_must_be_sent_back() {
     let usage = Usage {
         input: 10,
         output: 4,
@@ -359,7 +359,7 @@ async fn streams_items_and_wants_their_reasoning_back() {
 }
 
 #[tokio::test]
-async fn says_why_it_is_incomplete_and_gives_ciphertext_only_where_it_is_asked_for() {
+async fn incomplete_answer_has_its_reason_and_ciphertext_comes_only_on_request() {
     for (stop, reason) in [
         (Stop::Length, "max_output_tokens"),
         (Stop::Refusal, "content_filter"),

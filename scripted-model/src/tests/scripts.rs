@@ -26,7 +26,7 @@ fn user(text: &str) -> Value {
     json!([{"role": "user", "content": text}])
 }
 
-/// A user's message, a call of `list_team`, its result.
+/// Returns a user's message, a call of `list_team`, and its result.
 fn after_list(text: &str, result: &str) -> Value {
     let call = json!({"id": "a", "type": "function", "function": {"name": "list_team", "arguments": "{}"}});
     json!([
@@ -37,7 +37,7 @@ fn after_list(text: &str, result: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_first_rule_that_matches_answers() {
+async fn first_rule_that_matches_answers() {
     let script = Script::parse(
         r#"{"auth": "off", "rules": [
             {"when": {"user": "once"}, "times": 1, "replies": ["the first time"]},
@@ -67,7 +67,7 @@ async fn the_first_rule_that_matches_answers() {
 }
 
 #[tokio::test]
-async fn what_the_script_cannot_say_is_refused_and_told() {
+async fn request_without_a_reply_is_refused_and_recorded() {
     let script = Script::new()
         .rule(When::any().user("id"), "{{result:spawn_agent.id}}")
         .refuse_otherwise()

@@ -46,8 +46,8 @@ pub fn refuse(refusal: &Refusal) -> String {
     json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}).to_string()
 }
 
-/// The signature of a thinking text: the same text always carries the same one, so that none need
-/// be remembered.
+/// Returns the signature of a thinking text. The same text always has the same signature, so the
+/// server need not remember any.
 fn signature(thinking: &str) -> String {
     let hash = thinking
         .bytes()

@@ -1,5 +1,5 @@
-//! Azure's addresses of OpenAI's chat completions: below `/openai/v1`, and the older ones that name
-//! a deployment.
+//! Azure's addresses of OpenAI's chat completions: the current one below `/openai/v1`, and the
+//! older ones that name a deployment.
 
 use serde_json::{Value, json};
 
@@ -13,14 +13,14 @@ use crate::{
 
 const CURRENT: &str = "/openai/v1/chat/completions";
 
-/// Deployments whose names begin so were never made.
+/// The prefix of deployments that do not exist.
 const ABSENT: &str = "absent";
 
 pub fn is_served(path: &str) -> bool {
     path == CURRENT || deployment(path).is_some()
 }
 
-/// The deployment that an older address names.
+/// Returns the deployment that an older address names.
 fn deployment(path: &str) -> Option<&str> {
     let name = path
         .strip_prefix("/openai/deployments/")?
@@ -28,7 +28,7 @@ fn deployment(path: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains('/')).then_some(name)
 }
 
-/// A key stands in a header of its own.
+/// Checks the key, which Azure expects in a header of its own.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
     let key = heading.header("api-key").filter(|key| !key.is_empty());
     let is_wrong = match auth {
@@ -78,7 +78,7 @@ pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
     Ok(asked)
 }
 
-/// A version is a day, and may be a preview.
+/// Whether a version is a date, optionally with the suffix for a preview.
 fn is_dated(version: &str) -> bool {
     let day = version.strip_suffix("-preview").unwrap_or(version);
     day.len() == 10
@@ -104,7 +104,7 @@ pub fn refuse(refusal: &Refusal) -> String {
     json!({"error": {"code": code, "message": refusal.message}}).to_string()
 }
 
-/// OpenAI's chunks, after one without choices that says what the filters found in the prompt.
+/// Writes OpenAI's chunks after one without choices that reports the results of the prompt filters.
 pub fn write(speech: &Speech, out: &mut FrameWriter) {
     out.frame(&[Raw(
         "data: {\"choices\":[],\"created\":0,\"id\":\"\",\"model\":\"\",\"object\":\"\",\"prompt_filter_results\":[{\"prompt_index\":0,\

@@ -18,7 +18,7 @@ pub use write::{error_event, write};
 const BEFORE_MODEL: &str = "/v1beta/models/";
 const AFTER_MODEL: &str = ":streamGenerateContent";
 
-/// The model a path names.
+/// Returns the model that a path names.
 pub fn model_of(path: &str) -> Option<&str> {
     let model = path.strip_prefix(BEFORE_MODEL)?.strip_suffix(AFTER_MODEL)?;
     (!model.is_empty() && !model.contains('/')).then_some(model)
@@ -61,7 +61,8 @@ pub fn refuse(refusal: &Refusal) -> String {
     json!({"error": {"code": refusal.status, "message": message, "status": status}}).to_string()
 }
 
-/// The signature of a call, the same for the same tool, so that none need be remembered.
+/// Returns the signature of a call. It depends on the tool only, so the server need not remember
+/// any.
 fn signature(tool: &str) -> String {
     let hash = tool.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

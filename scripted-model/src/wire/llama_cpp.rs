@@ -1,5 +1,5 @@
-//! llama.cpp's server: OpenAI's chat completions read with fewer questions, answered with extras of
-//! its own.
+//! llama.cpp's server: OpenAI's chat completions with fewer checks, and with additions of its own
+//! in the answer.
 
 mod write;
 
@@ -14,7 +14,7 @@ use crate::{
 
 pub use write::{error_event, write};
 
-/// A key is asked for only where one is set.
+/// Checks the key, which is required only if one is set.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
     let given = heading
         .header("authorization")

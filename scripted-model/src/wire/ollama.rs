@@ -11,7 +11,7 @@ use crate::{refusal::Refusal, script::Auth};
 pub use read::read;
 pub use write::{error_event, write};
 
-/// A local server asks for no key; one that does takes it as its cloud does.
+/// Checks the key. A local server requires none; if one is set, it is sent as to Ollama's cloud.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
     let given = heading
         .header("authorization")

@@ -1,5 +1,5 @@
-//! OpenAI's chat completions, as strict as the strictest of those who speak them: Mistral about who
-//! may speak when, DeepSeek and Kimi about the reasoning that belongs to calls.
+//! OpenAI's chat completions, as strict as the strictest servers of this format: Mistral about the
+//! order of roles, DeepSeek and Kimi about the reasoning that belongs to calls.
 
 mod messages;
 mod read;
@@ -16,7 +16,7 @@ use crate::{
 pub use read::{read, read_lenient};
 pub use write::{Chat, error_event, write};
 
-/// A call's id, which says whether reasoning stands before the call.
+/// Returns a call's id, which encodes whether reasoning precedes the call.
 pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
     format!(
         "call_{serial:08x}{index:02x}{}",
@@ -24,7 +24,7 @@ pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
     )
 }
 
-/// Whether reasoning stood before the call that was given this id.
+/// Whether reasoning preceded the call with this id.
 fn has_thought(call_id: &str) -> bool {
     let digits = call_id
         .strip_prefix("call_")

@@ -1,8 +1,8 @@
-//! OpenAI's Responses API, without storage: a request carries everything, and reasoning as the
-//! ciphertext that was given for it.
+//! OpenAI's Responses API without storage: a request contains the whole conversation, and reasoning
+//! as the ciphertext that the server had returned.
 //!
-//! No reply is remembered. The id of a reasoning item says what followed it, that of a call which
-//! reasoning it came from.
+//! The server remembers no reply. The id of a reasoning item encodes what followed it, and the id
+//! of a call encodes the reasoning that preceded it.
 
 mod input;
 mod read;
@@ -15,7 +15,7 @@ pub use super::openai::{authorise, refuse};
 pub use read::read;
 pub use write::{error_event, write};
 
-/// A call's id; `thought` is the index of the reasoning that stands before it in the reply.
+/// Returns a call's id. `thought` is the index of the reasoning before it in the reply.
 pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
     let of = thought
         .map(|thought| format!("_{thought:02x}"))
@@ -23,7 +23,7 @@ pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
     format!("call_{serial:08x}{index:02x}{of}")
 }
 
-/// The beginning of the id of the reasoning that a call came from.
+/// Returns the beginning of the id of the reasoning from which a call came.
 fn thought_of_call(call_id: &str) -> Option<String> {
     let (call, thought) = call_id.strip_prefix("call_")?.split_once('_')?;
     let is_hex = |text: &str, length: usize| {
@@ -33,7 +33,7 @@ fn thought_of_call(call_id: &str) -> Option<String> {
         .then(|| format!("rs_{}{thought}", call.get(..8).unwrap_or_default()))
 }
 
-/// What stands behind a reasoning item.
+/// What follows a reasoning item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follower {
     Message,
@@ -59,7 +59,7 @@ impl Follower {
         }
     }
 
-    /// What followed the item that had this id, if this server gave it.
+    /// Returns what followed the item with this id, if this server created the id.
     fn told(id: &str) -> Option<Self> {
         let end = id.strip_prefix("rs_")?.chars().nth(10)?;
         Self::ALL
@@ -78,7 +78,7 @@ fn reasoning_id(speech: &Speech, index: usize) -> String {
     format!("rs_{:08x}{index:02x}{letter}", speech.serial)
 }
 
-/// The ciphertext of a reasoning item, always the same for one id.
+/// Returns the ciphertext of a reasoning item, which depends on its id only.
 fn ciphertext(id: &str) -> String {
     let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a

@@ -1,4 +1,4 @@
-//! Reads a request: its fields here, its messages in `messages`, its tools in `tools`.
+//! Reads a request: the fields here, the messages in `messages`, the tools in `tools`.
 
 mod messages;
 mod tools;
@@ -11,7 +11,7 @@ use crate::{
     wire::Heading,
 };
 
-/// The feature that `thinking.block_binding` belongs to.
+/// The beta feature to which `thinking.block_binding` belongs.
 const BINDING: &str = "thinking-binding-controls-2026-08-01";
 
 const FIELDS: &[&str] = &[
@@ -149,7 +149,7 @@ fn budget(body: &Map<String, Value>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Members of a feature are unknown to those who do not name it in the header.
+/// Refuses fields of a beta feature that the header does not name.
 fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), Refusal> {
     let Some(thinking) = body
         .get("thinking")
@@ -189,8 +189,8 @@ fn cache_marks(body: &Map<String, Value>) -> Result<(), Refusal> {
 fn marks(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(marks).sum(),
-        // A call's arguments and a tool's schema may hold anything, a property of that name
-        // included.
+        // Fields of a call's arguments and of a tool's schema are not counted, because they may
+        // have any name, even this one.
         Value::Object(fields) => {
             usize::from(fields.contains_key("cache_control"))
                 + fields.get("content").map_or(0, marks)

@@ -1,4 +1,5 @@
-//! The stream of an answer: a message's start, its content blocks one after the other, its end.
+//! Writes the stream of an answer: the start of the message, its content blocks one after the
+//! other, and its end.
 
 use super::signature;
 use crate::{
@@ -99,7 +100,7 @@ fn open(index: u64, block: &[crate::frames::Piece<'_>], out: &mut FrameWriter) {
     out.frame(&[Raw("}\n\n")]);
 }
 
-/// `kind` is the delta's type and, after a quote and a comma, the name of its field.
+/// Writes deltas. `kind` is the delta's type and, after a quote and a comma, the name of its field.
 fn deltas<'a>(
     index: u64,
     kind: &str,

@@ -1,4 +1,5 @@
-//! The contents of a request: a turn of calls is followed at once by a turn with as many responses.
+//! Reads the contents of a request. A turn of calls must be followed at once by a turn with as many
+//! responses.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::{
 
 pub const NO_DATA: &str = "required oneof field 'data' must have one initialized field";
 
-/// What stands for a signature where a history came from another model.
+/// The placeholder for a signature if the history came from another model.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
 pub fn read(contents: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
@@ -118,7 +119,7 @@ fn result(place: &str, response: &Value) -> Result<Returned, Refusal> {
     })
 }
 
-/// Each response answers one call: by id where there are ids, else by name.
+/// Checks that each response answers one call: by id if there are ids, otherwise by name.
 fn pair(mut waiting: Vec<Called>, results: &[Returned]) -> Result<(), Refusal> {
     if waiting.is_empty() && !results.is_empty() {
         return Err(Refusal::invalid(
@@ -207,7 +208,8 @@ fn call(place: &str, function: &Value) -> Result<Called, Refusal> {
     })
 }
 
-/// Gemini 3 wants the signature of the first call of a turn back; a wrong one is refused by all.
+/// Checks a signature. Gemini 3 requires the signature of the first call of a turn, and every model
+/// refuses a wrong one.
 fn signed(part: &Value, tool: &str, position: usize, required: bool) -> Result<(), Refusal> {
     match either(part, "thoughtSignature", "thought_signature").and_then(Value::as_str) {
         None if required => Err(Refusal::invalid(format!(

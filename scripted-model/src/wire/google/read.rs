@@ -1,4 +1,4 @@
-//! Reads a request: its fields and its tools. Field names may be in either case.
+//! Reads a request: its fields and its tools. Field names may be in camel case or snake case.
 
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ const FIELDS: &[&str] = &[
     "cached_content",
 ];
 
-/// The part of OpenAPI that `parameters` may use; `parametersJsonSchema` takes JSON Schema.
+/// The keywords of OpenAPI that `parameters` may use. `parametersJsonSchema` accepts JSON Schema.
 const KEYWORDS: &[&str] = &[
     "type",
     "format",

@@ -1,5 +1,5 @@
-//! The stream of an answer: candidates with some parts each, the last one with why it ended and
-//! what it cost.
+//! Writes the stream of an answer: candidates with some parts each. The last one has the reason for
+//! its end, and the usage.
 
 use super::signature;
 use crate::{
@@ -36,7 +36,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
                     );
                 }
             }
-            Spoken::Redacted(_) => (), // there is no such thing here
+            Spoken::Redacted(_) => (), // Google has no redacted thinking
             Spoken::Call { id, name, args } => {
                 let signature = if std::mem::replace(&mut signed, true) {
                     String::new()

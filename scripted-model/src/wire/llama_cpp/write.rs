@@ -1,5 +1,5 @@
-//! The stream of an answer: OpenAI's chunks with their keys in another order, and timings at the
-//! end.
+//! Writes the stream of an answer: OpenAI's chunks with their keys in another order, and timings at
+//! the end.
 
 use crate::{
     frames::{

@@ -1,5 +1,5 @@
-//! Reads a request. The real server lets most disorder pass and confuses the model with it; here it
-//! is refused.
+//! Reads a request. The real server accepts most disorder, which confuses the model; this one
+//! refuses it.
 
 use serde_json::Value;
 
@@ -122,8 +122,8 @@ fn read_call(call: &Value) -> Result<Called, Refusal> {
     })
 }
 
-/// A result names its call by id or its tool by name; one that names neither answers the first call
-/// that waits.
+/// Reads a result, which names its call by id or its tool by name. A result that names neither
+/// answers the first call that waits.
 fn result(
     message: &Value,
     text: String,

@@ -1,4 +1,5 @@
-//! The stream of an answer: a line a delta, the last one with why it ended and what it cost.
+//! Writes the stream of an answer: one line per delta. The last one has the reason for its end, and
+//! the usage.
 
 use crate::{
     frames::{
@@ -27,7 +28,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
                     );
                 }
             }
-            Spoken::Redacted(_) => (), // there is no such thing here
+            Spoken::Redacted(_) => (), // Ollama has no redacted thinking
             Spoken::Call { id, name, args } => {
                 let call = [
                     Raw("\"content\":\"\",\"tool_calls\":[{\"id\":"),

@@ -1,5 +1,5 @@
-//! The messages of a request: every call is answered by a tool message before anything else
-//! follows.
+//! Reads the messages of a request. Every call must be answered by a tool message before any other
+//! message.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
     wire::tool_schema::good_name,
 };
 
-/// OpenAI's own, and the member in which its imitators send thoughts and want them back.
+/// The fields of OpenAI, and the one in which compatible servers send reasoning and expect it back.
 const FIELDS: &[&str] = &[
     "role",
     "content",
@@ -48,7 +48,7 @@ pub fn read(messages: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses a message with a field that no message has.
+/// Refuses a message with an unknown field.
 pub fn known_fields(messages: Option<&Value>) -> Result<(), Refusal> {
     for (index, message) in messages
         .and_then(Value::as_array)
@@ -72,9 +72,9 @@ pub fn known_fields(messages: Option<&Value>) -> Result<(), Refusal> {
 
 struct Reader<'a> {
     asked: &'a mut Asked,
-    /// Calls of the latest assistant message that no tool message has answered.
+    /// The calls of the latest assistant message without a tool message.
     waiting: Vec<String>,
-    /// Who spoke last, the system aside.
+    /// The role of the previous message, not counting system messages.
     last: Option<&'static str>,
 }
 
@@ -120,8 +120,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses who may not speak now: the user never twice, nor after a tool, and the assistant
-    /// never twice.
+    /// Refuses a role that is out of order: two user messages in a row, a user message after a tool
+    /// message, or two assistant messages in a row.
     fn speaks(&mut self, role: &'static str) -> Result<(), Refusal> {
         match (self.last.replace(role), role) {
             (Some(last @ ("user" | "tool")), "user") | (Some(last @ "assistant"), "assistant") => {

@@ -81,7 +81,7 @@ fn object(body: &Value) -> Result<&Map<String, Value>, Refusal> {
         .ok_or_else(|| Refusal::invalid("We could not parse the JSON body of your request."))
 }
 
-/// Reads what other servers of this format take too: unknown fields pass.
+/// Reads a request as other servers of this format do, with unknown fields ignored.
 pub fn read_lenient(body: &Value) -> Result<Asked, Refusal> {
     let body = object(body)?;
     let model = body

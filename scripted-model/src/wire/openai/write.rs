@@ -1,4 +1,5 @@
-//! The stream of an answer: one chunk a delta, then why it ended, what it cost and `[DONE]`.
+//! Writes the stream of an answer: one chunk per delta, then the reason for its end, the usage and
+//! `[DONE]`.
 
 use crate::{
     frames::{
@@ -33,7 +34,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
     out.frame(&[Raw("data: [DONE]\n\n")]);
 }
 
-/// What stands before the choices of every chunk.
+/// Returns the text before the choices of every chunk.
 fn before(speech: &Speech) -> String {
     let model = serde_json::Value::from(speech.model.as_str());
     let serial = speech.serial;
@@ -43,13 +44,13 @@ fn before(speech: &Speech) -> String {
     )
 }
 
-/// Writes chunks that all have the same head and tail.
+/// Writes chunks with a common head and tail.
 pub struct Chat<'a> {
-    /// Up to the choices.
+    /// The text up to the choices.
     pub before: String,
-    /// In a choice, before its finish reason.
+    /// The text in a choice before its finish reason.
     pub detail: &'static str,
-    /// From the end of the choices on.
+    /// The text from the end of the choices on.
     pub after: String,
     pub out: &'a mut FrameWriter,
 }
@@ -61,7 +62,7 @@ impl Chat<'_> {
             match part {
                 Spoken::Text(text) => self.texts("content", text, speech.chunk),
                 Spoken::Thinking(text) => self.texts("reasoning_content", text, speech.chunk),
-                Spoken::Redacted(_) => (), // there is no such thing here
+                Spoken::Redacted(_) => (), // this format has no redacted thinking
                 Spoken::Call { id, name, args } => {
                     self.call(calls, id, name, args, speech.chunk);
                     calls += 1;

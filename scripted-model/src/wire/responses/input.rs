@@ -1,5 +1,5 @@
-//! The items of a request: every call has its output, and reasoning stands before what it stood
-//! before.
+//! Reads the items of a request. Every call must have its output, and reasoning must precede the
+//! item that followed it originally.
 
 use std::collections::HashSet;
 
@@ -35,11 +35,11 @@ pub fn read(items: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
 
 struct Reader<'a> {
     asked: &'a mut Asked,
-    /// Calls that have no output yet.
+    /// The calls that have no output yet.
     waiting: Vec<String>,
     calls: HashSet<String>,
     thoughts: Vec<String>,
-    /// The reasoning that came last, if nothing has followed it yet.
+    /// The last reasoning item, if no item has followed it yet.
     open: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses what did not follow the last reasoning item when it was given.
+    /// Refuses an item that is not the one that originally followed the last reasoning item.
     fn follows(&mut self, next: Follower) -> Result<(), Refusal> {
         let Some(id) = self.open.take() else {
             return Ok(());
@@ -136,7 +136,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds to the answer that is being read; the items of one answer stand together.
+    /// Adds to the answer that is being read, because the items of one answer are adjacent.
     fn answer(&mut self, more: &str, called: Option<Called>) {
         match self.asked.said.last_mut() {
             Some(Said::Model { text, calls }) => {

@@ -1,4 +1,4 @@
-//! Reads a request: its fields here, its input in `input`, its tools in `tools`.
+//! Reads a request: the fields here, the input in `input`, the tools in `tools`.
 
 use serde_json::{Map, Value};
 
@@ -98,7 +98,7 @@ fn text<'a>(body: &'a Map<String, Value>, field: &str) -> Result<Option<&'a str>
     }
 }
 
-/// Whether the ciphertext of reasoning is to come.
+/// Whether the ciphertext of reasoning is requested.
 fn include(body: &Map<String, Value>) -> Result<bool, Refusal> {
     let Some(include) = body.get("include") else {
         return Ok(false);
@@ -159,7 +159,7 @@ fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
     Ok(fields.get("effort").and_then(Value::as_str))
 }
 
-/// Models that reason sample by themselves.
+/// Refuses sampling parameters for reasoning models, which choose them themselves.
 fn sampling(body: &Map<String, Value>, model: &str, effort: Option<&str>) -> Result<(), Refusal> {
     let reasons = ["gpt-5", "gpt-6", "o1", "o3", "o4"]
         .iter()

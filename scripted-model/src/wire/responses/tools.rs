@@ -1,5 +1,5 @@
-//! The tools of a request. A strict one promises that its arguments are exactly those of its
-//! schema, so the schema must say all.
+//! Reads the tools of a request. A strict tool guarantees that its arguments match its schema
+//! exactly, so the schema must be complete.
 
 use std::collections::HashSet;
 
@@ -73,7 +73,7 @@ fn name(index: usize, tool: &Value) -> Result<String, Refusal> {
     })?;
     match strictly {
         Some(Value::Bool(_)) => {}
-        // The real one takes it, and makes every argument a required one.
+        // The real server accepts this, and makes every argument required.
         Some(_) | None => {
             return Err(at(
                 "strict",
@@ -95,7 +95,8 @@ fn check(schema: &Value, strictly: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// An object lists all that it may hold, and holds all of it; so do the objects within it.
+/// Checks that an object lists all its properties and requires all of them, and the objects within
+/// it as well.
 fn strict(schema: &Value, context: &str) -> Result<(), String> {
     let Some(fields) = schema.as_object() else {
         return Err(format!("In context=({context}), expected a schema."));
@@ -115,7 +116,7 @@ fn strict(schema: &Value, context: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The schemas that a keyword holds.
+/// Returns the schemas that a keyword holds.
 fn inner<'a>(keyword: &str, value: &'a Value) -> Vec<&'a Value> {
     match value {
         Value::Object(members) if ["properties", "$defs"].contains(&keyword) => {

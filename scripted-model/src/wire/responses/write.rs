@@ -1,4 +1,5 @@
-//! The stream of an answer: each item from its beginning to its end, then the whole response.
+//! Writes the stream of an answer: each item from its beginning to its end, then the whole
+//! response.
 
 use serde_json::{Value, json};
 
@@ -39,7 +40,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
     events.event(kind, &[Raw(",\"response\":"), Raw(&whole)]);
 }
 
-/// Writes events, numbered.
+/// Writes numbered events.
 struct Events<'a> {
     out: &'a mut FrameWriter,
     speech: &'a Speech,
@@ -93,7 +94,7 @@ impl Events<'_> {
         .to_string()
     }
 
-    /// Writes an item, and gives it as it is when it is whole.
+    /// Writes an item, and returns it in its complete form.
     fn item(&mut self, index: usize, part: &Spoken) -> Value {
         match part {
             Spoken::Text(text) => self.message(index, text),
@@ -116,7 +117,7 @@ impl Events<'_> {
         );
     }
 
-    /// `more` stands after the place of the item, and before a text.
+    /// Writes an event about a text. `more` follows the place of the item, and precedes the text.
     fn text(&mut self, kind: &str, index: usize, id: &str, more: &str, text: &str) {
         let place = Number(index as u64);
         self.event(
@@ -132,7 +133,7 @@ impl Events<'_> {
         );
     }
 
-    /// `part` is a piece of content or of a summary.
+    /// Writes an event about `part`, a piece of content or of a summary.
     fn part(&mut self, kind: &str, index: usize, id: &str, place: &str, part: &Value) {
         let at = Number(index as u64);
         let part = part.to_string();
@@ -198,7 +199,8 @@ impl Events<'_> {
         whole
     }
 
-    /// The ciphertext grows while the model reasons: only the one at the end is whole.
+    /// Writes a reasoning item. Its ciphertext grows while the model reasons, so only the last one
+    /// is complete.
     fn reasoning(&mut self, index: usize, text: Option<&str>) -> Value {
         let id = reasoning_id(self.speech, index);
         let ciphertext = self.speech.wants_ciphertext.then(|| ciphertext(&id));

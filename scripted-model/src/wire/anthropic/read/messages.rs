@@ -1,4 +1,5 @@
-//! The messages of a request: who speaks when, and that every call is answered directly after it.
+//! Reads the messages of a request, and checks the order of roles and that every call is answered
+//! directly after it.
 
 use std::collections::HashSet;
 
@@ -36,7 +37,7 @@ pub fn read(messages: &Value, asked: &mut Asked) -> Result<(), Refusal> {
 
 struct Reader<'a> {
     asked: &'a mut Asked,
-    /// Calls of the previous message.
+    /// The calls of the previous message.
     waiting: Vec<String>,
     seen: HashSet<String>,
 }
@@ -182,7 +183,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Every call of the previous message has its result by now.
+    /// Refuses the request if a call of the previous message has no result.
     fn all_answered(&self, index: usize) -> Result<(), Refusal> {
         if self.waiting.is_empty() {
             return Ok(());
