@@ -1,5 +1,5 @@
-//! Performs what agents decide: one task per agent, one mailbox, a `JoinSet` of model and tool
-//! work. `host` owns them all.
+//! Performs what agents decide: one task and one mailbox per agent, and a `JoinSet` of model and
+//! tool work. `host` owns all of them.
 
 pub mod activity;
 pub mod host;
@@ -20,7 +20,7 @@ mod saving;
 mod spans;
 mod work;
 
-/// How many agents are commanded at once where many are.
+/// The number of agents that are commanded concurrently if there are many.
 pub const AT_ONCE: usize = 32;
 
 pub use host::{Host, Hosting, Opening};

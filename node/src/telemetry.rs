@@ -1,5 +1,5 @@
-//! What a node tells of itself besides its events: logs on standard error; traces and metrics when
-//! a collector is configured; metrics and probes over HTTP where it is to listen.
+//! Logs on standard error; traces and metrics if a collector is configured; metrics and probes over
+//! HTTP if a listen address is configured.
 
 pub mod content;
 pub mod genai;
@@ -36,23 +36,23 @@ use self::{
 };
 use crate::terminal::LogWriter;
 
-/// What is told, and where.
+/// Which telemetry a process produces, and where it is sent.
 #[derive(Debug, Clone)]
 pub struct TelemetryOptions {
-    /// In the words of `RUST_LOG`.
+    /// The log filter in the syntax of `RUST_LOG`.
     pub log: String,
-    /// One JSON object a line instead of text.
+    /// Whether the log has one JSON object per line instead of text.
     pub json: bool,
     /// The base address of an OTLP collector over HTTP.
     pub otlp_endpoint: Option<String>,
     pub service_name: String,
-    /// Whether spans hold what was said.
+    /// Whether spans contain the texts of messages and tools.
     pub content: bool,
-    /// Where probes and metrics are read over HTTP.
+    /// The address at which probes and metrics are served over HTTP.
     pub listen: Option<SocketAddr>,
 }
 
-/// Why telemetry could not start.
+/// The reason why telemetry could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error("cannot read the log filter `{filter}`: {reason}")]
@@ -68,7 +68,8 @@ pub enum TelemetryError {
     Twice,
 }
 
-/// Telemetry in force. Shut it down at the end, or the last spans are lost.
+/// The telemetry of a process. Call [`shutdown`](Self::shutdown) at the end, or the last spans are
+/// lost.
 #[derive(Debug)]
 pub struct Telemetry {
     traces: Option<Traces>,
@@ -77,7 +78,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Takes over the process's logs, spans and metrics; they are sent on the current runtime.
+    /// Installs logs, spans and metrics for the whole process. They are sent on the current
+    /// runtime.
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let (subscriber, mut telemetry) = subscriber(options)?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
@@ -92,7 +94,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// Sends what is left, within `deadline`.
+    /// Sends the remaining data, within `deadline`.
     pub async fn shutdown(self, deadline: Duration) {
         let Self {
             traces,
@@ -109,7 +111,7 @@ impl Telemetry {
             let shutdown = tokio::task::spawn_blocking(move || metrics.shutdown(deadline));
             match tokio::time::timeout(deadline, shutdown).await {
                 Ok(Ok(Ok(()))) => {}
-                // Many collectors take traces only.
+                // Many collectors accept only traces, so this is not a warning.
                 Ok(Ok(Err(error))) => tracing::info!(%error, "the last metrics were not sent"),
                 Ok(Err(_)) | Err(_) => tracing::info!("the last metrics were not sent in time"),
             }

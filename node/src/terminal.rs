@@ -1,9 +1,9 @@
 //! Makes foreign text safe to write to a terminal. Pure: text goes in, text comes out.
 //!
-//! A terminal obeys what it is sent: escape sequences move the cursor, write the clipboard and
-//! rename the window, and bidirectional controls and invisible characters make a line look like
-//! another. Here each of them becomes a visible mark instead. Nothing is removed, so a reader sees
-//! that somebody tried.
+//! A terminal obeys escape sequences, which move the cursor, write the clipboard and rename the
+//! window. Bidirectional controls and invisible characters make a line look like another. This
+//! module replaces each of them with a visible mark. Nothing is removed, so a reader sees that
+//! somebody tried.
 
 mod drawing;
 mod log;
@@ -16,7 +16,8 @@ use std::borrow::Cow;
 pub use drawing::Drawing;
 pub use log::LogWriter;
 
-/// Text in which only line ends and tabs control the terminal.
+/// Returns the text with visible marks for everything that controls a terminal except line ends and
+/// tabs.
 pub fn clean(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, next| match c {
         '\n' | '\t' => None,
@@ -25,14 +26,15 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// As [`clean`], on one line: a cell of a table or a word within a sentence.
+/// Like [`clean`], for text that must stay on one line: a cell of a table, or a word in a sentence.
 pub fn clean_line(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, _| Some(visible(c)))
 }
 
-/// JSON with the same meaning whose strings hold no character that a terminal would obey or hide.
+/// Returns JSON with the same meaning, whose strings contain no character that a terminal would
+/// obey or hide.
 ///
-/// Raw control characters cannot stand inside a string of valid JSON; where the text is not valid,
+/// Raw control characters cannot occur inside a string of valid JSON. If the text is not valid,
 /// they are escaped as well.
 pub fn clean_json(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, _| match c {
@@ -47,7 +49,8 @@ pub fn clean_json(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Replaces each hidden character with what `instead` gives for it and its successor, if anything.
+/// Replaces each hidden character with the result of `instead` for it and its successor, if there
+/// is one.
 fn rewrite(text: &str, instead: impl Fn(char, Option<char>) -> Option<String>) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return Cow::Borrowed(text);
@@ -65,12 +68,12 @@ fn rewrite(text: &str, instead: impl Fn(char, Option<char>) -> Option<String>) -
     Cow::Owned(clean)
 }
 
-/// What stands before a character, as far as joiners and variation selectors need to know it.
+/// The character before the current one, as far as joiners and variation selectors depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// A visible character outside of ASCII.
     Base,
-    /// A digit or mark that a selector makes a keycap.
+    /// A digit or mark that a selector turns into a keycap.
     Keycap,
     /// A base with its variation selector.
     Varied,
@@ -88,19 +91,19 @@ impl Before {
     }
 }
 
-/// Whether a terminal would obey this character, or show nothing for it.
+/// Returns whether a terminal would obey this character, or show nothing for it.
 ///
 /// Joiners and variation selectors belong to emoji and to several scripts, so one of them may
-/// follow a visible character outside of ASCII; a row of them, which can carry hidden text, may
-/// not.
+/// follow a visible character outside of ASCII. A sequence of them is hidden, because it can carry
+/// secret text.
 fn is_hidden(c: char, before: Before) -> bool {
     match c {
         '\u{200c}' | '\u{200d}' => !matches!(before, Before::Base | Before::Varied),
         '\u{fe0f}' if before == Before::Keycap => false,
         '\u{fe00}'..='\u{fe0f}' => before != Before::Base,
         c if c.is_control() => true,
-        // Default-ignorable and format characters of Unicode 16 that have no shape of their own,
-        // and both line separators.
+        // Default-ignorable and format characters of Unicode 16 without a shape of their own, and
+        // both line separators.
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' => {
             true
         }
@@ -114,7 +117,7 @@ fn is_hidden(c: char, before: Before) -> bool {
     }
 }
 
-/// The mark for a hidden character: Unicode's own picture of it, or its number.
+/// Returns the mark for a hidden character: Unicode's own picture of it, or its number.
 fn visible(c: char) -> String {
     match c {
         '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).into_iter().collect(),

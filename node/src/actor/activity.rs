@@ -1,4 +1,4 @@
-//! How much is going on among the agents of this node: what its heartbeats and its metrics tell.
+//! Counts the activity of the agents on this node, for heartbeats and metrics.
 
 use std::{
     collections::HashMap,
@@ -10,14 +10,14 @@ use std::{
 
 use planck_common::SessionId;
 
-/// The actors keep these counts up to date; heartbeats and metrics read them.
+/// The counts. Actors keep them up to date; heartbeats and metrics read them.
 #[derive(Debug, Default)]
 pub struct Activity {
-    /// Agents with an open turn.
+    /// The number of agents with an open turn.
     running: AtomicUsize,
-    /// Inputs that wait for agents in memory.
+    /// The number of inputs that wait for agents in memory.
     queued: AtomicUsize,
-    /// Open turns of each session that has any.
+    /// The number of open turns of each session that has any.
     sessions: Mutex<HashMap<SessionId, usize>>,
 }
 
@@ -30,7 +30,7 @@ impl Activity {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Sessions in which a turn is open.
+    /// Returns the number of sessions with an open turn.
     pub fn sessions(&self) -> usize {
         self.sessions_by_turns().len()
     }
@@ -51,7 +51,7 @@ impl Activity {
         }
     }
 
-    /// An agent has another number of inputs before it than it had.
+    /// Updates the count after an agent's queue changed from `before` to `now` inputs.
     pub(super) fn queue(&self, before: usize, now: usize) {
         if now > before {
             self.queued.fetch_add(now - before, Ordering::Relaxed);

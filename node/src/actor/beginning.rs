@@ -1,4 +1,4 @@
-//! Where an agent begins on this node: what the store knows of it becomes an actor that goes on.
+//! Starts an agent on this node: builds an actor from what the store knows about the agent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,25 +29,25 @@ use crate::{
     tools::{Runner, Toolbox},
 };
 
-/// Waits between tries to load an agent while the store is away.
+/// The pause between attempts to load an agent while the store is unreachable.
 const STORE_AWAY: Duration = Duration::from_millis(500);
 
-/// Where an agent begins.
+/// Everything that the start of an agent needs.
 pub(super) struct Beginning {
     pub(super) parts: Arc<Parts>,
     pub(super) identity: Identity,
     pub(super) clients: Clients,
     pub(super) opening: Opening,
-    /// The end of the agent's task under an earlier epoch.
+    /// The end of the agent's task under an earlier epoch, if there is one.
     pub(super) predecessor: Option<CancellationToken>,
     pub(super) dropped: CancellationToken,
 }
 
-/// The actor, what it takes up at once, and what its log is told first.
+/// The actor, its first effects, and the events that are written to its log first.
 type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
 impl Beginning {
-    /// Lives until the agent leaves this node, or needs no task. One that `rested` goes on as it
+    /// Runs the agent until it leaves this node or needs no task. A `rested` actor continues as it
     /// is.
     pub(super) async fn live(
         self,
@@ -69,14 +69,15 @@ impl Beginning {
         Box::pin(actor.end(ended, was_refused, mailbox)).await
     }
 
-    /// `None` where it cannot be, or is not to be.
+    /// Loads the agent. Returns `None` if that is impossible, or if the agent was dropped
+    /// meanwhile.
     async fn loaded(self) -> Option<Begun> {
         let agent = self.identity.agent.clone();
         let dropped = self.dropped.clone();
         match dropped.run_until_cancelled(self.load()).await? {
             Ok(begun) => Some(begun),
             Err(StoreError::StaleEpoch(_)) => {
-                tracing::debug!(%agent, "another holds the agent by now");
+                tracing::debug!(%agent, "another node holds the agent's lease");
                 None
             }
             Err(error) => {
@@ -108,7 +109,7 @@ impl Beginning {
                     return self.begin(record, memory, hold);
                 }
                 Err(StoreError::Away(reason)) => {
-                    tracing::warn!(agent = %self.identity.agent, reason, "the store is away; the agent waits");
+                    tracing::warn!(agent = %self.identity.agent, reason, "cannot load the agent: the store is unreachable; trying again");
                     tokio::time::sleep(STORE_AWAY).await;
                 }
                 Err(error) => return Err(error),
@@ -171,7 +172,7 @@ impl Beginning {
         } = opening;
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
-            tracing::info!(agent = %identity.agent, ?unknown, "nobody offers these tools now");
+            tracing::info!(agent = %identity.agent, ?unknown, "tools of the agent are not available now");
         }
         if record.last_seq == 0 {
             opening.push(first_event(&record, &toolbox));
@@ -234,7 +235,7 @@ fn changed_tools(had: &Toolbox, toolbox: &Toolbox) -> Option<Event> {
     }))
 }
 
-/// Warnings for the caller that started the agent.
+/// Returns the warnings for the caller that started the agent.
 fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
     let model = unknown_model(model);
     let tools = (!unknown_tools.is_empty()).then(|| Warning {

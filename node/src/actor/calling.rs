@@ -1,4 +1,4 @@
-//! Calls a model: turns its stream into inputs for the agent.
+//! Calls a model and turns its stream into inputs for the agent.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     telemetry::content::Said,
 };
 
-/// A request ready to be sent.
+/// A request that is ready to be sent.
 pub struct Call {
     pub ticket: Ticket,
     pub provider: Arc<dyn Provider>,
@@ -24,7 +24,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Sends it, passes on the pieces of the reply, and gives its end.
+    /// Sends the request, passes on the pieces of the reply, and returns its end.
     pub async fn run(self, pieces: Answers) -> Input {
         let (ticket, span) = (self.ticket, self.span.clone());
         let result = self.read(pieces).instrument(span.clone()).await;

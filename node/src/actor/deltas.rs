@@ -1,4 +1,4 @@
-//! Holds a reply's deltas back for a moment, so that many small ones become one event.
+//! Delays a reply's deltas for a moment, so that many small ones become one event.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// How long a delta may wait for others.
 const WINDOW: Duration = Duration::from_millis(40);
-/// How many bytes make an event worth sending at once.
+/// The number of bytes at which an event is sent immediately.
 const FULL: usize = 512;
 
 /// The deltas of one agent that are not yet published.
@@ -24,12 +24,12 @@ struct Held {
     kind: EventKind,
     place: Place,
     delta: Delta,
-    /// Unicode scalar values in `delta`.
+    /// The length of `delta` in Unicode scalar values.
     length: usize,
     due: Instant,
 }
 
-/// A live event ready to be published.
+/// A live event that is ready to be published.
 #[derive(Debug, PartialEq)]
 pub struct Ready {
     pub kind: EventKind,
@@ -38,7 +38,7 @@ pub struct Ready {
 }
 
 impl Deltas {
-    /// Takes a delta in; what comes out is to be published now, in order.
+    /// Adds a delta. Returns the events that are to be published now, in order.
     pub fn push(
         &mut self,
         kind: EventKind,
@@ -80,7 +80,7 @@ impl Deltas {
         ready
     }
 
-    /// What is held, to be published before anything else of this agent.
+    /// Returns the delayed event. It must be published before anything else of this agent.
     pub fn take(&mut self) -> Option<Ready> {
         self.held.take().map(
             |Held {
@@ -93,7 +93,7 @@ impl Deltas {
         )
     }
 
-    /// When what is held has waited long enough.
+    /// Returns when the delayed event must be published.
     pub fn due(&self) -> Option<Instant> {
         self.held.as_ref().map(|held| held.due)
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one() {
+    fn neighbouring_deltas_become_one_event() {
         let (mut deltas, now) = (Deltas::default(), Instant::now());
         assert!(
             deltas
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn another_part_kind_or_request_begins_anew() {
+    fn another_part_kind_or_request_begins_a_new_event() {
         let other = Place {
             request: 2,
             ..PLACE
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_one_goes_at_once() {
+    fn a_full_event_is_sent_immediately() {
         let (mut deltas, now) = (Deltas::default(), Instant::now());
         assert_eq!(
             deltas

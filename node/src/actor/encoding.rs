@@ -1,5 +1,5 @@
-//! The conversation as its provider wants it, grown message by message: a request costs its bytes,
-//! not a walk of the history.
+//! The encoded conversation, extended message by message, so that a request does not walk the whole
+//! history.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ pub struct Encoding {
 }
 
 struct Held {
-    /// The agent's view this was made of; another version means another beginning.
+    /// The version of the agent's view that was encoded. Another version requires a new encoding.
     version: u64,
     pushed: usize,
     encoder: Box<dyn Encoder>,
 }
 
 impl Encoding {
-    /// A request for all the agent's model should see.
+    /// Returns a request with everything that the agent's model sees.
     pub fn request(&mut self, agent: &Agent, provider: &Arc<dyn Provider>) -> Request {
         let version = agent.version();
         let mut held = match self.held.take().filter(|held| held.version == version) {
@@ -42,7 +42,7 @@ impl Encoding {
         request
     }
 
-    /// Gives its memory back; the next request begins anew.
+    /// Frees the memory. The next request encodes the conversation again.
     pub fn forget(&mut self) {
         self.held = None;
     }

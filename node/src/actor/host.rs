@@ -1,6 +1,6 @@
-//! All agents of this node. One that is at work is a task. One that is idle rests: it has all it
-//! knows and no task. One that is idle for long is parked, and but a place in a map. Either becomes
-//! a task again with the next mail.
+//! All agents of this node. An agent at work has a task. An idle one rests: its state is in memory
+//! and it has no task. An agent that is idle for long is parked: only its entry in a map remains.
+//! The next mail makes either a task again.
 
 mod ended;
 mod leaving;
@@ -46,13 +46,13 @@ use crate::{
     tools::Toolbox,
 };
 
-/// Mail an actor holds unread; senders wait when it is full.
+/// The most unread mail of an actor. Senders wait when the mailbox is full.
 const MAILBOX: usize = 64;
 
-/// How long an actor that is dropped may take to end its work; then it ends as it is.
+/// How long a dropped actor may take to end its work before it is aborted.
 const GIVE_UP: Duration = Duration::from_secs(9);
 
-/// A cheap handle.
+/// A cheap handle to the agents of a node.
 #[derive(Clone)]
 pub struct Host(Arc<Inner>);
 
@@ -62,9 +62,9 @@ struct Inner {
     tasks: TaskTracker,
     slots: Mutex<HashMap<AgentId, Slot>>,
     lives: AtomicU64,
-    /// The store may have leases of this node whose agents are not here.
+    /// Whether the store may have leases of this node whose agents are not here.
     may_miss: AtomicBool,
-    /// Nobody is taken in any more.
+    /// Whether new agents are refused.
     closed: AtomicBool,
 }
 
@@ -75,24 +75,25 @@ pub struct Hosting {
     pub agent: AgentId,
     pub epoch: i64,
     pub opening: Opening,
-    /// No tool starts before: what a dead node ran may go on until then.
+    /// The time before which no tool may start, because tools that a dead node started may still
+    /// run.
     pub tools_from: Option<Instant>,
 }
 
-/// How an agent takes up its work here; the first time only.
+/// How an agent begins its work on this node. It is used only once.
 #[derive(Clone, Default)]
 pub struct Opening {
-    /// What its log is told before anything else.
+    /// The events that are written to its log first.
     pub events: Vec<Event>,
     pub open_turn: OpenTurn,
-    /// The tools it had when it was parked, if they may be others by now.
+    /// The tools that the agent had when it was parked, if they may have changed since.
     pub had: Option<Arc<Toolbox>>,
-    /// All that the store knows of it, where that needs not be read.
+    /// The agent's record and memory, if they are known and need not be read from the store.
     pub known: Option<Box<(AgentRecord, Memory)>>,
 }
 
 impl Opening {
-    /// Goes on where it was, and tells this first.
+    /// Continues the agent where it was, after writing this event.
     pub fn with(event: Event) -> Self {
         Self {
             events: vec![event],
@@ -101,7 +102,7 @@ impl Opening {
     }
 }
 
-/// Why an agent did not answer.
+/// The error if an agent is not on this node.
 #[derive(Debug, thiserror::Error)]
 #[error("agent {0} is not here")]
 pub struct NotHere(pub AgentId);
@@ -119,9 +120,9 @@ impl Host {
         }))
     }
 
-    /// Takes an agent in and lets it take up whatever waits for it. One that is here under this
-    /// epoch already stays as it is. One that is here under an earlier epoch is dropped, and its
-    /// successor begins when nothing of it runs any more.
+    /// Adds an agent and starts it on its waiting input. An agent that is already here under this
+    /// epoch is left as it is. One that is here under an earlier epoch is dropped, and its
+    /// successor begins when all of its work has ended.
     pub fn start(&self, mut hosting: Hosting) {
         let mut slots = self.slots();
         if self.is_closed() {
@@ -148,32 +149,33 @@ impl Host {
         }
     }
 
-    /// Whether this node holds the agent's lease.
+    /// Returns whether this node holds the agent's lease.
     pub fn has(&self, agent: &AgentId) -> bool {
         self.slots().contains_key(agent)
     }
 
-    /// Says that a lease may have been taken, or left behind, without its agent being here.
+    /// Records that a lease may exist whose agent is not here.
     pub fn may_miss_agents(&self) {
         self.0.may_miss.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody said so since this was asked last; at first it is so.
+    /// Returns whether [`may_miss_agents`](Self::may_miss_agents) was called since the last call of
+    /// this function. The first call returns `true`.
     pub fn take_may_miss_agents(&self) -> bool {
         self.0.may_miss.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it has no task: it rests, or is parked.
+    /// Returns whether the agent has no task: it rests or is parked.
     pub fn is_at_rest(&self, agent: &AgentId) -> bool {
         self.slots()
             .get(agent)
             .is_some_and(|slot| slot.stage.live().is_none())
     }
 
-    /// Parks those that have rested for long.
+    /// Parks agents that have rested for long.
     pub fn park(&self) {
         let now = Instant::now();
-        // Not dropped before the slots are free for others.
+        // Collected, so that the actors are dropped only after the lock on the slots is released.
         let _parked: Vec<Box<Actor>> = self
             .slots()
             .values_mut()
@@ -185,13 +187,13 @@ impl Host {
         self.slots().get(agent).map(|slot| slot.hosting.clone())
     }
 
-    /// All agents here.
+    /// Returns all agents on this node.
     pub fn hostings(&self) -> Vec<Hosting> {
         let slots = self.slots();
         slots.values().map(|slot| slot.hosting.clone()).collect()
     }
 
-    /// The agents here, of one session or of all.
+    /// Returns the agents on this node, of one session or of all.
     pub fn agents(&self, session: Option<&SessionId>) -> Vec<AgentId> {
         let slots = self.slots();
         let here = slots
@@ -200,7 +202,7 @@ impl Host {
         here.map(|slot| slot.hosting.agent.clone()).collect()
     }
 
-    /// How many agents are here, and how many of them have an open turn.
+    /// Returns the number of agents on this node, and how many of them have an open turn.
     pub fn load(&self) -> (usize, usize) {
         (self.slots().len(), self.0.parts.activity.running())
     }
@@ -218,7 +220,7 @@ impl Host {
         self.send(agent, Mail::Withdrawn(input)).await
     }
 
-    /// Has an agent look into its inbox, which it does once for all who say so before it does.
+    /// Makes an agent check its inbox. Calls before it does so are merged into one check.
     pub async fn look(&self, agent: &AgentId) -> Result<(), NotHere> {
         let is_due = self
             .wake(agent)
@@ -235,7 +237,7 @@ impl Host {
             .await
     }
 
-    /// Sends a command and does not wait for what comes of it.
+    /// Sends a command without waiting for its result.
     pub async fn tell(&self, agent: &AgentId, command: Command) -> Result<(), NotHere> {
         let (done, _) = oneshot::channel();
         self.send(agent, Mail::Command { command, done }).await
@@ -257,8 +259,8 @@ impl Host {
         self.ask(agent, Mail::Spec).await
     }
 
-    /// Other tools are there than before: who is in memory takes or gives them up. Who is parked
-    /// does so when it is woken.
+    /// Tells the agents in memory that the available tools have changed. A parked agent gets its
+    /// tools when it is woken.
     pub async fn tools_changed(&self) {
         let concerned = |(agent, slot): (&AgentId, &Slot)| {
             slot.stage.may_have_other_tools().then(|| agent.clone())
@@ -283,7 +285,7 @@ impl Host {
         answered.await.map_err(|_| NotHere(agent.clone()))
     }
 
-    /// Delivers mail; an actor that parks itself meanwhile is started anew and gets it.
+    /// Delivers mail. An actor that parks itself meanwhile is started again and gets it.
     async fn send(&self, agent: &AgentId, mail: Mail) -> Result<(), NotHere> {
         let mut mail = Box::new(mail);
         loop {
@@ -318,7 +320,7 @@ impl Host {
     ) -> Live {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         if rested.is_some() {
-            // There is room: it is the first.
+            // The channel is new, so it has room.
             let _ = sender.try_send(Box::new(Mail::ToolsMayDiffer));
         }
         let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
@@ -347,7 +349,7 @@ impl Host {
                 predecessor,
                 dropped: live.dropped.clone(),
             };
-            // Boxed, or the task would have room for it three times over.
+            // Boxed, because the task would otherwise reserve the size of this future three times.
             let life = Box::pin(beginning.live(rested, mailbox));
             let (host, dropped, gone) = (
                 self.clone(),
@@ -367,7 +369,7 @@ impl Host {
         live
     }
 
-    /// An actor's task is over by its own decision.
+    /// Handles the end of an actor's task that the actor decided itself.
     async fn ended(&self, agent: &AgentId, number: u64, ended: Ended) {
         match ended {
             Ended::Gone(told) => {
@@ -408,21 +410,21 @@ impl Host {
         }
     }
 
-    /// What came while it was leaving wakes it again.
+    /// Sends the agent the mail that arrived while it was leaving, which wakes it again.
     async fn hand_on(&self, agent: &AgentId, unread: Vec<Mail>) {
         for mail in unread {
             let _ = self.send(agent, mail).await;
         }
     }
 
-    /// Changes the agent's slot if it is still this life's.
+    /// Changes the agent's slot if it still belongs to the task with this number.
     fn settle(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut Slot)) {
         self.forget(agent, number, |slots| {
             slots.get_mut(agent).map(change).unwrap_or_default()
         });
     }
 
-    /// Changes the slots if the agent's is still this life's.
+    /// Changes the slots if the agent's slot still belongs to the task with this number.
     fn forget(
         &self,
         agent: &AgentId,

@@ -1,4 +1,4 @@
-//! What is sent to an actor. Each asks for an answer where the sender waits for one.
+//! The messages to an actor. Each one whose sender waits carries a channel for the answer.
 
 use std::{
     convert::Infallible,
@@ -16,21 +16,20 @@ use tracing::Span;
 
 use crate::agent::{Command, NewInput};
 
-/// Where an answer goes.
+/// The channel for an answer.
 pub type Answer<T> = oneshot::Sender<T>;
 
 pub enum Mail {
-    /// A row came into the inbox.
+    /// A row was added to the inbox.
     Arrived {
         arrival: NewInput,
         verdict: Answer<Verdict>,
-        /// What brought it: a turn that it opens is traced as part of that.
+        /// The span that caused the input. A turn that the input opens becomes its child.
         cause: Span,
     },
-    /// A row left it unread.
+    /// A row was removed from the inbox unread.
     Withdrawn(InputId),
-    /// Something may be in the inbox: look there. What says so stands for whoever says it again
-    /// until this is read.
+    /// Check the inbox. The flag coalesces requests: while it is set, further requests are dropped.
     Look(Arc<AtomicBool>),
     Command {
         command: Command,
@@ -40,37 +39,38 @@ pub enum Mail {
         change: Change,
         done: Answer<Result<Changed, Refusal>>,
     },
-    /// Other tools may be there than before.
+    /// The available tools may have changed.
     ToolsMayDiffer,
-    /// It is to go on elsewhere, if nothing would be lost or done twice: whether it waits to be
-    /// dropped.
+    /// Leave the node, unless work would be lost or repeated. The answer is whether the agent now
+    /// waits to be dropped.
     Leave(Answer<bool>),
-    /// Its history is about to change: it pauses once what it decided is committed and published.
+    /// Pause once all decisions are committed and published, because the history is about to
+    /// change.
     Hold(Hold),
     Info(Answer<AgentInfo>),
-    /// What it is, as it is now.
+    /// Return the current spec.
     Spec(Answer<AgentSpec>),
     Snapshot(Answer<(AgentInfo, Option<Running>)>),
 }
 
 /// A pause of an actor.
 pub struct Hold {
-    /// Says that it has begun.
+    /// Signals that the pause has begun.
     pub held: Answer<()>,
-    /// Ends it when the other end is dropped.
+    /// Ends the pause when the other end is dropped.
     pub released: oneshot::Receiver<Infallible>,
 }
 
-/// What became of an arrival at once.
+/// The immediate result of an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It opened a turn, joined one, or waits.
+    /// The input opened a turn, joined one, or waits.
     Taken,
-    /// Its sender wanted no waiting, and the agent is busy.
+    /// The sender did not want to wait, and the agent is busy.
     Busy,
 }
 
-/// A change of what the agent is, which is recorded in its spec.
+/// A change of an agent that is recorded in its spec.
 #[derive(Debug, Clone)]
 pub enum Change {
     AddTool(String),

@@ -1,4 +1,4 @@
-//! What every actor of a node shares.
+//! The parts that all actors of a node share.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -29,72 +29,73 @@ pub struct Parts {
     pub bus: Arc<dyn Bus>,
     pub models: Arc<Llm>,
     pub tools: Arc<dyn Toolsmith>,
-    /// What bounds each agent's calls.
+    /// The limits of each agent's calls.
     pub calls: Bounds,
     pub links: Arc<dyn Links>,
     pub settings: Settings,
-    /// An agent idle for so long leaves memory but for its place in the host.
+    /// How long an agent must be idle before it is parked.
     pub park_after: Duration,
     pub activity: Activity,
-    /// Asked before anything new is begun.
+    /// The permit that is required before new work begins.
     pub permit: Permit,
 }
 
-/// Who an agent is, for its tools.
+/// The identity of an agent, for its tools.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub session: Arc<SessionContext>,
     pub agent: AgentId,
     pub epoch: i64,
-    /// No tool starts before.
+    /// The time before which no tool may start.
     pub tools_from: Option<Instant>,
 }
 
-/// What all agents of a session share, as far as their work needs it.
+/// The part of a session's data that its agents share and that their work needs.
 #[derive(Debug)]
 pub struct SessionContext {
     pub id: SessionId,
     pub team: TeamId,
     pub lead: AgentId,
-    /// The lead's incarnation, under which members are born and claimed.
+    /// The team's incarnation, under which members are created and claimed.
     pub incarnation: i64,
-    /// By its name.
+    /// The name of the workspace.
     pub workspace: String,
-    /// The working directory, absolute.
+    /// The working directory, as an absolute path.
     pub dir: PathBuf,
-    /// What tools may touch: the workspace.
+    /// The folder that tools may access: the workspace.
     pub root: PathBuf,
     pub limits: SessionLimits,
 }
 
-/// How news reaches other agents, wherever they are.
+/// Notifies other agents, wherever they are.
 pub trait Links: Send + Sync {
     /// These inputs have their outcome; their senders may be waiting.
     fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>);
-    /// These agents of the session got an input.
+    /// These agents of the session received an input.
     fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
     /// An agent is on this node from now on.
     fn arrived(&self, hosting: &Hosting);
-    /// A worker of the session was stopped here without anybody asking for it: its lead should hear
-    /// of that.
+    /// A worker of the session was stopped here because of a failure; its orchestrator must be
+    /// informed.
     fn gave_up(&self, session: &SessionId);
-    /// It is not any more.
+    /// An agent is no longer on this node.
     fn departed(&self, hosting: &Hosting);
 }
 
-/// Makes toolboxes of specs: built-in, external and inter-agent tools and those of sidecars alike.
+/// Builds toolboxes from specs: of built-in, external and inter-agent tools, and those of sidecars.
 #[async_trait]
 pub trait Toolsmith: Send + Sync {
-    /// The tools that the agent is to have, and the names among them that are not known here.
+    /// Returns the tools of an agent, and the names among them that are unknown here.
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
 
-    /// Who offers tools and compactors.
+    /// Returns the sidecars, which offer tools and compactors.
     fn sidecars(&self) -> &Sidecars;
 
-    /// Whether the agent names tools that are not the node's own: they come and go.
+    /// Returns whether the agent names tools that are not the node's own and can therefore appear
+    /// and disappear.
     fn may_change(&self, spec: &AgentSpec) -> bool;
 
-    /// Returns when it is known which tools there are, if the agent names any that nobody has
-    /// offered yet.
+    /// Waits until the first search for sidecars is over, if the agent names a tool that is
+    /// unknown.
     async fn ready_for(&self, spec: &AgentSpec);
 }

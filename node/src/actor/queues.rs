@@ -1,5 +1,5 @@
-//! The append queues of this node: one for each session that has an agent at work here, gone with
-//! the last of them.
+//! The append queues of this node: one for each session that has an agent at work here. A queue
+//! ends with the last of them.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ struct Open {
     users: usize,
 }
 
-/// An agent's hold on its session's queue.
+/// An agent's use of its session's queue. The queue ends with the last of them.
 pub struct Hold {
     pub queue: AppendQueue,
     session: SessionId,
@@ -46,8 +46,8 @@ impl Queues {
         }))
     }
 
-    /// The session's queue, which runs on the thread of its first user: a save then changes threads
-    /// only for the database.
+    /// Returns a hold on the session's queue. The queue runs on the thread of its first user, so
+    /// that a save changes threads only for the database.
     pub fn hold(&self, session: &SessionId) -> Hold {
         let mut open = self.open();
         let one = open.entry(session.clone()).or_insert_with(|| Open {
@@ -62,7 +62,7 @@ impl Queues {
         }
     }
 
-    /// Stops all; what is in flight has an unknown outcome.
+    /// Stops all queues. Appends in flight have an unknown outcome.
     pub fn stop(&self) {
         self.0.stop.cancel();
     }

@@ -1,5 +1,5 @@
-//! One agent at work on this node: it handles one event after another, until it rests, parks, stops
-//! or is lost.
+//! Runs one agent on this node. The actor handles one event after another until it rests, is
+//! parked, stops or loses its lease.
 
 mod change;
 mod end;
@@ -36,7 +36,8 @@ use crate::{
     tools::{Runner, Toolbox},
 };
 
-/// An agent idle for so long is not about to send a request: it rests, until it is parked.
+/// How long an agent must be idle before it rests. Such an agent is unlikely to send a request
+/// soon.
 pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
@@ -54,13 +55,13 @@ pub(super) struct Actor {
     pub(super) ends: Ends,
 }
 
-/// What ends, and who waits for it.
+/// The requested ends of turns and of the agent, and the callers that wait for them.
 pub(super) struct Ends {
-    /// The agent is to end here, writing nothing.
+    /// Cancelled if the agent must end here without writing anything.
     pub(super) dropped: CancellationToken,
-    /// Of a turn that was aborted.
+    /// The callers that wait for the abort of a turn.
     aborting: Vec<Answer<AgentState>>,
-    /// Of the agent, and whether it is one for good.
+    /// The callers that wait for the agent's stop, if one was requested.
     stopping: Option<Stopping>,
 }
 
@@ -82,20 +83,20 @@ struct Stopping {
 
 /// Why an agent left its task by its own decision.
 pub(super) enum Left {
-    /// It is idle, and may be asked again soon.
+    /// It is idle and may get work soon.
     Resting,
     /// It was idle for long.
     Parked,
     Stopped,
 }
 
-/// The next thing that happened.
+/// The next event for the actor.
 enum Happening {
     Settled(Result<Input, Lost>),
     Answer(Input),
     Mail(Option<Box<Mail>>),
     DeltasDue,
-    /// It was idle for a while.
+    /// Nothing happened for a while.
     Quiet,
     Dropped,
 }
@@ -146,18 +147,18 @@ impl Actor {
         }
     }
 
-    /// Becomes small, and needs no task until it is woken.
+    /// Frees memory. The agent then needs no task until it is woken.
     fn rest(&mut self) {
         self.encoding.forget();
         if let Err(error) = self.agent.rest() {
             tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory");
         }
-        // Emptied of their room, and of what would hold on to the task.
+        // Replaced with empty values, which free their memory and their handles to the task.
         self.work = Work::default();
         self.saves.rest();
     }
 
-    /// Goes on after a rest, wherever it lives now.
+    /// Continues after a rest, possibly on another runtime.
     pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
         self.clients = clients;
         self.ends = Ends::new(dropped);
@@ -200,7 +201,7 @@ impl Actor {
             Mail::Leave(answer) => {
                 let may_leave = !self.work.is_bound() && self.saves.are_settled();
                 if answer.send(may_leave).is_ok() && may_leave {
-                    // What it did meanwhile would be cut.
+                    // Waits here, because work that began now would be interrupted.
                     self.ends.dropped.cancelled().await;
                     return Err(Lost::Dropped);
                 }
@@ -222,7 +223,8 @@ impl Actor {
         }
     }
 
-    /// Its decisions until then are performed only if it goes on after all.
+    /// Pauses the agent. Decisions that it made before are performed only if it continues
+    /// afterwards.
     async fn hold(&mut self, hold: Hold) -> Result<Then, Lost> {
         let decided = self.settle_saves().await?;
         let _ = hold.held.send(());
@@ -233,7 +235,8 @@ impl Actor {
         }
     }
 
-    /// Without a permit it stays in the inbox, where the node looks again when it is given.
+    /// Handles an input. Without a permit the input stays in the inbox, and the node makes the
+    /// agent check the inbox when the permit is given.
     async fn arrived(&mut self, arrival: NewInput, verdict: Answer<Verdict>) -> Result<Then, Lost> {
         if !self.parts.permit.is_given() {
             let _ = verdict.send(Verdict::Taken);
@@ -253,7 +256,7 @@ impl Actor {
         Ok(then)
     }
 
-    /// Takes up what waits in the inbox; the agent drops what it knows.
+    /// Reads the inbox. The agent ignores inputs that it already knows.
     async fn look(&mut self) -> Result<Then, Lost> {
         if !self.parts.permit.is_given() {
             return Ok(Then::GoOn);
@@ -262,7 +265,7 @@ impl Actor {
         let rows = match self.parts.store.open_inputs(&session.id, agent).await {
             Ok(rows) => rows,
             Err(error) => {
-                tracing::warn!(%agent, %error, "cannot look into the inbox; the sweep looks again");
+                tracing::warn!(%agent, %error, "cannot read the inbox; the next sweep requests another check");
                 return Ok(Then::GoOn);
             }
         };
@@ -298,7 +301,8 @@ impl Actor {
         }
     }
 
-    /// An abort is done when the calls that ran have ended, with all that they started.
+    /// Answers the callers that wait for an abort. It is complete when the calls that ran have
+    /// ended, with everything that they started.
     fn tell_aborted(&mut self) {
         if !self.agent.is_winding_down() {
             let state = self.agent.state();

@@ -1,6 +1,6 @@
-//! Single-threaded runtimes for actors, one a core: an agent stays on one, with that runtime's HTTP
-//! clients, because a pool's connections live on the runtime that opened them and a stream that
-//! stays on one thread is cheapest.
+//! Single-threaded runtimes for actors, one per core. An agent stays on one of them and uses its
+//! HTTP clients, because the connections of a pool live on the runtime that opened them, and a
+//! stream that stays on one thread is cheapest.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use tokio::{runtime, sync::oneshot};
 
 use crate::llm::{ClientError, Clients};
 
-/// The actors' threads; they end when this is dropped.
+/// The threads of the actors. They end when this is dropped.
 pub struct Runtimes {
     lanes: Vec<Lane>,
     next: AtomicUsize,
@@ -28,7 +28,7 @@ pub struct Lane {
 }
 
 impl Runtimes {
-    /// Starts `count` threads, at least one.
+    /// Starts `count` threads, but at least one.
     pub fn start(
         count: usize,
         clients: impl Fn() -> Result<Clients, ClientError>,
@@ -41,13 +41,13 @@ impl Runtimes {
         })
     }
 
-    /// The lane for the next agent, in turn.
+    /// Returns the lane for the next agent, in turn.
     pub fn next(&self) -> Option<&Lane> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         self.lanes.get(index % self.lanes.len().max(1))
     }
 
-    /// Whether every lane's runtime still turns.
+    /// Returns whether every lane's runtime makes progress.
     pub async fn turn(&self, within: Duration) -> bool {
         let turns = self
             .lanes
@@ -87,7 +87,7 @@ impl Drop for Lane {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A lane may be dropped by a task of its own thread, which cannot join itself.
+            // A task on the lane's own thread may drop the lane, and a thread cannot join itself.
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lane_that_a_task_holds_does_not_turn() {
+    async fn a_blocked_lane_makes_no_progress() {
         let runtimes = Runtimes::start(2, || Clients::new(&Default::default())).unwrap();
         let long = Duration::from_secs(10);
         assert!(runtimes.turn(long).await);

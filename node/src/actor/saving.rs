@@ -1,4 +1,4 @@
-//! Saves what an agent decided, and publishes it once it is committed.
+//! Saves what an agent decided, and publishes it after the commit.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
     telemetry::metrics,
 };
 
-/// An agent's way into its session's log.
+/// The connection of an agent to its session's log.
 pub struct Saves {
     pub writer: Writer,
     hold: Hold,
@@ -32,7 +32,7 @@ struct Attempt {
     result: Result<Written, AppendError>,
 }
 
-/// Why an agent cannot go on here.
+/// The reason why an agent cannot continue here.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     #[error("another node holds the agent now")]
@@ -74,12 +74,12 @@ impl Saves {
         }
     }
 
-    /// Whether everything that was decided is committed.
+    /// Returns whether everything that was decided is committed.
     pub fn are_settled(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// Hands a save to the session's queue.
+    /// Passes a save to the session's queue.
     pub async fn begin(&mut self, save: Save) {
         let Save {
             ticket,
@@ -111,7 +111,7 @@ impl Saves {
         self.under_way.push_back(Box::pin(attempt));
     }
 
-    /// Forgets the task that waited here, where nothing is under way.
+    /// Frees memory if no save is in flight.
     pub fn rest(&mut self) {
         self.under_way = FuturesOrdered::new();
     }
@@ -120,8 +120,8 @@ impl Saves {
         self.under_way.is_empty()
     }
 
-    /// The next save to be settled, in order; published if it is committed. Waits for ever when
-    /// none is under way.
+    /// Waits for the next save to complete, in order, and publishes it if it is committed. Never
+    /// returns if no save is in flight.
     pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, Lost> {
         let Some(Attempt {
             ticket,

@@ -1,5 +1,5 @@
-//! The spans of an agent's work, one for each turn, its model and tool calls as children; and the
-//! numbers of the same.
+//! The spans of an agent's work: one for each turn, with its model and tool calls as children; and
+//! the metrics of the same events.
 
 use std::time::Instant;
 
@@ -26,19 +26,19 @@ const FAILED: &str = "error";
 
 #[derive(Default)]
 pub(super) struct Spans {
-    /// What brought the input that is being read.
+    /// The span that caused the input that is being read.
     pub(super) cause: Option<Span>,
     turn: Option<Turn>,
-    /// The inputs that wait, as the node was told last.
+    /// The number of waiting inputs that was last reported to the node.
     pub(super) queued: usize,
 }
 
 struct Turn {
     span: Span,
-    /// What the agent had consumed before.
+    /// The agent's usage before the turn.
     before: Usage,
     since: Instant,
-    /// How it ended, once that is decided.
+    /// The outcome of the turn, once it is decided.
     outcome: Option<&'static str>,
 }
 
@@ -53,7 +53,7 @@ impl Spans {
         self.turn.is_some()
     }
 
-    /// A turn begins.
+    /// Opens the span of a turn.
     pub(super) fn open(&mut self, identity: &Identity, name: &str, before: Usage) {
         let span = || genai::invoke_agent(&identity.session.id, &identity.agent, name);
         let span = self
@@ -86,14 +86,14 @@ impl Spans {
         }
     }
 
-    /// The agent leaves in the middle of its turn, which goes on elsewhere or later.
+    /// Closes the span without an outcome, because the turn continues on another node or later.
     pub(super) fn leave_open(&mut self) {
         if let Some(turn) = &mut self.turn {
             turn.outcome = None;
         }
     }
 
-    /// Notes what the agent decided to save.
+    /// Records the entries that the agent decided to save.
     pub(super) fn saved(&mut self, entries: &[Entry]) {
         for entry in entries {
             if entry.kind == EventKind::Retry {
@@ -127,7 +127,7 @@ impl Spans {
     }
 }
 
-/// Notes how a model call ended.
+/// Records how a model call ended.
 pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
     match result {
         Ok(finish) => {
@@ -138,7 +138,7 @@ pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
     }
 }
 
-/// Notes how a tool call ended.
+/// Records how a tool call ended.
 pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
     content::result(span, &outcome.told(ABORTED));
     if outcome.is_error() {
@@ -146,7 +146,7 @@ pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
     }
 }
 
-/// By the names of the conventions.
+/// Returns the name that the conventions use for a stop reason.
 fn reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::End => "stop",

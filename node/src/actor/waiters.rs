@@ -1,5 +1,5 @@
-//! Who on this node waits for an input to get its outcome. Hints only: a waiter also looks in the
-//! store now and then.
+//! The callers on this node that wait for the outcome of an input. Notifications are only hints: a
+//! waiter also checks the store at intervals.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ pub struct Waiters {
     waiting: Mutex<HashMap<InputId, Arc<Notify>>>,
 }
 
-/// One who waits; forgotten when dropped.
+/// A registered waiter. Dropping it removes the registration.
 #[derive(Debug)]
 pub struct Waiter<'a> {
     waiters: &'a Waiters,
@@ -23,7 +23,8 @@ pub struct Waiter<'a> {
 }
 
 impl Waiters {
-    /// Registers before the question is put, so that no news is missed.
+    /// Registers a waiter. Call it before the question is stored, so that no notification is
+    /// missed.
     pub fn register(&self, input: InputId) -> Waiter<'_> {
         let news = Arc::clone(self.lock().entry(input.clone()).or_default());
         Waiter {
@@ -33,7 +34,7 @@ impl Waiters {
         }
     }
 
-    /// The input has its outcome.
+    /// Notifies the waiters that the input has its outcome.
     pub fn settle(&self, input: &InputId) {
         if let Some(news) = self.lock().get(input) {
             news.notify_waiters();
@@ -47,7 +48,7 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
-    /// Returns when there may be news.
+    /// Returns when the outcome may be available.
     pub async fn news(&self) {
         self.news.notified().await;
     }
@@ -56,7 +57,7 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.waiters.lock();
-        // One in the map and one here: nobody else waits for the same.
+        // The map and this value have a reference each, so no other waiter exists for this input.
         if Arc::strong_count(&self.news) <= 2 {
             waiting.remove(&self.input);
         }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn news_reach_whoever_waits_and_is_left() {
+    async fn a_notification_reaches_the_remaining_waiter() {
         let (waiters, input) = (Waiters::default(), InputId::parse("q").unwrap());
         let (gone, left) = (
             waiters.register(input.clone()),

@@ -1,5 +1,5 @@
-//! What an agent has going: model calls, tools, compactions and timers, each a task under the
-//! ticket it answers to.
+//! The running work of an agent: model calls, tools, compactions and timers. Each is a task,
+//! identified by the ticket that it answers.
 
 use std::{
     collections::HashMap,
@@ -20,27 +20,30 @@ use crate::{
     tools::Outcome,
 };
 
-/// Answers a task may have under way before it waits for its actor.
+/// The number of answers that a task may have in flight before it waits for its actor.
 const ANSWERS: usize = 32;
 
-/// How long a cancelled tool has to come back with what it had; its runner is to be done before.
+/// How long a cancelled tool may take to return a partial result. It is longer than the grace
+/// period of the tool's runner.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// Where a task's answers go before its last. Boxed: a channel keeps room for 32 of whatever it
-/// holds.
+/// The channel for a task's answers except the last one. They are boxed because the channel
+/// reserves space for 32 of them.
 pub type Answers = mpsc::Sender<Box<Input>>;
 
 pub struct Work {
     tasks: JoinSet<Done>,
     running: HashMap<Ticket, Running>,
     tickets: HashMap<Id, Ticket>,
-    /// Held by what would be lost, or done twice, if the agent went elsewhere now.
+    /// A clone is held by work that would be lost or repeated if the agent moved to another node
+    /// now.
     bound: Arc<()>,
-    /// Made when first needed.
+    /// The channel of the answers, created on first use.
     pieces: Option<(Answers, mpsc::Receiver<Box<Input>>)>,
 }
 
-/// The last answer of a task, and what held the agent here until it was read.
+/// The last answer of a task, and the guard that binds the agent to this node until the answer is
+/// read.
 pub struct Done {
     input: Input,
     _bound: Option<Arc<()>>,
@@ -89,8 +92,8 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Starts a task whose last answer is its output; `cancel` is told to it when it is no longer
-    /// wanted.
+    /// Starts a task whose output is its last answer. `cancel` is cancelled when the answer is no
+    /// longer wanted.
     pub fn start<D: Into<Done>>(
         &mut self,
         ticket: Ticket,
@@ -111,7 +114,7 @@ impl Work {
         );
     }
 
-    /// Where what runs sends its answers before the last.
+    /// Returns the channel for answers before the last one.
     pub fn answers(&mut self) -> Answers {
         self.pieces
             .get_or_insert_with(|| mpsc::channel(ANSWERS))
@@ -119,7 +122,8 @@ impl Work {
             .clone()
     }
 
-    /// For what must not be cut: it holds the agent here while it keeps what this upgrades to.
+    /// Returns a handle for work that must not be interrupted. The agent stays on this node while
+    /// the handle is upgraded.
     pub fn binding(&self) -> Weak<()> {
         Arc::downgrade(&self.bound)
     }
@@ -128,8 +132,8 @@ impl Work {
         Arc::strong_count(&self.bound) > 1
     }
 
-    /// Ends a task. A tool answers soon with what it had, once all that it started is dead; nothing
-    /// else answers.
+    /// Cancels a task. A tool answers soon with its partial result, when everything that it started
+    /// is dead; other tasks do not answer.
     pub fn cancel(&mut self, ticket: Ticket) {
         let Some(running) = self.running.get(&ticket) else {
             return;
@@ -144,7 +148,7 @@ impl Work {
         }
     }
 
-    /// Ends everything, and waits until nothing of it runs any more, processes of tools included.
+    /// Ends everything, and waits until none of it runs any more, including the processes of tools.
     pub async fn wind_up(&mut self) {
         for running in self.running.values() {
             running.cancel.cancel();
@@ -156,7 +160,7 @@ impl Work {
         let _late = tokio::time::timeout(GRACE, ended).await;
     }
 
-    /// Answers in a tool's place if it does not.
+    /// Answers in place of a cancelled tool that does not answer in time.
     fn give_up_on(&mut self, ticket: Ticket, since: Instant) {
         let answer = self.tasks.spawn(async move {
             tokio::time::sleep(GRACE).await;
@@ -170,7 +174,7 @@ impl Work {
         self.tickets.insert(answer.id(), ticket);
     }
 
-    /// The next answer of any task, pieces of a reply before its end.
+    /// Returns the next answer of any task. The pieces of a reply precede its end.
     pub async fn next(&mut self) -> Input {
         loop {
             let pieces = &mut self.pieces;
@@ -204,14 +208,14 @@ impl Work {
         }
     }
 
-    /// Nothing is going on.
+    /// Returns whether no work is running.
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 }
 
 impl Kind {
-    /// A panic becomes an answer like any other.
+    /// Converts a panic into an answer.
     fn panicked(self, ticket: Ticket, elapsed: Duration) -> Input {
         let said = "it failed by a bug in its code (a panic); the node's log has it";
         match self {
@@ -244,7 +248,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_ended_holds_the_agent_until_its_answer_is_read() {
+    async fn a_finished_task_binds_the_agent_until_its_answer_is_read() {
         let mut work = Work::default();
         let bound = work.binding().upgrade();
         let task = async move { Done::of(Input::Waited(Ticket(1)), bound) };

@@ -1,4 +1,4 @@
-//! Joins the bus to this process's traces and metrics.
+//! Connects the bus to this process's traces and metrics.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tracing::Span;
 
 use super::{metrics::meters, propagation};
 
-/// What the node gives to the bus as its hook.
+/// The hook that the node installs in the bus.
 pub struct BusTelemetry;
 
 impl Telemetry for BusTelemetry {
@@ -15,8 +15,8 @@ impl Telemetry for BusTelemetry {
         propagation::traceparent()
     }
 
-    /// The span of a command is part of its caller's trace. A command without a trace gets no span
-    /// in the collector, because the commands of observers would fill it.
+    /// Returns the span of a command, as part of the caller's trace. A command without a trace gets
+    /// no span in the collector, because the frequent commands of observers would fill it.
     fn command_span(&self, subject: &str, traceparent: Option<&str>) -> Span {
         match traceparent {
             Some(parent) => {

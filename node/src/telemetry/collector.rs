@@ -1,4 +1,4 @@
-//! What goes to a collector by OTLP over HTTP, and who it says it is from.
+//! The connection to a collector by OTLP over HTTP, and the identity that the data is sent under.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::TelemetryError;
 
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A collector's base address.
+/// The base address of a collector.
 #[derive(Debug, Clone, Copy)]
 pub struct Collector<'a>(pub &'a str);
 
@@ -57,7 +57,7 @@ impl Collector<'_> {
     }
 }
 
-/// Who tells: the service, its version, the node and its machine.
+/// Returns the identity of the sender: the service, its version, the node and its machine.
 pub fn resource(service: &str, instance: &str, host: &str) -> Resource {
     Resource::builder()
         .with_service_name(service.to_owned())

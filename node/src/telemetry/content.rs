@@ -1,5 +1,5 @@
-//! What was said, as attributes of spans: only where `telemetry.content` asks for it. Long texts
-//! are cut, old messages left out.
+//! Message texts as attributes of spans, only if `telemetry.content` is set. Long texts are cut,
+//! and old messages are left out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,8 +16,8 @@ const OUTPUT: &str = "gen_ai.output.messages";
 const ARGUMENTS: &str = "gen_ai.tool.call.arguments";
 const RESULT: &str = "gen_ai.tool.call.result";
 
-/// Bytes of one text, and of all messages of a request: collectors take spans of some hundred
-/// kilobytes.
+/// The most bytes of one text, and of all messages of a request. Collectors accept spans of some
+/// hundred kilobytes.
 const LONGEST: usize = 16 << 10;
 const MOST: usize = 64 << 10;
 
@@ -27,12 +27,12 @@ pub(super) fn ask(asked: bool) {
     ASKED.store(asked, Ordering::Relaxed);
 }
 
-/// Whether spans are to hold what was said.
+/// Returns whether spans contain message texts.
 pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// What a model is asked: its instructions, and as many of the latest messages as fit.
+/// Records the request to a model: its instructions, and as many of the latest messages as fit.
 pub fn request<'a>(span: &Span, system: &str, messages: impl DoubleEndedIterator<Item = &'a Body>) {
     if !is_asked() {
         return;
@@ -52,21 +52,21 @@ pub fn request<'a>(span: &Span, system: &str, messages: impl DoubleEndedIterator
     span.set_attribute(INPUT, Value::from(shown).to_string());
 }
 
-/// What a tool is called with.
+/// Records the arguments of a tool call.
 pub fn arguments(span: &Span, args: &str) {
     if is_asked() {
         span.set_attribute(ARGUMENTS, cut(args).to_owned());
     }
 }
 
-/// What a tool gave back.
+/// Records the result of a tool call.
 pub fn result(span: &Span, text: &str) {
     if is_asked() {
         span.set_attribute(RESULT, cut(text).to_owned());
     }
 }
 
-/// A reply, as it comes.
+/// Collects a reply while it arrives.
 #[derive(Debug, Default)]
 pub struct Said {
     text: String,
@@ -74,7 +74,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// Nothing where it is not asked for.
+    /// Returns `None` if spans contain no message texts.
     pub fn begin() -> Option<Self> {
         is_asked().then(Self::default)
     }
@@ -126,7 +126,7 @@ fn written(message: &Body) -> Value {
     json!({ "role": role, "parts": parts })
 }
 
-/// Thoughts, pictures and files are left out.
+/// Converts a part of a message. Thoughts, images and files are left out.
 fn part(part: &Part) -> Option<Value> {
     match part {
         Part::Text { text: said, .. } => Some(text(said)),
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_put_together() {
+    fn a_reply_is_assembled() {
         let mut said = Said::default();
         said.take(&[
             Chunk::Text {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_between_letters() {
+    fn a_long_text_is_cut_between_characters() {
         assert_eq!(cut(&"é".repeat(LONGEST)).len(), LONGEST);
         assert_eq!(cut(&format!("a{}", "é".repeat(LONGEST))).len(), LONGEST - 1);
     }

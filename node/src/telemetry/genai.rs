@@ -1,6 +1,6 @@
-//! Spans of turns, model calls and tool calls by the OpenTelemetry conventions for generative AI.
-//! Those are still in development, hence names of our own. Spans hold ids, names and counts; what
-//! was said only where it is asked for (`content`).
+//! Spans of turns, model calls and tool calls that follow the OpenTelemetry conventions for
+//! generative AI. These are still in development, so their names are defined here. Spans contain
+//! ids, names and counts; they contain texts only on request (`content`).
 
 use opentelemetry::{Array, Value, trace::Status};
 use planck_common::{AgentId, CallId, SessionId, usage::Usage};
@@ -13,7 +13,7 @@ pub const OPERATION_NAME: &str = "gen_ai.operation.name";
 pub const PROVIDER_NAME: &str = "gen_ai.provider.name";
 pub const AGENT_ID: &str = "gen_ai.agent.id";
 pub const AGENT_NAME: &str = "gen_ai.agent.name";
-/// The session.
+/// The id of the session.
 pub const CONVERSATION_ID: &str = "gen_ai.conversation.id";
 pub const REQUEST_MODEL: &str = "gen_ai.request.model";
 pub const RESPONSE_ID: &str = "gen_ai.response.id";
@@ -30,11 +30,11 @@ pub const TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
 pub const TOKEN_TYPE: &str = "gen_ai.token.type";
 pub const ERROR_TYPE: &str = "error.type";
 
-/// Metrics of the same conventions.
+/// The metrics of the same conventions.
 pub const OPERATION_DURATION: &str = "gen_ai.client.operation.duration";
 pub const TOKEN_USAGE: &str = "gen_ai.client.token.usage";
 
-/// A turn of an agent; the spans of its calls are its children.
+/// Returns the span of an agent's turn. The spans of its calls are its children.
 pub fn invoke_agent(session: &SessionId, agent: &AgentId, name: &str) -> Span {
     info_span!(
         "invoke_agent",
@@ -51,7 +51,7 @@ pub fn invoke_agent(session: &SessionId, agent: &AgentId, name: &str) -> Span {
     )
 }
 
-/// A call of a model, at a server's host and port where they are known.
+/// Returns the span of a model call, with the server's host and port if they are known.
 pub fn chat(provider: &str, model: &str, server: Option<(&str, u16)>) -> Span {
     info_span!(
         "chat",
@@ -72,7 +72,7 @@ pub fn chat(provider: &str, model: &str, server: Option<(&str, u16)>) -> Span {
     )
 }
 
-/// A call of a tool.
+/// Returns the span of a tool call.
 pub fn execute_tool(tool: &str, call: &CallId) -> Span {
     info_span!(
         "execute_tool",
@@ -84,7 +84,7 @@ pub fn execute_tool(tool: &str, call: &CallId) -> Span {
     )
 }
 
-/// Notes what a turn or a model call consumed.
+/// Records the tokens of a turn or a model call.
 pub fn record_usage(span: &Span, usage: &Usage) {
     span.record(INPUT_TOKENS, whole(usage.context_tokens()));
     span.record(OUTPUT_TOKENS, whole(usage.output_tokens));
@@ -92,8 +92,8 @@ pub fn record_usage(span: &Span, usage: &Usage) {
     span.record(CACHE_WRITE_TOKENS, whole(usage.cache_write_tokens));
 }
 
-/// Notes what the server called its reply, and why the model stopped; the conventions want a list
-/// of that.
+/// Records the names that the server gave its reply, and the reason why the model stopped. The
+/// conventions require a list of reasons.
 pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
     if let Some(id) = &names.id {
         span.record(RESPONSE_ID, id);
@@ -107,13 +107,14 @@ pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
     );
 }
 
-/// Notes that it failed, by a word of few.
+/// Records a failure, with one of a few fixed words.
 pub fn record_error(span: &Span, kind: &'static str) {
     span.record(ERROR_TYPE, kind);
     span.set_status(Status::error(kind));
 }
 
-/// OpenTelemetry has signed integers only, and unsigned ones would be sent as text.
+/// Converts a count to a signed integer. OpenTelemetry has no unsigned integers and would send them
+/// as text.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Which node this process is. Traces and metrics name it from the start, so its id is older than
-//! the node.
+//! The id of the node in this process. Traces and metrics contain it from the start, so it is
+//! created before the node.
 
 use std::sync::{
     LazyLock,
@@ -11,12 +11,13 @@ use planck_common::NodeId;
 static ID: LazyLock<NodeId> = LazyLock::new(NodeId::mint);
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// What telemetry calls this process.
+/// Returns the id of this process in telemetry.
 pub fn id() -> &'static NodeId {
     &ID
 }
 
-/// The id of a node that begins: the process's own for the first, a new one for any other.
+/// Returns the id for a node that starts: the process's own for the first one, and a new id for any
+/// other.
 pub fn take() -> NodeId {
     if TAKEN.swap(true, Ordering::Relaxed) {
         NodeId::mint()

@@ -1,5 +1,5 @@
-//! `/livez`, `/readyz` and `/metrics` over HTTP, on a thread and a runtime of their own: they
-//! answer however busy the node is.
+//! Serves `/livez`, `/readyz` and `/metrics` over HTTP, on a thread and a runtime of its own, so
+//! that they answer however busy the node is.
 
 mod pulse;
 
@@ -23,26 +23,26 @@ use tokio::{
 use self::pulse::Pulse;
 use super::metrics::Metrics;
 
-/// Connections at once; further ones wait to be accepted.
+/// The most connections at once. Further ones wait to be accepted.
 const CONNECTIONS: usize = 64;
-/// How long a connection may be silent between its requests, or take for the head of one.
+/// How long a connection may be silent between requests, or take to send the head of one.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long a connection may last in all.
+/// The longest time that a connection may last.
 const LONGEST: Duration = Duration::from_secs(600);
-/// The largest head of a request.
+/// The largest head of a request, in bytes.
 const HEAD: usize = 16 << 10;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A listener at work; it ends with this.
+/// A running listener. Dropping it stops the listener.
 #[derive(Debug)]
 pub struct Listener {
     _stop: oneshot::Sender<()>,
 }
 
 impl Listener {
-    /// Listens from now on. `main` is the runtime whose turning it watches.
+    /// Starts to listen. `main` is the runtime whose progress the probes check.
     pub fn start(address: SocketAddr, metrics: Arc<Metrics>, main: Handle) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -134,7 +134,7 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics, pulse: &Pulse) -> Resp
     }
 }
 
-/// 200, or 503 with a line for each cause.
+/// Returns 200, or 503 with a line for each cause.
 fn probe(causes: Vec<String>) -> Response<String> {
     match causes.is_empty() {
         true => plain(StatusCode::OK, "ok\n".into()),

@@ -1,4 +1,4 @@
-//! Numbers of what a node does. One set of instruments feeds both the collector and `/metrics`.
+//! The metrics of a node. One set of instruments feeds both the collector and `/metrics`.
 
 mod families;
 mod meters;
@@ -29,7 +29,7 @@ pub use push::Push;
 pub use watch::Watch;
 
 static METERS: OnceLock<Meters> = OnceLock::new();
-/// Without a reader its instruments do nothing.
+/// Instruments without a reader, which do nothing.
 static UNREAD: LazyLock<Meters> = LazyLock::new(|| {
     Meters::new(
         &SdkMeterProvider::builder().build().meter("planck"),
@@ -37,12 +37,12 @@ static UNREAD: LazyLock<Meters> = LazyLock::new(|| {
     )
 });
 
-/// The instruments of this process; they do nothing until somebody reads them.
+/// Returns the instruments of this process. They do nothing until a reader is installed.
 pub fn meters() -> &'static Meters {
     METERS.get().unwrap_or_else(|| &UNREAD)
 }
 
-/// The numbers of a process as its readers get them.
+/// The metrics of a process, as its readers see them.
 #[derive(Debug)]
 pub struct Metrics {
     provider: SdkMeterProvider,
@@ -50,7 +50,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// `push` is sent them now and then as well.
+    /// Creates the metrics. With `push` they are also sent to a collector at intervals.
     pub fn new(resource: Resource, push: Option<Push>) -> Self {
         let scraped = Scraped::default();
         let builder = SdkMeterProvider::builder()
@@ -66,7 +66,7 @@ impl Metrics {
         }
     }
 
-    /// Has the process count here from now on. The first in a process wins.
+    /// Makes the process record into these metrics. Only the first call in a process has an effect.
     pub fn install(&self) {
         let _counts_elsewhere = METERS.set(self.meters());
     }
@@ -75,7 +75,7 @@ impl Metrics {
         Meters::new(&self.provider.meter("planck"), vitals::gauges)
     }
 
-    /// Every family in the text format of Prometheus.
+    /// Returns all families in the text format of Prometheus.
     pub fn text(&self) -> String {
         let mut found = ResourceMetrics::default();
         if let Err(error) = self.scraped.collect(&mut found) {
@@ -84,13 +84,13 @@ impl Metrics {
         text::write(&found)
     }
 
-    /// Sends what is left. It waits for a thread of its own.
+    /// Sends the remaining data. It blocks until a thread of the provider has done so.
     pub fn shutdown(&self, deadline: Duration) -> OTelSdkResult {
         self.provider.shutdown_with_timeout(deadline)
     }
 }
 
-/// A reader that is asked, and shared with its provider.
+/// A reader that collects on request and is shared with its provider.
 #[derive(Debug, Clone, Default)]
 struct Scraped(Arc<ManualReader>);
 

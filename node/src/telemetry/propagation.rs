@@ -1,5 +1,5 @@
-//! Carries a trace over a request: `traceparent` out of the current span, and into the span that
-//! handles it.
+//! Carries a trace across a request: `traceparent` is written from the current span, and read into
+//! the span that handles the request.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use planck_bus::telemetry::TRACEPARENT;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The target of spans that are for logs only.
+/// The target of spans that appear only in logs.
 pub const UNTRACED: &str = "planck_node::untraced";
 
-/// The current span as a header's value; `None` when nothing is traced.
+/// Returns the current span as the value of a header, or `None` if nothing is traced.
 pub fn traceparent() -> Option<String> {
     let span = Span::current();
     if span.is_none() {
@@ -27,7 +27,7 @@ pub fn traceparent() -> Option<String> {
     headers.remove(TRACEPARENT)
 }
 
-/// Makes a span, not yet entered, a child of the caller's.
+/// Makes a span that is not yet entered a child of the caller's span.
 pub fn set_parent(span: &Span, traceparent: &str) {
     let headers = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
     let _not_traced = span.set_parent(TraceContextPropagator::new().extract(&headers));

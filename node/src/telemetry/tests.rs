@@ -20,7 +20,7 @@ fn options(otlp_endpoint: Option<String>) -> TelemetryOptions {
     }
 }
 
-/// Takes one request and gives its head and body.
+/// Accepts one request and returns its head and body.
 async fn collect(listener: TcpListener) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut seen = Vec::new();
@@ -91,7 +91,7 @@ async fn spans_reach_a_collector() {
 }
 
 #[tokio::test]
-async fn a_parent_from_elsewhere_is_taken_over() {
+async fn a_parent_from_another_process_is_adopted() {
     let (subscriber, telemetry) = subscriber(&options(Some("http://127.0.0.1:9".into()))).unwrap();
     tracing::subscriber::with_default(subscriber, || {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -116,7 +116,7 @@ fn without_a_collector_nothing_is_traced() {
 }
 
 #[test]
-fn a_bad_filter_is_named() {
+fn an_error_names_a_bad_filter() {
     let error = subscriber(&TelemetryOptions {
         log: "planck=loud".into(),
         ..options(None)

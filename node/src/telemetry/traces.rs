@@ -14,7 +14,8 @@ use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
 use super::{TelemetryError, collector::Collector, propagation};
 
-/// Our own spans; a library's are noise, and may hold what must not leave.
+/// The targets of Planck's own spans. Those of libraries are noise, and may contain data that must
+/// not leave the process.
 const TARGETS: [&str; 2] = ["planck_node", "planck"];
 
 #[derive(Debug)]
@@ -42,7 +43,8 @@ impl Traces {
         let ours = Targets::new().with_targets(TARGETS.map(|target| (target, Level::INFO)));
         let ours = ours.with_target(propagation::UNTRACED, LevelFilter::OFF);
         let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer("planck"));
-        // Where in the code, on which thread and how busy: noise to who looks at an agent's work.
+        // The place in the code, the thread and the busy time are of no use to a person who
+        // examines an agent's work.
         let layer = layer
             .with_location(false)
             .with_threads(false)
@@ -51,7 +53,8 @@ impl Traces {
         layer.with_filter(ours)
     }
 
-    /// The provider waits for its own thread, so it is shut down on one that may block.
+    /// Shuts the provider down on a thread that may block, because the provider waits for its own
+    /// thread.
     pub async fn shutdown(self, deadline: Duration) {
         let shutdown =
             tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(deadline));
@@ -63,7 +66,8 @@ impl Traces {
     }
 }
 
-/// The provider exports from a thread of its own, where there is no runtime for the HTTP client.
+/// Enters the runtime for the HTTP client, because the provider exports from a thread of its own
+/// that has no runtime.
 #[derive(Debug)]
 struct OnRuntime {
     exporter: Arc<opentelemetry_otlp::SpanExporter>,

@@ -1,5 +1,5 @@
-//! What the node of this process says of itself when it is asked. Telemetry is older than the node,
-//! and knows it by this only.
+//! The state of this process's node, for metrics and probes. Telemetry starts before the node and
+//! knows it only through this trait.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -8,12 +8,12 @@ use std::{
 
 use async_trait::async_trait;
 
-/// The numbers of a moment.
+/// The values of the gauges at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// In the order of the states that `/metrics` tells: active, idle.
+    /// By state, in the order in which `/metrics` lists them: active, idle.
     pub sessions: [u64; 2],
-    /// Running, idle, resting, parked.
+    /// By state: running, idle, resting, parked.
     pub agents: [u64; 4],
     pub inbox: u64,
     pub heartbeat_age: Duration,
@@ -23,15 +23,15 @@ pub struct Gauges {
 #[async_trait]
 pub trait Vitals: Send + Sync {
     fn gauges(&self) -> Gauges;
-    /// Why it takes no work, if it does not; found within `patience`, about.
+    /// Returns the reasons why the node accepts no work, within about `patience`.
     async fn unready(&self, patience: Duration) -> Vec<String>;
-    /// Whether every runtime of it still turns.
+    /// Returns whether every runtime of the node makes progress.
     async fn turns(&self, within: Duration) -> bool;
 }
 
 static NODE: Mutex<Option<Weak<dyn Vitals>>> = Mutex::new(None);
 
-/// Tells of this node from now on, as long as it is there.
+/// Registers the node of this process. It is used as long as it exists.
 pub fn register(node: Weak<dyn Vitals>) {
     *NODE.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
 }

@@ -1,20 +1,21 @@
-//! Text with Planck's own colours and movements, which is otherwise clean.
+//! Text with Planck's own colours and cursor movements, which is clean otherwise.
 
 use std::ops::{Add, AddAssign};
 
 use super::clean;
 
-/// What may be written to a terminal as it is: foreign text gets in through [`clean`] only.
+/// Text that may be written to a terminal unchanged. Foreign text can be added only through
+/// [`clean`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drawing(String);
 
 impl Drawing {
-    /// Cleaned text.
+    /// Returns cleaned text.
     pub fn text(text: &str) -> Self {
         Self(clean(text).into_owned())
     }
 
-    /// An escape sequence that stands in the sources.
+    /// Returns an escape sequence from the source code.
     pub fn control(sequence: &'static str) -> Self {
         Self(sequence.into())
     }
@@ -23,7 +24,7 @@ impl Drawing {
         &self.0
     }
 
-    /// Bytes, for budgets.
+    /// Returns the length in bytes, for size limits.
     pub fn len(&self) -> usize {
         self.0.len()
     }

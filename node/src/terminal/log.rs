@@ -1,4 +1,4 @@
-//! Log lines on their way to standard error.
+//! Cleans log lines on their way to standard error.
 
 use std::{
     borrow::Cow,
@@ -7,8 +7,8 @@ use std::{
 
 use super::{clean, clean_json};
 
-/// Standard error for the log: cleans each line. The colours that the formatter sets itself pass,
-/// everything else that a terminal would obey does not, wherever in the line it stands.
+/// Standard error for the log, which cleans each line. The colours that the formatter sets itself
+/// pass; everything else that a terminal would obey does not, wherever it is in the line.
 #[derive(Debug)]
 pub struct LogWriter {
     stderr: Stderr,
@@ -25,7 +25,7 @@ impl LogWriter {
 }
 
 impl Write for LogWriter {
-    /// The formatter hands over whole lines, so no character is cut in two.
+    /// Cleans and writes a line. The formatter passes whole lines, so no character is split.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let cleaned = if self.json {
@@ -42,7 +42,7 @@ impl Write for LogWriter {
     }
 }
 
-/// Cleans text but for sequences that set colours and weights (`ESC [ … m`).
+/// Cleans text except for sequences that set colours and weights (`ESC [ … m`).
 pub(super) fn clean_log(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return clean(text);
@@ -58,7 +58,7 @@ pub(super) fn clean_log(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
-/// How long the rest of a colour sequence is after its escape; 0 where it is none.
+/// Returns the length of a colour sequence after its escape character, or 0 if it is none.
 fn colour_length(text: &str) -> usize {
     let Some(rest) = text.strip_prefix('[') else {
         return 0;

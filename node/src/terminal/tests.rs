@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn what_a_terminal_would_obey_becomes_visible() {
+fn characters_that_a_terminal_would_obey_become_visible() {
     for (text, cleaned) in [
         ("plain\ttext\n", "plain\ttext\n"),
         ("\x1b]52;c;cm0gLXJm\x07", "␛]52;c;cm0gLXJm␇"),
@@ -25,7 +25,7 @@ fn what_a_terminal_would_obey_becomes_visible() {
 }
 
 #[test]
-fn scripts_and_emoji_stay_as_they_are() {
+fn scripts_and_emoji_are_unchanged() {
     for text in ["Grüße, 世界", "👨‍👩‍👧", "❤️‍🔥", "1️⃣", "می‌خواهم", "עברית", "क्‍ष"]
     {
         assert_eq!(clean(text), text);
@@ -72,7 +72,7 @@ fn json_keeps_its_meaning() {
 }
 
 #[test]
-fn a_log_line_keeps_the_formatters_colours_only() {
+fn a_log_line_keeps_only_the_formatters_colours() {
     assert_eq!(
         log::clean_log("\x1b[2m12:00\x1b[0m \x1b[31mERROR\x1b[0m x"),
         "\x1b[2m12:00\x1b[0m \x1b[31mERROR\x1b[0m x"

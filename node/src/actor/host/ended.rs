@@ -1,4 +1,4 @@
-//! How actors leave their tasks, and who is told.
+//! How actors leave their tasks, and which callers are notified.
 
 use std::sync::Arc;
 
@@ -13,31 +13,29 @@ use crate::{
     tools::Toolbox,
 };
 
-/// How an actor's life came to its end.
+/// How an actor's task ended. `unread` is the mail that arrived while it was leaving.
 pub(in crate::actor) enum Ended {
-    /// It is idle, and needs no task; what came while it was leaving.
+    /// The agent is idle and needs no task.
     Resting {
         unread: Vec<Mail>,
         actor: Box<Actor>,
     },
-    /// It was idle for long; what came while it was leaving, and the tools it had, if they may
-    /// change meanwhile.
+    /// The agent was idle for long. `had` are its tools, if they may change meanwhile.
     Parked {
         unread: Vec<Mail>,
         had: Option<Arc<Toolbox>>,
     },
-    /// The store refused its data: its turn is to be ended as failed, by the agent that is loaded
-    /// again; what came while it was leaving.
+    /// The store refused the agent's data. The agent is loaded again to end its turn as failed.
     Refused {
         unread: Vec<Mail>,
         unstorable: Unstorable,
     },
-    /// It was stopped, or another node holds the lease. Who waits for the end is told when the
-    /// agent's place is free, so that what comes next finds it so.
+    /// The agent was stopped, or another node holds the lease. The callers are notified after the
+    /// agent's slot is free, so that their next request finds it free.
     Gone(Farewell),
 }
 
-/// Who waits for an agent's end, and what it ends as.
+/// The callers that wait for an agent's end, and the state that they are given.
 pub(in crate::actor) struct Farewell {
     pub(in crate::actor) done: Vec<Answer<AgentState>>,
     pub(in crate::actor) state: AgentState,

@@ -1,5 +1,5 @@
-//! How agents leave the host by the word of others: dropped with their work, or let go where
-//! nothing of them would be lost.
+//! Removes agents from the host on request: they are dropped with their work, or released if no
+//! work would be lost.
 
 use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
 
@@ -29,12 +29,14 @@ async fn hold(live: Live) -> Option<Held> {
 }
 
 impl Host {
-    /// Drops an agent with its work. Nothing is written: somebody else holds the lease, or will.
+    /// Drops an agent with its work. Nothing is written, because another node holds the lease or
+    /// will take it.
     pub fn drop_agent(&self, agent: &AgentId) {
         self.end(agent);
     }
 
-    /// [`Self::drop_agent`] of several; returns when nothing of them runs any more.
+    /// Calls [`Self::drop_agent`] for several agents. Returns when none of their work runs any
+    /// more.
     pub async fn drop_agents(&self, agents: &[AgentId]) {
         let ending: Vec<Live> = agents.iter().filter_map(|agent| self.end(agent)).collect();
         for live in ending {
@@ -42,8 +44,8 @@ impl Host {
         }
     }
 
-    /// Drops an agent that is to go on elsewhere, unless something of it would be lost or done
-    /// twice; whether it did.
+    /// Drops an agent that is to move to another node, unless work would be lost or repeated.
+    /// Returns whether it was dropped.
     pub async fn leave(&self, agent: &AgentId) -> Result<bool, NotHere> {
         if self
             .take(agent, |slot| slot.stage.live().is_none())
@@ -58,8 +60,8 @@ impl Host {
         Ok(may_leave)
     }
 
-    /// Has agents of which something runs pause once what they decided is committed and published,
-    /// until what this gives is dropped. One that does not pause in time goes on: its writes are
+    /// Pauses agents with a task, once their decisions are committed and published, until the
+    /// returned values are dropped. An agent that does not pause in time continues; its writes are
     /// refused once its lease is taken.
     pub async fn hold(&self, agents: &[AgentId]) -> Vec<Held> {
         let running: Vec<Live> = {
@@ -76,7 +78,7 @@ impl Host {
             .collect()
     }
 
-    /// From now on nobody is taken in: what comes would never be waited for.
+    /// Refuses new agents from now on, because nothing would wait for their end.
     pub fn close(&self) {
         let _settled = self.slots();
         self.0.closed.store(true, Ordering::Relaxed);

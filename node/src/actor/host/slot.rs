@@ -1,4 +1,4 @@
-//! An agent's place in the host, and how much of it is in memory.
+//! An agent's slot in the host, and how much of the agent is in memory.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -19,22 +19,22 @@ pub(super) enum Stage {
     Parked,
 }
 
-/// An agent's task, from outside.
+/// A handle to an agent's task.
 #[derive(Clone)]
 pub(super) struct Live {
-    /// Tells one life of an agent from the next.
+    /// Distinguishes the successive tasks of an agent.
     pub(super) number: u64,
     pub(super) mail: mpsc::Sender<Box<Mail>>,
-    /// A look into the inbox is in the mail.
+    /// Whether the mailbox contains a request to check the inbox.
     pub(super) look_is_due: Arc<AtomicBool>,
-    /// Ends the actor with its work, writing nothing.
+    /// Ends the actor with its work, without writing anything.
     pub(super) dropped: CancellationToken,
-    /// Its task has ended, and nothing of its work runs any more.
+    /// Cancelled when the task and all of its work have ended.
     pub(super) gone: CancellationToken,
 }
 
 impl Slot {
-    /// Parks the agent if it has rested for long, and gives what it was.
+    /// Parks the agent if it has rested for long, and returns its actor.
     pub(super) fn park(&mut self, now: Instant) -> Option<Box<Actor>> {
         if !matches!(self.stage, Stage::Resting { until, .. } if until <= now) {
             return None;
@@ -53,7 +53,7 @@ impl Stage {
         }
     }
 
-    /// Whether what is in memory of it changes with the tools that are there.
+    /// Returns whether the state in memory depends on the available tools.
     pub(super) fn may_have_other_tools(&self) -> bool {
         match self {
             Self::Live(_) => true,
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Who rested here; the place is but a place then.
+    /// Takes the resting actor, if there is one, and leaves the slot parked.
     pub(super) fn take_rested(&mut self) -> Option<Box<Actor>> {
         match std::mem::replace(self, Self::Parked) {
             Self::Resting { actor, .. } => Some(actor),

@@ -1,10 +1,10 @@
-//! Counts the agents of a host by state, and checks that the threads they run on make progress.
+//! Counts the agents of a host by state, and checks that their threads make progress.
 
 use std::{collections::HashSet, time::Duration};
 
 use super::{Host, slot::Stage};
 
-/// How many of what are on this node.
+/// The numbers of agents, sessions and inputs on this node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Standing {
     pub sessions: usize,
@@ -44,7 +44,7 @@ impl Host {
         standing
     }
 
-    /// Whether every thread of agents still turns.
+    /// Returns whether every thread of agents makes progress.
     pub async fn turns(&self, within: Duration) -> bool {
         self.0.runtimes.turn(within).await
     }

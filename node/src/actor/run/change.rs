@@ -1,5 +1,5 @@
-//! Changes of what an agent is: its tools and its model, recorded in its spec so that they outlive
-//! the node.
+//! Changes of an agent's tools and model, which are recorded in its spec so that they outlive the
+//! node.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::{
     tools::Toolbox,
 };
 
-/// A change that is recorded, with what the agent is to be told.
+/// A recorded change, with the command for the agent.
 pub(in crate::actor) struct Recorded {
     pub(in crate::actor) command: Command,
     pub(in crate::actor) now: Changed,
 }
 
-/// What one toolbox has that another has not. Tools that are described otherwise differ as well.
+/// The difference between two toolboxes. Tools with different descriptions count as different.
 pub(in crate::actor) struct ToolsDiffer {
     pub(in crate::actor) added: Vec<String>,
     pub(in crate::actor) removed: Vec<String>,
@@ -111,7 +111,8 @@ impl Actor {
         })
     }
 
-    /// Gives it the tools of its spec that are there now; `None` where they are those it has.
+    /// Gives the agent the currently available tools of its spec. Returns `None` if they have not
+    /// changed.
     pub(in crate::actor) fn refit(&mut self) -> Option<Command> {
         let (toolbox, _) = self.parts.tools.toolbox(self.agent.spec());
         let ToolsDiffer { added, removed } = ToolsDiffer::between(&self.toolbox, &toolbox)?;

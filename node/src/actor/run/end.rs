@@ -1,4 +1,4 @@
-//! How an agent leaves its task, and what happens to its lease then.
+//! How an agent leaves its task, and what happens to its lease.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Actor {
-    /// Ends the agent's work here, and releases its lease where it was stopped.
+    /// Ends the agent's work here. Releases its lease if it was stopped.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
         ended: Result<Left, Lost>,
@@ -42,16 +42,15 @@ impl Actor {
                 self.work.wind_up().await;
                 Ended::Gone(Farewell::to_nobody())
             }
-            // As it should be: it was taken over, rewound or ended from elsewhere.
+            // This is expected: the agent was taken over, rewound or stopped by another node.
             Err(Lost::StaleEpoch) => {
                 let Identity { agent, epoch, .. } = &self.identity;
-                tracing::info!(%agent, epoch, "the agent is another node's by now");
+                tracing::info!(%agent, epoch, "another node holds the agent's lease");
                 Ended::Gone(Farewell::to_nobody())
             }
             Err(Lost::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
-                // Without an input to refuse, an agent that is loaded again could come here for
-                // ever.
+                // Without an input to refuse, loading the agent again could end here forever.
                 match was_refused && unstorable.inputs.is_empty() {
                     true => Ended::Gone(self.give_up(&unstorable.why).await),
                     false => {
@@ -66,13 +65,13 @@ impl Actor {
             }
             Err(lost @ (Lost::Unsaved(_) | Lost::Unreadable(_))) => {
                 let Identity { agent, epoch, .. } = &self.identity;
-                tracing::warn!(%agent, epoch, %lost, "the agent is lost to this node");
+                tracing::warn!(%agent, epoch, %lost, "dropped the agent: it cannot continue on this node");
                 Ended::Gone(Farewell::to_nobody())
             }
         }
     }
 
-    /// Its tools, if they may be others when it is taken up again.
+    /// Returns the agent's tools, if they may change before it is loaded again.
     pub(in crate::actor) fn had(&self) -> Option<Arc<Toolbox>> {
         self.parts
             .tools
@@ -80,9 +79,9 @@ impl Actor {
             .then(|| Arc::clone(&self.toolbox))
     }
 
-    /// Stops the agent for good, because taking it up again would only have its data refused once
-    /// more. Nothing can be written to its log; its inputs get the outcome `stopped`, and agents
-    /// that wait for an answer hear of it.
+    /// Stops the agent for good, because its data would only be refused again. Nothing can be
+    /// written to its log; its inputs get the outcome `stopped`, and agents that wait for an answer
+    /// are notified.
     async fn give_up(&mut self, why: &str) -> Farewell {
         let Identity { session, agent, .. } = &self.identity;
         tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
@@ -117,7 +116,7 @@ impl Actor {
             .release(&session.id, agent, *epoch, for_good)
             .await
         {
-            tracing::warn!(%agent, %error, "cannot release the lease; the sweep will");
+            tracing::warn!(%agent, %error, "cannot release the lease; the next sweep releases it");
         }
         let state = if for_good {
             AgentState::Stopped
@@ -131,7 +130,7 @@ impl Actor {
     }
 }
 
-/// The mail that came while the agent was leaving.
+/// Returns the mail that arrived while the agent was leaving.
 fn unread(mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Vec<Mail> {
     mailbox.close();
     std::iter::from_fn(|| mailbox.try_recv().ok())

@@ -1,4 +1,4 @@
-//! Does what an agent decided, effect by effect: save, then tell, then act.
+//! Performs what an agent decided, effect by effect: save, then publish, then act.
 
 use std::{
     collections::VecDeque,
@@ -33,7 +33,7 @@ use crate::{
     tools::{self, Invocation},
 };
 
-/// What came of performing effects.
+/// The result of performing effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::actor) enum Then {
     GoOn,
@@ -41,13 +41,13 @@ pub(in crate::actor) enum Then {
 }
 
 impl Actor {
-    /// Gives the agent an input and does what it decides.
+    /// Passes an input to the agent and performs its decisions.
     pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Then, Lost> {
         let effects = self.decide(input)?;
         self.perform(effects).await
     }
 
-    /// What the agent decides, which may have been resting.
+    /// Returns the agent's decisions about an input. The agent may have been resting.
     pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, Lost> {
         self.agent.wake().map_err(Lost::Unreadable)?;
         let effects = self.agent.step(input, Timestamp::now());
@@ -60,7 +60,7 @@ impl Actor {
         while let Some(effect) = todo.pop_front() {
             match effect {
                 Effect::Save(save) => {
-                    // One that follows at once is waited for together with it.
+                    // A save that follows immediately is awaited together with this one.
                     let beside = save.beside
                         || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
                     todo.extend(Box::pin(self.save(save, beside)).await?);
@@ -83,8 +83,8 @@ impl Actor {
         Ok(Then::GoOn)
     }
 
-    /// Hands a save to the queue, and waits for its commit unless it may go beside what comes next;
-    /// gives what the agent decides on hearing of it.
+    /// Passes a save to the queue, and waits for its commit unless it may run beside the next
+    /// effects. Returns what the agent decides after the commit.
     async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, Lost> {
         self.tell_deltas();
         self.spans.saved(&save.entries);
@@ -96,8 +96,7 @@ impl Actor {
         }
     }
 
-    /// Waits until everything handed to the queue is committed; gives what the agent decides on
-    /// hearing it.
+    /// Waits until everything in the queue is committed. Returns what the agent decides after that.
     pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
@@ -219,7 +218,7 @@ impl Actor {
                 message,
                 percent,
             };
-            // News that finds no room is dropped: the call's end is what counts.
+            // Progress that finds no room is dropped, because only the end of the call matters.
             let _ = pieces.try_send(Box::new(news));
         };
         let session = &self.identity.session;
@@ -346,30 +345,32 @@ impl Drop for Actor {
     }
 }
 
-/// Has the agent write down why its compactor was not used.
+/// Makes the agent record why its compactor was not used.
 async fn warn(answers: &Answers, why: String) {
     let warning = Event::Warning(event::Warning {
         code: "compactor_failed".into(),
         message: format!("{why}; the node's own is used"),
     });
-    // Nobody hears it only when the agent ends.
+    // The send fails only when the agent ends, and then the warning does not matter.
     let _ = answers
         .send(Box::new(Input::Command(Command::Record(warning))))
         .await;
 }
 
-/// What is asked before something begins.
+/// The conditions for starting new work.
 struct Start {
     permit: Permit,
     draining: CancellationToken,
-    /// No tool starts before: what a dead node ran for this agent may go on until then.
+    /// The time before which no tool may start, because tools that a dead node started for this
+    /// agent may still run.
     tools_from: Option<tokio::time::Instant>,
     binding: Weak<()>,
 }
 
 impl Start {
-    /// Returns when a model may be called, with what holds the agent here meanwhile; never on a
-    /// node that drains.
+    /// Waits until a model may be called. Returns the guard that binds the agent to this node
+    /// meanwhile. Never returns on a node that drains.
+    ///
     async fn of_model(self) -> Option<Arc<()>> {
         self.permit.given().await;
         let bound = self.binding.upgrade();

@@ -1,4 +1,4 @@
-//! How the node is, felt once a second, so that a probe is answered at once whatever hangs.
+//! Checks the node once a second, so that a probe is answered immediately even if something hangs.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,11 +13,11 @@ use tokio::{
 use crate::telemetry::vitals::{self, Vitals};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a look into the store may take. With the pause before it, a cause is seen within five
-/// seconds.
+/// How long a query to the store may take. With the pause before it, a cause is detected within
+/// five seconds.
 const PATIENCE: Duration = Duration::from_millis(2_500);
-/// A runtime that did not turn for so long is stuck: only a new process helps. A busy one turns in
-/// a few milliseconds.
+/// How long a runtime may make no progress before it counts as stuck, so that only a restart helps.
+/// A busy one responds within a few milliseconds.
 const STUCK: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Pulse(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// When every runtime was last seen to turn.
+    /// When every runtime last made progress.
     turned: Instant,
     unready: Vec<String>,
 }
@@ -74,7 +74,7 @@ async fn turns(main: &Handle, node: Option<Arc<dyn Vitals>>) -> bool {
     }
 }
 
-/// The store's connections live on the main runtime, so it is asked there.
+/// Asks on the main runtime, because the store's connections live there.
 async fn unready(main: &Handle, node: Option<Arc<dyn Vitals>>) -> Vec<String> {
     let Some(node) = node else {
         return vec!["the node is starting".into()];
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// A runtime with one thread, which a task holds until the sender is dropped.
+    /// Returns a runtime with one thread, which a task blocks until the sender is dropped.
     fn held() -> (runtime::Runtime, mpsc::Sender<()>) {
         let main = runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn node_whose_runtime_is_stuck_is_not_alive_until_it_turns_again() {
+    async fn a_node_with_a_stuck_runtime_is_not_alive_until_it_makes_progress() {
         let (main, free) = held();
         let pulse = Arc::new(Pulse::new());
         let feeling = tokio::spawn(Arc::clone(&pulse).keep_feeling(main.handle().clone()));

@@ -1,6 +1,7 @@
-//! Every family of `/metrics`: its name, what it counts, and which series it has from the start.
+//! All families of `/metrics`: their names, what they count, and the series that exist from the
+//! start.
 
-/// One family.
+/// A family.
 #[derive(Debug)]
 pub struct Family {
     pub name: &'static str,
@@ -26,17 +27,17 @@ impl Kind {
     }
 }
 
-/// What tells the series of a family apart.
+/// The labels that distinguish the series of a family.
 #[derive(Debug)]
 pub enum Labels {
     None,
-    /// All values are known, so all series are there from the start.
+    /// All values are known, so all series exist from the start.
     Known(&'static str, &'static [&'static str]),
-    /// A series comes with the first of its kind.
+    /// A series appears with its first value.
     Open,
 }
 
-/// Seconds, from a save in a local file to a turn of an hour.
+/// The buckets in seconds, from a save to a local file up to a turn of an hour.
 pub const SECONDS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0,
 ];
@@ -181,7 +182,7 @@ pub const SIDECAR_CALL_DURATION: Family = family(
     "From a call of a sidecar to its answer.",
 );
 
-/// In the order they are told.
+/// All families in the order in which they are listed.
 pub const FAMILIES: &[&Family] = &[
     &SESSIONS,
     &AGENTS,

@@ -1,4 +1,4 @@
-//! The instruments, and what is counted when.
+//! The instruments, and the functions that record into them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
     names::Names,
 };
 
-/// By the conventions for generative AI.
+/// The buckets that the conventions for generative AI define.
 const OPERATION_SECONDS: [f64; 14] = [
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ];
@@ -35,7 +35,7 @@ const TOKEN_COUNTS: [f64; 14] = [
     67_108_864.0,
 ];
 
-/// What is counted where it happens. What is there at a moment is read when somebody asks.
+/// The instruments. Events are counted when they happen; the current state is read on request.
 #[derive(Debug)]
 pub struct Meters {
     turns: Turns,
@@ -61,7 +61,7 @@ struct Models {
     tokens: Counter<u64>,
     cost: Counter<f64>,
     retries: Counter<u64>,
-    /// By the conventions for generative AI.
+    /// The duration of model calls, as the conventions for generative AI define it.
     operations: Histogram<f64>,
     usage: Histogram<u64>,
     providers: Names,
@@ -89,21 +89,21 @@ struct Cluster {
     fenced: Counter<u64>,
 }
 
-/// A request to a model that ended.
+/// A request to a model that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelCall<'a> {
     pub provider: &'a str,
     pub model: &'a str,
-    /// What went wrong, if it did.
+    /// The kind of error, if the request failed.
     pub error: Option<&'static str>,
     pub took: Duration,
     pub first_token: Option<Duration>,
-    /// Of a request that was answered.
+    /// The usage, if the request was answered.
     pub usage: Option<&'a Usage>,
 }
 
 impl Meters {
-    /// `gauges` says what is there when somebody asks.
+    /// Creates the instruments. `gauges` returns the current state.
     pub(super) fn new(meter: &Meter, gauges: fn() -> Gauges) -> Self {
         observe(meter, gauges);
         let seconds =
@@ -222,7 +222,8 @@ impl Meters {
         self.models.retries.add(1, &[]);
     }
 
-    /// A tool that the agent has; a model may ask for any name.
+    /// Records a tool call. `tool` is a tool that the agent has, because a model may ask for any
+    /// name.
     pub fn tool_called(&self, tool: Option<&str>, is_error: bool, took: Duration) {
         let name = self.tools.names.of(tool.unwrap_or("unknown"));
         self.tools
@@ -273,7 +274,7 @@ fn kinds(usage: &Usage) -> [(&'static str, u64); 4] {
     ]
 }
 
-/// A counter whose known series are there, at zero.
+/// Creates a counter whose known series start at zero.
 fn counter(meter: &Meter, family: &Family) -> Counter<u64> {
     let counter = meter
         .u64_counter(family.name)
@@ -303,7 +304,7 @@ fn seconds(
         .build()
 }
 
-/// What is there at a moment.
+/// Registers the gauges of the current state.
 fn observe(meter: &Meter, gauges: fn() -> Gauges) {
     let gauge = |family: &'static Family, read: fn(&Gauges) -> Vec<u64>| {
         let builder = meter

@@ -1,5 +1,5 @@
-//! Labels whose values come from outside: so many of a kind have series of their own, and the rest
-//! share one.
+//! Labels whose values come from outside. A limited number of values have their own series, and the
+//! rest share one.
 
 use std::{
     collections::HashSet,
@@ -8,13 +8,13 @@ use std::{
 
 use opentelemetry::StringValue;
 
-/// Values of one label that have series of their own.
+/// The most values of one label that have their own series.
 const MOST: usize = 100;
 
-/// The longest value in bytes.
+/// The longest value, in bytes.
 const LONGEST: usize = 128;
 
-/// What all others are called.
+/// The value that stands for all others.
 const OTHER: &str = "other";
 
 /// The values of one label that were seen so far.
@@ -22,7 +22,7 @@ const OTHER: &str = "other";
 pub struct Names(Mutex<HashSet<Arc<str>>>);
 
 impl Names {
-    /// The value as a label may have it.
+    /// Returns the value of the label for a name.
     pub fn of(&self, name: &str) -> StringValue {
         if name.len() > LONGEST {
             return OTHER.into();
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_shares_one_value() {
+    fn values_beyond_the_limit_share_one() {
         let names = Names::default();
         for number in 0..MOST {
             assert_eq!(names.of(&number.to_string()).as_str(), number.to_string());

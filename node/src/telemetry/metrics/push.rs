@@ -1,5 +1,5 @@
-//! Sends the numbers to a collector by OTLP over HTTP, every minute or as
-//! `OTEL_METRIC_EXPORT_INTERVAL` says, and at the end.
+//! Sends the metrics to a collector by OTLP over HTTP, at the interval of
+//! `OTEL_METRIC_EXPORT_INTERVAL` or every minute, and at the end.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use opentelemetry_sdk::{
 use tokio::runtime::Handle;
 use tokio_util::context::TokioContext;
 
-/// The provider exports from a thread of its own, where there is no runtime for the HTTP client.
+/// Enters the runtime for the HTTP client, because the provider exports from a thread of its own
+/// that has no runtime.
 #[derive(Debug)]
 pub struct Push {
     exporter: MetricExporter,

@@ -7,7 +7,7 @@ fn metrics() -> Metrics {
 #[test]
 fn every_family_is_there_from_the_start() {
     let metrics = metrics();
-    // Nodes of other tests may run in this process.
+    // Nodes of other tests may run in this process, so these counters have a meter of their own.
     let _counted = Meters::new(&metrics.provider.meter("planck"), vitals::Gauges::default);
     let text = metrics.text();
     for family in FAMILIES {
@@ -21,7 +21,7 @@ fn every_family_is_there_from_the_start() {
 }
 
 #[test]
-fn what_happened_is_told() {
+fn recorded_events_appear_in_the_text() {
     let metrics = metrics();
     let meters = metrics.meters();
     meters.turn_ended("completed", Duration::from_millis(70));

@@ -9,7 +9,7 @@ use opentelemetry_sdk::metrics::data::{
 
 use super::families::{FAMILIES, Family, Kind, Labels, SECONDS};
 
-/// All families in the order of their list; those that nothing happened in yet as well.
+/// Writes all families in the order of their list, including those without a value.
 pub fn write(found: &ResourceMetrics) -> String {
     let metrics = found.scope_metrics().flat_map(|scope| scope.metrics());
     let metrics: HashMap<&str, &Metric> = metrics.map(|metric| (metric.name(), metric)).collect();
@@ -40,7 +40,7 @@ pub fn write(found: &ResourceMetrics) -> String {
     text
 }
 
-/// A series: what it is sorted by, and its lines.
+/// A series: its sort key and its lines.
 type Series = (String, String);
 
 fn lines(name: &str, data: &AggregatedMetrics) -> Vec<Series> {
@@ -111,7 +111,7 @@ fn histogram(
     lines
 }
 
-/// The series that a family has before anything happened.
+/// Returns the series of a family before anything was recorded.
 fn nothing(name: &str, kind: Kind, labels: &Labels) -> Vec<Series> {
     match (kind, labels) {
         (_, Labels::Open) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Watches one request to a model.
+//! Measures one request to a model.
 
 use std::{
     sync::Arc,
@@ -8,7 +8,7 @@ use std::{
 use super::{ModelCall, meters};
 use crate::model::{Failure, Finish};
 
-/// A request that runs. One that is dropped before its end was cancelled.
+/// A running request. Dropping it before its end records a cancellation.
 #[derive(Debug)]
 pub struct Watch {
     provider: Arc<str>,
@@ -29,7 +29,7 @@ impl Watch {
         }
     }
 
-    /// A piece of the reply came.
+    /// Records that a piece of the reply arrived.
     pub fn piece(&mut self) {
         if self.first_token.is_none() {
             self.first_token = Some(self.since.elapsed());
