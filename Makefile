@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test lint bench chaos fuzz judges chart try tools
+.PHONY: demo test lint bench chaos fuzz judges chart try docs tools
 
 demo: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
@@ -55,3 +55,7 @@ try:
 # libFuzzer over every decoder of outside bytes: `make fuzz SECONDS=600`.
 fuzz:
 	./tools/fuzz $(SECONDS)
+
+# The pages under docs/ as a book in target/book, with its links checked. The first run compiles mdbook, which takes minutes.
+docs:
+	python3 tools/docs
