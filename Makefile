@@ -1,4 +1,4 @@
-# What a newcomer and CI run. `make demo` shows a team at work; `make test` checks everything from nothing.
+# The commands for newcomers and CI. `make demo` shows a team at work; `make test` checks everything from a fresh checkout.
 
 CARGO ?= cargo
 
@@ -26,33 +26,33 @@ bench: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/release/planck \
 		bench sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
 
-# The servers that tests and the demo start, where the machine has none.
+# Fetches the servers that tests and the demo start, if the machine lacks them.
 tools:
 	@python3 tools/install
 
-# A cluster of real processes under faults: `make chaos WITH="--store postgres kill=200"`.
+# Runs a cluster of real processes under faults: `make chaos WITH="--store postgres kill=200"`.
 chaos: tools
 	$(CARGO) build --locked --release -p planck-node -p planck-tests
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/chaos $(WITH)
 
-# Agents against llama.cpp's server and LiteLLM's proxy; the first run builds and fetches them (tests/judges/README.md).
+# Tests agents with llama.cpp's server and LiteLLM's proxy. The first run builds and fetches them (tests/judges/README.md).
 judges:
 	$(CARGO) build --locked -p planck-node -p planck-scripted-model --bins
 	python3 tests/judges/servers/judge.py target/debug/planck target/debug/scripted-model
 
-# The Helm chart against Helm's engine and the types of Kubernetes, and the dashboard against those of Grafana. The first run
-# compiles them, which takes minutes; go.sum pins every module by its hash.
+# Checks the Helm chart with Helm's engine and the types of Kubernetes, and the dashboard with those of Grafana. The first run
+# compiles them, which takes minutes. go.sum pins every module by its hash.
 chart:
 	mkdir -p .tools/bin
 	cd tests/chart && go build -trimpath -o ../../.tools/bin/planck-chart .
 	.tools/bin/planck-chart deploy/helm/planck
 	.tools/bin/planck-chart deploy/grafana/planck.json
 
-# The compose file on this machine's Docker engine: `make try WITH="--binaries target/release"`.
+# Tests the compose file on this machine's Docker engine: `make try WITH="--binaries target/release"`.
 try:
 	./deploy/try $(WITH)
 
-# libFuzzer over every decoder of outside bytes: `make fuzz SECONDS=600`.
+# Runs libFuzzer on every decoder of outside bytes: `make fuzz SECONDS=600`.
 fuzz:
 	./tools/fuzz $(SECONDS)
 

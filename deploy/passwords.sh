@@ -1,19 +1,19 @@
 #!/bin/sh
-# Makes the passwords of docker-compose.yml, each in a file: `sh deploy/passwords.sh [FOLDER]`, `deploy/secrets` unless named.
-# It overwrites nothing. Containers read the files as users of their own, so the files are readable and the folder is not.
+# Creates the passwords for docker-compose.yml, each in a file: `sh deploy/passwords.sh [FOLDER]`, `deploy/secrets` by default.
+# It overwrites nothing. Containers read the files as different users, so the files are readable for all and the folder is not.
 set -eu
 folder=${1:-$(dirname "$0")/secrets}
 if [ -e "$folder/nats_passwords" ]; then
-  echo "passwords.sh: $folder has passwords already; remove it for new ones, and with it the volumes that know the old" >&2
+  echo "passwords.sh: $folder has passwords already; to make new ones, remove it together with the volumes that use the old ones" >&2
   exit 1
 fi
 umask 077
 mkdir -p "$folder"
 chmod 700 "$folder"
 umask 022
-mkdir -p "$folder/keys" # of providers, a file each
+mkdir -p "$folder/keys" # the keys of providers, one file each
 
-# nats-server reads one that begins with a digit as a number.
+# A password begins with a letter, because nats-server reads one that begins with a digit as a number.
 password() { printf 'p%s' "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"; }
 keep() { printf '%s\n' "$2" >"$folder/$1"; }
 

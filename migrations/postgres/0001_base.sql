@@ -1,5 +1,5 @@
--- The record, the lease, the inbox, the log. Times are milliseconds since 1970 as the writer saw them; specs and bodies
--- are JSON as text, for jsonb refuses \u0000 and would fail everybody's batch.
+-- The tables of records, leases, inboxes and the log. Times are milliseconds since 1970 on the writer's clock. Specifications
+-- and bodies are JSON in text columns, because jsonb refuses \u0000 and would make a whole batch fail.
 
 CREATE TABLE store (id text NOT NULL);
 INSERT INTO store (id) VALUES (replace(gen_random_uuid()::text, '-', ''));
@@ -22,7 +22,7 @@ CREATE TABLE sessions (
   created_at bigint NOT NULL,
   updated_at bigint NOT NULL
 );
--- every save changes a session's row in place; room on its page keeps that from growing the index
+-- Every save updates the session's row. Free space on its page allows updates in place, which do not grow the index.
 ALTER TABLE sessions SET (fillfactor = 70);
 
 CREATE TABLE agents (
@@ -96,10 +96,11 @@ CREATE INDEX inputs_waits ON inputs (session_id, sender) WHERE waiting;
 CREATE INDEX inputs_tasks ON inputs (session_id, agent_id) WHERE kind = 'task';
 CREATE INDEX inputs_replies ON inputs (session_id, reply_to) WHERE reply_to IS NOT NULL;
 
--- Every statement of a function has its own snapshot, so what it reads after a lock is what the lock's last holder left.
+-- Every statement of a function has its own snapshot. A read after a lock therefore sees the writes of the lock's last holder.
 
--- A member, under the lead's incarnation, unless the session is closed or being closed. The name gets a number where the team
--- has it already, found by doubling and halving: a thousandth of a name is not to try all others.
+-- Creates a member under the orchestrator's incarnation, unless the session is closed or being closed. If the team already has
+-- the name, a number is added to it. The number is found by doubling and halving, so that the thousandth agent with one name does
+-- not try all numbers before it.
 CREATE FUNCTION planck_birth(s text, a text, wanted text, agent_type text, agent_role text, agent_spec text,
   under text, under_incarnation bigint, node text, default_max int)
 RETURNS TABLE (verdict text, detail text, most int) LANGUAGE plpgsql VOLATILE AS $$
@@ -131,7 +132,7 @@ BEGIN
   RETURN QUERY SELECT 'born', label, 0;
 END $$;
 
--- Agents that are born together: at once where nobody of them is known, each name is free and the session has room; else one
+-- Creates several agents: in one statement if none of them exists, every name is free and the session has room, otherwise one
 -- after the other.
 CREATE FUNCTION planck_births(s text, ids text[], names text[], types text[], roles text[], specs text[],
   under text, under_incarnation bigint, node text, default_max int)
@@ -159,8 +160,8 @@ BEGIN
     LATERAL planck_birth(s, u.id, u.name, u.type, u.role, u.spec, under, under_incarnation, node, default_max) b;
 END $$;
 
--- A question whose asker waits, unless a path of waiting questions leads from the target back to the asker. One that was
--- asked before is waited for again, which may close a cycle too.
+-- Adds a question whose asker waits, unless a chain of waiting questions leads from the target back to the asker. A question
+-- that was asked before is waited for again, which may also close a cycle.
 CREATE FUNCTION planck_ask(s text, qid text, asker text, asker_epoch bigint, target text, asker_name text, q_mode text,
   q_content text, q_fresh boolean, q_at bigint, max_depth int)
 RETURNS TABLE (verdict text, detail text, path text[], node text, depth int) LANGUAGE plpgsql VOLATILE AS $$
@@ -197,7 +198,7 @@ BEGIN
   RETURN QUERY SELECT 'asked', NULL::text, NULL::text[], a.node_id, 0 FROM agents a WHERE a.session_id = s AND a.id = target;
 END $$;
 
--- Hides a message and all after it. Every lease gets a new epoch, so no writer of the old history can go on.
+-- Hides a message and all later rows. Every lease gets a new epoch, so that no writer of the old history can continue.
 CREATE FUNCTION planck_rewind(s text, lead_epoch bigint, target bigint, rewound_by text, written_at bigint)
 RETURNS TABLE (verdict text, head bigint, agent text, new_epoch bigint, unborn boolean) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -205,7 +206,7 @@ DECLARE leader text; place bigint; last_turn int; last_request int; written text
 BEGIN
   SELECT lead INTO leader FROM sessions WHERE id = s;
   PERFORM 1 FROM agents WHERE session_id = s ORDER BY id FOR NO KEY UPDATE;
-  -- the same rewind, whose answer was lost
+  -- Finds out whether this rewind was already made, and its answer was lost.
   SELECT l.seq INTO place FROM log l JOIN agents a ON a.session_id = s AND a.id = leader AND a.epoch = lead_epoch + 1
     WHERE l.session_id = s AND l.agent_id = leader AND l.epoch = lead_epoch + 1 AND l.kind = 'rewound' AND l.body = written;
   IF NOT FOUND THEN
@@ -234,7 +235,8 @@ BEGIN
     FROM agents a WHERE a.session_id = s ORDER BY a.born;
 END $$;
 
--- Gives a lease up. A stop ends what came into the inbox until the lock was had, so nobody waits for an agent that is gone.
+-- Gives a lease up. A stop for good also ends the inputs that arrived before the lock was taken, so that no asker waits for a
+-- stopped agent.
 CREATE FUNCTION planck_release(s text, a text, held_epoch bigint, for_good boolean)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE holder text; now_at bigint;

@@ -1,5 +1,6 @@
--- Puts an input unless its agent is stopped or an inbox is full. Puts into one session wait for each other at the session's
--- row, and each statement of a function sees what was committed before it began, so inputs that come at once count each other.
+-- Adds an input, unless its agent is stopped or an inbox is full. Inputs for one session wait for each other at the session's
+-- row lock, and each statement of a function sees what was committed before it began. Concurrent inputs are therefore counted
+-- correctly.
 CREATE FUNCTION planck_put(s text, i text, a text, i_kind text, i_mode text, i_sender text, i_sender_name text, i_reply_to text,
   i_content text, i_fresh boolean, i_at bigint, most_bytes bigint, most_inputs bigint, most_session_bytes bigint)
 RETURNS TABLE (verdict text, head bigint, node_id text, epoch bigint, agent_bytes bigint, agent_inputs bigint, session_bytes bigint)

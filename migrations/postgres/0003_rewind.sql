@@ -1,6 +1,6 @@
--- A rewind ends what is open in the statement that hides it: each call without an end is interrupted, each turn without one is
--- aborted. The end of a turn or a call whose beginning stays visible stays visible too, so that both have one end wherever
--- they are read, and no agent is left in the state of a turn that is over. Agents whose birth is hidden are stopped.
+-- A rewind ends all open work in the statement that hides it: each call without an end is interrupted, and each turn without an
+-- end is aborted. If the start of a turn or a call stays visible, its end stays visible too. Both therefore always have exactly
+-- one end, and no agent keeps the state of a turn that is over. Agents whose creation is hidden are stopped.
 
 CREATE OR REPLACE FUNCTION planck_rewind(s text, lead_epoch bigint, target bigint, rewound_by text, written_at bigint)
 RETURNS TABLE (verdict text, head bigint, agent text, new_epoch bigint, unborn boolean) LANGUAGE plpgsql VOLATILE AS $$
@@ -10,7 +10,7 @@ DECLARE leader text; leads_on text; place bigint; first_end bigint; ends int; la
 BEGIN
   SELECT lead INTO leader FROM sessions WHERE id = s;
   PERFORM 1 FROM agents WHERE session_id = s ORDER BY id FOR NO KEY UPDATE;
-  -- the same rewind, whose answer was lost
+  -- Finds out whether this rewind was already made, and its answer was lost.
   SELECT l.seq INTO place FROM log l JOIN agents a ON a.session_id = s AND a.id = leader AND a.epoch = lead_epoch + 1
     WHERE l.session_id = s AND l.agent_id = leader AND l.epoch = lead_epoch + 1 AND l.kind = 'rewound' AND l.body = written;
   IF NOT FOUND THEN

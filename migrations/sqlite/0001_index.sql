@@ -1,11 +1,11 @@
--- Where to look: names, agents and nodes to session files. What is true is in the files.
+-- An index that leads from names, agents and nodes to session files. The files are authoritative.
 
 CREATE TABLE store (
   only INTEGER PRIMARY KEY CHECK (only = 1),
   id TEXT NOT NULL
 );
 
--- `state` is that of the file, a moment later; `new` until the file holds the session.
+-- `state` follows the state in the file with a short delay. It is `new` until the file holds the session.
 CREATE TABLE sessions (
   id TEXT PRIMARY KEY,
   name TEXT NOT NULL UNIQUE,
@@ -21,14 +21,14 @@ CREATE TABLE agents (
 ) WITHOUT ROWID;
 CREATE INDEX agents_of_session ON agents (session_id);
 
--- Written before a lease is taken, removed by a sweep that finds none.
+-- A row is written before a lease is taken, and removed by a sweep that finds no lease.
 CREATE TABLE leases (
   node_id TEXT NOT NULL,
   session_id TEXT NOT NULL,
   PRIMARY KEY (node_id, session_id)
 ) WITHOUT ROWID;
 
--- Written before an input, removed after it was consumed or by a sweep that finds it gone.
+-- A row is written before an input, and removed after the input was consumed or by a sweep that finds it gone.
 CREATE TABLE pending (
   session_id TEXT NOT NULL,
   input_id TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- One session: its record, its agents with their leases, its log, its inboxes.
+-- The tables of one session: its record, its agents with their leases, its log, its inboxes.
 
 CREATE TABLE sessions (
   only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -86,13 +86,13 @@ CREATE TRIGGER agent_counted AFTER INSERT ON agents BEGIN
   UPDATE sessions SET agents = agents + 1;
 END;
 
--- Whoever stops an agent gives its inputs their outcome in the same statement, so none slips in beside it.
+-- The statement that stops an agent also gives its inputs their outcome, so that no input is added in between.
 CREATE TRIGGER agent_stopped AFTER UPDATE OF state ON agents WHEN NEW.state = 'stopped' BEGIN
   UPDATE inputs SET outcome = 'stopped', waiting = 0 WHERE agent_id = NEW.id AND outcome IS NULL;
 END;
 
--- Batches of log rows. The first row of a batch carries `prev` and what is said once: marks, puts, usage, state.
--- A batch without rows is one row without `kind`. Any refusal aborts the whole statement.
+-- A batch of log rows. The first row of a batch carries `prev` and the columns that a batch has once: marks, puts, usage, state.
+-- A batch without log rows is one row without `kind`. Any refusal aborts the whole statement.
 CREATE VIEW append AS SELECT
   NULL AS agent_id, NULL AS epoch, NULL AS prev, NULL AS kind, NULL AS turn, NULL AS request, NULL AS at, NULL AS node_id,
   NULL AS covers, NULL AS body, NULL AS marks, NULL AS puts, NULL AS state, NULL AS input_tokens, NULL AS output_tokens,

@@ -1,6 +1,6 @@
--- A rewind ends what is open in the statement that hides it: each call without an end is interrupted, each turn without one is
--- aborted. The end of a turn or a call whose beginning stays visible stays visible too, so that both have one end wherever
--- they are read, and no agent is left in the state of a turn that is over. Agents whose birth is hidden are stopped.
+-- A rewind ends all open work in the statement that hides it: each call without an end is interrupted, and each turn without an
+-- end is aborted. If the start of a turn or a call stays visible, its end stays visible too. Both therefore always have exactly
+-- one end, and no agent keeps the state of a turn that is over. Agents whose creation is hidden are stopped.
 
 DROP TRIGGER rewind_all;
 

@@ -1,16 +1,16 @@
 //! The SQL schema in two dialects that change together. A change is a new file in both folders;
-//! files that were released stay as they are. A function that only Postgres needs is in its folder
-//! alone, so the two number their own steps.
+//! the statements of released files never change. Functions that only Postgres needs are only in
+//! its folder, so each folder has its own numbers.
 
-/// One step forward of a schema.
+/// One step of a schema to the next version.
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
-    /// The schema's version after it, from 1 without gaps.
+    /// The version of the schema after this step. Versions start at 1 and have no gaps.
     pub version: u32,
     pub sql: &'static str,
 }
 
-/// Of the shared Postgres database.
+/// The migrations of the shared Postgres database.
 pub const POSTGRES: &[Migration] = &[
     Migration {
         version: 1,
@@ -31,7 +31,7 @@ pub const POSTGRES: &[Migration] = &[
     },
 ];
 
-/// Of each session's SQLite file.
+/// The migrations of each session's SQLite file.
 pub const SQLITE_SESSION: &[Migration] = &[
     Migration {
         version: 1,
@@ -48,11 +48,12 @@ pub const SQLITE_SESSION: &[Migration] = &[
     },
 ];
 
-/// What a next version may do while nodes of this one still run: add what they need not know.
+/// A migration that the next version may make while nodes of this version still run: it adds a
+/// column that they need not know.
 #[cfg(feature = "next")]
 const NEXT: &str = "ALTER TABLE agents ADD COLUMN herald text;";
 
-/// Of a folder's `index.db`, which can be rebuilt from the session files.
+/// The migrations of a folder's `index.db`, which can be rebuilt from the session files.
 pub const SQLITE_INDEX: &[Migration] = &[Migration {
     version: 1,
     sql: include_str!("../sqlite/0001_index.sql"),

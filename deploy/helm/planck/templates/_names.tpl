@@ -1,7 +1,7 @@
 {{- define "planck.name" -}}
 {{- $name := .Release.Name -}}
 {{- if not (contains .Chart.Name $name) }}{{ $name = printf "%s-%s" $name .Chart.Name }}{{ end -}}
-{{- /* A pod of a StatefulSet has its number and a revision in labels of at most 63 characters. */ -}}
+{{- /* The name is cut because the labels of a StatefulSet's pod append a number and a revision, within 63 characters. */ -}}
 {{- $name | trunc 45 | trimSuffix "-" -}}
 {{- end }}
 
