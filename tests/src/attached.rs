@@ -1,4 +1,5 @@
-//! `planck session attach -o jsonl`: a client that keeps nothing but the last seq it has told.
+//! Runs `planck session attach -o jsonl`, a client that keeps nothing but the last `seq` it
+//! printed.
 
 use anyhow::{Context as _, Result};
 use planck_common::envelope::Envelope;
@@ -15,7 +16,7 @@ impl Attached {
         Watch::start(command, file).map(Self)
     }
 
-    /// The durable events it has told, whole lines only.
+    /// Returns the durable events that the client has printed, from complete lines only.
     pub fn durable(&self) -> Result<Vec<Envelope>> {
         let text = self.0.text();
         let lines = text
@@ -30,7 +31,7 @@ impl Attached {
             .collect())
     }
 
-    /// Waits until it has told of something: it listens.
+    /// Waits until the client has printed an event, which shows that it is subscribed.
     pub async fn begun(&self) -> Result<()> {
         let told = async || {
             self.durable()
@@ -41,8 +42,8 @@ impl Attached {
         eventually("the attached client tells of the log", told).await
     }
 
-    /// Waits until it has told of the log up to a place, and gives what it told up to there; more
-    /// may have come since.
+    /// Waits until the client has printed the log up to `head`, and returns the events up to there.
+    /// More may have been printed since.
     pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
         eventually("the attached client has the whole log", async || {
             let mut durable = self.durable().ok()?;

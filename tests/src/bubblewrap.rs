@@ -1,11 +1,11 @@
-//! The `bwrap` that tests use: the machine's own, or what `tools/install` unpacked.
+//! Finds the `bwrap` that tests use: the machine's own, or the one that `tools/install` unpacked.
 
 use std::{env, path::PathBuf, process::Command};
 
-/// Set where bubblewrap must be there, as in CI: then its tests fail instead of being left out.
+/// If this is set, as in CI, tests of bubblewrap fail instead of being skipped when there is none.
 const NEEDED: &str = "PLANCK_TESTS_NEED_BUBBLEWRAP";
 
-/// A program that works on this machine; what is left out without it is said.
+/// Returns a `bwrap` that works on this machine. If there is none, prints which tests are skipped.
 pub fn bubblewrap() -> Option<PathBuf> {
     let unpacked = concat!(
         env!("CARGO_MANIFEST_DIR"),

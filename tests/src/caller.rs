@@ -1,4 +1,4 @@
-//! A client that is nothing but a NATS connection: what it sends and reads is the protocol's JSON.
+//! A client that is only a NATS connection: it sends and reads the protocol's JSON.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use tokio::time::timeout;
 
 use crate::eventually::PATIENCE;
 
-/// How long a request that may be repeated is waited for, and how often it is sent.
+/// How long to wait for the reply to a request that may be repeated, and how often to send it.
 const TRY: Duration = Duration::from_secs(5);
 const TRIES: usize = 4;
 
-/// Asks; every answer is awaited for a bounded time.
+/// Sends requests; the wait for every reply is bounded.
 #[derive(Clone)]
 pub struct Caller {
     pub nats: Client,
@@ -45,7 +45,7 @@ impl Caller {
         })
     }
 
-    /// The bytes that answer a request, whatever they are.
+    /// Returns the bytes of the reply to a request, whatever they are.
     pub async fn raw(&self, subject: &str, body: impl Into<Bytes>) -> Result<async_nats::Message> {
         let asked = self.nats.request(subject.to_owned(), body.into());
         let answer = timeout(PATIENCE, asked)
@@ -54,8 +54,8 @@ impl Caller {
         answer.with_context(|| format!("asking {subject}"))
     }
 
-    /// [`ask`](Self::ask) for what may be asked again: a node that ends takes with it what was on
-    /// its way to it.
+    /// Like [`ask`](Self::ask), for requests that may be repeated: a node that ends takes the
+    /// requests that were on their way to it with it.
     pub async fn read<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
         for _ in 0..TRIES {
             let request = Request::new()
@@ -73,7 +73,7 @@ impl Caller {
         bail!("silence on {to}")
     }
 
-    /// The `ok` of an answer, or the refusal.
+    /// Returns the `ok` of a reply, or the refusal.
     pub async fn try_ask<T: DeserializeOwned>(
         &self,
         to: &Address,
@@ -88,7 +88,7 @@ impl Caller {
             .map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}"))
     }
 
-    /// Why a request is refused.
+    /// Returns why a request is refused; fails if it is accepted.
     pub async fn refusal(&self, to: &Address, body: &Value) -> Result<Refusal> {
         let answer: Result<Value, Refusal> = self.try_ask(to, body).await?;
         answer
@@ -123,7 +123,7 @@ impl Caller {
             .await
     }
 
-    /// A page of the log.
+    /// Returns a page of the log.
     pub async fn events(&self, session: &str, from: i64) -> Result<Events> {
         self.read(
             &session_at(session, SessionVerb::Events),
@@ -132,7 +132,7 @@ impl Caller {
         .await
     }
 
-    /// The whole log from a place on, page by page.
+    /// Returns the whole log from `from` on, page by page.
     pub async fn log(&self, session: &str, mut from: i64) -> Result<Vec<Envelope>> {
         let mut log = Vec::new();
         loop {
@@ -147,7 +147,7 @@ impl Caller {
         }
     }
 
-    /// The messages from the latest checkpoint on, of one agent or of all.
+    /// Returns the messages since the latest checkpoint, of one agent or of all.
     pub async fn messages(&self, session: &str, agent: Option<&str>) -> Result<Vec<Message>> {
         let body = json!({ "agent": agent });
         let page: Messages = self
@@ -185,7 +185,7 @@ pub fn agent_at(agent: &str, verb: AgentVerb) -> Address {
     Address::agent(agent, verb.name())
 }
 
-/// What is only listed.
+/// Returns the address of a list verb.
 pub fn list_of(target: Target) -> Address {
     Address::new(target, LIST)
 }

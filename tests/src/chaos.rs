@@ -1,7 +1,7 @@
-//! A cluster at work under faults from a seed, and what is found afterwards: what was lost, what
-//! ran twice, how long it took.
+//! Runs a cluster at work under faults from a seed, and reports what was lost, what ran twice, and
+//! how long recovery took.
 //!
-//! The truth about executions is a ledger, a file that the sessions' tools append to.
+//! The ground truth about what ran is a ledger: a file that the sessions' tools append to.
 
 pub mod faults;
 pub mod figures;
@@ -22,24 +22,25 @@ use crate::world::Backend;
 use load::Load;
 use stage::Stage;
 
-/// What is to be done to whom.
+/// Which faults a run inflicts, and on which cluster.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
     pub backend: Backend,
     pub nodes: usize,
     pub sessions: usize,
-    /// Done in an order that the seed decides, each so often.
+    /// The faults and how often each is inflicted. The seed decides the order.
     pub faults: Vec<(Kind, u32)>,
-    /// Of undisturbed work between faults.
+    /// How long the cluster works undisturbed between two faults.
     pub calm: Duration,
-    /// Faults last no longer than they must.
+    /// Whether each fault is as short as possible.
     pub brief: bool,
-    /// Of nats-server: one, or a cluster of three.
+    /// One nats-server, or a cluster of three.
     pub servers: Servers,
-    /// Teams that are made, and whose lead's node is killed, one after the other.
+    /// The number of teams to create. The node of each team's orchestrator is killed, one after the
+    /// other.
     pub teams: u32,
-    /// Of each such team.
+    /// The number of workers of each team.
     pub workers: usize,
 }
 
@@ -50,7 +51,7 @@ pub enum Servers {
 }
 
 impl Plan {
-    /// Three nodes and three sessions at work, and no fault.
+    /// Returns a plan with three nodes and three sessions at work, and no fault.
     pub fn calm(seed: u64, backend: Backend) -> Self {
         Self {
             seed,
@@ -71,7 +72,7 @@ impl Plan {
     }
 }
 
-/// Carries the plan's teams out. Fails with what does not hold.
+/// Runs the plan's teams. Fails with the first check that does not hold.
 pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
     let mut stage = Stage::set(plan, |_| team::script(plan.workers)).await?;
     let rounds = team::run(plan, &mut stage).await?;
@@ -79,7 +80,7 @@ pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
     Ok(rounds)
 }
 
-/// Carries the plan's faults out. Fails with what does not hold.
+/// Inflicts the plan's faults. Fails with the first check that does not hold.
 pub async fn run(plan: &Plan) -> Result<Figures> {
     let mut stage = Stage::set(plan, load::script).await?;
     let load = Load::start(&stage, plan.sessions).await?;

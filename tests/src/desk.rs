@@ -1,5 +1,5 @@
-//! A person's machine without NATS: a folder to work in, a scripted model that every provider's
-//! name leads to, and `planck` run to its end.
+//! A person's machine without NATS: a working folder, a scripted model behind every provider's
+//! name, and `planck` commands that are run to their end.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,7 +24,7 @@ pub struct Desk {
     folder: TempDir,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -44,17 +44,17 @@ impl Desk {
         })
     }
 
-    /// The folder that `planck` is run in.
+    /// Returns the folder in which `planck` is run.
     pub fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }
 
-    /// Beside it.
+    /// Returns the parent of the working folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where the sessions of the working folder are kept unless a store is named.
+    /// Returns the default place of the working folder's sessions.
     pub fn sessions(&self) -> Result<PathBuf> {
         let projects = self.folder.path().join("home/.local/share/planck/projects");
         let mut places = std::fs::read_dir(&projects)
@@ -67,7 +67,7 @@ impl Desk {
             .join("sessions"))
     }
 
-    /// Writes a file in the working folder, with the folders above it.
+    /// Writes a file in the working folder, and creates its parent folders.
     pub fn write(&self, path: &str, text: &str) -> Result<()> {
         let path = self.work().join(path);
         std::fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
@@ -83,7 +83,7 @@ impl Desk {
         std::fs::read_to_string(self.work().join(path)).with_context(|| format!("no {path}"))
     }
 
-    /// A command whose providers are all the scripted model.
+    /// Returns a command that reaches the scripted model through every provider.
     pub fn planck(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = planck_in(&self.work())?;
         command
@@ -114,7 +114,7 @@ impl Desk {
         run(self.planck(arguments)?).await
     }
 
-    /// A prompt to one agent, and every event of it.
+    /// Sends a prompt to one agent, and returns every event of it.
     pub async fn prompt(&self, model: &str, prompt: &str) -> Result<(Ran, Vec<Envelope>)> {
         let ran = self
             .run(&["run", "-o", "jsonl", "--model", model, prompt])
@@ -123,7 +123,7 @@ impl Desk {
         Ok((ran, events))
     }
 
-    /// Fails if the model was asked what a real one would refuse.
+    /// Fails if the model got a request that a real one would refuse.
     pub fn check_model(&self) -> Result<()> {
         match self.model.violations().as_slice() {
             [] => Ok(()),
@@ -146,7 +146,7 @@ pub async fn run(mut command: Command) -> Result<Ran> {
 }
 
 impl Ran {
-    /// The events that `-o jsonl` writes.
+    /// Returns the events that `-o jsonl` writes.
     pub fn events(&self) -> Result<Vec<Envelope>> {
         self.out
             .lines()
@@ -155,7 +155,7 @@ impl Ran {
     }
 }
 
-/// What the events of a kind say, in order.
+/// Returns the data of the events of a kind, in order.
 pub fn of_kind(events: &[Envelope], kind: EventKind) -> Vec<Value> {
     let found = events.iter().filter(|event| event.kind == kind.name());
     found

@@ -1,16 +1,16 @@
-//! Waiting for what will come true, instead of sleeping and hoping.
+//! Waits for conditions, so that no test sleeps for a fixed time.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// How long a machine shared with many may take for what is done at once on an idle one.
+/// How long a busy machine may take for something that an idle one does at once.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Asks again and again until there is an answer, or fails with what was waited for.
+/// Repeats `look` until it returns a value, or fails and names the condition.
 pub async fn within<T>(
     patience: Duration,
     what: &str,
@@ -28,7 +28,7 @@ pub async fn within<T>(
     }
 }
 
-/// [`within`] the usual patience.
+/// Like [`within`], with the default patience.
 pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> Result<T> {
     within(PATIENCE, what, look).await
 }

@@ -12,14 +12,14 @@ use tokio::process::Child;
 
 use crate::node::fresh;
 
-/// One of them, with what its README says to do already done.
+/// An example, after the preparations that its README lists.
 pub struct Example {
     pub name: &'static str,
     pub command: Vec<String>,
 }
 
 impl Example {
-    /// On the SDK.
+    /// Returns the Rust example, which uses the SDK.
     pub fn rust() -> Result<Self> {
         let built = fresh(
             built()?.join("text-rust"),
@@ -31,7 +31,8 @@ impl Example {
         })
     }
 
-    /// What `planck sidecar new --lang rust` writes, with the placeholder as its name.
+    /// Returns the project that `planck sidecar new --lang rust` writes, with the placeholder as
+    /// its name.
     pub fn scaffold_rust() -> Result<Self> {
         let built = fresh(
             built()?.join("scaffold-rust"),
@@ -43,7 +44,7 @@ impl Example {
         })
     }
 
-    /// On the SDK.
+    /// Returns the Python example, which uses the SDK.
     pub fn python() -> Result<Self> {
         in_python("text-python", "python/text.py")
     }
@@ -52,7 +53,8 @@ impl Example {
         in_python("text-bare-python", "bare-python/text.py")
     }
 
-    /// `None`, loudly, where the machine has no Node 20, or not what the example needs.
+    /// Returns the TypeScript example. Returns `None` and prints why if there is no Node 20, or a
+    /// package of the example is missing.
     pub fn typescript() -> Result<Option<Self>> {
         let folder = folder().join("typescript");
         if !runs_typescript("the example in TypeScript", &folder) {
@@ -68,7 +70,8 @@ impl Example {
         }))
     }
 
-    /// On the SDK; `None`, loudly, as for [`typescript`](Self::typescript).
+    /// Returns the TypeScript example that uses the SDK, or `None` as
+    /// [`typescript`](Self::typescript) does.
     pub fn typescript_sdk() -> Result<Option<Self>> {
         let Some(sdk) = typescript_sdk()? else {
             return Ok(None);
@@ -80,7 +83,7 @@ impl Example {
         }))
     }
 
-    /// `None`, loudly, where the machine has no Go.
+    /// Returns the Go example. Returns `None` and prints why if the machine has no Go.
     pub fn go() -> Result<Option<Self>> {
         static BUILT: OnceLock<bool> = OnceLock::new();
         let folder = folder().join("go");
@@ -97,12 +100,12 @@ impl Example {
         }))
     }
 
-    /// Starts an instance, which is gone with what is given.
+    /// Starts an instance. Dropping the child kills it.
     pub fn start(&self, url: &str) -> Result<Child> {
         self.start_with(url, &[])
     }
 
-    /// Starts an instance with more variables in its environment.
+    /// Starts an instance with additional environment variables.
     pub fn start_with(&self, url: &str, environment: &[(String, String)]) -> Result<Child> {
         let (program, arguments) = self.command.split_first().context("no command")?;
         let mut command = tokio::process::Command::new(program);
@@ -118,7 +121,7 @@ impl Example {
     }
 }
 
-/// With the packages that `make tools` fetched.
+/// Returns the `PYTHONPATH` with the packages that `make tools` fetched.
 pub fn python_path() -> Result<String> {
     let fetched = root().join(".tools/python");
     ensure!(
@@ -133,8 +136,8 @@ pub fn python_path() -> Result<String> {
     ))
 }
 
-/// The folder of the SDK in TypeScript, compiled with its tests; `None`, loudly, where that cannot
-/// be done here.
+/// Returns the folder of the TypeScript SDK, compiled with its tests. Returns `None` and prints why
+/// if it cannot be compiled here.
 pub fn typescript_sdk() -> Result<Option<PathBuf>> {
     static COMPILED: OnceLock<bool> = OnceLock::new();
     let folder = root().join("sidecar-sdk/typescript");
@@ -155,7 +158,7 @@ pub fn typescript_sdk() -> Result<Option<PathBuf>> {
     Ok(Some(folder))
 }
 
-/// Whether there are Node 20 and the packages of a folder; says so loudly where not.
+/// Returns whether Node 20 and a folder's packages are installed, and prints a warning if not.
 fn runs_typescript(what: &str, folder: &Path) -> bool {
     let node = said("node", &["--version"], folder).unwrap_or_default();
     let version: u32 = node
@@ -173,7 +176,7 @@ fn runs_typescript(what: &str, folder: &Path) -> bool {
     runs
 }
 
-/// The program `go`; `None`, loudly, where the machine has none.
+/// Returns the program `go`. Returns `None` and prints why if the machine has none.
 pub fn go(what: &str) -> Option<&'static str> {
     let found = ["go", "/usr/local/go/bin/go"]
         .into_iter()
@@ -197,7 +200,7 @@ fn in_python(name: &'static str, program: &str) -> Result<Example> {
     })
 }
 
-/// Where Cargo puts examples that belong to these tests.
+/// Returns the folder in which Cargo puts the examples that belong to these tests.
 fn built() -> Result<PathBuf> {
     let test = env::current_exe()?;
     Ok(test
@@ -207,7 +210,7 @@ fn built() -> Result<PathBuf> {
         .join("examples"))
 }
 
-/// The checkout.
+/// Returns the folder of the checkout.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -225,7 +228,7 @@ fn text(path: &Path) -> Result<String> {
         .to_owned())
 }
 
-/// What a program prints; `None` if there is none, or it fails.
+/// Returns what a program prints, or `None` if there is no such program or it fails.
 fn said(program: &str, args: &[&str], folder: &Path) -> Option<String> {
     let output = Command::new(program)
         .args(args)

@@ -1,5 +1,5 @@
-//! The types of the vendors' own SDKs, which `tools/install` fetches, as judges of the requests
-//! that a model was sent.
+//! Checks the requests that a model received against the types of the vendors' own SDKs, which
+//! `tools/install` fetches.
 
 use std::{
     env, fs,
@@ -11,14 +11,15 @@ use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::Request;
 use serde_json::{Map, Value, json};
 
-/// Set where the SDKs must be there, as in CI: then their tests fail instead of being left out.
+/// If this is set, as in CI, tests that need the SDKs fail instead of being skipped when they are
+/// missing.
 const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
 
-/// The program that asks them.
+/// The path of the program that checks requests with the SDKs.
 pub struct Judges(PathBuf);
 
 impl Judges {
-    /// `None`, loudly, where this machine's Python cannot import the SDKs' types.
+    /// Returns `None` and prints why if this machine's Python cannot import the SDKs' types.
     pub fn summon() -> Option<Self> {
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
         let said = judges.ask(&["--can"]);
@@ -35,7 +36,8 @@ impl Judges {
         can.then_some(judges)
     }
 
-    /// Shows them bodies of which each has a fault, or none, and fails if they see less or more.
+    /// Checks bodies that each have a known fault, or none, and fails if the judges find less or
+    /// more.
     pub fn test(&self, bodies: &Path) -> Result<String> {
         self.verdict(&["--self-test", &bodies.to_string_lossy()])
     }

@@ -1,4 +1,4 @@
-//! The private worlds that tests run in: a nats-server, a database, a scripted model, node
+//! The private environment of each test: a nats-server, a database, a scripted model, node
 //! processes.
 
 pub mod attached;

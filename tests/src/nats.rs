@@ -1,4 +1,5 @@
-//! A private nats-server: its own port, its own folder, gone with the test whatever becomes of it.
+//! A private nats-server with its own port and folder, which are removed when the test ends,
+//! however it ends.
 
 mod cluster;
 
@@ -31,16 +32,17 @@ use crate::process::{freeze, is_alive};
 /// How long the server may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Below those that connections going out have, which could take the port of a server that is away.
+/// The range is below that of outgoing connections, which could otherwise take the port of a
+/// stopped server.
 const PORTS: Range<u16> = 10_000..32_000;
 
-/// Runs the server as a child and kills it when its own standard input ends, which it does however
-/// the test process dies.
+/// Runs the server as a child, and kills it when standard input closes, which happens however the
+/// test process dies.
 const GUARD: &str =
     r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
-/// A server with JetStream, the settings of `deploy/nats.conf` and whatever a test adds. Dropping
-/// it kills it.
+/// A server with JetStream, the settings of `deploy/nats.conf` and the lines that a test adds.
+/// Dropping it kills it.
 pub struct NatsServer {
     folder: TempDir,
     port: u16,
@@ -51,7 +53,7 @@ pub struct NatsServer {
     running: Option<Running>,
 }
 
-/// A configuration file that is used as it is, and the variables that it takes.
+/// A configuration file that is used unchanged, and the environment variables that it reads.
 struct Given {
     file: PathBuf,
     environment: Vec<(String, String)>,
@@ -68,13 +70,14 @@ impl NatsServer {
         Self::start_with("")
     }
 
-    /// Starts a server with more lines of configuration: users, limits.
+    /// Starts a server with additional lines of configuration, such as users or limits.
     pub fn start_with(config: &str) -> Result<Self> {
         Self::start_as("test", config)
     }
 
-    /// Starts a server with a configuration file as it is but for its ports. It finds the variables
-    /// in its environment, and there the folder for JetStream in `NATS_STORE_DIR`.
+    /// Starts a server with an existing configuration file, of which only the ports are replaced.
+    /// The server gets the variables in its environment, and the folder for JetStream in
+    /// `NATS_STORE_DIR`.
     pub fn start_from(file: &Path, environment: &[(String, String)]) -> Result<Self> {
         let mut server = Self::stopped("", "")?;
         let folder = server.folder.path().join("jetstream").display().to_string();
@@ -110,7 +113,7 @@ impl NatsServer {
         })
     }
 
-    /// As its cluster knows it.
+    /// Returns the server's name in its cluster.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -119,23 +122,23 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// The process id; `None` while it is stopped.
+    /// Returns the process id, or `None` while the server is stopped.
     pub fn pid(&self) -> Option<i32> {
         self.running.as_ref().map(|running| running.pid.as_raw())
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the server to stop, and waits until it has.
     pub fn stop(&mut self) -> Result<()> {
         self.end(Signal::SIGTERM)
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub fn kill(&mut self) -> Result<()> {
         self.end(Signal::SIGKILL)
     }
 
-    /// Freezes it, so that connections stay open and nothing answers; it has stopped when this
-    /// returns.
+    /// Freezes the server, so that connections stay open and it does not answer. It has stopped
+    /// when this returns.
     pub fn pause(&self) -> Result<()> {
         freeze(
             self.running
@@ -149,7 +152,7 @@ impl NatsServer {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Starts it again on the same port and folder.
+    /// Starts the server again on the same port and folder.
     pub fn restart(&mut self) -> Result<()> {
         if self.running.is_some() {
             self.kill()?;
@@ -176,14 +179,14 @@ impl NatsServer {
             .with_context(|| format!("nats-server did not start; its log:\n{}", self.log()))
     }
 
-    /// Starts it again without anything that JetStream had.
+    /// Starts the server again without any JetStream data.
     pub fn restart_empty(&mut self) -> Result<()> {
         self.kill()?;
         fs::remove_dir_all(self.folder.path().join("jetstream"))?;
         self.restart()
     }
 
-    /// A page of its monitoring: `/varz`, `/connz`, `/jsz`.
+    /// Returns a page of the server's monitoring: `/varz`, `/connz`, `/jsz`.
     pub fn monitor(&self, page: &str) -> Result<serde_json::Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.monitor_port))?;
         write!(stream, "GET {page} HTTP/1.0\r\n\r\n")?;
@@ -193,7 +196,7 @@ impl NatsServer {
         Ok(serde_json::from_str(body)?)
     }
 
-    /// What it wrote to its log.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
@@ -282,7 +285,7 @@ impl Running {
         Ok(Self { guard, pid })
     }
 
-    /// Its guard reaps it only at the end, so the id stays its own until then.
+    /// The guard reaps the server only at the end, so no other process gets its id before that.
     fn is_alive(&self) -> bool {
         is_alive(self.pid)
     }
@@ -306,7 +309,7 @@ fn greets(address: SocketAddr) -> bool {
     greeted
 }
 
-/// A port nobody listens on now, and that no other call gave.
+/// Returns a port on which no process listens now, and which no other call returned.
 pub fn free_port() -> Result<u16> {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(..)));
     let ports = || PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
@@ -316,15 +319,16 @@ pub fn free_port() -> Result<u16> {
     free.context("no port is free")
 }
 
-/// `NATS_SERVER`, else `nats-server` on the PATH, else the one that `make tools` puts under
-/// `.tools/bin`.
+/// Finds `NATS_SERVER`, else `nats-server` on the PATH, else the server that `make tools` puts
+/// under `.tools/bin`.
 pub fn find_server() -> Result<PathBuf> {
     find("NATS_SERVER", "nats-server").context(
         "no nats-server: tests need one of version 2.12 or later. Run `make tools`, or install it and put it on the PATH, or set NATS_SERVER",
     )
 }
 
-/// The `nats` command line client; tests that drive it say loudly when there is none.
+/// Finds the `nats` command line client. Tests that use it print that they are skipped if there is
+/// none.
 pub fn find_cli() -> Result<PathBuf> {
     find("NATS_CLI", "nats")
         .context("no `nats` on the PATH: install the NATS command line client, or set NATS_CLI")

@@ -1,5 +1,5 @@
-//! A real `planck node` process with a log of its own. It is stopped or killed by its process id,
-//! and gone with its owner.
+//! A real `planck node` process with its own log. It is stopped or killed by its process id, and
+//! killed when its owner is dropped.
 
 use std::{
     env,
@@ -29,7 +29,7 @@ use crate::{
 /// How long a node may take to leave.
 const LEAVE: Duration = Duration::from_secs(30);
 
-/// Dropping it kills it.
+/// A running node. Dropping it kills it.
 pub struct Node {
     child: Child,
     pid: Pid,
@@ -61,7 +61,7 @@ impl Build {
     }
 }
 
-/// The `planck` that was built with these tests.
+/// Returns the `planck` that was built with these tests.
 pub fn planck() -> Result<PathBuf> {
     built(Build::This)
 }
@@ -83,13 +83,13 @@ fn built(build: Build) -> Result<PathBuf> {
     fresh(planck, remedy)
 }
 
-/// A program that was built from the sources as they are now.
+/// Returns a program if it was built from the current sources, and fails with the remedy if not.
 pub fn fresh(program: PathBuf, remedy: &str) -> Result<PathBuf> {
     let there = program
         .metadata()
         .with_context(|| format!("no {}: run `{remedy}` first", program.display()))?;
     let built = there.modified()?;
-    // `cargo test` writes no such list, and builds the program itself.
+    // `cargo test` writes no list of sources for this program, and builds it itself.
     let sources = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
     let newer = |path: &&str| {
         fs::metadata(path)
@@ -105,14 +105,14 @@ pub fn fresh(program: PathBuf, remedy: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A `planck` command that sees nothing of the machine's own configuration.
+/// Returns a `planck` command that sees nothing of the machine's own configuration.
 pub fn planck_in(folder: &Path) -> Result<Command> {
     build_in(Build::This, folder)
 }
 
-/// [`planck_in`], of a certain build.
+/// Like [`planck_in`], for a given build.
 pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
-    // The child dies with the test's thread, however that ends.
+    // The kernel kills the child when the test's thread ends, however it ends.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig=KILL", "--"])
@@ -127,13 +127,13 @@ pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether a process of this machine has these words on its command line, whatever it sees of its
-/// own id.
+/// Returns whether a process of this machine has these words on its command line, even in another
+/// pid namespace.
 pub fn runs(words: &str) -> bool {
     has(words, &["cmdline"]).next().is_some()
 }
 
-/// How many processes of this machine have these words on their command line or in their
+/// Returns how many processes of this machine have these words on their command line or in their
 /// environment.
 pub fn count(words: &str) -> usize {
     has(words, &["cmdline", "environ"]).count()
@@ -155,7 +155,7 @@ fn has(words: &str, files: &[&str]) -> impl Iterator<Item = PathBuf> {
 }
 
 impl Node {
-    /// Runs the command, which is to be a node's, and waits until it is in service.
+    /// Runs the command of a node, and waits until the node is in service.
     pub async fn start(mut command: Command, log: PathBuf) -> Result<Self> {
         let file = File::create(&log)?;
         let mut child = command
@@ -187,19 +187,19 @@ impl Node {
         self.pid.as_raw()
     }
 
-    /// All it has logged.
+    /// Returns the node's whole log.
     pub fn log(&self) -> String {
         read(&self.log)
     }
 
-    /// Kills it without a word, and waits until it is dead.
+    /// Kills the node with SIGKILL, and waits until it is dead.
     pub async fn kill(&mut self) -> Result<()> {
         kill(self.pid, Signal::SIGKILL)?;
         self.child.wait().await?;
         Ok(())
     }
 
-    /// Freezes it: its connections stay open, and it does nothing.
+    /// Freezes the node: its connections stay open, and it does nothing.
     pub fn pause(&self) -> Result<()> {
         freeze(self.pid)
     }
@@ -208,8 +208,8 @@ impl Node {
         Ok(kill(self.pid, Signal::SIGCONT)?)
     }
 
-    /// Runs the command, which is to be a node's that ends by itself before it is in service, and
-    /// gives what it said.
+    /// Runs the command of a node that ends by itself before it is in service. Returns its exit
+    /// code and output.
     pub async fn refused(mut command: Command) -> Result<(Option<i32>, String)> {
         let output = timeout(PATIENCE, command.output())
             .await
@@ -220,18 +220,18 @@ impl Node {
         ))
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the node has ended by itself.
     pub async fn ended(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait().await?)
     }
 
-    /// Asks it to leave, and waits until it has. Fails if that was not in order, or if its log has
-    /// warnings, errors or panics.
+    /// Asks the node to leave, and waits until it has. Fails if its exit code is not 0, or if its
+    /// log has warnings, errors or panics.
     pub async fn leave(self) -> Result<()> {
         self.leave_despite(&[]).await
     }
 
-    /// [`leave`](Self::leave), with warnings that hold one of these texts excused.
+    /// Like [`leave`](Self::leave), but ignores warnings that contain one of these texts.
     pub async fn leave_despite(mut self, excused: &[&str]) -> Result<()> {
         kill(self.pid, Signal::SIGTERM)?;
         let ended = timeout(LEAVE, self.child.wait()).await;
@@ -252,7 +252,7 @@ impl Node {
         Ok(())
     }
 
-    /// Warnings, errors, and what is no log line at all, as panics are.
+    /// Returns warnings, errors, and lines that are no log lines, such as panics.
     pub fn complaints(&self, excused: &[&str]) -> Vec<String> {
         let log = self.log();
         let bad = log
@@ -262,11 +262,12 @@ impl Node {
     }
 }
 
-/// Says whether a line of the log is a warning or worse that the node itself is to blame for.
+/// Returns whether a line of the log is a warning or an error for which the node itself is to
+/// blame.
 ///
-/// A statement or a wait for a connection that took long says something about the machine only, and
-/// so does a test that takes the wall down as root. All nodes of a machine share its control groups,
-/// so a node that starts finds what another test's killed node has just left.
+/// A slow statement or a slow wait for a connection says something only about the machine. So does
+/// a test that removes the wall as root. All nodes of a machine share its control groups, so a
+/// starting node may find what another test's killed node has left.
 fn is_complaint(line: &str) -> bool {
     let Ok(entry) = serde_json::from_str::<Value>(line) else {
         return !line.trim().is_empty();

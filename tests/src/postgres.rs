@@ -1,6 +1,6 @@
-//! A private Postgres database per test: in the server that `DATABASE_URL` names, else in one
-//! server per test process, which ends and takes its files with it when the process does, however
-//! that ends.
+//! A private Postgres database for each test. It is on the server that `DATABASE_URL` names, or
+//! else on one server per test process. That server ends and removes its files when the process
+//! ends, however it ends.
 
 mod programs;
 mod server;
@@ -23,21 +23,21 @@ use server::Server;
 static SERVER: OnceCell<Server> = OnceCell::const_new();
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// An empty database of one test; it is dropped with this value.
+/// An empty database of one test. Dropping this value drops the database.
 pub struct Database {
     server: Arc<PgConnectOptions>,
     name: String,
-    /// The server, where it is no other test's.
+    /// The server, if only this test uses it.
     own: Option<Server>,
 }
 
 impl Database {
-    /// A fresh database. Says what to do when no Postgres is to be had.
+    /// Creates an empty database. If there is no Postgres, the error says what to do.
     pub async fn create() -> Result<Self> {
         Self::create_on(options().await?, None).await
     }
 
-    /// In a server that no other test uses, so that it can be taken away.
+    /// Creates a database on a server of its own, which a test can therefore stop or freeze.
     pub async fn create_alone() -> Result<Self> {
         let own = Server::start().await?;
         Self::create_on(own.options(), Some(own)).await
@@ -64,14 +64,14 @@ impl Database {
         Ok(Self { server, name, own })
     }
 
-    /// The database as a node's configuration names it.
+    /// Returns the URL of the database for a node's configuration.
     pub fn url(&self) -> String {
         let mut url = self.server.to_url_lossy();
         url.set_path(&self.name);
         url.into()
     }
 
-    /// Freezes the server, which must be its own, until what is given is dropped.
+    /// Freezes the server, which must belong to this test, until the returned value is dropped.
     pub fn pause(&self) -> Result<Paused> {
         self.own
             .as_ref()
@@ -88,7 +88,7 @@ impl Database {
         Ok(())
     }
 
-    /// A connection of the test's own, to look at rows or to end other backends.
+    /// Opens the test's own connection, to read rows or to end other backends.
     pub async fn connect(&self) -> Result<PgConnection> {
         let options = (*self.server).clone().database(&self.name);
         Ok(PgConnection::connect_with(&options).await?)

@@ -1,4 +1,4 @@
-//! What the kernel says of processes, and freezing them.
+//! Reads the state of processes from the kernel, and freezes them.
 
 use std::{
     fs,
@@ -13,11 +13,10 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long a process may take to stop; each of its threads does when it comes to look at the
-/// signal.
+/// How long a process may take to stop. Each of its threads stops when it next handles signals.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Freezes a process, so that its connections stay open and it does nothing; it has stopped when
+/// Freezes a process, so that its connections stay open and it does nothing. It has stopped when
 /// this returns.
 pub fn freeze(pid: Pid) -> Result<()> {
     kill(pid, Signal::SIGSTOP)?;
@@ -41,7 +40,7 @@ fn has_stopped(pid: Pid) -> bool {
         .all(|state| matches!(state, Some('T' | 'Z' | 'X') | None))
 }
 
-/// Whether there is such a process, and it is no zombie.
+/// Returns whether there is such a process and it is not a zombie.
 pub fn is_alive(pid: Pid) -> bool {
     !matches!(
         state(Path::new(&format!("/proc/{pid}"))),
@@ -49,7 +48,7 @@ pub fn is_alive(pid: Pid) -> bool {
     )
 }
 
-/// Of a process or a thread, as the kernel names it.
+/// Returns the state of a process or a thread, as the kernel names it.
 fn state(folder: &Path) -> Option<char> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()

@@ -1,4 +1,5 @@
-//! A real Prometheus and its `promtool`: the machine's own, or what `tools/install` unpacked.
+//! A real Prometheus and its `promtool`: the machine's own, or the ones that `tools/install`
+//! unpacked.
 
 use std::{env, fs, path::PathBuf, process::Stdio, time::Duration};
 
@@ -14,14 +15,14 @@ use tokio::{
 
 use crate::{eventually::within, nats::free_port};
 
-/// Set where Prometheus must be there, as in CI: then its tests fail instead of being left out.
+/// If this is set, tests of Prometheus fail instead of being skipped when there is none.
 const NEEDED: &str = "PLANCK_TESTS_NEED_PROMETHEUS";
 
-/// How long it may take to start, and a request to it.
+/// How long Prometheus may take to start, and to answer a request.
 const START: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Where its programs are; what is left out without them is said.
+/// The folder of the programs. If they are missing, the tests that are skipped are printed.
 pub struct Programs(PathBuf);
 
 impl Programs {
@@ -48,7 +49,7 @@ impl Programs {
         found.map(Self)
     }
 
-    /// What `promtool` says of some text; an error where it finds fault.
+    /// Returns what `promtool` prints about a text. Fails if `promtool` finds a fault.
     pub async fn check(&self, words: &[&str], text: &str) -> Result<()> {
         let mut tool = Command::new(self.0.join("promtool"));
         tool.args(words)
@@ -77,7 +78,7 @@ impl Programs {
     }
 }
 
-/// One that scrapes a target every half second. Dropping it ends it.
+/// A Prometheus that scrapes a target every half second. Dropping it ends it.
 pub struct Prometheus {
     _child: Child,
     address: String,
@@ -121,7 +122,7 @@ impl Prometheus {
         Ok(started)
     }
 
-    /// The result of a query at this moment.
+    /// Returns the result of a query at this moment.
     pub async fn query(&self, expression: &str) -> Result<Value> {
         let escaped: String = expression
             .bytes()
@@ -141,7 +142,7 @@ impl Prometheus {
     }
 }
 
-/// A page over HTTP, its status first.
+/// Returns the status and the body of a page over HTTP.
 pub async fn get(address: &str, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     stream

@@ -1,4 +1,4 @@
-//! A link that can be cut: what a node calls its nats-server, while it passes through here.
+//! A link that can be cut. It stands between a node and its nats-server.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -10,17 +10,17 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What becomes of the bytes.
+/// What the link does with the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     Up,
-    /// Connections stay open and nothing passes, as with a pulled cable.
+    /// Connections stay open and no byte passes, as with a pulled cable.
     Stalled,
-    /// Connections are closed, and new ones at once.
+    /// Connections are closed, and new ones are closed at once.
     Cut,
 }
 
-/// Dropping it closes every connection.
+/// The link. Dropping it closes every connection.
 pub struct Proxy {
     port: u16,
     link: Arc<watch::Sender<Link>>,
@@ -28,7 +28,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Passes everything on to a server of this machine.
+    /// Forwards everything to a server on this machine.
     pub async fn start(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();

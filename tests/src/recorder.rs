@@ -1,5 +1,5 @@
-//! Keeps everything that is published on agents' and sessions' subjects, as any observer would see
-//! it.
+//! Records everything that is published on the subjects of agents and sessions, as any observer
+//! would see it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ pub struct Recorder {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// One publication, `head` among them.
+/// One publication; `head` messages are included.
 #[derive(Debug, Clone)]
 pub struct Heard {
     pub subject: String,
@@ -26,7 +26,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// The event; `None` for a `head`.
+    /// Returns the event, or `None` for a `head`.
     pub fn envelope(&self) -> Option<Envelope> {
         serde_json::from_slice(&self.payload).ok()
     }
@@ -37,7 +37,7 @@ impl Heard {
 }
 
 impl Recorder {
-    /// Subscribes; what is published after it returns is heard.
+    /// Subscribes. Everything that is published after this returns is recorded.
     pub async fn start(nats: &Client) -> Result<Self> {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
@@ -53,7 +53,7 @@ impl Recorder {
         self.lock().clone()
     }
 
-    /// The payloads on one subject, in the order they came.
+    /// Returns the payloads on one subject, in the order of arrival.
     pub fn on(&self, subject: &str) -> Vec<Bytes> {
         self.lock()
             .iter()
@@ -62,7 +62,7 @@ impl Recorder {
             .collect()
     }
 
-    /// The events on one subject.
+    /// Returns the events on one subject.
     pub fn events(&self, subject: &str) -> Vec<Envelope> {
         self.lock()
             .iter()
@@ -120,7 +120,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Whether an event ends the turn that consumed an input.
+/// Returns whether an event ends the turn that consumed an input.
 pub fn ends(envelope: &Envelope, input: &InputId) -> bool {
     match envelope.event() {
         Some(Ok(Event::TurnEnd(end))) => end.inputs.contains(input),
@@ -142,7 +142,8 @@ async fn record(mut news: Subscriber, heard: Arc<Mutex<Vec<Heard>>>) {
     }
 }
 
-/// Everything sent before has reached the server when it returns; `flush` alone is no barrier.
+/// Everything that was sent before has reached the server when this returns. `flush` alone does not
+/// guarantee that.
 async fn round_trip(nats: &Client) -> Result<()> {
     let inbox = nats.new_inbox();
     let mut back = nats.subscribe(inbox.clone()).await?;

@@ -1,4 +1,4 @@
-//! The registry as it stands in NATS.
+//! Reads the registry from NATS.
 
 use anyhow::{Context, Result};
 use planck_common::{
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::caller::Caller;
 
-/// What the registry has under a key.
+/// Returns the value of a key in the registry.
 pub async fn value(caller: &Caller, key: &Key) -> Result<Option<Value>> {
     let registry = async_nats::jetstream::new(caller.nats.clone())
         .get_key_value("planck_registry")
@@ -20,7 +20,7 @@ pub async fn value(caller: &Caller, key: &Key) -> Result<Option<Value>> {
         .transpose()
 }
 
-/// A node's record in the registry.
+/// Returns a node's record in the registry.
 pub async fn record(caller: &Caller, node: &NodeId) -> Result<Option<NodeRecord>> {
     let value = value(caller, &Key::Node(node.clone())).await?;
     value

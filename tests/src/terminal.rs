@@ -1,4 +1,4 @@
-//! A terminal for a command, and what is drawn on it.
+//! A terminal for a command, and the output that is drawn on it.
 
 use std::{
     fs::File,
@@ -20,12 +20,12 @@ const SIZE: Winsize = Winsize {
     ws_ypixel: 0,
 };
 
-/// The end of a terminal at which a person sits.
+/// The person's end of a terminal.
 pub struct Terminal {
     keyboard: File,
     drawn: Drawn,
     screen: JoinHandle<()>,
-    /// How much of what was drawn has been looked at.
+    /// How many of the drawn bytes the test has already examined.
     seen: usize,
 }
 
@@ -40,8 +40,8 @@ impl Drawn {
 }
 
 impl Terminal {
-    /// Makes a terminal the standard output and error of a command, and its input where `typed`
-    /// says so. Drop the command once it is started: it keeps the terminal open.
+    /// Makes a terminal the standard output and error of a command, and its input if `typed` is
+    /// set. Drop the command once it is started, because it keeps the terminal open.
     pub fn attach(command: &mut Command, typed: bool) -> Result<Self> {
         let OpenptyResult { master, slave } = openpty(Some(&SIZE), None)?;
         if typed {
@@ -65,7 +65,7 @@ impl Terminal {
         )?)
     }
 
-    /// Waits until a text is drawn after what was waited for before, and gives all that was drawn
+    /// Waits until `text` is drawn after the previous match, and returns everything that was drawn
     /// up to its end.
     pub async fn until(&mut self, text: &str) -> Result<String> {
         let (drawn, seen) = (self.drawn.clone(), self.seen);
@@ -90,7 +90,7 @@ impl Terminal {
         Ok(before)
     }
 
-    /// All that was drawn, once the command has ended.
+    /// Returns everything that was drawn, once the command has ended.
     pub async fn screen(self) -> Result<String> {
         self.screen.await?;
         let bytes = self.drawn.bytes().clone();

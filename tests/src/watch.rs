@@ -1,4 +1,5 @@
-//! A command that is read while it runs, and ended as a person ends it: by an interrupt.
+//! A command whose output is read while it runs, and that is ended by an interrupt, as a person
+//! ends it.
 
 use std::{
     fs::{self, File},
@@ -19,17 +20,17 @@ use tokio::{
 
 use crate::eventually::eventually;
 
-/// How long it may take to leave.
+/// How long the command may take to leave.
 const LEAVE: Duration = Duration::from_secs(10);
 
-/// Dropping it kills it.
+/// A running command. Dropping it kills it.
 pub struct Watch {
     child: Child,
     file: PathBuf,
 }
 
 impl Watch {
-    /// Runs it; what it says goes to the file.
+    /// Runs the command with its output in the file.
     pub fn start(mut command: Command, file: PathBuf) -> Result<Self> {
         let child = command
             .stdout(File::create(&file)?)
@@ -39,17 +40,17 @@ impl Watch {
         Ok(Self { child, file })
     }
 
-    /// All it has said.
+    /// Returns everything that the command has printed.
     pub fn text(&self) -> String {
         fs::read_to_string(&self.file).unwrap_or_default()
     }
 
-    /// Waits until all of these are among what it says, and gives everything.
+    /// Waits until the output has all of these words, and returns it.
     pub async fn says(&self, words: &[&str]) -> Result<String> {
         self.until(words, |text| text).await
     }
 
-    /// [`Self::says`] in lines that are written to their end, and gives those.
+    /// Like [`Self::says`], but looks only at complete lines, and returns those.
     pub async fn says_in_lines(&self, words: &[&str]) -> Result<String> {
         self.until(words, |text| {
             text.rsplit_once('\n')
@@ -68,7 +69,7 @@ impl Watch {
             .with_context(|| format!("{words:?} in:\n{}", self.text()))
     }
 
-    /// Interrupts it, and waits until it has left in order.
+    /// Interrupts the command, and waits until it has left with exit code 0.
     pub async fn leave(mut self) -> Result<()> {
         let pid = self.child.id().context("it has ended")?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGINT)?;

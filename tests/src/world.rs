@@ -1,5 +1,5 @@
-//! A whole world of one test: nats-server, store, scripted model, workspace, and the nodes that a
-//! test starts in it.
+//! The whole environment of one test: nats-server, store, scripted model, workspace, and the nodes
+//! that the test starts.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,7 +27,7 @@ use crate::{
 /// How long three servers may take to elect a leader, and one of them to catch up with it.
 const ELECTED: Duration = Duration::from_secs(60);
 
-/// Which store a world has.
+/// The kind of store that a world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     Sqlite,
@@ -35,7 +35,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// A database of its own on the server that tests share; none on SQLite.
+    /// Returns a database on the server that tests share; none on SQLite.
     pub async fn database(self) -> Result<Option<Database>> {
         match self {
             Self::Sqlite => Ok(None),
@@ -44,18 +44,18 @@ impl Backend {
     }
 }
 
-/// Whether worlds stay on the disk, with detailed logs of their nodes, for whoever looks for why a
+/// Returns whether worlds stay on the disk, with detailed logs of their nodes, to find out why a
 /// test failed.
 fn is_kept() -> bool {
     std::env::var_os("PLANCK_TEST_KEEP").is_some()
 }
 
-/// Dropping it ends everything in it.
+/// The environment of one test. Dropping it ends everything in it.
 pub struct World {
     pub caller: Caller,
     pub model: Server,
     pub nats: NatsServer,
-    /// The other servers of its cluster.
+    /// The other servers of its NATS cluster.
     pub mates: Vec<NatsServer>,
     database: Option<Database>,
     folder: TempDir,
@@ -67,12 +67,12 @@ impl World {
         Self::start_on(NatsServer::start()?, backend, script).await
     }
 
-    /// On a server with settings of its own.
+    /// Starts a world on a server with its own settings.
     pub async fn start_on(nats: NatsServer, backend: Backend, script: Script) -> Result<Self> {
         Self::start_with(vec![nats], backend.database().await?, script).await
     }
 
-    /// On a cluster of servers, each of which has all that JetStream keeps.
+    /// Starts a world on a cluster of servers, each of which has all of JetStream's data.
     pub async fn start_over(
         cluster: NatsCluster,
         backend: Backend,
@@ -81,7 +81,7 @@ impl World {
         Self::start_with(cluster.servers, backend.database().await?, script).await
     }
 
-    /// With a Postgres server that can be taken away.
+    /// Starts a world with its own Postgres server, which the test can freeze.
     pub async fn start_alone(script: Script) -> Result<Self> {
         Self::start_with(
             vec![NatsServer::start()?],
@@ -91,7 +91,7 @@ impl World {
         .await
     }
 
-    /// On these NATS servers, with this database or else on SQLite.
+    /// Starts a world on these NATS servers, with this database, or else on SQLite.
     pub async fn start_with(
         mut servers: Vec<NatsServer>,
         database: Option<Database>,
@@ -112,17 +112,17 @@ impl World {
         })
     }
 
-    /// The directory that sessions work in.
+    /// Returns the directory in which sessions work.
     pub fn dir(&self) -> PathBuf {
         self.folder.path().join("work")
     }
 
-    /// Where the world's own files are.
+    /// Returns the folder of the world's own files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The store as a configuration names it.
+    /// Returns the URL of the store for a configuration.
     pub fn store_url(&self) -> String {
         match &self.database {
             Some(database) => database.url(),
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Of all servers.
+    /// Returns the URLs of all servers.
     fn nats_url(&self) -> String {
         std::iter::once(&self.nats)
             .chain(&self.mates)
@@ -139,7 +139,7 @@ impl World {
             .join(",")
     }
 
-    /// The name of the server that leads the registry, once there is one.
+    /// Returns the name of the server that leads the registry, once there is one.
     pub async fn registry_leader(&self) -> Result<String> {
         within(ELECTED, "the registry has a leader", async || {
             self.registry().await?.leader
@@ -157,7 +157,7 @@ impl World {
         .await
     }
 
-    /// How the registry is spread over the servers.
+    /// Returns how the registry is spread over the servers.
     async fn registry(&self) -> Option<ClusterInfo> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
         jetstream
@@ -169,7 +169,7 @@ impl World {
             .clone()
     }
 
-    /// One of the NATS servers.
+    /// Returns one of the NATS servers.
     pub fn server(&mut self, name: &str) -> Result<&mut NatsServer> {
         let mut servers = std::iter::once(&mut self.nats).chain(&mut self.mates);
         servers
@@ -177,7 +177,7 @@ impl World {
             .with_context(|| format!("no server {name}"))
     }
 
-    /// A `planck` command in this world.
+    /// Returns a `planck` command in this world.
     pub fn planck(&self) -> Result<Command> {
         self.command(Build::This)
     }
@@ -201,17 +201,17 @@ impl World {
         Ok(command)
     }
 
-    /// A node in service.
+    /// Starts a node and waits until it is in service.
     pub async fn node(&self) -> Result<Node> {
         self.node_with(&[]).await
     }
 
-    /// A node in service, with more variables in its environment.
+    /// Like [`node`](Self::node), with additional environment variables.
     pub async fn node_with(&self, environment: &[(&str, &str)]) -> Result<Node> {
         self.start_node(self.planck()?, environment).await
     }
 
-    /// A node of a certain build, in service.
+    /// Like [`node`](Self::node), for a given build.
     pub async fn node_of(&self, build: Build) -> Result<Node> {
         self.start_node(self.command(build)?, &[]).await
     }
@@ -226,12 +226,12 @@ impl World {
         .await
     }
 
-    /// Hears what is published from now on.
+    /// Records what is published from now on.
     pub async fn record(&self) -> Result<Recorder> {
         Recorder::start(&self.caller.nats).await
     }
 
-    /// Changes rows as nobody but a newer version would; on Postgres only.
+    /// Changes rows as only a newer version would. On Postgres only.
     pub async fn sql(&self, statement: &'static str) -> Result<u64> {
         let database = self.database.as_ref().context("the store is no database")?;
         Ok(database
@@ -242,7 +242,8 @@ impl World {
             .rows_affected())
     }
 
-    /// Freezes the Postgres server, which must be the world's own, until what is given is dropped.
+    /// Freezes the Postgres server, which must belong to this world, until the returned value is
+    /// dropped.
     pub fn pause_database(&self) -> Result<Paused> {
         self.database
             .as_ref()
@@ -250,7 +251,7 @@ impl World {
             .pause()
     }
 
-    /// Has the database end every connection; on SQLite there is none to end.
+    /// Has the database end every connection. Does nothing on SQLite, which has none.
     pub async fn end_connections(&self) -> Result<()> {
         match &self.database {
             Some(database) => database.end_connections().await,
@@ -258,12 +259,12 @@ impl World {
         }
     }
 
-    /// A request for a session of one agent with the usual tools, in the world's directory.
+    /// Returns a request for a session of one agent with the usual tools, in the world's directory.
     pub fn solo(&self) -> Value {
         json!({ "dir": self.dir(), "members": [{ "type": "agent", "tools": ["read", "write", "bash"] }] })
     }
 
-    /// Fails if the model was asked what a real one would refuse.
+    /// Fails if the model got a request that a real one would refuse.
     pub fn check_model(&self) -> Result<()> {
         match self.model.violations().as_slice() {
             [] => Ok(()),

@@ -1,4 +1,4 @@
-//! `make chaos`: a cluster under faults from a seed, for as long as is asked, and the figures.
+//! `make chaos`: runs a cluster under faults that are drawn from a seed, and prints the figures.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is done to a cluster, in an order that a seed decides.
+//! The faults that a cluster suffers, in an order that a seed decides.
 
 use std::time::Duration;
 
@@ -9,34 +9,35 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Plan, Servers, load::Load, stage::Stage};
 use crate::{proxy::Link, world::Backend};
 
-/// How long a cluster may take to go on after a fault.
+/// How long a cluster may take to continue after a fault.
 const GOES_ON: Duration = Duration::from_secs(60);
-/// How long a node may take to find out that it was convicted, and to end.
+/// How long a node may take to find out that it was declared dead, and to end.
 const ENDS: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// SIGKILL of the node that hosts a session's lead; another node is started.
+    /// Kills the node that hosts a session's orchestrator with SIGKILL. Another node is started.
     Kill,
-    /// SIGSTOP of it, longer than suspicion takes, then SIGCONT.
+    /// Stops that node with SIGSTOP for longer than suspicion takes, then continues it with
+    /// SIGCONT.
     Pause,
-    /// SIGSTOP for less than suspicion takes.
+    /// Stops it with SIGSTOP for less time than suspicion takes.
     Hiccup,
-    /// The node's link to NATS is broken, longer than suspicion takes.
+    /// Stalls the node's link to NATS for longer than suspicion takes.
     Cut,
-    /// It is closed again and again, as by a firewall.
+    /// Closes the node's link again and again, as a firewall does.
     Sever,
-    /// nats-server is stopped, and started again.
+    /// Stops nats-server, and starts it again.
     NatsAway,
-    /// nats-server is killed, and started again at once.
+    /// Kills nats-server, and starts it again at once.
     NatsKill,
-    /// It is stopped for a whole minute.
+    /// Stops nats-server for a whole minute.
     NatsMinute,
-    /// Of three servers, the one that leads the registry is killed, and started again later.
+    /// Kills the one of three servers that leads the registry, and starts it again later.
     LeaderKill,
-    /// Every connection to the database is ended by the server. On Postgres only.
+    /// Has Postgres end every connection. On Postgres only.
     SqlCut,
-    /// The database is frozen, and goes on. On Postgres only.
+    /// Freezes Postgres, and continues it. On Postgres only.
     SqlAway,
 }
 
@@ -55,7 +56,7 @@ impl Kind {
         ("sql-away", Self::SqlAway),
     ];
 
-    /// Whether it is done to NATS alone.
+    /// Returns whether the fault affects only NATS.
     pub fn is_of_nats(self) -> bool {
         matches!(
             self,
@@ -63,7 +64,7 @@ impl Kind {
         )
     }
 
-    /// Whether it can be done to a cluster of this kind.
+    /// Returns whether the fault is possible in a cluster of this kind.
     pub fn fits(self, plan: &Plan) -> bool {
         match self {
             Self::SqlCut | Self::SqlAway => plan.backend == Backend::Postgres,
@@ -83,7 +84,7 @@ impl Kind {
     }
 }
 
-/// One fault, with the session whose node it is done to.
+/// One fault, with the session whose node suffers it.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub kind: Kind,
@@ -91,16 +92,16 @@ pub struct Fault {
     pub lasts: Duration,
 }
 
-/// What was measured of one node's end.
+/// The measured times of one node's failure.
 #[derive(Debug, Clone, Copy)]
 pub struct Failover {
-    /// From the fault until a peer said that the node is dead.
+    /// From the fault until a peer declared the node dead.
     pub detected: Option<Duration>,
-    /// From the fault until a session of the node went on elsewhere.
+    /// From the fault until a session of the node continued elsewhere.
     pub resumed: Duration,
 }
 
-/// The faults of a plan, in the seed's order.
+/// Returns the faults of a plan in the seed's order.
 pub fn of(plan: &Plan) -> Vec<Fault> {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let kinds = plan
@@ -120,7 +121,7 @@ pub fn of(plan: &Plan) -> Vec<Fault> {
 
 fn lasts(kind: Kind, brief: bool, random: &mut fastrand::Rng) -> Duration {
     let millis = match kind {
-        // Until the victim's sessions have gone on elsewhere.
+        // The fault lasts until the victim's sessions have continued elsewhere.
         Kind::Pause | Kind::Cut | Kind::Sever if brief => 0..1,
         Kind::NatsAway | Kind::LeaderKill | Kind::SqlAway if brief => 100..1_500,
         Kind::Pause | Kind::Cut | Kind::Sever => 4_000..9_000,
@@ -132,7 +133,7 @@ fn lasts(kind: Kind, brief: bool, random: &mut fastrand::Rng) -> Duration {
     Duration::from_millis(random.u64(millis))
 }
 
-/// Does it, and waits until the cluster has got over it.
+/// Inflicts a fault, and waits until the cluster has recovered from it.
 pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Option<Failover>> {
     match fault.kind {
         Kind::Kill | Kind::Pause | Kind::Cut | Kind::Sever => {
@@ -178,7 +179,7 @@ pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Op
     }
 }
 
-/// Another node is started first, so that as many survive as there were.
+/// Starts another node first, so that as many nodes survive as there were.
 async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Failover> {
     let (victim, session) = victim(stage, load, fault.session).await?;
     stage.add().await?;
@@ -216,7 +217,7 @@ async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Fai
     })
 }
 
-/// The node that hosts the lead of a session.
+/// Returns the node that hosts the orchestrator of a session.
 async fn victim(stage: &Stage, load: &Load, session: usize) -> Result<(NodeId, SessionId)> {
     let session = load.sessions.get(session).context("no such session")?;
     let until = Instant::now() + GOES_ON;

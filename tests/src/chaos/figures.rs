@@ -1,4 +1,4 @@
-//! The figures of a run, as people and programs read them.
+//! The figures of a run, for people and programs.
 
 use std::{fmt, time::Duration};
 
@@ -7,13 +7,13 @@ use super::{faults::Failover, judge::Found, team::Round};
 #[derive(Debug, Clone)]
 pub struct Figures {
     pub failovers: Vec<Failover>,
-    /// Faults of NATS alone, which no node is to die of.
+    /// The number of faults that affected only NATS. No node may end because of them.
     pub disturbed: u32,
     pub found: Found,
 }
 
 impl Figures {
-    /// The time under which this share of failovers stayed.
+    /// Returns the time within which this share of failovers completed.
     pub fn resumed(&self, share: f64) -> Option<Duration> {
         quantile(
             self.failovers.iter().map(|failover| failover.resumed),
@@ -21,7 +21,7 @@ impl Figures {
         )
     }
 
-    /// The time under which this share of deaths was found out.
+    /// Returns the time within which this share of deaths was detected.
     pub fn detected(&self, share: f64) -> Option<Duration> {
         quantile(
             self.failovers
@@ -58,7 +58,7 @@ fn row(of: impl Fn(f64) -> Option<Duration>) -> String {
         .join("  ")
 }
 
-/// What the teams' rounds took, as people read it.
+/// Returns a table of how long the teams' rounds took.
 pub fn of_teams(rounds: &[Round]) -> String {
     let of = |what: fn(&Round) -> Duration| row(|share| quantile(rounds.iter().map(what), share));
     let lines = [

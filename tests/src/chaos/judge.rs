@@ -1,5 +1,5 @@
-//! What must hold when it is over: from the log, a client that listened all the while, and the
-//! ledger.
+//! Checks what must hold when a run is over, in the log, at a client that was attached all the
+//! time, and in the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,26 +19,26 @@ use super::{
 };
 use crate::{attached::Attached, node::runs};
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     pub prompts: usize,
     pub events: usize,
-    /// Lines of the ledger: tools that really ran.
+    /// The lines of the ledger: tools that really ran.
     pub executions: usize,
-    /// Calls that were answered "interrupted; it may or may not have taken effect".
+    /// The calls that were answered "interrupted; it may or may not have taken effect".
     pub interrupted: usize,
-    /// Nodes that were convicted.
+    /// The nodes that were declared dead.
     pub convicted: usize,
-    /// Those of them that nothing was done to.
+    /// The nodes that were declared dead although no fault was inflicted on them.
     pub falsely: usize,
 }
 
-/// One attached client for each session, from its beginning.
+/// One attached client for each session, attached from its beginning.
 pub struct Readers(Vec<(SessionId, Attached)>);
 
 impl Readers {
-    /// When they listen.
+    /// Starts the clients, and returns when they are subscribed.
     pub async fn start(stage: &Stage, load: &Load) -> Result<Self> {
         let mut readers = Vec::new();
         for id in &load.sessions {
@@ -50,7 +50,7 @@ impl Readers {
     }
 }
 
-/// Fails with the first thing that does not hold.
+/// Fails with the first check that does not hold.
 pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<Found> {
     let deaths = stage.timeline.deaths();
     let falsely = deaths
@@ -85,7 +85,7 @@ pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<F
     Ok(found)
 }
 
-/// The inputs that a row of the log ends.
+/// Returns the inputs that a row of the log ends.
 pub fn ends_of(row: &str) -> Vec<String> {
     let Ok(envelope) = serde_json::from_str::<Envelope>(row) else {
         return Vec::new();
@@ -112,7 +112,8 @@ fn check_dense(session: &SessionId, log: &[Envelope]) -> Result<()> {
     Ok(())
 }
 
-/// Every acknowledged prompt ended once; every turn ended once; every call has one result.
+/// Checks that every acknowledged prompt ended once, every turn ended once, and every call has one
+/// result.
 fn check_ends(session: &SessionId, log: &[Envelope], asked: &[Asked]) -> Result<()> {
     let mut ends: BTreeMap<String, usize> = BTreeMap::new();
     for input in log.iter().flat_map(ended) {
@@ -155,7 +156,7 @@ fn is_interrupted(event: &Envelope) -> bool {
     matches!(event.event(), Some(Ok(Event::ToolEnd(end))) if end.result.starts_with("interrupted"))
 }
 
-/// Each piece of work was written down at most once: what was cut off is not run again.
+/// Checks that each piece of work is in the ledger at most once: interrupted work is not run again.
 fn check_ledger(stage: &Stage) -> Result<usize> {
     let ledger = std::fs::read_to_string(stage.ledger()).unwrap_or_default();
     let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Sessions that are kept busy by clients as the protocol wants them: what is not acknowledged is
-//! asked again with the same id.
+//! Keeps sessions busy with clients that follow the protocol: they repeat a request that was not
+//! acknowledged, with the same id.
 
 use std::{
     path::Path,
@@ -25,13 +25,12 @@ use tokio::{
 use super::stage::Stage;
 use crate::{caller::Caller, caller::session_at};
 
-/// How long a client waits for one answer, and between tries.
+/// How long a client waits for one reply, and between tries.
 const TRY: Duration = Duration::from_secs(2);
-/// How long a prompt may go without being accepted: an outage of NATS and of the database is well
-/// under it.
+/// How long a prompt may stay unaccepted. Outages of NATS and of the database are much shorter.
 const REFUSED: Duration = Duration::from_secs(120);
-/// How long an accepted prompt may take to be answered: while faults go on, its session may get no
-/// time to work.
+/// How long an accepted prompt may take to be answered. While faults continue, its session may get
+/// no time to work.
 const ANSWERED: Duration = Duration::from_secs(300);
 
 pub struct Load {
@@ -73,7 +72,7 @@ impl Load {
         Ok(load)
     }
 
-    /// No more is asked; what was acknowledged is waited for.
+    /// Stops sending prompts, and waits for the answers to the acknowledged ones.
     pub async fn finish(mut self) -> Result<Vec<Asked>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut asked = Vec::new();
@@ -105,7 +104,7 @@ impl Client {
         Ok(asked)
     }
 
-    /// Until it is acknowledged.
+    /// Sends a prompt until it is acknowledged.
     async fn ask(&self, prompt: &str) -> Result<()> {
         let body = json!({ "text": format!("work {prompt} for 1"), "prompt_id": prompt });
         let until = Instant::now() + REFUSED;
@@ -134,7 +133,7 @@ impl Client {
         }
     }
 
-    /// By the log, which does not forget.
+    /// Waits for the prompt's answer in the log, which loses nothing.
     async fn answered(&self, prompt: &str) -> Result<()> {
         let until = Instant::now() + ANSWERED;
         let mut from = 1;
@@ -160,7 +159,8 @@ impl Client {
     }
 }
 
-/// A lead that does a piece of work by itself, has its helper do another, and says that it is done.
+/// Returns a script of an orchestrator that does one piece of work itself, has its helper do
+/// another, and reports that both are done.
 pub fn script(ledger: &Path) -> Script {
     let ledger = ledger.display();
     let writes = |mark: &str| json!({ "command": format!("echo {{{{word_after:work }}}}{mark} >> {ledger}; sleep 0.{{{{word_after:for }}}}") });

@@ -1,4 +1,4 @@
-//! The cluster that faults are done to: nodes that reach NATS through links which can be cut.
+//! The cluster that suffers the faults. Its nodes reach NATS through links that can be cut.
 
 use std::{
     net::SocketAddr,
@@ -19,10 +19,10 @@ use crate::{
     world::{Backend, World},
 };
 
-/// The file that tools write down what they do in.
+/// The name of the file to which tools append a line for each run.
 const LEDGER: &str = "ledger";
 
-/// What the nodes may warn of while they are being disturbed.
+/// A world whose nodes may log warnings while they are disturbed.
 pub struct Stage {
     pub world: World,
     pub timeline: Timeline,
@@ -30,7 +30,7 @@ pub struct Stage {
     nats: SocketAddr,
 }
 
-/// A node with its link, which it does not use in a cluster of NATS servers.
+/// A node with its link. In a cluster of NATS servers the node does not use the link.
 pub struct Member {
     pub node: Node,
     pub link: Proxy,
@@ -77,7 +77,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// One more node.
+    /// Starts one more node.
     pub async fn add(&mut self) -> Result<()> {
         let link = Proxy::start(self.nats).await?;
         let many = [
@@ -95,7 +95,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes a node out of the list, which somebody else will end.
+    /// Removes a node from the list; the caller ends it.
     pub fn take(&mut self, id: &NodeId) -> Option<Member> {
         let at = self.nodes.iter().position(|member| member.id() == id)?;
         Some(self.nodes.swap_remove(at))
@@ -109,8 +109,8 @@ impl Stage {
         self.world.dir().join(LEDGER)
     }
 
-    /// Ends all of it. Nodes that were disturbed may have warned, and who was given up has ended or
-    /// will.
+    /// Ends the cluster. Nodes that were disturbed may have logged warnings, and nodes that were
+    /// declared dead have ended or will end.
     pub async fn strike(self) -> Result<()> {
         let Self {
             world,
@@ -124,8 +124,7 @@ impl Stage {
                 continue;
             }
             if let Err(error) = node.leave_despite(&[""]).await {
-                // A machine that is slow enough makes a hiccup a death, and what was said of it may
-                // not have been heard.
+                // On a slow machine a hiccup can become a death, and its event may have been lost.
                 let record = record(&world.caller, &id).await?;
                 if record.is_none_or(|record| record.state != NodeStanding::Dead) {
                     return Err(error);

@@ -1,5 +1,5 @@
-//! Teams over all nodes at work while the node of their lead is killed: how long they take to come
-//! to be, and to stop.
+//! Runs teams that span all nodes, kills the node of each orchestrator, and measures how long the
+//! teams take to spawn and to stop.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Plan, stage::Stage};
 use crate::{caller::session_at, eventually::within, node::count};
 
-/// Of a team's workers, how many run a process for ever; the others have a model talk for ever.
+/// How many of a team's workers run an endless process. The others have an endless model stream.
 const RUNNERS: usize = 12;
-/// Workers that one answer spawns: as many calls as an answer may hold.
+/// How many workers one answer spawns: as many calls as an answer may hold.
 const OF_ONE_ANSWER: usize = 128;
-/// How long anything may take that is waited for.
+/// The longest wait for any condition.
 const LONG: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What one team's life and death took.
+/// The times of one team.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
-    /// From its first `spawn_agent` until the last has its result, by the log.
+    /// From its first `spawn_agent` until the last one has its result, by the log.
     pub spawned: Duration,
-    /// From the kill until a peer said that the node is dead.
+    /// From the kill until a peer declared the node dead.
     pub detected: Duration,
     /// From that moment until no model call and no process of the team is left on any node.
     pub stopped: Duration,
@@ -65,7 +65,7 @@ fn kind(number: usize) -> &'static str {
     }
 }
 
-/// One team after the other, each with a node less, which is replaced.
+/// Runs one team after the other. Each round costs a node, which is replaced.
 pub async fn run(plan: &Plan, stage: &mut Stage) -> Result<Vec<Round>> {
     let mut rounds = Vec::new();
     for number in 0..plan.teams {
@@ -105,7 +105,7 @@ async fn one(workers: usize, stage: &mut Stage, mark: &str) -> Result<Round> {
     })
 }
 
-/// When the node was said to be dead, and when nothing of the team was left.
+/// Returns when the node was declared dead, and when nothing of the team was left.
 async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, Instant)> {
     let until = Instant::now() + LONG;
     let mut gone = None;
@@ -127,8 +127,8 @@ async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, I
     }
 }
 
-/// Reads the orchestrator's log as it grows, each row once: whoever looks again and again at all of
-/// it is what is measured.
+/// Reads the orchestrator's log as it grows, each row once. Reading the whole log again and again
+/// would disturb the measurement.
 async fn spawned(stage: &Stage, started: &Started, workers: usize) -> Result<Duration> {
     let (mut from, mut starts, mut ends) = (1, Vec::new(), Vec::new());
     within(LONG, "the team is there", async || {

@@ -1,4 +1,4 @@
-//! What was heard and done, with the moment.
+//! Records the events of a run, each with the time at which it arrived.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use planck_common::{NodeId, SessionId, envelope::Envelope, event::Event};
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
 
-/// Listens until it is dropped.
+/// Records events until it is dropped.
 pub struct Timeline {
     told: Arc<Mutex<Told>>,
     tasks: Vec<JoinHandle<()>>,
@@ -34,7 +34,7 @@ impl Timeline {
         Ok(Self { told, tasks })
     }
 
-    /// When a session was first heard to go on after its node was gone.
+    /// Returns when a session first continued after its node was gone.
     pub fn resumed(&self, session: &SessionId, after: Instant, gone: &NodeId) -> Option<Instant> {
         let told = self.told();
         let here = told
@@ -44,7 +44,7 @@ impl Timeline {
         here.map(|(at, ..)| *at)
     }
 
-    /// When a node was said to be dead.
+    /// Returns when a node was declared dead.
     pub fn death(&self, node: &NodeId) -> Option<Instant> {
         self.told()
             .dead
@@ -53,7 +53,7 @@ impl Timeline {
             .map(|(at, _)| *at)
     }
 
-    /// Every node that was said to be dead.
+    /// Returns every node that was declared dead.
     pub fn deaths(&self) -> Vec<NodeId> {
         self.told()
             .dead

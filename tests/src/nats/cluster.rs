@@ -1,4 +1,4 @@
-//! Three nats-servers that are one cluster.
+//! A cluster of three nats-servers.
 
 use std::{
     thread::sleep,
@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use super::{NatsServer, free_port};
 
-/// Electing JetStream's leader takes a few seconds.
+/// The election of JetStream's leader takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cluster with JetStream. Each server is a [`NatsServer`] that can be stopped, killed and paused
@@ -39,7 +39,7 @@ impl NatsCluster {
         Ok(cluster)
     }
 
-    /// The URLs of all servers.
+    /// Returns the URLs of all servers.
     pub fn url(&self) -> String {
         self.servers
             .iter()
@@ -48,7 +48,7 @@ impl NatsCluster {
             .join(",")
     }
 
-    /// Waits until every running server says that it and JetStream are well.
+    /// Waits until every running server reports that it and JetStream are healthy.
     pub fn wait_until_healthy(&self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         while !self

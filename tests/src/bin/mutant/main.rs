@@ -1,5 +1,5 @@
-//! A sidecar that is wrong in one way: `mutant NAME MUTATION`. The conformance checker has to find
-//! it.
+//! A sidecar that breaks the protocol in one way: `mutant NAME MUTATION`. The conformance checker
+//! must find the fault.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -74,7 +74,8 @@ async fn main() -> Result<()> {
                     _ = stopped.changed() => break,
                 }
             }
-            // The server takes the subscription off at once, and what is on its way still comes.
+            // The server removes the subscription at once, and messages that are on their way still
+            // arrive.
             let _gone = requests.unsubscribe_after(10_000_000_000).await;
             let _nobody = client.request(client.new_inbox(), "".into()).await;
             while let Some(Some(message)) = requests.next().now_or_never() {

@@ -1,11 +1,11 @@
-//! In which way it is wrong.
+//! The ways in which the mutant breaks the protocol.
 
 use serde::Deserialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mutation {
-    /// In none.
+    /// The mutant follows the protocol.
     Nothing,
 
     NoHello,

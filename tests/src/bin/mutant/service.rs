@@ -1,4 +1,4 @@
-//! What it says of itself.
+//! The mutant's answers to discovery requests.
 
 use async_nats::{Client, Message};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What it does when it is called.
+//! The mutant's behaviour when one of its tools is called.
 
 use std::{
     collections::HashMap,
