@@ -133,7 +133,7 @@ impl Agent {
         draft.content(|part| CallId::of(session, agent, *epoch, turn, request, part))
     }
 
-    /// Adds consumption to the totals of the turn, the agent and the session.
+    /// Adds usage to the totals of the turn, the agent and the session.
     pub(super) fn account(
         &mut self,
         turn: &mut Turn,

@@ -67,7 +67,7 @@ impl Line {
 /// The input of a compactor.
 #[derive(Debug, Clone)]
 pub struct Material {
-    /// The whole view.
+    /// The messages of the whole view, in order.
     pub lines: Vec<Line>,
     /// Estimated tokens of the system prompt and the tools.
     pub fixed: u64,

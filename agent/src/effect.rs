@@ -87,7 +87,7 @@ pub struct Save {
     pub marks: Vec<Mark>,
     /// Inputs for other agents.
     pub puts: Vec<NewInput>,
-    /// Consumption to add to the totals of the agent and the session.
+    /// The usage to add to the totals of the agent and the session.
     pub usage: Usage,
     /// The agent's state after this save.
     pub state: AgentState,

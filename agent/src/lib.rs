@@ -84,7 +84,7 @@ struct Identity {
     epoch: i64,
 }
 
-/// The consumption of the agent and of its whole session.
+/// The usage of the agent and of its whole session.
 #[derive(Debug, Default)]
 struct Totals {
     agent: Usage,

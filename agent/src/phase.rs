@@ -1,5 +1,5 @@
-//! What an agent is doing. Each state holds only what is true in it, and a turn has exactly one
-//! owner.
+//! What an agent is doing. Each state holds only the data that is valid in it, and a turn has
+//! exactly one owner.
 
 use planck_common::{
     AgentId, InputId, Timestamp,
@@ -15,7 +15,7 @@ use super::{Ticket, draft::Draft, guard::LoopGuard, round::Round, turn::Ending};
 pub(super) enum Phase {
     Idle,
     Working(Box<Turn>, Activity),
-    /// Its end is being saved.
+    /// The agent's end is being saved.
     Stopping(Stopping),
     Stopped,
 }
@@ -25,14 +25,14 @@ pub(super) enum Phase {
 pub(super) struct Stopping {
     pub reason: String,
     pub for_good: bool,
-    /// Told after all else.
+    /// Events to write as the last rows of the agent.
     pub last: Vec<Event>,
 }
 
 /// What an open turn waits for.
 #[derive(Debug)]
 pub(super) enum Activity {
-    /// A save, on whose commit it goes on.
+    /// A save. The turn continues when it is committed.
     Saving,
     Streaming {
         ticket: Ticket,
@@ -42,7 +42,7 @@ pub(super) enum Activity {
         ticket: Ticket,
     },
     UsingTools(Round),
-    /// Calls that were told to stop; the turn ends when each has said what it had.
+    /// Calls that were cancelled. The turn ends when all of them have returned what they have.
     WindingDown {
         round: Round,
         why: String,
@@ -57,18 +57,18 @@ pub(super) enum Activity {
 #[derive(Debug)]
 pub(super) struct Turn {
     pub inputs: Vec<TurnInput>,
-    /// Tasks of this turn that were responded to.
+    /// Tasks of this turn that got a response.
     pub responded: Vec<InputId>,
     pub since: Timestamp,
-    /// Its time is up when this answers.
+    /// The wait that ends the turn when its time is up.
     pub deadline: Option<Ticket>,
     pub usage: Usage,
-    /// The latest text of the model.
+    /// The model's latest text.
     pub text: Option<String>,
     pub guard: LoopGuard,
-    /// Requests in a row that failed.
+    /// The number of consecutive failed requests.
     pub failures: u32,
-    /// The provider said that the context is full, and nothing was answered since.
+    /// Whether the provider has refused the context as full since the last answer.
     pub overflowed: bool,
 }
 
@@ -87,7 +87,7 @@ impl Turn {
         }
     }
 
-    /// Keeps the text of an answer if it has any.
+    /// Keeps the text of an answer, if it has any.
     pub(super) fn heard(&mut self, content: &[Part]) {
         let text = text_of(content);
         if !text.is_empty() {
@@ -95,7 +95,7 @@ impl Turn {
         }
     }
 
-    /// Tasks that nobody was answered, with who gave them.
+    /// The tasks without a response, each with the agent that gave it.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = (&InputId, &AgentId)> {
         let tasks = self
             .inputs
@@ -121,8 +121,8 @@ impl Phase {
         }
     }
 
-    /// Takes the turn out of a phase that fits, and leaves any other as it is. Whoever takes it
-    /// puts it back or ends it.
+    /// Takes the turn out of the phase if its activity fits, and changes nothing otherwise. The
+    /// caller must put the turn back or end it.
     pub(super) fn take_if(
         &mut self,
         fits: impl FnOnce(&Activity) -> bool,

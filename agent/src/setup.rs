@@ -75,16 +75,16 @@ pub struct Memory {
     pub inputs: Vec<StoredInput>,
     /// Tasks to which the agent has responded.
     pub responded: Vec<InputId>,
-    /// The consumption of the agent.
+    /// The usage of the agent.
     pub totals: Usage,
-    /// The consumption of its whole session.
+    /// The usage of its whole session.
     pub session: Usage,
     pub open_turn: OpenTurn,
 }
 
 impl Memory {
     /// Returns the state of a new agent, with the task in its inbox. The reply to its first save
-    /// carries the session's consumption.
+    /// carries the session's usage.
     pub fn of_newborn(task: Option<NewInput>) -> Self {
         Self {
             rows: Vec::new(),

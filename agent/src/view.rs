@@ -73,7 +73,7 @@ impl Agent {
         matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
     }
 
-    /// Everything the agent has consumed.
+    /// The total usage of the agent.
     pub fn totals(&self) -> Usage {
         self.totals.agent
     }

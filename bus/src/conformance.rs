@@ -5,7 +5,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a case that does not hold panics"
+    reason = "a case fails by a panic"
 )]
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -336,7 +336,7 @@ pub async fn each_node_answers_its_own(world: &impl World) {
     for _ in 0..100 {
         answered.insert(who(&*client, &list()).await);
     }
-    assert_eq!(answered.len(), 2, "either answers what is for any node");
+    assert_eq!(answered.len(), 2, "both nodes must answer commands for any node");
 }
 
 pub async fn leaving_the_queue(world: &impl World) {
@@ -366,7 +366,7 @@ pub async fn a_dropped_guard_stops(world: &impl World) {
     drop(serving);
     let until = Instant::now() + SOON;
     while bus.request(&list(), Bytes::new(), SOON).await.is_ok() {
-        assert!(Instant::now() < until, "still served");
+        assert!(Instant::now() < until, "the service still answers");
     }
 }
 

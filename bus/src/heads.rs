@@ -191,7 +191,7 @@ mod tests {
         }
 
         /// Returns every head published until then, with its time. It looks only when the agenda
-        /// says so.
+        /// requires it.
         fn run(&mut self, until: u64) -> Vec<(u64, Seq)> {
             let mut told = Vec::new();
             while let Some(at) = self.heads.next().filter(|at| *at <= self.at(until)) {

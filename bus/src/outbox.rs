@@ -273,7 +273,7 @@ mod tests {
         let (mut outbox, now) = (small(), Instant::now());
         assert!(
             outbox.push(event("s", None), now),
-            "the first wakes the publisher"
+            "the first publication wakes the publisher"
         );
         assert!(!outbox.push(event("s", None), now));
         assert_eq!(outbox.next(), Some(now + Duration::from_millis(5)));

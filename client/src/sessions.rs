@@ -99,7 +99,7 @@ impl Client {
         .await
     }
 
-    /// Describes a session: its state, its agents, and its consumption. Idempotent.
+    /// Describes a session: its state, its agents, and its usage. Idempotent.
     pub async fn session(&self, session: &str) -> Result<SessionInfo, ClientError> {
         self.call(
             &to(session, SessionVerb::Info),

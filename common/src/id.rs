@@ -52,7 +52,7 @@ macro_rules! id {
                 }
             }
 
-            /// The text form.
+            /// Returns the text form.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -30,7 +30,7 @@ pub struct ModelRef {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
-    /// 200 by default.
+    /// The maximum number of requests in a turn; 200 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_requests_per_turn: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct SessionLimits {
     pub max_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<f64>,
-    /// 1,000 by default.
+    /// The maximum number of agents; 1,000 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_agents: Option<u32>,
     /// The maximum length of a chain of questions between agents; 16 by default.
@@ -83,7 +83,7 @@ pub struct Grant {
 #[serde(default, deny_unknown_fields)]
 pub struct Member {
     pub r#type: String,
-    /// The type by default.
+    /// The member's name; by default its type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ pub struct Member {
     pub skills: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
-    /// `<sidecar>.<compactor>`; the local compactor by default.
+    /// `<sidecar>.<compactor>`, or the local compactor by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compactor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

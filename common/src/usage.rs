@@ -1,4 +1,4 @@
-//! The consumption of model calls.
+//! The tokens and costs of model calls.
 
 use std::ops::{Add, AddAssign};
 

@@ -17,7 +17,7 @@ pub struct Asked {
     pub wants_ciphertext: bool,
 }
 
-/// A message.
+/// A message of the conversation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Said {
     User(String),

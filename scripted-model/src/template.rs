@@ -1,5 +1,5 @@
-//! Texts of a script that quote the request: `{{last_user}}`, `{{result:spawn_agent.id}}`,
-//! `{{word_after:task }}`.
+//! Fills in the parts of a script's texts that quote the request: `{{last_user}}`,
+//! `{{result:spawn_agent.id}}`, `{{word_after:task }}`.
 
 use serde_json::Value;
 

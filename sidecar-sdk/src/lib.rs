@@ -23,8 +23,7 @@
 //! ```
 //!
 //! It connects to `NATS_URL` and serves until SIGTERM or ctrl-c. Then it finishes the running
-//! calls.
-//! Without a node and without NATS, a [`Harness`] calls the same tools in a test:
+//! calls. Without a node and without NATS, a [`Harness`] calls the same tools in a test:
 //!
 //! ```
 //! # use planck_sidecar::{Context, Harness, Sidecar, Tool};

@@ -11,7 +11,7 @@ const SHORTEST: usize = 2_000;
 /// How a view is made smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The index of the first message that stays.
+    /// The index of the first message that is kept.
     pub at: usize,
     /// The length in characters to which the kept tool results are shortened.
     pub results: Option<usize>,

@@ -189,7 +189,7 @@ impl Player {
                 };
                 assert!(
                     world.stopped || open.is_none_or(ends),
-                    "a refused turn goes on"
+                    "a turn whose save was refused continues"
                 );
             }
             Move::Crash { after: 0 } => world.crash(),

@@ -26,8 +26,8 @@ pub const LINK_PATIENCE: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a subscription may take to be in force.
 const IN_FORCE: Duration = Duration::from_secs(3);
-/// How long a refusal may arrive after the reply that follows it, because another task of the
-/// client delivers it.
+/// How much later a refusal may arrive than the reply that the server sent after it, because
+/// another task of the client delivers refusals.
 const TRAIL: Duration = Duration::from_millis(10);
 
 /// Sends a request and waits for one reply of this protocol.

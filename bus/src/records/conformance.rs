@@ -5,7 +5,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a case that does not hold panics"
+    reason = "a case fails by a panic"
 )]
 
 use std::{sync::Arc, time::Duration};
@@ -88,7 +88,7 @@ pub async fn what_was_never_written(world: &impl World) {
     assert_eq!(records.read_all("node.*").await.unwrap(), []);
     assert!(
         records.open().await.unwrap() < Duration::from_secs(60),
-        "it is young"
+        "the bucket was just created"
     );
 }
 

@@ -13,7 +13,7 @@ const MOST: usize = 256;
 /// An event that was returned and is not in the log, because another program published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retracted {
-    /// The number under which it was given.
+    /// The number under which it was returned.
     pub seq: Seq,
     /// Its type.
     pub kind: String,

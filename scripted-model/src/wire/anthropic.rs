@@ -1,4 +1,4 @@
-//! Anthropic's messages, version 2023-06-01.
+//! Anthropic's Messages API, version 2023-06-01.
 
 mod read;
 mod write;

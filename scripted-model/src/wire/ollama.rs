@@ -1,4 +1,4 @@
-//! Ollama's own chat, as lines of JSON.
+//! Ollama's chat API, which streams lines of JSON.
 
 mod read;
 mod write;

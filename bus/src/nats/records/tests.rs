@@ -1,5 +1,5 @@
-//! The conformance suite on one server and on a cluster of three, and what only servers can do:
-//! have a bucket of other settings, lose their data, go away, elect.
+//! The conformance suite on one server and on a cluster of three, and tests of what only servers
+//! do: a bucket with other settings, lost data, outages, elections.
 
 mod faults;
 
@@ -30,7 +30,7 @@ async fn connect(url: String, prefix: &str, replicas: usize) -> NatsRecords {
     bus.records(replicas)
 }
 
-/// While JetStream elects, it is asked again.
+/// Opens the bucket, and tries again while JetStream elects a leader.
 async fn opened(records: NatsRecords) -> NatsRecords {
     let until = Instant::now() + Duration::from_secs(30);
     while let Err(error) = records.open().await {
@@ -58,8 +58,8 @@ mod on_one_server {
     cases!(tests, Alone(NatsServer::start().unwrap()));
 }
 
-/// Records on several servers. They elect a new leader where one of them is slow, which any busy
-/// machine makes one. What they refuse meanwhile was not done, so it is asked again.
+/// Records on several servers, which elect a new leader when one of them is slow, as on a busy
+/// machine. Operations refused during an election had no effect, so they are repeated.
 struct Electing(NatsRecords);
 
 macro_rules! patiently {
@@ -99,7 +99,7 @@ impl Records for Electing {
     }
 }
 
-/// A bucket of its own; each end is at another server.
+/// A bucket of its own, on three servers. Each end connects to another server.
 struct Three<'a> {
     cluster: &'a NatsCluster,
     prefix: &'a str,

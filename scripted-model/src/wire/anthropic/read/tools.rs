@@ -1,4 +1,4 @@
-//! The tools of a request.
+//! Reads the tools of a request.
 
 use std::collections::HashSet;
 
