@@ -56,6 +56,6 @@ try:
 fuzz:
 	./tools/fuzz $(SECONDS)
 
-# The pages under docs/ as a book in target/book, with its links checked. The first run compiles mdbook, which takes minutes.
+# Builds the pages under docs/ as a book in target/book, and checks its links. The first run compiles mdbook, which takes minutes.
 docs:
 	python3 tools/docs

@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Timestamp, event::json};
 
-/// The number of further messages that a service accepts when it leaves a subject. A server takes
-/// such a large count for none and removes the subscription at once, while the client still
-/// receives the messages under way. The library's own `drain` stops reading before they have
-/// arrived (async-nats 0.51), so that a request would be lost.
+/// The number of further messages that a service accepts when it leaves a subject. A server ignores
+/// so large a count and removes the subscription at once, while the client still receives the
+/// messages under way. The library's own `drain` stops reading before they have arrived (async-nats
+/// 0.51), so that a request would be lost.
 pub const NO_MORE: u64 = 10_000_000_000;
 
 pub type Metadata = BTreeMap<String, String>;

@@ -74,7 +74,7 @@ bodies! {
         team_id: TeamId,
         incarnation: i64,
         reason: TeamEnd,
-        /// The reason to write into the logs of the members, if it is written.
+        /// The reason written into the logs of the members; by default it follows from `reason`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         said: Option<String>,
     }
