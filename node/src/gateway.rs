@@ -1,4 +1,4 @@
-//! The commands of the protocol: each is a function from an address and a body to a reply.
+//! The commands of the protocol. Each is a function from an address and a body to a reply.
 
 mod agents;
 mod looking;
@@ -28,7 +28,7 @@ pub use looking::{Looking, look};
 /// The JSON of the reply's `ok`, or the refusal.
 type Reply = Result<String, Refusal>;
 
-/// A command, and where it came from.
+/// A command and its origin.
 struct Came<'a> {
     origin: Origin,
     address: &'a Address,
@@ -36,7 +36,7 @@ struct Came<'a> {
 }
 
 impl Came<'_> {
-    /// Has the node that hosts what the command is about do it.
+    /// Passes the command on to the node that hosts its target.
     async fn pass_on(&self, services: &Services, host: &NodeId) -> Reply {
         services
             .sessions
@@ -45,7 +45,7 @@ impl Came<'_> {
     }
 }
 
-/// Answers commands for a node.
+/// Returns the request handler of a node.
 pub fn answer(services: Arc<Services>) -> Answer {
     Arc::new(move |address, body| {
         let services = Arc::clone(&services);
@@ -139,7 +139,7 @@ fn unknown(verb: &str, known: &str) -> Refusal {
     ))
 }
 
-/// Reads a body. An empty body means `{}`.
+/// Parses a body. An empty body means `{}`.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     let body = if body.iter().all(u8::is_ascii_whitespace) {
         b"{}"

@@ -1,5 +1,5 @@
-//! Requests to other nodes. A request goes to one node; it fails at its deadline, or earlier when
-//! the node is known to be gone.
+//! Requests to other nodes. A request goes to one node; it fails at its deadline, or earlier if the
+//! node is known to be gone.
 
 #[cfg(test)]
 mod tests;
@@ -21,16 +21,16 @@ use crate::{
     cluster::liveness::Liveness,
 };
 
-/// How long a node has to start an agent.
+/// How long a node may take to start an agent.
 const HOST: Duration = Duration::from_secs(8);
 
-/// How long a node has to handle a wake-up.
+/// How long a node may take to handle a wake-up.
 const WAKE: Duration = Duration::from_secs(2);
 
 /// How long an answer may take to arrive after its node is known to be gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A client of the other nodes' commands.
+/// A client for the commands of other nodes.
 pub struct Peers {
     bus: Arc<dyn Bus>,
     liveness: Arc<Liveness>,
@@ -46,13 +46,13 @@ impl Peers {
         self.ask(node, NodeVerb::Host, request, HOST).await
     }
 
-    /// Tells a node that something of an agent it hosts changed in SQL.
+    /// Informs a node that data of an agent it hosts has changed in SQL.
     pub async fn wake(&self, node: &NodeId, wake: &Wake) -> Result<(), Refusal> {
         let Empty {} = self.ask(node, NodeVerb::Wake, wake, WAKE).await?;
         Ok(())
     }
 
-    /// Asks a node to stop what it hosts of a team.
+    /// Asks a node to stop the members of a team that it hosts.
     pub async fn stop_team(
         &self,
         node: &NodeId,
@@ -62,7 +62,7 @@ impl Peers {
         self.ask(node, NodeVerb::StopTeam, order, patience).await
     }
 
-    /// Sends an agent's command to the node that hosts the agent.
+    /// Sends a command for an agent to the node that hosts the agent.
     pub async fn command<T: DeserializeOwned>(
         &self,
         node: &NodeId,
@@ -75,8 +75,7 @@ impl Peers {
             .await
     }
 
-    /// Sends a client's command to the node that hosts what it is about. That node does not pass it
-    /// on.
+    /// Sends a client's command to the node that hosts its target. That node does not pass it on.
     pub async fn relay<T: DeserializeOwned>(
         &self,
         node: &NodeId,
@@ -96,8 +95,8 @@ impl Peers {
         self.ask(node, NodeVerb::Relay, &relay, patience).await
     }
 
-    /// After an error the node may have done what it was asked, unless it is the node's own
-    /// refusal.
+    /// Sends a request to a node. After an error the node may still have performed it, unless the
+    /// error is the node's own refusal.
     async fn ask<T: DeserializeOwned>(
         &self,
         node: &NodeId,

@@ -1,5 +1,5 @@
-//! Placement: which node hosts an agent, and how an agent comes to this one. One path starts a
-//! member, on whichever node and for whichever caller: [`Placement::host_agent`].
+//! Placement: which node hosts an agent, and how an agent starts on this one. There is one way in
+//! which a member starts, on any node and for any caller: [`Placement::host_agent`].
 
 mod admission;
 mod choice;
@@ -27,7 +27,7 @@ use crate::{
     store::SessionStore, team_registry::TeamRegistry,
 };
 
-/// Places agents on nodes, and takes those in that are placed here.
+/// Places agents on nodes, and admits those that are placed here.
 pub struct Placement {
     view: Arc<ClusterView>,
     peers: Arc<Peers>,
@@ -40,7 +40,7 @@ pub struct Placement {
     tasks: TaskTracker,
 }
 
-/// What placement works with.
+/// The parts that placement is built from.
 pub struct PlacementParts {
     pub base: Base,
     pub local: LocalNode,
@@ -76,7 +76,7 @@ impl Placement {
         }
     }
 
-    /// This node as a host of agents.
+    /// Returns this node as a host of agents.
     pub fn local(&self) -> &LocalNode {
         &self.local
     }

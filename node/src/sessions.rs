@@ -1,6 +1,6 @@
-//! What a client or an agent asks of sessions: to start one, to put a prompt, a task or a question
-//! into an inbox, to rewind, to stop. Each operation works from any node; what only another node
-//! can do is asked there.
+//! The operations that clients and agents request on sessions: start one, store a prompt, a task or
+//! a question in an inbox, rewind, stop. Each operation works on any node; the parts that only
+//! another node can perform are requested from it.
 
 mod delivery;
 mod prompt;
@@ -47,7 +47,7 @@ pub struct Sessions {
     waiters: Waiters,
 }
 
-/// What the operations work with.
+/// The parts that the operations are built from.
 pub struct SessionsParts {
     pub base: Base,
     pub bus: Arc<dyn Bus>,
@@ -58,7 +58,7 @@ pub struct SessionsParts {
     pub limits: SessionsLimits,
 }
 
-/// What bounds sessions.
+/// The limits of sessions.
 #[derive(Debug, Clone)]
 pub struct SessionsLimits {
     /// The limits of sessions that name none.
@@ -101,7 +101,7 @@ impl Sessions {
         }
     }
 
-    /// Who on this node waits for the outcome of an input.
+    /// Returns the callers on this node that wait for the outcome of an input.
     pub fn waiters(&self) -> &Waiters {
         &self.waiters
     }

@@ -1,8 +1,8 @@
-//! How a session changes hands: taken up from SQL by the node that finds it without a living host,
-//! handed over by a node that drains, released by one that leaves, and closed.
+//! How a session changes hands: it is taken up from SQL by a node that finds it without a live
+//! host, moved by a node that drains, released by one that leaves, and closed.
 //!
-//! One path starts a session's agents from SQL, whatever the reason: a prompt to a closed session,
-//! a resume, a rewind, or a node's death ([`Takeover::take_up`]).
+//! There is one way in which a session's agents start from SQL ([`Takeover::take_up`]), for every
+//! reason: a prompt to a closed session, a resume, a rewind, or a node's death.
 
 mod claim;
 mod close;
@@ -37,7 +37,7 @@ use crate::{
     team_registry::TeamRegistry,
 };
 
-/// Takes sessions up, hands them over, and closes them.
+/// Takes sessions up, moves them to other nodes, and closes them.
 pub struct Takeover {
     view: Arc<ClusterView>,
     peers: Arc<Peers>,
@@ -50,11 +50,11 @@ pub struct Takeover {
     settings: TakeoverSettings,
     locks: SessionLocks,
     maintenance: Maintenance,
-    /// How long the drain that was requested may take.
+    /// The time that the requested drain may take.
     drain_requested: watch::Sender<Option<Duration>>,
 }
 
-/// What takeover works with.
+/// The parts that takeover is built from.
 pub struct TakeoverParts {
     pub base: Base,
     pub teams: Arc<TeamRegistry>,
@@ -63,14 +63,14 @@ pub struct TakeoverParts {
     pub settings: TakeoverSettings,
 }
 
-/// What a node looks for on its own, and how often.
+/// What a node checks for by itself, and how often.
 #[derive(Debug, Clone)]
 pub struct TakeoverSettings {
     /// The time between two sweeps.
     pub sweep_every: Duration,
-    /// Closed sessions that were not written to for this long are removed.
+    /// The time without writes after which closed sessions are removed.
     pub retention: Option<Duration>,
-    /// How long a drain may take, unless its request says otherwise.
+    /// How long a drain may take if its request names no time.
     pub drain_timeout: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! The teams that have agents on this node, in the cluster's registry: writes the records of a team
-//! and of its members, and stops the members here when their team ends elsewhere.
+//! The teams with agents on this node, in the cluster's registry. It writes the records of a team
+//! and of its members, and stops the members here when their team ends on another node.
 //!
-//! A node without a registry works alone. Nobody else could end its teams, so every write succeeds
-//! there and changes nothing.
+//! A node without a registry works alone. No other node could end its teams, so every write
+//! succeeds there and changes nothing.
 
 mod reaction;
 mod stop;
@@ -34,12 +34,12 @@ use crate::{
     lookup::Lookup,
 };
 
-/// The records of the teams that have agents on this node.
+/// The records of the teams with agents on this node.
 pub struct TeamRegistry {
-    /// `None`: this node works alone.
+    /// The registry, or `None` if this node works alone.
     registry: Option<Registry>,
     cascade: Mutex<Cascade>,
-    /// Something was told to the cascade: it may want to wake up earlier.
+    /// Notified when the cascade received an input, because it may want to wake up earlier.
     told: Notify,
     view: Arc<ClusterView>,
     host: Host,
@@ -67,7 +67,7 @@ impl TeamRegistry {
         }
     }
 
-    /// Writes the record of an incarnation of a team that is led from here.
+    /// Writes the record of a team's incarnation whose orchestrator is here.
     pub async fn create(&self, session: &SessionContext) -> Result<(), Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(());
@@ -89,8 +89,8 @@ impl TeamRegistry {
         }
     }
 
-    /// Records that the lead of a living team is on this node now. Its members go on undisturbed.
-    /// Returns whether the team was alive.
+    /// Records that the orchestrator of a live team is on this node now. Its members continue
+    /// undisturbed. Returns whether the team was alive.
     pub async fn move_lead_here(&self, session: &SessionContext) -> Result<bool, Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(true);
@@ -109,7 +109,7 @@ impl TeamRegistry {
         Ok(matches!(moved.map_err(registry_away)?, Settled::Mine(_)))
     }
 
-    /// Whether the registry says that an incarnation of a team goes on.
+    /// Returns whether an incarnation of a team is alive according to the registry.
     pub async fn is_alive(&self, team: &Life) -> Result<bool, Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(true);
@@ -121,8 +121,8 @@ impl TeamRegistry {
         Ok(found.is_some_and(|found| found.record.state == TeamStanding::Alive))
     }
 
-    /// Marks an incarnation of a team as dead, and publishes that decision if this node took it. A
-    /// record is created where there is none and `whose` says whose team it was.
+    /// Marks an incarnation of a team as dead, and publishes the decision if this node made it. If
+    /// there is no record, one is created if `whose` names the team's session and orchestrator.
     pub async fn mark_dead(
         &self,
         team: &Life,
@@ -174,7 +174,7 @@ impl TeamRegistry {
         self.add_members(session, [(agent, spec)]).await
     }
 
-    /// Like [`Self::add_member`], for several agents: all of them, or none.
+    /// Like [`Self::add_member`] for several agents: writes the records of all of them, or none.
     pub async fn add_members<'a>(
         &self,
         session: &SessionContext,
@@ -236,7 +236,7 @@ impl TeamRegistry {
     }
 }
 
-/// The incarnation of its team that a session is in.
+/// Returns the team incarnation that a session belongs to.
 pub fn incarnation(session: &SessionContext) -> Life {
     Life {
         team: session.team.clone(),

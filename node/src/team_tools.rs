@@ -1,4 +1,5 @@
-//! The tools with which agents of a team work together. Each is confined to the caller's own team.
+//! The tools with which the agents of a team work together. Each is confined to the caller's own
+//! team.
 
 mod ask;
 mod delegate;
@@ -31,14 +32,14 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// A tool's way to the services. The call says which agent calls.
+/// A tool's access to the services. The call identifies the calling agent.
 #[derive(Clone)]
 struct Link {
     services: Late<Services>,
 }
 
-/// All tools between agents. The agents of a node share them. `offers_addresses` says whether
-/// `spawn_agent` takes a `base_url`.
+/// Returns all tools between agents. The agents of a node share them. With `offers_addresses`,
+/// `spawn_agent` accepts a `base_url`.
 pub fn all(services: &Late<Services>, offers_addresses: bool) -> Vec<Arc<dyn Tool>> {
     let link = || Link {
         services: services.clone(),
@@ -55,7 +56,7 @@ pub fn all(services: &Late<Services>, offers_addresses: bool) -> Vec<Arc<dyn Too
     ]
 }
 
-/// The agent that calls, in its team. The other members are looked up when they are needed.
+/// The calling agent in its team. The other members are looked up when they are needed.
 struct CallerContext {
     services: Arc<Services>,
     caller: AgentId,
@@ -86,7 +87,7 @@ impl Link {
 }
 
 impl CallerContext {
-    /// The agent that a text means, which must not be the caller.
+    /// Finds the agent that a text means. It must not be the caller.
     async fn other(&self, wanted: &str, what: &str) -> Result<AgentRecord, Refusal> {
         let meant = self
             .services
@@ -114,7 +115,8 @@ impl CallerContext {
         Ok(target.clone())
     }
 
-    /// Like [`Self::other`], and not the orchestrator either: no agent ends or interrupts it.
+    /// Like [`Self::other`], but refuses the orchestrator, because no agent may stop or interrupt
+    /// it.
     async fn worker(&self, wanted: &str, what: &str, does: &str) -> Result<AgentRecord, Refusal> {
         let target = self.other(wanted, what).await?;
         if target.id == self.session.lead {
@@ -126,7 +128,7 @@ impl CallerContext {
         Ok(target)
     }
 
-    /// The caller as others see it.
+    /// Returns the caller as a sender.
     fn sender(&self) -> Sender {
         Sender {
             id: self.caller.clone(),
@@ -134,7 +136,7 @@ impl CallerContext {
         }
     }
 
-    /// An input from the caller.
+    /// Builds an input from the caller.
     fn input(
         &self,
         id: InputId,
@@ -156,19 +158,20 @@ impl CallerContext {
     }
 }
 
-/// The arguments of a call, which fit the tool's schema. An error here is a bug of the schema.
+/// Parses the arguments of a call, which fit the tool's schema. An error here is a bug in the
+/// schema.
 fn arguments<T: DeserializeOwned>(call: &Invocation) -> Result<T, Refusal> {
     serde_json::from_str(call.args.get())
         .map_err(|error| Refusal::bad_request(format!("bad arguments: {error}")))
 }
 
-/// A tool's text, or its error.
+/// Converts a result into the outcome of the call.
 fn outcome(result: Result<Outcome, Refusal>) -> Outcome {
     result.unwrap_or_else(|refusal| Outcome::error(refusal.message))
 }
 
 fn spec(name: &str, description: &str, effect: Effect, parameters: &'static str) -> ToolSpec {
-    // The schemas are constants of this crate; a test reads each.
+    // The schemas are constants of this crate, and a test parses each of them.
     let parameters = serde_json::from_str::<Box<RawValue>>(parameters)
         .unwrap_or_else(|_| RawValue::NULL.to_owned());
     ToolSpec {

@@ -1,4 +1,5 @@
-//! `cmd.agent.<agent>.*`: done here, or passed on to the node that hosts the agent.
+//! Handles `cmd.agent.<agent>.*`, here or by passing the command on to the node that hosts the
+//! agent.
 
 use planck_common::{
     command::{
@@ -38,8 +39,8 @@ pub(super) async fn one(
     }
 }
 
-/// Answers with what the agent's host says, or with the agent's record where it has no host or the
-/// host is being replaced.
+/// Answers with the state from the agent's host, or with the agent's record if it has no host or
+/// the host is being replaced.
 async fn info(services: &Services, agent: &AgentRecord, came: &Came<'_>) -> Reply {
     let Empty {} = read(came.body)?;
     let told = match came.origin {
@@ -156,8 +157,8 @@ async fn change(
         .map_err(moved)?
 }
 
-/// Handles a command for an agent without a host: it is taken up first, unless its session is
-/// closed and the command needs no running agent.
+/// Handles a command for an agent without a host. The agent is taken up first, unless its session
+/// is closed and the command needs no running agent.
 async fn unheld(
     services: &Services,
     agent: &AgentRecord,
@@ -180,7 +181,8 @@ async fn unheld(
     here(services, agent, verb, came.body).await
 }
 
-/// Answers the commands that do not open the agent's closed session; `None` for the others.
+/// Answers the commands that do not open the agent's closed session, and returns `None` for the
+/// others.
 async fn at_rest(
     services: &Services,
     agent: &AgentRecord,
@@ -226,7 +228,7 @@ fn window(services: &Services, agent: &AgentRecord) -> u64 {
     services.models.card(&agent.spec.model).context_window
 }
 
-/// An agent's information by its record, without its host.
+/// Returns an agent's information from its record, without its host.
 pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
     AgentInfo {
         id: agent.id.clone(),

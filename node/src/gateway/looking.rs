@@ -1,4 +1,4 @@
-//! Answers the commands that only read from a store, without a node, and refuses the others.
+//! Answers the commands that only read, from a store without a node, and refuses the others.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::{
     store::{SessionRecord, SessionStore},
 };
 
-/// What the commands read from.
+/// The sources of the answers.
 pub struct Looking {
     pub store: Arc<dyn SessionStore>,
-    /// How many tokens a model's context holds.
+    /// Returns the size of a model's context in tokens.
     pub context_window: Arc<dyn Fn(&ModelRef) -> u64 + Send + Sync>,
     pub models: Arc<dyn Fn() -> Models + Send + Sync>,
 }
 
-/// Answers the commands that only read.
+/// Returns a request handler for the commands that only read.
 pub fn look(looking: Looking) -> Answer {
     let looking = Arc::new(looking);
     Arc::new(move |address, body| {

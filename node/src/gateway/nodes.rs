@@ -1,4 +1,4 @@
-//! `cmd.node.<node>.*`, and the lists that any node answers.
+//! Handles `cmd.node.<node>.*`, and the lists that any node answers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Rep
     }
 }
 
-/// Does a command that another node passed on because it took this one for the host.
+/// Performs a command that another node passed on because it took this one for the host.
 async fn relay(services: &Services, relay: Relay) -> Reply {
     let address = Address::parse(&relay.subject).ok_or_else(|| {
         Refusal::bad_request(format!("`{}` is no command", excerpt(&relay.subject)))

@@ -9,8 +9,8 @@ use crate::bus::truncate;
 /// The size of a reply without its events, in bytes.
 const FRAME: usize = 256;
 
-/// Keeps as many events as there is room for. A single event that is too large is cut, so that a
-/// reader gets past it.
+/// Keeps as many events as fit. A single event that is too large is cut, so that a reader gets past
+/// it.
 pub fn fit(page: Events, room: usize) -> Events {
     let Events {
         events,
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_room_is_kept_and_the_rest_comes_next() {
+    fn events_that_fit_are_kept_and_the_rest_follows() {
         assert_eq!(kept(&[10, 10, 10], 10_000), (3, 4));
         assert_eq!(kept(&[1_000, 1_000, 9_000], 10_000), (2, 3));
         assert_eq!(kept(&[9_000, 9_000], 10_000), (1, 2));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_at_all_is_cut() {
+    fn a_single_event_that_does_not_fit_is_cut() {
         assert_eq!(kept(&[50_000, 10], 10_000), (1, 2));
         assert_eq!(kept(&[50_000], 10_000), (1, 2));
         let fitted = fit(page(&[50_000]), 10_000);

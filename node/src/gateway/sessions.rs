@@ -1,4 +1,4 @@
-//! `cmd.sessions.*` and `cmd.session.<session>.*`.
+//! Handles `cmd.sessions.*` and `cmd.session.<session>.*`.
 
 use planck_common::command::{
     Aborted, Because, Empty, HeadAt, Prompt, ReadEvents, ReadMessages, Removed, Rewind,
@@ -77,7 +77,7 @@ pub(super) async fn one(
     }
 }
 
-/// Whether only the node that holds the session's lead can do it.
+/// Returns whether only the node that hosts the session's orchestrator can perform the command.
 fn is_its_hosts(verb: SessionVerb) -> bool {
     match verb {
         SessionVerb::Rewind | SessionVerb::Resume | SessionVerb::Close | SessionVerb::Delete => {
@@ -133,7 +133,7 @@ pub(super) async fn messages(
         .await?)
 }
 
-/// The agent to which a reader limits what it reads. It may be stopped.
+/// Returns the agent whose events a reader wants. It may be stopped.
 async fn of(
     store: &dyn SessionStore,
     session: &SessionRecord,

@@ -1,4 +1,4 @@
-//! Commands as they come over the bus.
+//! Tests of commands as they arrive over the bus.
 
 use planck_common::{
     NodeId,
@@ -46,7 +46,7 @@ async fn body_that_is_no_object_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_lists_itself_first_and_says_that_it_drains() {
+async fn draining_node_lists_itself_first_and_as_draining() {
     let world = World::new().await;
     let node = world
         .node_with(|config| config.node.name = Some("builder".into()))
@@ -73,13 +73,13 @@ async fn node_lists_itself_first_and_says_that_it_drains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_of_a_session_are_done_by_its_host_whichever_node_is_asked() {
+async fn commands_of_a_session_are_performed_by_its_host_whichever_node_is_asked() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);
     let started = host.start(world.request(&["lead"])).await;
     let session = |verb| Address::session(&started.session_id, verb);
 
-    // Both nodes serve: either may answer, and the host does it.
+    // Both nodes serve: either may answer, and the host performs the command.
     for _ in 0..4 {
         let agent = Address::agent(&started.orchestrator, "info");
         let info: AgentInfo = other.command(&agent, &json!({})).await.unwrap();
@@ -114,7 +114,7 @@ async fn only_commands_of_agents_and_sessions_are_relayed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn closed_session_is_looked_at_without_being_opened() {
+async fn closed_session_is_read_without_being_opened() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead"])).await;

@@ -1,4 +1,4 @@
-//! Two nodes on a memory bus: one asks, the other plays what it answers.
+//! Tests with two nodes on a memory bus: one sends requests, the other answers from a script.
 
 use std::sync::Mutex;
 
@@ -28,7 +28,7 @@ struct Scene {
     peers: Peers,
     peer: NodeId,
     census: Arc<Census>,
-    /// What the peer was asked: the verb and the body.
+    /// The requests that the peer received: the verb and the body.
     asked: Arc<Mutex<Vec<(String, Value)>>>,
     _serving: Box<dyn Serving>,
     _folder: TempDir,
@@ -125,7 +125,7 @@ async fn empty_body_is_relayed_as_an_object_and_a_broken_one_is_refused_here() {
 }
 
 #[tokio::test]
-async fn refusal_of_the_other_node_comes_through_as_it_is() {
+async fn refusal_of_the_other_node_is_passed_on_unchanged() {
     let refusal = Refusal::new(Code::Limit, "it hosts 8 agents, its capacity");
     let scene = Scene::new(says(Err(refusal.clone()))).await;
     let answer = scene.peers.wake(&scene.peer, &wake()).await;
@@ -133,7 +133,7 @@ async fn refusal_of_the_other_node_comes_through_as_it_is() {
 }
 
 #[tokio::test]
-async fn node_that_is_not_there_and_one_that_talks_nonsense_are_named() {
+async fn errors_name_an_absent_node_and_one_with_a_malformed_reply() {
     let scene = Scene::new(says(Ok("[]"))).await;
     let nobody = NodeId::mint();
     for (node, words) in [
@@ -158,7 +158,7 @@ async fn node_that_is_not_there_and_one_that_talks_nonsense_are_named() {
 }
 
 #[tokio::test]
-async fn node_that_dies_while_it_is_asked_is_not_waited_for() {
+async fn request_to_a_node_that_dies_ends_early() {
     let scene = Scene::new(|| std::future::pending().boxed()).await;
     tokio::time::pause();
     let died = NodeRecord {

@@ -1,5 +1,5 @@
-//! Admission: the agents that are here and those that are on their way in stay within the node's
-//! capacity.
+//! Admission keeps the number of agents on this node, and of those about to start, within the
+//! node's capacity.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 
 use planck_common::AgentId;
 
-/// The agents on their way in. A cheap handle.
+/// The agents that are about to start on this node. A cheap handle.
 #[derive(Debug, Clone, Default)]
 pub struct Admission(Arc<Mutex<Arrivals>>);
 
@@ -20,14 +20,14 @@ struct Arrivals {
 
 #[derive(Debug, Default)]
 struct Arriving {
-    /// How many requests bring this agent in at the same time.
+    /// The number of requests that admit this agent at the same time.
     requests: u32,
-    /// Whether there is news for the agent, which it is to look for once it is in.
+    /// Whether the agent must check its inbox once it has started.
     has_news: bool,
 }
 
 impl Arrivals {
-    /// Gives a place back. Returns whether there is news for the agent.
+    /// Releases a place. Returns whether the agent must check its inbox.
     fn leave(&mut self, agent: &AgentId) -> bool {
         self.places = self.places.saturating_sub(1);
         let Some(arriving) = self.agents.get_mut(agent) else {
@@ -42,7 +42,7 @@ impl Arrivals {
     }
 }
 
-/// A place that is kept until the agent is in. Dropping it gives the place back.
+/// A place that is reserved until the agent has started. Dropping it releases the place.
 #[derive(Debug)]
 pub struct AdmissionPermit {
     admission: Admission,
@@ -51,12 +51,12 @@ pub struct AdmissionPermit {
 }
 
 impl Admission {
-    /// How many agents are on their way in.
+    /// Returns how many agents are about to start.
     pub fn arriving(&self) -> u32 {
         self.lock().places
     }
 
-    /// Keeps a place if there is one; `inside` tells how many agents are here.
+    /// Reserves a place if there is one. `inside` returns the number of agents on this node.
     pub fn enter(
         &self,
         agent: &AgentId,
@@ -79,8 +79,8 @@ impl Admission {
         })
     }
 
-    /// Leaves news for an agent that may be on its way in: it looks into its inbox once it is in.
-    /// Returns whether it is on its way.
+    /// Makes an agent that is about to start check its inbox once it has started. Returns whether
+    /// the agent is about to start.
     pub fn leave_news(&self, agent: &AgentId) -> bool {
         let mut arrivals = self.lock();
         let arriving = arrivals.agents.get_mut(agent);
@@ -93,8 +93,8 @@ impl Admission {
 }
 
 impl AdmissionPermit {
-    /// Starts the agent, so that at no time it is counted twice or not at all. Returns whether
-    /// there is news for it.
+    /// Starts the agent in such a way that it is counted exactly once at any time. Returns whether
+    /// it must check its inbox.
     pub fn use_to_start(mut self, start: impl FnOnce()) -> bool {
         self.is_used = true;
         let mut arrivals = self.admission.lock();
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_kept_and_given_back() {
+    fn places_are_reserved_and_released() {
         let admission = Admission::default();
         let mut inside = 0;
         let one = admission.enter(&AgentId::mint(), 2, || inside).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn news_reach_an_agent_on_its_way_in() {
+    fn agent_that_is_about_to_start_is_told_to_check_its_inbox() {
         let (admission, agent) = (Admission::default(), AgentId::mint());
         let enter = || admission.enter(&agent, 9, || 0).unwrap();
         assert!(!admission.leave_news(&agent));

@@ -16,7 +16,7 @@ use crate::{
     store::{AgentRecord, NewAgent, SessionRecord},
 };
 
-/// How many nodes are tried before a spawn is given up.
+/// How many nodes are tried before a spawn fails.
 pub(crate) const TRIES: usize = 4;
 
 /// The node of each agent of a new session.
@@ -36,13 +36,13 @@ impl From<NoPlace> for Refusal {
     }
 }
 
-/// Whether a refusal is about the node that gave it, so that another node may accept.
+/// Returns whether a refusal concerns only the node that sent it, so that another node may accept.
 pub(crate) fn is_of_that_node(refusal: &Refusal) -> bool {
     refusal.retryable || refusal.code == Code::Limit
 }
 
-/// What an agent of this spec needs of a node. A model with an address of its own needs no key of
-/// its provider.
+/// Returns what an agent with this spec needs from a node. A model with an address of its own needs
+/// no key of its provider.
 pub fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
     Wanted {
         workspace: workspace.to_owned(),
@@ -56,15 +56,15 @@ pub fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
     }
 }
 
-/// The less loaded of two random nodes that fit.
+/// Returns the less loaded of two random nodes that fit.
 pub(crate) fn choose(candidates: &[Candidate], wanted: &Wanted) -> Result<NodeId, NoPlace> {
     let chosen = placement::choose(candidates, wanted, |below| fastrand::usize(..below))?;
     Ok(chosen.id.clone())
 }
 
 impl Placement {
-    /// Starts an agent on a node that fits. Where that node refuses or does not answer, others are
-    /// tried. This is safe because hosting is idempotent by the agent's id: the row in SQL tells
+    /// Starts an agent on a node that fits. If that node refuses or does not answer, others are
+    /// tried. This is safe because hosting is idempotent by the agent's id: the row in SQL shows
     /// what a silent node did.
     pub async fn place(
         self: &Arc<Self>,
@@ -76,7 +76,7 @@ impl Placement {
         for _ in 0..TRIES {
             let chosen = match choose(&candidates, wanted) {
                 Ok(chosen) => chosen,
-                // A node that just refused may have had room by outdated figures only.
+                // Nodes that just refused may have had room only according to outdated figures.
                 Err(NoPlace::Full) => {
                     refused = Some(NoPlace::Full.into());
                     break;
@@ -118,8 +118,8 @@ impl Placement {
         self.peers.host(node, request).await
     }
 
-    /// Gives an agent, whose lease this node has, to the node it is to be on. Returns whether that
-    /// node took it.
+    /// Passes an agent whose lease this node holds to another node. Returns whether that node
+    /// accepted it.
     pub async fn hand_over(self: &Arc<Self>, node: &NodeId, request: &HostAgent) -> bool {
         match self.host_on(node, request).await {
             Ok(_) => true,
@@ -130,17 +130,18 @@ impl Placement {
         }
     }
 
-    /// The node for an agent; `None` where the agent fits no node.
+    /// Returns the node for an agent, or `None` if the agent fits no node.
     pub fn node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
         choose(&self.candidates(), &wanted(workspace, spec)).ok()
     }
 
-    /// Another node for an agent; `None` where the agent fits no other node.
+    /// Returns another node for an agent, or `None` if the agent fits no other node.
     pub fn other_node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
         choose(&self.view.other_candidates(), &wanted(workspace, spec)).ok()
     }
 
-    /// The nodes of a new session's agents. Its lead, which is the first, is on this one.
+    /// Returns the nodes of a new session's agents. The orchestrator, which is the first, is on
+    /// this one.
     pub fn assign(&self, workspace: &str, agents: &[NewAgent]) -> Result<AgentNodes, Refusal> {
         let mut nodes = AgentNodes::new();
         let mut candidates = self.candidates();
@@ -158,12 +159,12 @@ impl Placement {
         Ok(nodes)
     }
 
-    /// Whether an agent with these needs fits this node.
+    /// Returns whether an agent with these needs fits this node.
     pub fn fits_here(&self, wanted: &Wanted) -> bool {
         placement::choose(&[self.local.candidate()], wanted, |_| 0).is_ok()
     }
 
-    /// Another node that a session's lead fits, where it does not fit this one.
+    /// Returns another node that fits a session's orchestrator, if this one does not fit it.
     pub async fn better_node(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         let lead = self.lookup.lead(session).await?;
         let workspace = &session.spec.workspace;
@@ -173,9 +174,9 @@ impl Placement {
         Ok(self.other_node_for(workspace, &lead.spec))
     }
 
-    /// The other node that does what only a session's host can do: the living one that holds its
-    /// lead. Where none does and the lead does not fit here, it is one that the lead fits. `None`
-    /// stands for this node.
+    /// Returns the other node that performs operations that only a session's host can perform: the
+    /// live node that hosts its orchestrator, or, if there is none and the orchestrator does not
+    /// fit here, a node that fits. `None` means this node.
     pub async fn session_host(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
             if owner == self.view.id() {
@@ -200,7 +201,7 @@ impl Placement {
         Ok(Some(choose(&self.view.other_candidates(), &wanted)?))
     }
 
-    /// The other node that holds an agent, by the agent's record.
+    /// Returns the other node that hosts an agent, according to the agent's record.
     pub fn other_host<'a>(&self, agent: &'a AgentRecord) -> Option<&'a NodeId> {
         agent
             .node
@@ -208,7 +209,7 @@ impl Placement {
             .filter(|node| *node != self.view.id() && !self.host.has(&agent.id))
     }
 
-    /// Whether this node sees the session's workspace.
+    /// Returns whether this node sees the session's workspace.
     pub fn sees(&self, session: &SessionRecord) -> bool {
         self.lookup.context(session, 0).is_ok()
     }
@@ -219,7 +220,7 @@ impl Placement {
         candidates
     }
 
-    /// Where an agent is by its row in SQL, if it has one.
+    /// Returns where an agent is according to its row in SQL, if it has one.
     async fn recorded(&self, agent: &AgentId) -> Result<Option<Hosted>, Refusal> {
         let record = self.store.find_agent(agent).await?;
         Ok(record.map(|record| Hosted {

@@ -1,5 +1,5 @@
-//! Takes in an agent that was placed on this node: a spawned one that is yet to be created, or one
-//! whose lease is free.
+//! Admits an agent that was placed on this node: a spawned one that is to be created, or one whose
+//! lease is free.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,8 +23,8 @@ use crate::{
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Placement {
-    /// Starts an agent on this node. Idempotent by the agent's id: of an agent that exists already
-    /// it tells where its record says that it is.
+    /// Starts an agent on this node. Idempotent by the agent's id: for an agent that already exists
+    /// it returns the place in its record.
     pub async fn host_agent(self: &Arc<Self>, request: HostAgent) -> Result<Hosted, Refusal> {
         let permit = self.local.admit(&request.agent_id)?;
         match &request.spec {
@@ -36,7 +36,7 @@ impl Placement {
         }
     }
 
-    /// Claims an agent whose lease the sender of the request gives up, or that has no host.
+    /// Claims an agent whose lease the sender of the request releases, or that has no host.
     async fn claim_here(
         &self,
         request: &HostAgent,
@@ -77,7 +77,7 @@ impl Placement {
         Ok(self.start(hosting, record.spec.name, permit))
     }
 
-    /// Claims the lead of a living team. Its members go on undisturbed.
+    /// Claims the orchestrator of a live team. Its members continue undisturbed.
     async fn claim_lead_here(
         &self,
         context: Arc<SessionContext>,
@@ -131,12 +131,13 @@ impl Placement {
             name,
             has_task: false,
         };
-        // An agent that starts looks into its inbox anyway.
+        // A starting agent checks its inbox in any case.
         let _has_news = permit.use_to_start(|| self.host.start(hosting));
         hosted
     }
 
-    /// The context of the agent's session, shared with the agents of the session that are here.
+    /// Returns the context of the agent's session, which the agents of the session on this node
+    /// share.
     pub(super) async fn context_of(
         &self,
         request: &HostAgent,
@@ -155,7 +156,7 @@ impl Placement {
     }
 }
 
-/// The request to claim a member that has its row already.
+/// Returns the request to claim a member that already has its row.
 pub(crate) fn claim_request(
     session: &SessionContext,
     member: &AgentRecord,

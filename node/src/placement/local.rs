@@ -1,5 +1,5 @@
-//! This node as a host of agents: what it offers, how many agents it takes, and whether it takes
-//! any now.
+//! This node as a host of agents: what it offers, how many agents it accepts, and whether it
+//! accepts any now.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::{
     lookup::Lookup,
 };
 
-/// What a node says of itself.
+/// The properties that a node announces.
 #[derive(Debug, Clone)]
 pub struct LocalSettings {
     pub name: String,
     pub labels: Map<String, Value>,
-    /// How many agents it hosts at most.
+    /// The most agents that it hosts.
     pub capacity: u32,
 }
 
@@ -52,7 +52,7 @@ impl LocalNode {
         }
     }
 
-    /// How this node is listed.
+    /// Returns the row of this node in a list of nodes.
     pub fn info(&self) -> NodeInfo {
         let Load { agents, running } = self.load();
         NodeInfo {
@@ -71,7 +71,8 @@ impl LocalNode {
         }
     }
 
-    /// How many agents are here or on their way in, and how many of them have an open turn.
+    /// Returns how many agents are on this node or about to start, and how many of them have an
+    /// open turn.
     pub fn load(&self) -> Load {
         let (agents, running) = self.host.load();
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
@@ -81,7 +82,7 @@ impl LocalNode {
         }
     }
 
-    /// This node as placement sees it.
+    /// Returns this node as a candidate for placement.
     pub fn candidate(&self) -> Candidate {
         let info = self.info();
         Candidate {
@@ -95,7 +96,7 @@ impl LocalNode {
         }
     }
 
-    /// Refuses where this node begins nothing new: it leaves, drains, or is suspended.
+    /// Refuses if this node accepts no new work, because it leaves, drains, or is suspended.
     pub fn check_accepts_work(&self) -> Result<(), Refusal> {
         let why = if self.host.is_closed() {
             "leaving"
@@ -110,7 +111,7 @@ impl LocalNode {
         Err(Refusal::unavailable(format!("node {id} is {why}")))
     }
 
-    /// Keeps a place for an agent if there is one. The node that placed the agent here may have
+    /// Reserves a place for an agent if there is one. The node that placed the agent here may have
     /// read outdated figures.
     pub fn admit(&self, agent: &AgentId) -> Result<AdmissionPermit, Refusal> {
         self.check_accepts_work()?;
@@ -123,7 +124,7 @@ impl LocalNode {
         })
     }
 
-    /// The agents on their way in.
+    /// Returns the agents that are about to start.
     pub fn admission(&self) -> &Admission {
         &self.admission
     }

@@ -27,11 +27,11 @@ use crate::{
     store::{AgentRecord, Birth, Lease, NewAgent, NewInput, Newborn, Under},
 };
 
-/// The largest batch.
+/// The most agents in a batch.
 const BATCH: usize = 64;
 
-/// The spawns that wait, by incarnation. An incarnation has an entry as long as a [`Worker`] is
-/// creating its agents.
+/// The waiting spawns by incarnation. An incarnation has an entry as long as a [`Worker`] creates
+/// its agents.
 #[derive(Default)]
 pub(super) struct SpawnBatcher(Arc<Mutex<BTreeMap<Life, Vec<PendingSpawn>>>>);
 
@@ -43,7 +43,8 @@ struct PendingSpawn {
     hosted: oneshot::Sender<Result<Hosted, Refusal>>,
 }
 
-/// The right to create the agents of one incarnation. Spawns that wait when it is dropped fail.
+/// The right to create the agents of one incarnation. Spawns that still wait when it is dropped
+/// fail.
 struct Worker {
     batcher: SpawnBatcher,
     incarnation: Life,
@@ -51,7 +52,7 @@ struct Worker {
 }
 
 impl SpawnBatcher {
-    /// Queues a spawn. The caller that gets a worker has to run it.
+    /// Queues a spawn. If the caller gets a worker, it must run it.
     fn queue(&self, incarnation: Life, spawn: PendingSpawn) -> Option<Worker> {
         let mut waiting = self.lock();
         if let Some(waiting) = waiting.get_mut(&incarnation) {
@@ -72,7 +73,7 @@ impl SpawnBatcher {
 }
 
 impl Worker {
-    /// The next batch, in which each agent is once; `None` when nothing waits.
+    /// Returns the next batch, which contains each agent once, or `None` if nothing waits.
     fn next(&mut self) -> Option<Vec<PendingSpawn>> {
         let mut all = self.batcher.lock();
         let waiting = all
@@ -103,7 +104,7 @@ impl Drop for Worker {
 
 impl PendingSpawn {
     fn answer(self, hosted: Result<Hosted, Refusal>) {
-        // The caller may have given up waiting; its next try finds the agent's row.
+        // The caller may have stopped waiting. Its next attempt finds the agent's row.
         let _ = self.hosted.send(hosted);
     }
 }
@@ -141,7 +142,7 @@ impl Placement {
     }
 
     /// Creates a batch in the order that makes a spawn safe: the members' records in the registry,
-    /// on condition that the team is alive, then SQL, then the start.
+    /// on condition that the team is alive; then SQL; then the start.
     async fn create(&self, batch: Vec<PendingSpawn>) {
         let (context, births) = match self.record(&batch).await {
             Ok(recorded) => recorded,
@@ -201,7 +202,7 @@ impl Placement {
         Ok((context, births))
     }
 
-    /// Starts a new agent from what was just written, without reading the store.
+    /// Starts a new agent from the data that was just written, without reading the store.
     async fn start_newborn(
         &self,
         context: &Arc<SessionContext>,
@@ -250,7 +251,7 @@ impl Placement {
             has_task,
         }));
         if has_news {
-            // An agent that left meanwhile finds the news where it goes on.
+            // If the agent left meanwhile, it reads its inbox where it continues.
             let _ = self.host.look(&agent.id).await;
         }
     }

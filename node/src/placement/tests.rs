@@ -1,4 +1,4 @@
-//! Which node hosts an agent, and what a node does that is asked to.
+//! Tests of the choice of a node, and of the node that is asked to host an agent.
 
 use planck_common::{
     AgentId, NodeId,
@@ -18,7 +18,7 @@ fn placement(node: &TestNode) -> &Arc<Placement> {
     &node.services().placement
 }
 
-/// A request to spawn an agent like the lead of a session.
+/// Returns a request to spawn an agent like the orchestrator of a session.
 async fn spawn(node: &TestNode, started: &Started) -> (HostAgent, AgentSpec) {
     let lead = node.agent(&started.orchestrator).await;
     let hosting = node.services().host.hosting(&lead.id).unwrap();
@@ -136,7 +136,7 @@ async fn node_takes_no_more_agents_than_its_capacity() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn team_that_moved_on_spawns_nobody() {
+async fn team_of_a_later_incarnation_spawns_no_agent_for_an_earlier_one() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead"])).await;
@@ -200,7 +200,7 @@ async fn silent_node_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_session_has_all_agents_here_where_no_other_node_is_known() {
+async fn new_session_has_all_agents_here_if_no_other_node_is_known() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "a", "b"])).await;

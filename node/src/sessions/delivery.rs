@@ -1,5 +1,5 @@
-//! Tells the host of an agent about an input. The input's row is in SQL already, so a wake-up that
-//! is lost delays the input until a sweep finds it.
+//! Informs the host of an agent about an input. The input's row is already in SQL, so a lost
+//! wake-up only delays the input until a sweep finds it.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::{
     takeover::IfClosed,
 };
 
-/// How long the node of a lead has to take up an agent without a host.
+/// How long the node of an orchestrator may take to take up an agent without a host.
 const RESUME: Duration = Duration::from_secs(5);
 
 impl Sessions {
-    /// Tells the agent's host about an input that was just put. An agent without a host is taken
-    /// up. `node` is the host by the agent's record.
+    /// Informs the agent's host about an input that was just stored. An agent without a host is
+    /// taken up. `node` is the host according to the agent's record.
     pub async fn deliver(
         &self,
         session: &SessionId,
@@ -40,9 +40,9 @@ impl Sessions {
                 self.wake_there(&node, session, &input.agent, &input.id)
                     .await
             }
-            // Where the record says that the agent is here and it is not, it is being stopped or
-            // started. Then, and where this node cannot take it up now, because it leaves or the
-            // store is away, a sweep finds the input.
+            // If the record names this node and the agent is not here, the agent is being stopped
+            // or started. In that case, and if this node cannot take the agent up because it leaves
+            // or the store is unreachable, a sweep finds the input.
             Some(_) | None => {
                 let is_prompt = input.sender.is_none();
                 match self
@@ -50,7 +50,7 @@ impl Sessions {
                     .await
                 {
                     Err(refusal) if refusal.retryable => {
-                        tracing::debug!(agent = %input.agent, %refusal, "cannot take the agent up; a sweep will");
+                        tracing::debug!(agent = %input.agent, %refusal, "cannot take the agent up now; a sweep does");
                         Ok(Verdict::Taken)
                     }
                     taken_up => taken_up.map(|()| Verdict::Taken),
@@ -59,7 +59,7 @@ impl Sessions {
         }
     }
 
-    /// Has an agent look into its inbox, wherever it is.
+    /// Makes an agent check its inbox, on whichever node it is.
     pub async fn wake(&self, session: &SessionId, agent: &AgentId) {
         if self.reach(agent, None).await.is_ok() {
             return;
@@ -73,12 +73,12 @@ impl Sessions {
         };
         let woken: Result<(), Refusal> = woken.await;
         if let Err(refusal) = woken {
-            tracing::debug!(%agent, %refusal, "cannot wake the agent; a sweep will");
+            tracing::debug!(%agent, %refusal, "cannot wake the agent; a sweep does");
         }
     }
 
-    /// Tells an asker on another node that its question has its outcome. An asker that is not told
-    /// finds the outcome when it looks by itself.
+    /// Informs an asker on another node that its question has its outcome. If the message is lost,
+    /// the asker finds the outcome at its next check.
     pub async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
         let told = async {
             let record = self.lookup.agent(asker).await?;
@@ -93,11 +93,11 @@ impl Sessions {
         };
         let told: Result<(), Refusal> = told.await;
         if let Err(refusal) = told {
-            tracing::debug!(%asker, %refusal, "the asker was not told of its answer; it looks by itself");
+            tracing::debug!(%asker, %refusal, "cannot inform the asker of its answer; the asker finds it at its next check");
         }
     }
 
-    /// Tells an agent that a question to it was withdrawn, so that it does not count it any more.
+    /// Informs an agent that a question to it was withdrawn, so that it no longer counts it.
     pub async fn tell_withdrawn(&self, target: &AgentRecord, question: &InputId) {
         let told = match self.placement.other_host(target) {
             Some(node) => {
@@ -113,11 +113,11 @@ impl Sessions {
             }
         };
         if !told {
-            tracing::debug!(agent = %target.id, %question, "the agent was not told of the withdrawn question; it finds that when it takes the question up");
+            tracing::debug!(agent = %target.id, %question, "cannot inform the agent of the withdrawn question; it finds out when it reads the question");
         }
     }
 
-    /// Handles another node's word that something of an agent here changed in SQL.
+    /// Handles the message of another node that data of an agent on this node has changed in SQL.
     pub async fn woken(&self, wake: Wake) -> Result<(), Refusal> {
         let Wake {
             session_id,
@@ -166,11 +166,12 @@ impl Sessions {
         }
     }
 
-    /// Tells an agent that is here, or on its way in, about an input, or to look into its inbox.
+    /// Informs an agent that is on this node, or about to be admitted, about an input, or makes it
+    /// check its inbox.
     async fn reach(&self, agent: &AgentId, input: Option<NewInput>) -> Result<Verdict, NotHere> {
         match self.tell_here(agent, input.clone()).await {
             Err(_) if self.placement.local().admission().leave_news(agent) => Ok(Verdict::Taken),
-            // The agent may have come in between the two looks.
+            // The agent may have been admitted between the two checks.
             Err(_) => self.tell_here(agent, input).await,
             told => told,
         }
@@ -187,8 +188,8 @@ impl Sessions {
         }
     }
 
-    /// Loads an agent here again whose lease has a later epoch: the node of its lead rewound its
-    /// history, or stopped it.
+    /// Loads an agent again if its lease has a later epoch: the node of its orchestrator has
+    /// rewound its history or stopped it.
     async fn reload_if_superseded(&self, agent: &AgentId) {
         let Some(hosting) = self.host.hosting(agent) else {
             return;
@@ -214,8 +215,8 @@ impl Sessions {
         }
     }
 
-    /// Sees to it that an agent without a host gets one: this node, or that of its lead. Only a
-    /// prompt opens a closed session.
+    /// Finds a host for an agent without one: this node, or that of its orchestrator. Only a prompt
+    /// opens a closed session.
     async fn take_up_agent(
         &self,
         session: &SessionId,
@@ -244,7 +245,7 @@ impl Sessions {
             .relay(&host, &address, json(&because).as_bytes(), RESUME)
             .await;
         if let Err(refusal) = resumed {
-            tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its sweep will");
+            tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its next sweep does");
         }
         Ok(())
     }
@@ -264,7 +265,7 @@ impl Sessions {
             Ok(()) => Ok(Verdict::Taken),
             Err(refusal) if refusal.code == Code::Busy => Ok(Verdict::Busy),
             Err(refusal) => {
-                tracing::debug!(%agent, %node, %refusal, "the host was not told of the input; its sweep finds it");
+                tracing::debug!(%agent, %node, %refusal, "cannot inform the host of the input; its next sweep finds it");
                 Ok(Verdict::Taken)
             }
         }

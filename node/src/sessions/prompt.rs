@@ -1,5 +1,5 @@
-//! Prompts: durable in an agent's inbox first, then taken up by the agent's host, or by this node
-//! where it has none.
+//! Prompts. A prompt is stored durably in an agent's inbox first, and then taken up by the agent's
+//! host, or by this node if there is none.
 
 use planck_common::{
     InputId, Timestamp,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Sessions {
-    /// Puts a prompt into an agent's inbox, and has the agent take it up.
+    /// Stores a prompt in an agent's inbox, and makes the agent read it.
     pub async fn prompt(&self, agent: &AgentRecord, prompt: Prompt) -> Result<Accepted, Refusal> {
         self.check_reachable(agent.node.as_ref()).await?;
         let mode = prompt.mode;

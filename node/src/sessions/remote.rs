@@ -1,5 +1,5 @@
-//! Operations on what another node hosts: they are done there. A command is passed on once; a node
-//! that gets it from a peer does not pass it on again.
+//! Operations on agents that another node hosts; that node performs them. A command is passed on
+//! once: a node that receives it from a peer does not pass it on again.
 
 use std::time::Duration;
 
@@ -21,24 +21,24 @@ use crate::{
     store::{AgentRecord, SessionRecord},
 };
 
-/// How long the hosting node has for a command that is passed on: a close waits for processes of
-/// other nodes to end.
+/// How long the host may take for a command that is passed on. A close waits for processes on other
+/// nodes to end.
 const RELAY: Duration = Duration::from_secs(20);
 
-/// How long the hosting node has to say how an agent is doing.
+/// How long the host may take to return the state of an agent.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Where a command came from.
+/// The sender of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// From a client. It is passed on to the node that hosts what it is about.
+    /// A client. The command is passed on to the node that hosts its target.
     Client,
-    /// From another node, which took this one for the host.
+    /// Another node, which took this one for the host.
     Peer,
 }
 
 impl Sessions {
-    /// Has the node that hosts what a command is about do it.
+    /// Passes a command on to the node that hosts its target, and returns the reply.
     pub async fn pass_on(
         &self,
         origin: Origin,
@@ -58,7 +58,7 @@ impl Sessions {
         }
     }
 
-    /// Refuses where another living process holds an agent and there is no NATS to reach it.
+    /// Refuses if another live process holds an agent and there is no NATS to reach it.
     pub(super) async fn check_reachable(&self, host: Option<&NodeId>) -> Result<(), Refusal> {
         let Some(host) = host.filter(|host| self.view.is_alone() && *host != self.view.id()) else {
             return Ok(());
@@ -72,7 +72,7 @@ impl Sessions {
         }
     }
 
-    /// How an agent is doing, by its host; `None` where that does not answer in time.
+    /// Returns the state of an agent from its host, or `None` if the host does not answer in time.
     pub async fn agent_info(&self, agent: &AgentRecord) -> Option<AgentInfo> {
         let Some(host) = self.placement.other_host(agent) else {
             return self.host.info(&agent.id).await.ok();
@@ -81,7 +81,7 @@ impl Sessions {
         self.peers.command(host, info, &Empty {}, LOOK).await.ok()
     }
 
-    /// Ends an agent's running turn, wherever the agent is.
+    /// Aborts an agent's running turn, on whichever node it is.
     pub async fn abort_agent(
         &self,
         agent: &AgentRecord,
@@ -97,7 +97,8 @@ impl Sessions {
         Ok(now.state)
     }
 
-    /// Stops an agent for good, wherever it is. With the lead its session is closed.
+    /// Stops an agent for good, on whichever node it is. Stopping the orchestrator closes its
+    /// session.
     pub async fn stop_agent(
         &self,
         agent: &AgentRecord,
@@ -114,8 +115,8 @@ impl Sessions {
         Ok(now.state)
     }
 
-    /// Ends the running turns of a session, on every node for a client and on this one for a peer.
-    /// Returns the agents that had a running turn.
+    /// Aborts the running turns of a session: on every node for a client, and on this one for a
+    /// peer. Returns the agents that had a running turn.
     pub async fn abort(
         &self,
         session: &SessionRecord,
@@ -143,7 +144,7 @@ impl Sessions {
         aborted
     }
 
-    /// Asks every node, whatever another one answers.
+    /// Asks every node, even if another one fails.
     async fn abort_elsewhere(
         &self,
         session: &SessionRecord,

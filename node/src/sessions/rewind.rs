@@ -1,9 +1,9 @@
-//! Rewind: hides a message and all after it, and starts every agent of the session from what is
-//! left.
+//! Rewind: hides a message and all after it, and starts every agent of the session from the rest of
+//! its history.
 //!
-//! The store does it in one step: what was accepted before has its outcome then, what is accepted
-//! after it runs. The agents here pause for that step, so that what they wrote before it is
-//! published before it.
+//! The store does this in one step. Inputs that were accepted before it have their outcome then,
+//! and inputs accepted after it run. The agents on this node pause for the step, so that everything
+//! they wrote before it is published before it.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -26,16 +26,15 @@ use crate::{
     takeover::Purpose,
 };
 
-/// How often a rewind is sent whose outcome is unknown, and how long to wait before it is sent
-/// again.
+/// How often a rewind with an unknown outcome is sent, and the pause between the attempts.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Events read at once.
+/// The number of events that are read at once.
 const PAGE: u32 = 500;
 
 impl Sessions {
-    /// Hides the message at `to` and all after it. Returns the log's head after that, which is the
+    /// Hides the message at `to` and all after it. Returns the new head of the log, which is the
     /// `rewound` event.
     pub async fn rewind(&self, session: &SessionRecord, to: Seq, by: &str) -> Result<Seq, Refusal> {
         self.check_message(session, to).await?;
@@ -57,7 +56,7 @@ impl Sessions {
         Ok(rewound.head)
     }
 
-    /// Starts the agents here from what is left of their history.
+    /// Starts the agents on this node from the rest of their history.
     fn reload_here(&self, rewound: &Rewound) {
         for (agent, epoch) in &rewound.agents {
             if rewound.unborn.contains(agent) {
@@ -76,8 +75,7 @@ impl Sessions {
         }
     }
 
-    /// Sends the rewind again where its outcome is unknown. A rewind that was carried out is not
-    /// carried out a second time.
+    /// Repeats the rewind if its outcome is unknown. The store performs a rewind only once.
     async fn rewind_stored(
         &self,
         session: &SessionRecord,
@@ -88,7 +86,7 @@ impl Sessions {
         for _ in 1..TRIES {
             match self.store.rewind(&session.id, epoch, to, by).await {
                 Err(StoreError::Away(reason)) => {
-                    tracing::debug!(session = %session.id, reason, "the rewind is sent again")
+                    tracing::debug!(session = %session.id, reason, "the outcome of the rewind is unknown; sending it again")
                 }
                 settled => return settled,
             }
@@ -97,7 +95,8 @@ impl Sessions {
         self.store.rewind(&session.id, epoch, to, by).await
     }
 
-    /// Agents on other nodes are fenced by now. A wake-up has their nodes load them again at once.
+    /// Asks other nodes to load their agents again. These agents are already fenced; the wake-up
+    /// only makes it immediate.
     async fn reload_elsewhere(&self, agents: &[AgentRecord]) {
         for some in agents.chunks(AT_ONCE) {
             let wakes = some.iter().filter_map(|agent| {
@@ -112,12 +111,12 @@ impl Sessions {
                 .into_iter()
                 .filter_map(Result::err)
             {
-                tracing::debug!(%refusal, "a node was not told of the rewind; it finds its agents fenced");
+                tracing::debug!(%refusal, "cannot inform a node of the rewind; it finds its agents fenced");
             }
         }
     }
 
-    /// Refuses a rewind that cannot be carried out before anything is aborted for it.
+    /// Refuses an impossible rewind before anything is aborted for it.
     async fn check_message(&self, session: &SessionRecord, id: Seq) -> Result<(), Refusal> {
         let page = self.store.events(&session.id, id.max(1), 1, None).await?;
         let row = page
@@ -136,8 +135,9 @@ impl Sessions {
         }
     }
 
-    /// Publishes what the rewind wrote, in the order of the log: the ends of what was open, and
-    /// `rewound`. A reader that misses one reads the log, so nothing else depends on it.
+    /// Publishes the events that the rewind wrote, in the order of the log: the ends of what was
+    /// open, and `rewound`. A reader that misses one reads the log, so nothing depends on these
+    /// messages.
     async fn publish_rewound(&self, session: &SessionRecord, before: Seq, rewound: &Rewound) {
         let epochs: HashMap<&AgentId, i64> = rewound
             .agents
@@ -149,7 +149,7 @@ impl Sessions {
             let page = match self.store.events(&session.id, from, PAGE, None).await {
                 Ok(page) => page,
                 Err(error) => {
-                    return tracing::warn!(session = %session.id, %error, "the rewind is not published; readers find it");
+                    return tracing::warn!(session = %session.id, %error, "cannot publish the rewind; readers find it in the log");
                 }
             };
             for event in page
@@ -157,7 +157,7 @@ impl Sessions {
                 .iter()
                 .filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok())
             {
-                // Others may have written meanwhile, under the epochs that they had.
+                // Other agents may have written events meanwhile, under their earlier epochs.
                 if event.seq <= Some(rewound.head)
                     && epochs.get(&event.agent_id) == Some(&event.epoch)
                 {
@@ -168,8 +168,8 @@ impl Sessions {
         }
     }
 
-    /// Subscribers get an end like that of any other turn. Whether it is hidden, only the log
-    /// tells.
+    /// Publishes an event. Subscribers get the end of a hidden turn like that of any other; only
+    /// the log shows that it is hidden.
     fn publish_as_written(&self, event: Envelope) {
         self.bus.publish_event(Published {
             session_id: event.session_id.clone(),

@@ -1,5 +1,5 @@
-//! Starting a session: its team resolved, recorded with its first prompt in one transaction, and
-//! taken to work.
+//! Starts a session: resolves its team, records it with its first prompt in one transaction, and
+//! starts its agents.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,15 +25,15 @@ use crate::{
     workspace::Chosen,
 };
 
-/// How long another node has to start a session.
+/// How long another node may take to start a session.
 const START: Duration = Duration::from_secs(15);
 
-/// The incarnation of a new session's lead.
+/// The incarnation of a new session's team.
 const FIRST: i64 = 1;
 
 impl Sessions {
-    /// Starts a session, led from this node if its lead fits here. A second request with the same
-    /// `session_id` gets the same session.
+    /// Starts a session on this node if its orchestrator fits here, and on another node otherwise.
+    /// A second request with the same `session_id` gets the same session.
     pub async fn start(&self, mut request: Start, origin: Origin) -> Result<Started, Refusal> {
         self.placement.local().check_accepts_work()?;
         if request
@@ -88,8 +88,8 @@ impl Sessions {
         Ok(started(&record, self.view.id(), 0, prompt))
     }
 
-    /// Whether the lead fits this node. A node that works alone hosts any lead, and the lead's
-    /// turns fail with what is missing.
+    /// Returns whether the orchestrator fits this node. A node that works alone hosts any
+    /// orchestrator, whose turns fail with what is missing.
     fn lead_fits_here(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
         if self.view.is_alone() {
             return Ok(true);
@@ -99,7 +99,8 @@ impl Sessions {
             .fits_here(&self.lead_needs(workspace, request)?))
     }
 
-    /// What the lead needs of a node. The instructions of its directory do not matter for that.
+    /// Returns what the orchestrator needs from a node. The instructions of its directory do not
+    /// matter for that.
     fn lead_needs(&self, workspace: &str, request: &Start) -> Result<Wanted, Refusal> {
         let specs = self.library.specs(request, None)?;
         let lead = specs
@@ -108,8 +109,8 @@ impl Sessions {
         Ok(wanted(workspace, lead))
     }
 
-    /// Has a node that fits the lead start the session. The session has its id before, so that two
-    /// nodes that are asked do not start two sessions.
+    /// Asks a node that fits the orchestrator to start the session. The session's id is assigned
+    /// before, so that two nodes that are asked do not start two sessions.
     async fn start_elsewhere(
         &self,
         mut request: Start,
@@ -159,8 +160,9 @@ impl Sessions {
         Ok(started(&session, self.view.id(), before, None))
     }
 
-    /// Starts the agents of a new session, whose leases this node has: the lead here, the others on
-    /// their nodes. The lead's log says what was left out of the directory's instructions.
+    /// Starts the agents of a new session, whose leases this node holds: the orchestrator here, and
+    /// the others on their nodes. The orchestrator's log records what was left out of the
+    /// directory's instructions.
     async fn host_all(
         &self,
         session: &SessionRecord,
@@ -249,7 +251,8 @@ impl Sessions {
     }
 }
 
-/// The id of the first prompt. For a session with a given id it is the same in each request.
+/// Returns the id of the first prompt. For a session with a given id it is the same in each
+/// request.
 fn first_prompt(request: &Start) -> Option<InputId> {
     request.prompt.as_ref()?;
     let named = request
@@ -314,7 +317,7 @@ fn plan(
     })
 }
 
-/// The limits that the request names, and those of the node where it names none.
+/// Returns the limits that the request names, completed from those of the node.
 fn settle(named: Option<SessionLimits>, default: SessionLimits) -> SessionLimits {
     let named = named.unwrap_or_default();
     SessionLimits {

@@ -1,4 +1,4 @@
-//! Operations on sessions, asked of the node that hosts them and of another one.
+//! Tests of operations on sessions, requested from their host and from another node.
 
 use planck_common::{
     InputId, SessionId,
@@ -28,7 +28,7 @@ fn sessions(node: &TestNode) -> &Sessions {
     &node.services().sessions
 }
 
-/// Returns once the lead of the only session has said something.
+/// Returns once the orchestrator of the session has answered.
 async fn answered(node: &TestNode, session: &SessionId) {
     node.until("the lead answers", async |services| {
         let page = services.store.messages(session, None, None, None).await;
@@ -59,7 +59,7 @@ async fn second_start_with_the_same_id_finds_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn start_is_refused_where_nothing_could_come_of_it() {
+async fn start_that_cannot_work_is_refused() {
     let world = World::new().await;
     let node = world
         .node_with(|config| config.limits.max_prompt.0 = 1_000)

@@ -1,4 +1,4 @@
-//! Takes a session up: claims the leases that no living node holds, and starts the agents from SQL.
+//! Takes a session up: claims the leases that no live node holds, and starts the agents from SQL.
 
 use std::sync::Arc;
 
@@ -22,24 +22,24 @@ use crate::{
     telemetry::metrics,
 };
 
-/// Why a session is taken up.
+/// The reason for taking a session up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose<'a> {
-    /// Its agents go on, and its log says for which reason. A closed session opens if it
+    /// Its agents continue, and its log records the reason. A closed session is opened if it
     /// `may_open`.
     Work { reason: &'a str, may_open: bool },
-    /// Its agents are to end at once: open turns do not go on.
+    /// Its agents are to end at once: open turns do not continue.
     End,
-    /// Its node died and its members are not to go on: open turns end with an error.
+    /// Its node died and its members are not to continue: open turns end with an error.
     Lost,
 }
 
-/// What taking a session up does where the session is closed.
+/// How to treat a closed session.
 #[derive(Debug, Clone, Copy)]
 pub enum IfClosed<'a> {
     /// Opens it.
     Open,
-    /// Leaves it closed, and does nothing.
+    /// Leaves it closed and does nothing.
     Leave,
     /// Opens it if one of these agents has an unread prompt.
     OpenIfPrompted(&'a [Stray]),
@@ -65,13 +65,14 @@ impl Purpose<'_> {
     }
 }
 
-/// A session whose lead has a node, which may be this one.
+/// A session whose orchestrator has a host, which may be this node.
 struct Led {
     context: Arc<SessionContext>,
     is_led_here: bool,
-    /// Whether a new incarnation of its team began: all agents of the last one were stopped.
+    /// Whether a new incarnation of its team began. All agents of the previous one were stopped
+    /// then.
     is_new_incarnation: bool,
-    /// When its tools may start.
+    /// The time from which its tools may start.
     tools_from: Option<Instant>,
     on_node_death: OnNodeDeath,
 }
@@ -96,12 +97,12 @@ impl Led {
 }
 
 impl Takeover {
-    /// Hosts every agent of the session that no living node holds. Idempotent, and harmless while
-    /// another node tries the same. A session that is not to go on after its node's death is closed
-    /// first.
+    /// Hosts every agent of the session that no live node holds. Calling it again is harmless, also
+    /// while another node does the same. A session that is not to continue after its node's death
+    /// is closed first.
     ///
-    /// Whether the session is closed is decided under its lock: a close may have come between the
-    /// caller's look at the session and this call.
+    /// The state of the session is read under its lock, because the session may have been closed
+    /// after the caller read it.
     pub async fn take_up(
         &self,
         session: &SessionId,
@@ -127,8 +128,8 @@ impl Takeover {
         self.take_up_locked(&session, purpose, &guard).await
     }
 
-    /// Takes the session up for an operation that only its host can do. Returns the lead as it is
-    /// recorded then.
+    /// Takes the session up for an operation that only its host can perform. Returns the
+    /// orchestrator's record after that.
     pub async fn take_up_here(
         &self,
         session: &SessionRecord,
@@ -155,7 +156,7 @@ impl Takeover {
         _guard: &SessionGuard,
     ) -> Result<(), Refusal> {
         self.placement.local().check_accepts_work()?;
-        // A session whose workspace is not on this node is refused before anything is claimed.
+        // Refuses a session whose workspace is not on this node before anything is claimed.
         self.lookup.context(session, 0)?;
         let agents = self.lookup.members(&session.id).await?;
         let Some(lead) = agents.iter().find(|agent| agent.id == session.spec.lead) else {
@@ -184,7 +185,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Returns the session if its lead is on this node now.
+    /// Claims the orchestrator's lease. Returns the session if its orchestrator is on this node
+    /// now.
     async fn claim_lead(
         &self,
         session: &SessionRecord,
@@ -230,9 +232,9 @@ impl Takeover {
         }))
     }
 
-    /// Whether the session is open now that this node has its lead. Since the claim no other node
-    /// can close it, but one may have closed it just before. Then it opens if it may; else the lead
-    /// is given back.
+    /// Returns whether the session is open now that this node hosts its orchestrator. No other node
+    /// can close it after the claim, but one may have closed it just before. Then it is opened if
+    /// it may be; otherwise the lease is released.
     async fn is_open_under(
         &self,
         lease: &Lease,
@@ -256,9 +258,9 @@ impl Takeover {
         Ok(false)
     }
 
-    /// Starts a member that no living node hosts, or that was stopped with the last incarnation of
-    /// its team, on the node where it was or where it is placed. Where the lead is on another node,
-    /// that node looks after the members.
+    /// Starts a member that no live node hosts, or that was stopped with the previous incarnation
+    /// of its team, on its previous node or on the node where it is placed. If the orchestrator is
+    /// on another node, that node takes care of the members.
     async fn claim_member(
         &self,
         led: &Led,
@@ -329,8 +331,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Has another node start the member: the one it was on if that lives. Returns whether a node
-    /// did.
+    /// Asks another node to start the member: its previous host if that is alive. Returns whether a
+    /// node did so.
     async fn hand_to_other_node(
         &self,
         led: &Led,
@@ -354,8 +356,8 @@ impl Takeover {
         }
     }
 
-    /// Claims a lease. A claim whose outcome is unknown, or after which the agent is not started,
-    /// is found by the next sweep.
+    /// Claims a lease. The next sweep finds a claim whose outcome is unknown, or whose agent was
+    /// not started afterwards.
     pub(super) async fn claim(
         &self,
         session: &SessionId,
@@ -378,7 +380,7 @@ impl Takeover {
         Ok(lease)
     }
 
-    /// Whether the agent's lease can be claimed, and if so whether its holder died.
+    /// Returns whether the agent's lease can be claimed and, if so, whether its holder died.
     async fn may_claim(&self, agent: &AgentRecord) -> Option<bool> {
         match &agent.node {
             None => Some(false),

@@ -1,4 +1,4 @@
-//! Closes a session, or stops an agent, on request: what runs is ended, what waits gets its
+//! Closes a session, or stops an agent, on request: running work is ended, waiting inputs get their
 //! outcome, and the leases are released.
 
 use std::collections::BTreeMap;
@@ -20,18 +20,20 @@ use crate::{
     store::{AgentRecord, SessionRecord},
 };
 
-/// Why the agents of a dead node end.
+/// The reason recorded for agents of a dead node.
 const LOST: &str = "node_lost";
 
-/// How many times a close looks for agents that are still held: a spawn may have been under way.
+/// How many times a close checks for agents that are still held, because a spawn may have been in
+/// progress.
 const ROUNDS: usize = 4;
 
-/// How long another node has to end what it hosts of a session: processes are given time to die.
+/// How long another node may take to end the session's members that it hosts. It includes the time
+/// in which processes die.
 const ENDING: Duration = Duration::from_secs(12);
 
 impl Takeover {
-    /// Closes a session whose lead is on this node or can be claimed. Its agents end, and come back
-    /// when it is prompted again.
+    /// Closes a session whose orchestrator is on this node or can be claimed. Its agents end, and
+    /// start again when it is prompted.
     pub async fn close(
         &self,
         session: &SessionRecord,
@@ -46,7 +48,7 @@ impl Takeover {
         Ok(SessionState::Closed)
     }
 
-    /// Closes a session whose node died and that is not to go on.
+    /// Closes a session whose node died and that is not to continue.
     pub(super) async fn close_lost(
         &self,
         session: &SessionRecord,
@@ -56,7 +58,7 @@ impl Takeover {
     }
 
     /// Records the session as closed first. From then on no agent is spawned, and a sweep that
-    /// finds the session half closed goes on closing it.
+    /// finds the session partly closed continues the close.
     async fn close_locked(
         &self,
         session: &SessionRecord,
@@ -105,7 +107,7 @@ impl Takeover {
         Ok(())
     }
 
-    /// Has the other nodes end the members that they host.
+    /// Asks the other nodes to end the members that they host.
     async fn end_elsewhere(
         &self,
         session: &SessionRecord,
@@ -132,8 +134,8 @@ impl Takeover {
         future::try_join_all(ends).await.map(drop)
     }
 
-    /// Has a node end its members. Where it hosts none of them, it has their leases by the record
-    /// only, and these are released for it.
+    /// Asks a node to end its members. If the node hosts none of them although their records name
+    /// it, their leases are released for it.
     async fn end_on(
         &self,
         node: &NodeId,
@@ -151,15 +153,15 @@ impl Takeover {
         Ok(())
     }
 
-    /// The agents of a session that a node holds.
+    /// Returns the agents of a session whose lease a node holds.
     async fn held(&self, session: &SessionRecord) -> Result<Vec<AgentRecord>, Refusal> {
         let mut agents = self.store.agents(&session.id).await?;
         agents.retain(|agent| agent.node.is_some());
         Ok(agents)
     }
 
-    /// Stops an agent for good that this node hosts or that no node holds. With the lead its
-    /// session is closed.
+    /// Stops an agent for good that this node hosts or that no node holds. Stopping the
+    /// orchestrator closes its session.
     pub async fn stop_agent(
         &self,
         agent: &AgentRecord,
@@ -175,7 +177,7 @@ impl Takeover {
         Ok(AgentState::Stopped)
     }
 
-    /// Stops a member for good whose node died, where the session's members are not to go on.
+    /// Stops for good a member whose node died, in a session whose members are not to continue.
     pub(super) async fn stop_lost(&self, member: &AgentRecord) -> Result<(), Refusal> {
         self.stop_here(member, LOST, true, Vec::new()).await?;
         let session = self.lookup.session(&member.session).await?;
@@ -198,7 +200,7 @@ impl Takeover {
         if self.host.command(&agent.id, stop).await.is_ok() {
             return Ok(());
         }
-        // No node hosts it, or this node has its lease by the record only.
+        // No node hosts it, or only the record says that this node holds its lease.
         Ok(self
             .store
             .release(&agent.session, &agent.id, agent.epoch, for_good)

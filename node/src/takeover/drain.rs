@@ -1,5 +1,5 @@
-//! Draining: each agent here goes on at another node, from a point where nothing is lost or done
-//! twice: between two requests, or while it only waits.
+//! Drains the node: each agent moves to another node at a point where no work is lost or repeated,
+//! between two requests or while it only waits.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use tokio::time::{Instant, sleep};
 use super::Takeover;
 use crate::{actor::AT_ONCE, placement::claim_request, store::AgentRecord};
 
-/// The time between two looks at which agents can go.
+/// The time between two checks of which agents can move.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether an agent waits for a point where nothing of its work is cut.
+/// Whether to wait for a point at which no work of an agent is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DrainMode {
     WhenIdle,
     Now,
 }
 
-/// The outcome of one try to move an agent.
+/// The result of one attempt to move an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Move {
     Done,
@@ -39,7 +39,7 @@ impl Takeover {
         self.drain_requested.send_replace(Some(patience));
     }
 
-    /// Returns when a drain is requested, with how long it may take.
+    /// Returns when a drain is requested, with the time that it may take.
     pub async fn drain_requested(&self) -> Duration {
         let mut requested = self.drain_requested.subscribe();
         let patience = requested
@@ -52,9 +52,9 @@ impl Takeover {
         }
     }
 
-    /// Moves the agents of this node to others. Returns when all have gone that fit another node.
-    /// The leases of the rest stay in this node's name: the node that finds this one gone takes
-    /// them up.
+    /// Moves the agents of this node to others. Returns when all have moved that fit another node.
+    /// The leases of the rest keep this node's name; the node that finds this one gone takes them
+    /// up.
     pub async fn drain(&self, patience: Duration) {
         self.view.draining().cancel();
         let until = Instant::now() + patience;
@@ -135,9 +135,10 @@ impl Takeover {
                 self.decisions.publish(DecisionKind::Drain, data);
                 Move::Done
             }
-            // It goes on here. If the other node has it in spite of the refusal, the store refuses
-            // what it writes here. An idle agent is not tried again: its lease is released when this
-            // node leaves, so that a drain while NATS is away does not wait for nothing.
+            // The agent continues here. If the other node has it in spite of the refusal, the store
+            // refuses writes of this node. An idle agent is not tried again, because its lease is
+            // released when this node leaves; otherwise a drain while NATS is unreachable would
+            // wait in vain.
             Err(refusal) => {
                 tracing::debug!(agent = %agent.id, %node, %refusal, "the agent cannot move");
                 self.host.start(hosting);

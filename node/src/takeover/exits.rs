@@ -1,6 +1,6 @@
-//! Tells leads which workers have ended. The session's log says whether its lead was told, so that
-//! a crash between a worker's end and the row in the lead's log loses nothing, and no end is told
-//! twice.
+//! Reports to orchestrators which workers have ended. The session's log shows which ends were
+//! reported, so that a crash between a worker's end and the row in the log loses nothing, and no
+//! end is reported twice.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use crate::{
     store::{SessionRecord, StoreError},
 };
 
-/// How long a lead may take to write an end down; after that the sweep tells it.
+/// How long an orchestrator may take to record an end. After that the sweep reports it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Takeover {
-    /// A worker of the session has ended: its lead is told wherever it is, or by a later sweep. A
-    /// lead without a host is told when it is taken up.
+    /// Reports the end of workers of the session to its orchestrator, on whichever node it is. A
+    /// later sweep does so if this attempt fails. An orchestrator without a host is informed when
+    /// it is taken up.
     pub(super) async fn report_exits(&self, session: &SessionRecord) {
         let told = match &session.owner {
             Some(node) if node != self.view.id() => {
@@ -32,17 +33,17 @@ impl Takeover {
             None => Ok(()),
         };
         if let Err(refusal) = told {
-            tracing::debug!(session = %session.id, %refusal, "the lead cannot be told of a worker's end yet");
+            tracing::debug!(session = %session.id, %refusal, "cannot report a worker's end to the orchestrator yet");
             self.maintenance.look_for_exits(&session.id);
         }
     }
 
-    /// Has the next sweep look for workers of the session that ended.
+    /// Makes the next sweep check for workers of the session that ended.
     pub fn look_for_exits(&self, session: &SessionId) {
         self.maintenance.look_for_exits(session);
     }
 
-    /// Writes the ends that are not in the log of the lead, which is on this node, into it.
+    /// Records the unreported ends in the log of the orchestrator, which is on this node.
     pub async fn record_exits(&self, session: &SessionId) -> Result<(), Refusal> {
         let _guard = self.maintenance.lock_exit_reports(session).await?;
         let record = self.lookup.session(session).await?;
@@ -58,8 +59,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Reports the ends that are left to report. With `everywhere` it looks at every session that
-    /// is led from here: a node that is gone may have left reports undone.
+    /// Reports the remaining ends. With `everywhere` it checks every session whose orchestrator is
+    /// here, because a node that is gone may have left reports unfinished.
     pub(super) async fn sweep_exits(&self, everywhere: bool) {
         let mut sessions = self.maintenance.take_exits();
         if everywhere {
@@ -72,7 +73,7 @@ impl Takeover {
                 Ok(Some(record)) => self.report_exits(&record).await,
                 Ok(None) | Err(StoreError::NotFound(_)) => {}
                 Err(error) => {
-                    tracing::debug!(%session, %error, "the next sweep looks for workers that ended");
+                    tracing::debug!(%session, %error, "cannot read which workers ended; the next sweep tries again");
                     self.maintenance.look_for_exits(&session);
                 }
             }

@@ -1,6 +1,6 @@
-//! Wins a session's lead for this node, as the claim machine decides: the lease in SQL is the
-//! fence. Then what is left of the team is stopped and its record marked dead, and the record of
-//! the next incarnation is written before anything starts.
+//! Takes over a session's orchestrator for this node, as the claim machine decides. The lease in
+//! SQL is the fence: after it was taken, the rest of the team is stopped, the team's record is
+//! marked dead, and the record of the next incarnation is written before anything starts.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -31,12 +31,13 @@ use crate::{
     team_registry::TeamRegistry,
 };
 
-/// How long a claim may take. Where the registry is away for longer, the next sweep tries again.
+/// How long a claim may take. If the registry is unreachable for longer, the next sweep tries
+/// again.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a node may take to stop its members of a team.
 const STOPPING: Duration = Duration::from_millis(1_500);
 
-/// The lead's lease, which this node has now.
+/// The orchestrator's lease, which this node holds now.
 pub(super) struct Won {
     pub lease: Lease,
     /// Whether a new incarnation of the team began with it.
@@ -45,7 +46,7 @@ pub(super) struct Won {
 }
 
 impl Takeover {
-    /// Returns `None` where another node has the lead.
+    /// Claims the orchestrator's lease. Returns `None` if another node holds it.
     pub(super) async fn win_lead(
         &self,
         session: &SessionRecord,
@@ -159,7 +160,7 @@ impl Takeover {
         })
     }
 
-    /// Whether the session's node died and the session is not to go on.
+    /// Returns whether the session's node died and the session is not to continue.
     pub(super) async fn is_lost(&self, session: &SessionRecord) -> bool {
         match (&session.owner, session.spec.on_node_death) {
             (Some(node), OnNodeDeath::Stop) if node != self.view.id() => {
@@ -169,8 +170,8 @@ impl Takeover {
         }
     }
 
-    /// Marks the team of a closed session as dead. Where the registry does not take it, the claim
-    /// of the next incarnation does.
+    /// Marks the team of a closed session as dead. If that fails, the claim of the next incarnation
+    /// does it.
     pub(super) async fn mark_closed_team_dead(&self, session: &SessionRecord, number: i64) {
         let whose = Some((session.id.clone(), session.spec.lead.clone()));
         let team = incarnation(session, number);
@@ -192,7 +193,7 @@ struct Claiming<'a> {
     takeover: &'a Takeover,
     session: &'a SessionRecord,
     lead: &'a AgentRecord,
-    /// The session in the incarnation that is to begin.
+    /// The session in the incarnation that is about to begin.
     next: Arc<SessionContext>,
     claim: claiming::Claim,
     jobs: JoinSet<Option<Input>>,
@@ -200,7 +201,7 @@ struct Claiming<'a> {
 }
 
 impl Claiming<'_> {
-    /// Returns the lease, and when tools may start under it.
+    /// Runs the machine. Returns the lease and the time from which tools may start under it.
     async fn run(mut self, first: Vec<Effect>) -> Result<Option<(Lease, Instant)>, Refusal> {
         let mut effects = first;
         loop {
@@ -240,7 +241,8 @@ impl Claiming<'_> {
         }
     }
 
-    /// Returns `None` of an unknown outcome: the machine asks again.
+    /// Reads or takes the lease. Returns `None` if the outcome is unknown; the machine then asks
+    /// again.
     async fn lease(&mut self, effect: &Effect) -> Result<Option<Input>, Refusal> {
         let outcome = if matches!(effect, Effect::ReadLease) {
             self.read_lease().await
@@ -302,7 +304,7 @@ impl Claiming<'_> {
         }))
     }
 
-    /// Begins what takes time; its outcome comes as an input.
+    /// Starts an effect that takes time. Its result becomes an input.
     fn begin(&mut self, effect: Effect) {
         let session = self.session.clone();
         let teams = Arc::clone(&self.takeover.teams);
@@ -345,7 +347,7 @@ impl Claiming<'_> {
     }
 }
 
-/// The nodes that may still run members of the last incarnation; this one may be among them.
+/// The nodes that may still run members of the previous incarnation. This node may be among them.
 struct OtherNodes {
     view: Arc<ClusterView>,
     peers: Arc<Peers>,
@@ -363,7 +365,7 @@ impl OtherNodes {
         if node == *self.view.id() {
             self.teams.stop_here(&order).await;
         } else if let Err(refusal) = self.peers.stop_team(&node, &order, STOPPING).await
-            // A node that left meanwhile has nothing to stop.
+            // A node that has left meanwhile has nothing to stop.
             && self.view.is_alive(&node).await
         {
             tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members");

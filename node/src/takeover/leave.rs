@@ -1,6 +1,6 @@
-//! Leaving: leases of idle agents are released, so that any node may take them at once. An agent
-//! with an open turn keeps its lease in this node's name; the node that finds this one gone goes on
-//! with the turn.
+//! Leaves the cluster: releases the leases of idle agents, so that any node may take them at once.
+//! An agent with an open turn keeps its lease in this node's name; the node that finds this one
+//! gone continues the turn.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,19 +11,19 @@ use tokio::time::timeout;
 use super::Takeover;
 use crate::actor::AT_ONCE;
 
-/// How long the store may take to say which leases are this node's.
+/// How long the store may take to return this node's leases.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Takeover {
-    /// Releases the leases of the agents here that are idle.
+    /// Releases the leases of the idle agents on this node.
     pub async fn release_idle(&self) {
         for some in self.host.agents(None).chunks(AT_ONCE) {
             future::join_all(some.iter().map(|agent| self.release_if_idle(agent))).await;
         }
     }
 
-    /// Drops the agents here whose leases other nodes hold by now. Returns whether the store could
-    /// say which leases are this node's.
+    /// Drops the agents on this node whose leases other nodes hold. Returns whether the store could
+    /// return this node's leases.
     pub async fn drop_superseded(&self) -> bool {
         let here = self.host.agents(None);
         let Ok(held) = timeout(PATIENCE, self.store.held(self.view.id())).await else {
@@ -32,19 +32,19 @@ impl Takeover {
         let held: BTreeSet<_> = match held {
             Ok(held) => held.into_iter().map(|held| held.agent).collect(),
             Err(error) => {
-                tracing::debug!(%error, "the store does not say which leases are this node's");
+                tracing::debug!(%error, "cannot read this node's leases from the store");
                 return false;
             }
         };
         for agent in here.into_iter().filter(|agent| !held.contains(agent)) {
-            tracing::warn!(%agent, "another node holds the lease; the agent is dropped here");
+            tracing::warn!(%agent, "dropped the agent: another node holds its lease");
             self.host.drop_agent(&agent);
         }
         true
     }
 
-    /// Drops all agents and takes none in any more. Nothing is written: other nodes have taken up
-    /// what ran here, or will.
+    /// Drops all agents and refuses new ones. Nothing is written: other nodes have taken up the
+    /// work of this node, or will do so.
     pub fn drop_all(&self) {
         self.host.close();
         for agent in self.host.agents(None) {

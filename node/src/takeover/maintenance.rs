@@ -1,4 +1,4 @@
-//! What this node began and could not finish. The sweep goes on with it.
+//! Work that this node began and could not finish. The sweep continues it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,31 +21,31 @@ struct Open {
     /// Sessions that are recorded as closed and whose agents have not all ended, with the reason of
     /// the close.
     closings: BTreeMap<SessionId, String>,
-    /// Sessions whose lead may not have been told of a worker's end.
+    /// Sessions with ends of workers that may not have been reported to the orchestrator.
     exits: BTreeSet<SessionId>,
     /// The nodes that were alive at the last sweep.
     alive: BTreeSet<NodeId>,
 }
 
 impl Maintenance {
-    /// A close begins.
+    /// Records that a close began.
     pub(super) fn closing(&self, session: &SessionId, reason: &str) {
         self.open()
             .closings
             .insert(session.clone(), reason.to_owned());
     }
 
-    /// A close is complete.
+    /// Records that a close is complete.
     pub(super) fn closed(&self, session: &SessionId) {
         self.open().closings.remove(session);
     }
 
-    /// The closes that are not complete, with their reasons.
+    /// Returns the closes that are not complete, with their reasons.
     pub(super) fn closings(&self) -> BTreeMap<SessionId, String> {
         self.open().closings.clone()
     }
 
-    /// Has the next sweep look for workers of the session whose end its lead was not told of.
+    /// Makes the next sweep check the session for unreported ends of workers.
     pub(super) fn look_for_exits(&self, session: &SessionId) {
         self.open().exits.insert(session.clone());
     }
@@ -54,7 +54,7 @@ impl Maintenance {
         std::mem::take(&mut self.open().exits)
     }
 
-    /// Locks the reports of workers' ends to a lead, so that the lead is told of each end once.
+    /// Locks the reports of workers' ends to an orchestrator, so that each end is reported once.
     pub(super) async fn lock_exit_reports(
         &self,
         session: &SessionId,
@@ -62,7 +62,7 @@ impl Maintenance {
         self.exit_reports.lock(session).await
     }
 
-    /// Whether a node that was alive when this was asked last is not alive any more.
+    /// Returns whether a node that was alive at the previous call is not alive any more.
     pub(super) fn has_somebody_left(&self, alive: &[NodeId]) -> bool {
         let now: BTreeSet<NodeId> = alive.iter().cloned().collect();
         let before = std::mem::replace(&mut self.open().alive, now.clone());

@@ -1,6 +1,6 @@
 //! A lock for each session. An operation that starts, takes up, rewinds or closes a session holds
-//! it, so that it does not meet the half-done work of another one: a lease that is recorded while
-//! its agent is not started yet, or members that are stopped while their lead is not.
+//! it, so that it never sees the intermediate state of another one, such as a recorded lease whose
+//! agent has not started yet.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use tokio::{
     time::timeout,
 };
 
-/// How long to wait for a lock: a close waits for processes to end.
+/// How long to wait for a lock. A close may hold it while processes end.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The locks of the sessions that are in use on this node.
+/// The locks of the sessions in use on this node.
 #[derive(Debug, Default)]
 pub struct SessionLocks(Mutex<HashMap<SessionId, Arc<Semaphore>>>);
 
@@ -25,7 +25,7 @@ pub struct SessionLocks(Mutex<HashMap<SessionId, Arc<Semaphore>>>);
 pub type SessionGuard = OwnedSemaphorePermit;
 
 impl SessionLocks {
-    /// Waits for the session's lock, and refuses where it is held for too long.
+    /// Waits for the session's lock, and refuses if it is held for too long.
     pub async fn lock(&self, session: &SessionId) -> Result<SessionGuard, Refusal> {
         match timeout(PATIENCE, self.of(session).acquire_owned()).await {
             Ok(Ok(guard)) => Ok(guard),

@@ -1,5 +1,5 @@
-//! Looks, now and then, for what no node looks after: leases of dead nodes, unread inputs of agents
-//! without a host, closes and reports that were cut short.
+//! Looks at intervals for work that no node takes care of: leases of dead nodes, unread inputs of
+//! agents without a host, and interrupted closes and reports.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,14 +20,15 @@ use crate::{
 /// How much longer than [`SILENCE`] the second sweep waits.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// Every so many sweeps the leases of this node are read although nothing says that an agent is
-/// missing. On SQLite that reads the file of every session.
+/// Every this many sweeps, the leases of this node are read even if no agent seems to be missing.
+/// On SQLite that opens the file of every session.
 const FULL_SWEEP: u32 = 60;
 
 impl Takeover {
-    /// Sweeps until told to stop: at once, again when silence first tells which nodes are dead, so
-    /// that a restarted node takes its interrupted work up, and then every `sweep_every` give or
-    /// take a fifth, and whenever a peer is gone.
+    /// Sweeps until it is stopped. The first sweep is immediate. The second follows when the first
+    /// silence shows which nodes are dead, so that a restarted node takes up its interrupted work.
+    /// The next ones follow every `sweep_every`, plus or minus a fifth, and whenever a peer is
+    /// gone.
     pub async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
         let mut first = [Duration::ZERO, SILENCE + SETTLED].into_iter();
         let mut pause = || {
@@ -98,8 +99,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Takes a session up, or goes on with a close that was cut short. A closed session opens for a
-    /// prompt only, not for messages that its agents sent each other while it was closed.
+    /// Takes a session up, or continues an interrupted close. A closed session opens only for a
+    /// prompt, not for messages that its agents sent each other while it was closed.
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
         let session = self.store.session(id).await?;
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {
@@ -119,7 +120,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Whether the session's lead has no living node, and fits another node but not this one.
+    /// Returns whether the session's orchestrator has no live host, and fits another node but not
+    /// this one.
     async fn is_for_another_node(&self, session: &SessionRecord) -> Result<bool, Refusal> {
         let has_host = match &session.owner {
             Some(owner) => self.view.is_alive(owner).await,
@@ -131,7 +133,7 @@ impl Takeover {
         Ok(self.placement.better_node(session).await?.is_some())
     }
 
-    /// Whether one of these agents has no host and an unread prompt.
+    /// Returns whether one of these agents has no host and an unread prompt.
     pub(super) async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
         for stray in strays.iter().filter(|stray| stray.node.is_none()) {
             let inputs = self.store.open_inputs(&stray.session, &stray.agent).await?;
@@ -145,8 +147,8 @@ impl Takeover {
         Ok(false)
     }
 
-    /// Warns, except where nothing is wrong: a node that leaves, or is suspended, leaves this work
-    /// to others, and what another node changed meanwhile is read again by the next sweep.
+    /// Logs a warning, unless the refusal is expected: a node that leaves or is suspended leaves
+    /// this work to others, and the next sweep reads again what another node changed meanwhile.
     fn report(&self, refusal: &Refusal, what: &str) {
         let leaves = self.host.is_closed() || self.view.draining().is_cancelled();
         if leaves || self.view.is_suspended() || refusal.code == Code::StaleEpoch {
@@ -171,7 +173,7 @@ impl Takeover {
         {
             return self.close(&session, reason).await.map(drop);
         }
-        // It was not recorded as closed, or is on another node by now.
+        // The session was not recorded as closed, or is on another node now.
         self.maintenance.closed(id);
         Ok(())
     }
@@ -186,7 +188,7 @@ impl Takeover {
         Ok(())
     }
 
-    /// An agent here may have missed a wake-up.
+    /// Makes the agents on this node check their inboxes, because they may have missed a wake-up.
     async fn wake_own(&self, strays: &[Stray]) {
         for stray in strays.iter().filter(|stray| self.host.has(&stray.agent)) {
             let _ = self.host.look(&stray.agent).await;

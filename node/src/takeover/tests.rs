@@ -1,4 +1,4 @@
-//! Sessions that change hands between nodes, with real stores and agents.
+//! Tests of sessions that change hands between nodes, with real stores and agents.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn close_wins_over_a_sweep_that_saw_the_session_open() {
         let session = node.session(&started).await;
         let taking_up = takeover(&node).take_up(&session.id, "its node died or left", if_closed);
         let closing = async {
-            // The other one waits by then.
+            // The other operation waits for the lock by then.
             tokio::time::sleep(Duration::from_millis(50)).await;
             takeover(&node).close_lost(&session, &guard).await.unwrap();
             drop(guard);
@@ -50,7 +50,7 @@ async fn close_wins_over_a_sweep_that_saw_the_session_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_goes_on_at_another_node_when_its_own_leaves() {
+async fn session_continues_on_another_node_when_its_own_leaves() {
     let world = World::new().await;
     let (first, second) = (world.node().await, world.node().await);
     let started = first.start(world.request(&["lead", "worker"])).await;
@@ -198,7 +198,7 @@ async fn agent_whose_lease_another_node_holds_is_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn end_of_a_worker_is_told_to_its_lead_once() {
+async fn end_of_a_worker_is_reported_to_its_orchestrator_once() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;
@@ -230,7 +230,7 @@ async fn end_of_a_worker_is_told_to_its_lead_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stop_of_the_lead_closes_its_session() {
+async fn stop_of_the_orchestrator_closes_its_session() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;

@@ -1,4 +1,4 @@
-//! Performs what the cascade decides when a lead, its node or a team ends.
+//! Performs what the cascade decides when an orchestrator, its node or a team ends.
 
 use std::{
     sync::{Arc, MutexGuard, PoisonError},
@@ -26,7 +26,7 @@ use crate::{
 const COMPARE: Duration = Duration::from_secs(10);
 
 impl TeamRegistry {
-    /// An agent runs on this node from now on.
+    /// Records that an agent started on this node.
     pub fn agent_arrived(self: &Arc<Self>, hosting: &Hosting) {
         self.tell(Input::Up {
             life: incarnation(&hosting.session),
@@ -35,7 +35,7 @@ impl TeamRegistry {
         });
     }
 
-    /// An agent does not run on this node any more.
+    /// Records that an agent no longer runs on this node.
     pub fn agent_departed(self: &Arc<Self>, hosting: &Hosting) {
         self.tell(Input::Down {
             life: incarnation(&hosting.session),
@@ -43,13 +43,13 @@ impl TeamRegistry {
         });
     }
 
-    /// A node died: the teams that were led from it end here.
+    /// Records that a node died. The members here of teams whose orchestrator was on it end.
     pub fn node_died(self: &Arc<Self>, node: NodeId) {
         self.tell(Input::NodeDied { node });
     }
 
-    /// Wakes the cascade when it wants to be, and has it compare the teams here with the registry
-    /// now and then. Returns only where there is no registry.
+    /// Wakes the cascade at the times that it requests, and makes it compare the teams here with
+    /// the registry at intervals. Returns only if there is no registry.
     pub async fn keep_watching(self: Arc<Self>) {
         if self.registry.is_none() {
             return;
@@ -72,7 +72,7 @@ impl TeamRegistry {
         }
     }
 
-    /// Tells the cascade, and performs what it decides.
+    /// Passes an input to the cascade, and performs what it decides.
     fn tell(self: &Arc<Self>, input: Input) {
         let Some(registry) = &self.registry else {
             return;
@@ -114,7 +114,7 @@ impl TeamRegistry {
         }
     }
 
-    /// The agents here of one incarnation of a team.
+    /// Returns the agents on this node of one incarnation of a team.
     fn hosted_in(&self, team: &Life) -> Vec<Hosting> {
         let mut hosted = self.host.hostings();
         hosted.retain(|hosting| incarnation(&hosting.session) == *team);
@@ -148,8 +148,8 @@ impl TeamRegistry {
         self.view.request_sweep();
     }
 
-    /// The registry lost its records: writes those of the team, if it is led from here, and of its
-    /// members here again.
+    /// Writes records again that the registry has lost: the team's, if its orchestrator is here,
+    /// and those of its members here.
     pub(super) async fn rewrite_records(&self, team: &Life) {
         let hosted = self.hosted_in(team);
         let led_here = hosted

@@ -1,4 +1,4 @@
-//! Stops what this node hosts of a team that ended.
+//! Stops the members on this node of a team that ended.
 
 use futures_util::future;
 use planck_common::{
@@ -11,8 +11,8 @@ use super::TeamRegistry;
 use crate::{actor::AT_ONCE, agent::Command};
 
 impl TeamRegistry {
-    /// Stops the agents here of a team's incarnation and of all before it. Returns how many there
-    /// were, when nothing of them runs any more: no model call, no process.
+    /// Stops the agents on this node of a team's incarnation and of all earlier ones. Returns their
+    /// number when none of their work runs any more: no model call and no process.
     pub async fn stop_here(&self, order: &StopTeam) -> StoppedTeam {
         let mut hosted = self.host.hostings();
         hosted.retain(|hosting| {
@@ -22,8 +22,8 @@ impl TeamRegistry {
         let members: Vec<AgentId> = hosted.into_iter().map(|hosting| hosting.agent).collect();
         match order.reason {
             TeamEnd::NodeDead => {
-                // Nothing is written: their leases stay in this node's name until somebody claims
-                // them. If nobody does, a sweep of this node finds them.
+                // Nothing is written: the leases stay in this node's name until another node claims
+                // them. If no node does, a sweep of this node finds them.
                 self.host.may_miss_agents();
                 self.host.drop_agents(&members).await;
             }

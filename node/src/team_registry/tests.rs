@@ -1,4 +1,4 @@
-//! Teams of a real node, with the registry's records in memory.
+//! Tests of teams on a real node, with the registry's records in memory.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     services::testing::{TestNode, World},
 };
 
-/// A registry of teams beside that of a node, which works alone.
+/// A registry of teams in addition to that of a node, which works alone.
 struct Scene {
     node: TestNode,
     teams: Arc<TeamRegistry>,
@@ -82,7 +82,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn team_lives_from_its_record_to_its_end() {
+async fn team_is_alive_from_its_record_to_its_end() {
     let scene = Scene::new().await;
     let teams = &scene.teams;
     assert!(!teams.is_alive(&scene.team()).await.unwrap());
@@ -108,7 +108,7 @@ async fn team_lives_from_its_record_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn team_without_a_record_is_marked_dead_if_it_is_known_whose_it_was() {
+async fn team_without_a_record_is_marked_dead_if_its_session_is_known() {
     let scene = Scene::new().await;
     let teams = &scene.teams;
     teams
@@ -135,7 +135,7 @@ async fn team_without_a_record_is_marked_dead_if_it_is_known_whose_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lead_of_a_living_team_moves_here() {
+async fn orchestrator_of_a_living_team_moves_here() {
     let scene = Scene::new().await;
     scene.teams.create(&scene.session).await.unwrap();
     assert!(scene.teams.move_lead_here(&scene.session).await.unwrap());
@@ -171,12 +171,12 @@ async fn stop_of_a_closed_team_releases_its_leases() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_here_stop_when_the_node_of_their_lead_dies() {
+async fn members_here_stop_when_the_node_of_their_orchestrator_dies() {
     let scene = Scene::new().await;
     let (host, teams) = (&scene.node.services().host, &scene.teams);
-    // A node that drains does not take up again what is stopped.
+    // A draining node does not take up again the agents that are stopped.
     scene.node.services().view.draining().cancel();
-    // The registry says that another node leads the team.
+    // According to the registry, another node leads the team.
     let dead = NodeId::mint();
     let record = TeamRecord {
         node: dead.clone(),

@@ -1,4 +1,4 @@
-//! `ask_agent`: puts a question and waits for the end of the turn that consumed it.
+//! `ask_agent`: asks a question and waits for the end of the turn that consumed it.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How often the asker reads the question's row: the wake-up that tells of an answer may be lost.
+/// How often the asker reads the question's row, because the wake-up about an answer may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const MAX_DEPTH: u32 = 16;
 
@@ -65,7 +65,7 @@ impl AskAgent {
             args.question,
         );
         question.fresh = args.fresh;
-        // Registered before the question is put, so that no answer is missed.
+        // Registered before the question is stored, so that no answer is missed.
         let waiter = caller
             .services
             .sessions
@@ -165,8 +165,8 @@ impl Asking<'_> {
         }
     }
 
-    /// Whether the asker still runs here under the same lease. Otherwise it goes on at another
-    /// node, where it waits for the same question.
+    /// Returns whether the asker still runs here under the same lease. Otherwise it continues on
+    /// another node, where it waits for the same question.
     fn is_asker_here(&self) -> bool {
         let hosting = self.services.host.hosting(&self.call.agent_id);
         hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)
@@ -192,7 +192,7 @@ impl Asking<'_> {
         }
     }
 
-    /// The question's outcome; `None` while the turn that took it up goes on.
+    /// Returns the question's outcome, or `None` while the turn that consumed it continues.
     async fn answer(&self) -> Result<Option<Result<Outcome, Refusal>>, Refusal> {
         let Some(StoredInput {
             outcome: Some(outcome),

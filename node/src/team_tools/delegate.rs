@@ -1,4 +1,4 @@
-//! `delegate_task`: gives a task and does not wait.
+//! `delegate_task`: gives an agent a task without waiting for the result.
 
 use async_trait::async_trait;
 use planck_common::{

@@ -1,4 +1,4 @@
-//! `list_team`: the members of the team, and what each of them is doing.
+//! `list_team`: lists the members of the team with their current state.
 
 use async_trait::async_trait;
 use futures_util::future;
@@ -14,8 +14,8 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// How many members are asked at once. A member that does not answer in time is shown as it is
-/// recorded.
+/// The number of members that are queried at once. For a member that does not answer in time, the
+/// recorded state is shown.
 const AT_ONCE: usize = 64;
 
 pub(super) struct ListTeam {

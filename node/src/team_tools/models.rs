@@ -1,4 +1,4 @@
-//! `list_models`: the models that a spawned agent can use.
+//! `list_models`: lists the models that a spawned agent can use.
 
 use async_trait::async_trait;
 use planck_common::{event::Effect, reply::Refusal};

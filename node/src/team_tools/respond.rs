@@ -1,4 +1,4 @@
-//! `send_response`: sends the answer to a task to the agent that gave it.
+//! `send_response`: sends the result of a task to the agent that gave it.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -48,7 +48,7 @@ impl SendResponse {
         let tasks = store.tasks(&call.session_id, &call.agent_id).await?;
         let known = store.input(&call.session_id, &own).await?;
         let task = match &known {
-            // A resumed turn repeats the call, and finds the response that it sent before.
+            // A resumed turn repeats the call, and finds the response that it already sent.
             Some(sent) => tasks
                 .iter()
                 .find(|task| Some(&task.id) == sent.input.reply_to.as_ref()),

@@ -1,5 +1,5 @@
-//! `spawn_agent`: creates a member of the team in the lead's incarnation, with the tools and skills
-//! that its spawner may grant.
+//! `spawn_agent`: creates a member in the team's incarnation, with the tools and skills that its
+//! spawner may grant.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -26,7 +26,8 @@ pub(super) struct SpawnAgent {
     spec: ToolSpec,
 }
 
-/// The schema of the arguments. The literal is put between the model's and the tools' properties.
+/// Builds the schema of the arguments. The literal is inserted between the model's and the tools'
+/// properties.
 macro_rules! parameters {
     ($address:literal) => {
         concat!(
@@ -75,7 +76,7 @@ enum Near {
     Orchestrator,
 }
 
-/// The agent that was created, by this call or by an earlier try of it.
+/// The agent that was created, by this call or by an earlier attempt of it.
 struct Newborn {
     id: AgentId,
     name: String,
@@ -85,8 +86,8 @@ struct Newborn {
 }
 
 impl CallerContext {
-    /// The task's id is derived from the call's, so that a resumed turn finds the task that it
-    /// gave.
+    /// Returns the task. Its id is derived from the call's id, so that a resumed turn finds the
+    /// task that it already gave.
     fn first_task(&self, call: &Invocation, text: String) -> FirstTask {
         let id = CallId::of(&call.session_id, &call.call_id.as_agent(), 0, 0, 0, 0).as_input();
         FirstTask {
@@ -98,7 +99,8 @@ impl CallerContext {
 }
 
 impl SpawnAgent {
-    /// The arguments include `base_url` where the configuration has addresses to choose from.
+    /// Creates the tool. The arguments include `base_url` if the configuration has addresses to
+    /// choose from.
     pub(super) fn new(link: Link, offers_addresses: bool) -> Self {
         let parameters = if offers_addresses {
             WITH_ADDRESS
@@ -151,7 +153,7 @@ impl SpawnAgent {
         })
     }
 
-    /// Places the agent as any member is placed.
+    /// Places the agent like any other member.
     async fn birth(
         &self,
         caller: &CallerContext,
@@ -193,8 +195,8 @@ impl SpawnAgent {
         })
     }
 
-    /// Gives the task to an agent that exists already, or that was created by a node of a version
-    /// that gives no task with the spawn.
+    /// Gives the task to an agent that already exists, or that was created by a node of an earlier
+    /// version, which does not accept a task with the spawn.
     async fn delegate(
         &self,
         caller: &CallerContext,
@@ -217,8 +219,8 @@ impl SpawnAgent {
         }
     }
 
-    /// A resumed turn that finds the agent it created reports `worker_spawned` again, because the
-    /// first event may not have been saved.
+    /// Reports the agent. A resumed turn that finds the agent it created publishes `worker_spawned`
+    /// again, because the first event may not have been saved.
     fn report(&self, newborn: Newborn, not_granted: &[String]) -> Outcome {
         let Newborn {
             id,
