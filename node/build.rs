@@ -1,4 +1,4 @@
-//! Makes the text of `planck --version`: in release builds with the commit that they were made of.
+//! Creates the text of `planck --version`, which contains the commit in release builds.
 
 use std::{env, process::Command};
 
@@ -6,7 +6,8 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=PLANCK_BUILD_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    // A development build does not ask, since each commit would then compile the crate again.
+    // A development build does not contain the commit, because each commit would then compile the
+    // crate again.
     let commit = (env::var("PROFILE").as_deref() == Ok("release"))
         .then(commit)
         .flatten();
@@ -14,7 +15,9 @@ fn main() {
     println!("cargo::rustc-env=PLANCK_VERSION={whole}");
 }
 
-/// What the builder names, or the commit of this checkout, marked where its files differ from it.
+/// Returns the commit that the builder names, or that of this checkout, marked if its files differ
+/// from it.
+///
 fn commit() -> Option<String> {
     if let Some(given) = env::var("PLANCK_BUILD_COMMIT")
         .ok()

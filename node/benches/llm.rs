@@ -1,5 +1,5 @@
-//! Decoding a burst of deltas beside the bare parsing of the same bytes, and encoding a round of a
-//! short and a long conversation.
+//! Benchmarks of decoding a burst of deltas, compared with only parsing the same bytes, and of
+//! encoding a round of a short and a long conversation.
 #![allow(
     clippy::unwrap_used,
     reason = "a bench that cannot run has nothing to say"
@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 const DELTAS: usize = 2_000;
-/// What one read brings.
+/// The number of bytes of one read.
 const READ: usize = 16 << 10;
 
 fn llm() -> Llm {
@@ -32,7 +32,7 @@ fn llm() -> Llm {
     })
 }
 
-/// A reply of many short deltas on a provider's wire.
+/// Returns a reply of many short deltas in a provider's wire format.
 fn stream(provider: &str) -> Vec<u8> {
     let (before, delta, after) = match provider {
         "anthropic" => (
@@ -59,7 +59,7 @@ fn stream(provider: &str) -> Vec<u8> {
     [before, &delta.repeat(DELTAS), after].concat().into_bytes()
 }
 
-/// The JSON of a stream's events, found as plainly as can be.
+/// Returns the JSON of a stream's events, found in the simplest way.
 fn events(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = stream
         .split(|byte| *byte == b'\n')
@@ -110,7 +110,7 @@ fn body(role: Role, text: &str) -> Body {
     }
 }
 
-/// One more message and the next request. Beside it, what copying the request's bytes alone takes.
+/// Measures one more message and the next request, compared with only copying the request's bytes.
 fn encode(criterion: &mut Criterion) {
     let llm = llm();
     let text = "word ".repeat(100);
@@ -153,7 +153,7 @@ fn encode(criterion: &mut Criterion) {
     }
 }
 
-/// What a runtime pays at its start.
+/// Measures what a runtime builds at its start.
 fn start(criterion: &mut Criterion) {
     criterion.bench_function("client", |bencher| {
         bencher.iter(|| client(&ClientOptions::default()).unwrap())

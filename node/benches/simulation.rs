@@ -1,4 +1,4 @@
-//! Plays seeds of the cluster's simulation on all cores and says how many a minute:
+//! Runs seeds of the cluster's simulation on all cores and prints how many it runs per minute:
 //! `simulation [seeds] [first]`.
 #![allow(
     clippy::unwrap_used,
@@ -7,7 +7,7 @@
     reason = "a bench ends at the first surprise"
 )]
 
-/// The simulation is no part of the library; here it is built beside it.
+/// The simulation is not part of the library, so it is compiled here.
 #[path = "../src/cluster"]
 mod beside {
     pub mod simulation;
@@ -19,7 +19,7 @@ use beside::simulation::{Flaws, run_all};
 use planck_node::{cluster, config};
 
 fn main() {
-    // Cargo adds an option of its own.
+    // Arguments that are not numbers are ignored, because Cargo adds an option of its own.
     let numbers: Vec<u64> = env::args().filter_map(|arg| arg.parse().ok()).collect();
     let (seeds, first) = (
         numbers.first().copied().unwrap_or(10_000),

@@ -1,5 +1,5 @@
-//! What a save costs on SQLite: CPU and wall time of an append of three rows, and of the ways
-//! there.
+//! Measures what a save costs on SQLite: CPU and wall time of an append of three rows, and of the
+//! steps on the way.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ use serde_json::{Map, json};
 
 const ROUNDS: u32 = 5_000;
 
-/// CPU time of this process, all threads, in microseconds.
+/// Returns the CPU time of all threads of this process in microseconds.
 fn cpu() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
     let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
@@ -127,7 +127,7 @@ fn usage() -> Usage {
     }
 }
 
-/// One line for `ROUNDS` times something.
+/// Runs an operation `ROUNDS` times and prints one line.
 async fn measure(what: &str, mut once: impl AsyncFnMut(u32)) {
     let (cpu_before, began) = (cpu(), Instant::now());
     for round in 0..ROUNDS {

@@ -1,7 +1,8 @@
-//! What the wall adds to the start of a tool process, and a control group without one: calls of
-//! `true` in each tier by turns, so that what else the machine does falls on all of them alike.
+//! Measures what the sandbox adds to the start of a tool process, and a control group without a
+//! sandbox. It calls `true` in each tier by turns, so that other load on the machine affects all of
+//! them equally.
 //!
-//! `cargo bench -p planck-node --bench walls -- 300` plays that many rounds.
+//! `cargo bench -p planck-node --bench walls -- 300` runs that many rounds.
 
 #![allow(
     clippy::unwrap_used,
@@ -120,7 +121,7 @@ async fn main() {
     for round in 0..rounds {
         for tier in &mut measured {
             tier.call(folder.path()).await;
-            // The first rounds warm the caches.
+            // The first rounds warm the caches and do not count.
             if round < 5 {
                 tier.times.clear();
             }

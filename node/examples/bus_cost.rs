@@ -1,5 +1,5 @@
-//! What publishing costs at the pace of models:
-//! `bus_cost [window_ms] [events_per_second] [seconds]`, one JSON line.
+//! Measures what publishing costs at the rate of models: `bus_cost [window_ms] [events_per_second]
+//! [seconds]` prints one JSON line.
 
 use std::{env, fs, time::Duration};
 
@@ -50,7 +50,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Each agent speaks at a time of its own, as models do.
+/// Publishes events. Each agent publishes at times of its own, as with real models.
 async fn publish(bus: &NatsBus, rate: f64, time: Duration) -> Result<u32> {
     let payload = Bytes::from(vec![b'x'; 350]);
     let ids: Vec<(SessionId, AgentId)> = (0..AGENTS)
@@ -86,7 +86,7 @@ fn own_cpu() -> Result<f64> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// Of all its threads, from the kernel's count in ticks of 10 ms.
+/// Returns the CPU time of all threads of the server, which the kernel counts in ticks of 10 ms.
 fn server_cpu(pid: i32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let rest = stat.rsplit(')').next().context("no stat")?;

@@ -1,4 +1,4 @@
-//! What every service works with.
+//! The handles that every service uses.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tries whether a folder can be written, and leaves nothing in it. A folder on a share that is
-//! offline can keep whoever touches it waiting for ever, so each trial has a thread of its own and a
+//! Tries whether a folder can be written, and leaves nothing in it. A folder on an offline share
+//! can block a process that accesses it forever, so each trial has a thread of its own and a
 //! deadline.
 
 use std::{
@@ -14,34 +14,35 @@ use std::{
 use nix::{errno::Errno, fcntl::OFlag};
 use tokio::{sync::oneshot, time::timeout};
 
-/// How long a folder may take.
+/// How long a trial of a folder may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// As much as a database writes at once at least.
+/// The smallest amount that a database writes at once.
 const PAGE: [u8; 4096] = [0; 4096];
 
-/// Writes a page to the disk of a folder, as a file that has no name and so is gone when it is
-/// closed. Where the file system has no such files, it has a name for a moment.
+/// Writes a page to the disk of a folder, into an unnamed file that disappears when it is closed.
+/// If the file system does not support such files, the file has a name for a moment.
 pub async fn try_write(folder: impl Into<PathBuf>) -> io::Result<()> {
     let folder = folder.into();
     within(DEADLINE, move || write(&folder)).await
 }
 
-/// The nearest folder above a path, or the path itself, that is there.
+/// Returns the path itself if it exists, or else the nearest existing folder above it.
 pub async fn nearest(path: impl Into<PathBuf>) -> io::Result<PathBuf> {
     let path = path.into();
     within(DEADLINE, move || {
         let found = path
             .ancestors()
             .find(|path| fs::symlink_metadata(path).is_ok());
-        // A relative path ends in nothing, which is this folder.
+        // The last ancestor of a relative path is empty and means the current folder.
         let found = found.filter(|path| !path.as_os_str().is_empty());
         Ok(found.unwrap_or(Path::new(".")).to_owned())
     })
     .await
 }
 
-/// The thread is left behind when it does not end in time; the process's end ends it.
+/// Runs `work` on a thread. A thread that does not end in time is left running until the process
+/// ends.
 async fn within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nearest_folder_is_one_that_is_there() {
+    async fn nearest_folder_exists() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("a/b/c");
         assert_eq!(nearest(missing).await.unwrap(), folder.path());

@@ -1,6 +1,5 @@
-//! Fuzz targets: each decoder of bytes that come from outside, as a function of those bytes.
-//! libFuzzer drives them under `fuzz/`; the test below plays the seeds and mutations of them in
-//! every test run.
+//! Fuzz targets: each decoder of foreign bytes, as a function of those bytes. libFuzzer drives them
+//! under `fuzz/`; the test below runs the seeds and their mutations in every test run.
 
 mod described;
 mod served;
@@ -18,7 +17,8 @@ use planck_common::{
 };
 use serde::de::DeserializeOwned;
 
-/// It panics on bytes that it must not accept, and does nothing else that a caller sees.
+/// A target. It panics if the decoder accepts bytes that it must not accept, and has no other
+/// visible effect.
 pub type Target = fn(&[u8]);
 
 /// Each target with its name, which is also the name of its folder of seeds.
@@ -31,13 +31,13 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("session", served::session_file),
 ];
 
-/// Runs a target by its name; whether there is one.
+/// Runs a target by its name. Returns whether it exists.
 pub fn run(name: &str, bytes: &[u8]) -> bool {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     target.inspect(|(_, target)| target(bytes)).is_some()
 }
 
-/// What other nodes, the registry and clients read.
+/// The messages that other nodes, the registry and clients send.
 fn wire(bytes: &[u8]) {
     let _address = std::str::from_utf8(bytes).ok().and_then(Address::parse);
     let _event = serde_json::from_slice::<Envelope>(bytes)
@@ -54,7 +54,7 @@ fn wire(bytes: &[u8]) {
     read::<MemberRecord>(bytes);
 }
 
-/// What can be read is read as the same once it was written.
+/// Checks that a value that can be read is unchanged after it was written and read again.
 fn read<T: DeserializeOwned + serde::Serialize>(bytes: &[u8]) {
     let Ok(value) = serde_json::from_slice::<T>(bytes) else {
         return;

@@ -1,10 +1,10 @@
-//! What `planck` does to itself before anything else: no other process of its user reads its
-//! memory, its environment or its open files, and it leaves no core dump.
+//! Protects the process of `planck` before it does anything else: no other process of its user can
+//! read its memory, its environment or its open files, and it leaves no core dump.
 //!
-//! The kernel keeps the environment that a program was started with on its first stack, readable
-//! through `/proc/<pid>/environ` for root, whatever the process does. So where a variable may hold
-//! a secret, `planck` executes itself again without it and hands it over in anonymous memory, which
-//! is read once.
+//! The kernel keeps the environment that a program was started with on its first stack. Root can
+//! read it through `/proc/<pid>/environ`, whatever the process does later. If a variable may hold a
+//! secret, `planck` therefore executes itself again without it and passes it on in anonymous
+//! memory, which is read once.
 
 use std::{
     collections::BTreeMap,
@@ -33,18 +33,18 @@ use nix::{
 
 use crate::{config, environment, tools::reap::THIS_BINARY};
 
-/// Names the memory with the secrets: process id, descriptor and the process's name, with colons
-/// between them. The process id tells a variable that was meant for a parent process, and was
-/// inherited, from one's own.
+/// The variable that describes the memory with the secrets: process id, descriptor and the
+/// process's name, separated by colons. The process id shows whether the variable is meant for this
+/// process or was inherited from its parent.
 const HANDED_OVER: &str = "PLANCK_HANDED_OVER";
 
-/// What the memory is called in `/proc/self/fd`.
+/// The name of the memory in `/proc/self/fd`.
 const MEMORY: &str = "planck-environment";
 
 type Variables = BTreeMap<OsString, OsString>;
 
-/// Call it before any thread is started. It may execute the program again, with the same process
-/// id, arguments and streams.
+/// Protects the process. Call it before any thread is started. It may execute the program again,
+/// with the same process id, arguments and streams.
 pub fn harden() -> io::Result<()> {
     prctl::set_dumpable(false)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -89,7 +89,8 @@ fn hide_secrets() -> io::Result<()> {
 
 struct Handover {
     descriptor: i32,
-    /// The kernel names a process after the file it executes, which is `exe` here.
+    /// The name of the process. It is passed on because the kernel names a process after the file
+    /// that it executes, which is `exe` here.
     name: CString,
 }
 
@@ -124,7 +125,7 @@ impl Handover {
     }
 }
 
-/// As the kernel writes an environment: `NAME=value`, each with a zero byte at its end.
+/// Packs variables like the environment in the kernel: `NAME=value`, each followed by a zero byte.
 fn packed(variables: &Variables) -> Vec<u8> {
     let each = variables
         .iter()
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_survive_the_way_through_memory() {
+    fn variables_are_unpacked_as_they_were_packed() {
         let variables = [("A", "1=2"), ("EMPTY", ""), ("LINES", "one\ntwo")]
             .map(|(name, value)| (name.into(), value.into()));
         let mut variables = Variables::from(variables);

@@ -1,18 +1,18 @@
-//! Joins what is built in a circle: an agent's tools call services that host agents. The tools are
-//! built first, with a handle to what comes later.
+//! A handle that resolves a circular dependency: an agent's tools call services that host agents.
+//! The tools are built first, with a handle to the services that are built later.
 
 use std::sync::{Arc, OnceLock, Weak};
 
-/// A handle to a value that is built later, and that it does not keep alive.
+/// A handle to a value that is built later. It does not keep the value alive.
 pub struct Late<T>(Arc<OnceLock<Weak<T>>>);
 
 impl<T> Late<T> {
-    /// Points the handle, and all its clones, at the value. Only the first call counts.
+    /// Points the handle, and all its clones, at the value. Only the first call has an effect.
     pub fn set(&self, value: &Arc<T>) {
         let _ = self.0.set(Arc::downgrade(value));
     }
 
-    /// The value; `None` before it is built, and after it is gone.
+    /// Returns the value, or `None` before it is built and after it is gone.
     pub fn get(&self) -> Option<Arc<T>> {
         self.0.get()?.upgrade()
     }

@@ -1,5 +1,5 @@
-//! The Planck runtime. `docs/architecture.md` has the map; modules stand here in the order to read
-//! them.
+//! The Planck runtime. `docs/architecture.md` describes it. The modules are listed in the order in
+//! which to read them.
 
 pub mod environment;
 mod hardening;
@@ -62,7 +62,7 @@ pub mod telemetry;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 
-/// The `planck` binary: a command of its line, or, for its own tools, their reaper.
+/// Runs the `planck` binary: a command of the command line, or the reaper of a tool.
 pub fn main() -> std::process::ExitCode {
     use std::io::Write as _;
 

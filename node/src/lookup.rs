@@ -1,5 +1,5 @@
-//! Reads of the session store for those who act on a request: what a client named, found or refused
-//! in words that the client understands.
+//! Finds sessions and agents in the store for the handlers of requests. An unknown name is refused
+//! with a message for the client.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// Finds sessions and agents by what a request calls them.
+/// Finds sessions and agents by the names in a request.
 #[derive(Clone)]
 pub struct Lookup {
     store: Arc<dyn SessionStore>,
@@ -26,22 +26,22 @@ impl Lookup {
         Self { store, workspaces }
     }
 
-    /// The workspaces that this node sees.
+    /// Returns the workspaces that this node sees.
     pub fn workspaces(&self) -> &Workspaces {
         &self.workspaces
     }
 
-    /// The session of that id or name.
+    /// Returns the session with this id or name.
     pub async fn session(&self, id_or_name: &str) -> Result<SessionRecord, Refusal> {
         find_session(&*self.store, id_or_name).await
     }
 
-    /// The agent of that id, unless it was stopped.
+    /// Returns the agent with this id, unless it was stopped.
     pub async fn agent(&self, id: &str) -> Result<AgentRecord, Refusal> {
         find_agent(&*self.store, id).await
     }
 
-    /// An agent of a session by id or name, unless it was stopped.
+    /// Returns an agent of a session by id or name, unless it was stopped.
     pub async fn member(
         &self,
         session: &SessionRecord,
@@ -53,19 +53,20 @@ impl Lookup {
             .ok_or_else(|| no_agent(session, id_or_name))
     }
 
-    /// The lead of a session.
+    /// Returns the orchestrator of a session.
     pub async fn lead(&self, session: &SessionRecord) -> Result<AgentRecord, Refusal> {
         self.member(session, &session.spec.lead).await
     }
 
-    /// The agents of a session that are not stopped.
+    /// Returns the agents of a session that are not stopped.
     pub async fn members(&self, session: &SessionId) -> Result<Vec<AgentRecord>, Refusal> {
         let mut agents = self.store.agents(session).await?;
         agents.retain(AgentRecord::is_there);
         Ok(agents)
     }
 
-    /// The agents of a session that are not stopped and that a text may mean: by id, name or type.
+    /// Returns the agents of a session that are not stopped and that a text may mean by id, name or
+    /// type.
     pub async fn members_meant(
         &self,
         session: &SessionId,
@@ -76,7 +77,7 @@ impl Lookup {
         Ok(meant)
     }
 
-    /// What the agents of a session need to know of it.
+    /// Returns the part of a session's data that its agents need.
     pub fn context(
         &self,
         session: &SessionRecord,
@@ -98,7 +99,7 @@ impl Lookup {
     }
 }
 
-/// The session of that id or name.
+/// Returns the session with this id or name.
 pub async fn find_session(
     store: &dyn SessionStore,
     id_or_name: &str,
@@ -117,7 +118,7 @@ pub async fn find_session(
     })
 }
 
-/// The agent of that id, unless it was stopped.
+/// Returns the agent with this id, unless it was stopped.
 pub async fn find_agent(store: &dyn SessionStore, id: &str) -> Result<AgentRecord, Refusal> {
     let id = AgentId::parse(id).map_err(|error| Refusal::bad_request(error.to_string()))?;
     let found = store.find_agent(&id).await?;
@@ -126,7 +127,7 @@ pub async fn find_agent(store: &dyn SessionStore, id: &str) -> Result<AgentRecor
         .ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))
 }
 
-/// An agent that is only read about, by id or name. It may be stopped: what it said stays in the
+/// Returns an agent by id or name for reading. It may be stopped, because its messages stay in the
 /// log.
 pub async fn find_in_log(
     store: &dyn SessionStore,
@@ -138,7 +139,8 @@ pub async fn find_in_log(
         .ok_or_else(|| no_agent(session, id_or_name))
 }
 
-/// Where a stopped agent and one that is there have the same name, the name means the latter.
+/// Finds an agent by id or name. If a stopped agent and a present one have the same name, the
+/// present one is returned.
 async fn find_named(
     store: &dyn SessionStore,
     session: &SessionRecord,

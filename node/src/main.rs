@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-/// Gives back to the system what agents that left memory held, which glibc's does not.
+/// Returns the memory of agents that left memory to the system, which glibc's allocator does not
+/// do.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// jemalloc reads its options from the string that this symbol points to. What is freed goes back
-/// to the system within a second, not ten, so that an agent that left memory has left it. A thread
-/// keeps only a little of what it freed for itself, since one that has nothing to do keeps it for
-/// ever.
+/// The options of jemalloc, which reads them from the string that this symbol points to. Freed
+/// memory is returned to the system within one second instead of ten. A thread caches only little
+/// freed memory, because an idle thread would keep it forever.
 #[expect(
     unsafe_code,
     reason = "the linker gives jemalloc the symbol by its name; nothing else defines it"

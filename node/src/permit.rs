@@ -1,5 +1,5 @@
-//! Whether this node may begin anything now: a model call, a tool, taking up an input. What runs
-//! goes on without it.
+//! The permit for new work on this node: a model call, a tool, or reading an input. Running work
+//! continues without it.
 
 use std::{
     sync::{
@@ -13,27 +13,28 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// A cheap handle. The permit ends by itself at a time that whoever gives it moves on: a node that
-/// was stopped and goes on finds it ended before anything else, and so does one whose giver hangs.
+/// A cheap handle to the permit. It expires at a time that its giver extends again and again. A
+/// node that was stopped and continues, or whose giver hangs, therefore finds it expired before
+/// anything else happens.
 #[derive(Debug, Clone)]
 pub struct Permit(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// In milliseconds of the clock that goes on while the machine sleeps.
+    /// The time of expiry in milliseconds, on the clock that includes suspended time.
     until: AtomicU64,
     given: Notify,
-    /// Cancelled when agents are to be handed over: no model is called any more.
+    /// Cancelled when agents are to move to other nodes: no model is called any more.
     draining: CancellationToken,
 }
 
 impl Permit {
-    /// Of a node that works alone.
+    /// Returns the permit of a node that works alone, which never expires.
     pub fn always() -> Self {
         Self::until(u64::MAX)
     }
 
-    /// Until it is given.
+    /// Returns a permit that is not given yet.
     pub fn withheld() -> Self {
         Self::until(0)
     }
@@ -46,7 +47,7 @@ impl Permit {
         }))
     }
 
-    /// Gives it until a time, or takes it back when that is over.
+    /// Gives the permit until a time. A time in the past withdraws it.
     pub fn give_until(&self, millis: u64) {
         let was_given = self.is_given();
         self.0.until.store(millis, Ordering::SeqCst);
@@ -59,7 +60,8 @@ impl Permit {
         self.0.until.store(0, Ordering::SeqCst);
     }
 
-    /// Cancelled when agents are to be handed over: no model is called any more.
+    /// Returns a token that is cancelled when agents are to move to other nodes: no model is called
+    /// any more.
     pub fn draining(&self) -> &CancellationToken {
         &self.0.draining
     }
@@ -69,7 +71,7 @@ impl Permit {
         until == u64::MAX || now() < Duration::from_millis(until)
     }
 
-    /// Returns when it is given.
+    /// Returns when the permit is given.
     pub async fn given(&self) {
         loop {
             let mut given = std::pin::pin!(self.0.given.notified());
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_goes_on_when_it_is_given() {
+    async fn waiters_continue_when_the_permit_is_given() {
         let permit = Permit::withheld();
         let waiting = tokio::spawn({
             let permit = permit.clone();
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_ends_by_itself_and_is_given_anew() {
+    async fn permit_expires_by_itself_and_can_be_given_again() {
         let permit = Permit::withheld();
         permit.give_until(in_millis(30));
         while permit.is_given() {

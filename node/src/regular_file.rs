@@ -1,6 +1,6 @@
-//! Reads files that a stranger may have put there: regular files with one name and of a bounded
-//! size, found from an open folder without following a link. Nothing here waits for a pipe or opens
-//! a device.
+//! Reads files that a stranger may have created: regular files with one name and of a bounded size,
+//! found from an open folder without following a link. Nothing here waits for a pipe or opens a
+//! device.
 
 use std::{
     ffi::{CStr, OsStr, OsString},
@@ -32,7 +32,7 @@ const FILE: OFlag = OFlag::O_NOFOLLOW
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// Why a file is not read.
+/// The reason why a file is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     #[error("it is a link, and links are not followed; put the file itself there")]
@@ -63,7 +63,7 @@ impl From<Errno> for Refused {
     }
 }
 
-/// What a name stands for.
+/// The kind of a folder's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Folder,
@@ -85,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// The reason why a name of this kind is refused where another one is wanted.
+    /// Returns the reason why an entry of this kind is refused if another kind is expected.
     pub fn refused(self) -> Refused {
         match self {
             Self::Folder => Refused::Kind("a folder"),
@@ -96,11 +96,11 @@ impl Kind {
     }
 }
 
-/// Why a file is not opened.
+/// The reason why a file is not opened.
 #[derive(Debug)]
 pub enum NotOpened {
     Missing,
-    /// The name stands for something else.
+    /// The entry is of another kind.
     Kind(Kind),
     Io(io::Error),
 }
@@ -117,10 +117,10 @@ impl From<NotOpened> for io::Error {
     }
 }
 
-/// Opens a regular file by its name in an open folder; `flags` say whether to read or write, `mode`
-/// is that of a file which they create. No link is followed and no pipe waited for. Opening a
-/// device can already act on it, so the kind is looked at before; the look after the opening is the
-/// one that nobody can race.
+/// Opens a regular file by its name in an open folder. `flags` select reading or writing; `mode` is
+/// that of a file which they create. No link is followed and no pipe is waited for. Opening a
+/// device can already have an effect, so the kind is checked before; the check after the opening is
+/// the one that cannot be raced.
 pub fn open(
     folder: impl AsFd,
     name: &OsStr,
@@ -152,7 +152,7 @@ pub fn open(
 pub struct Content {
     pub bytes: Vec<u8>,
     pub is_executable: bool,
-    /// False where the file is longer than what was asked for.
+    /// Whether the content is complete. `false` means that the file is longer than requested.
     pub is_whole: bool,
 }
 
@@ -162,17 +162,17 @@ impl Content {
     }
 }
 
-/// A folder held open.
+/// A folder that is kept open.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
 impl Folder {
-    /// Opens the folder at a path that the caller vouches for: links on the way to it are followed.
+    /// Opens the folder at a path that the caller trusts: links in it are followed.
     pub fn open(path: &Path) -> Result<Self, Refused> {
         Ok(Self(nix::fcntl::open(path, FOLDER, Mode::empty())?))
     }
 
-    /// What a name in this folder stands for; `None` where nothing has the name.
+    /// Returns the kind of an entry, or `None` if it does not exist.
     pub fn kind(&self, name: &OsStr) -> Result<Option<Kind>, Refused> {
         match fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(status) => Ok(Some(Kind::of(&status))),
@@ -181,7 +181,7 @@ impl Folder {
         }
     }
 
-    /// Opens a folder in this one; `None` where nothing has the name.
+    /// Opens a folder in this one. Returns `None` if it does not exist.
     pub fn folder(&self, name: &OsStr) -> Result<Option<Self>, Refused> {
         match self.kind(name)? {
             None => Ok(None),
@@ -208,7 +208,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Reads a file in this folder; `None` where nothing has the name.
+    /// Reads a file in this folder. Returns `None` if it does not exist.
     pub fn file(&self, name: &OsStr, most: u64) -> Result<Option<Content>, Refused> {
         match self.head(name, most)? {
             Some(content) if !content.is_whole => Err(Refused::TooLarge(most)),
@@ -226,7 +226,7 @@ impl Folder {
         }
     }
 
-    /// Reads at most so many bytes of a file in this folder.
+    /// Reads at most `most` bytes of a file in this folder.
     pub fn head(&self, name: &OsStr, most: u64) -> Result<Option<Content>, Refused> {
         let (file, status) = match open(&self.0, name, OFlag::O_RDONLY, Mode::empty()) {
             Ok(opened) => opened,
@@ -246,7 +246,7 @@ impl Folder {
         }))
     }
 
-    /// The names in this folder with their kinds, sorted.
+    /// Returns the names in this folder with their kinds, sorted.
     pub fn entries(&self, most: usize) -> Result<Vec<(String, Kind)>, Refused> {
         let mut listing = Dir::openat(&self.0, ".", FOLDER, Mode::empty())?;
         let mut entries = Vec::new();
@@ -283,7 +283,7 @@ fn check(file: &File, status: &FileStat) -> Result<(), Refused> {
     }
 }
 
-/// The names of a relative path. As no link is followed, `..` goes back by one name.
+/// Returns the names in a relative path. No link is followed, so `..` removes the previous name.
 fn names(path: &Path) -> Result<Vec<&OsStr>, Refused> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_tells_its_names_and_kinds() {
+    fn a_folder_lists_its_names_and_kinds() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("b")).unwrap();
         fs::write(dir.path().join("a"), "").unwrap();

@@ -1,4 +1,4 @@
-//! The JSON Schemas of everything on the wire, generated from the types and kept under
+//! The JSON Schemas of everything on the wire, generated from the types and stored in
 //! `docs/schema/`.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ macro_rules! schemas {
 
 type Schemas = Vec<(&'static str, Vec<(&'static str, Schema)>)>;
 
-/// What is published, and what stands in the registry.
+/// Returns the schemas of what is published, and of the registry's records.
 fn published() -> Schemas {
     schemas! {
         "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
@@ -37,8 +37,8 @@ fn published() -> Schemas {
     .into()
 }
 
-/// Schemas by group and name: `envelope`, `message`, `cluster`, `event` (each type's `data`),
-/// `request` (each verb's body), `reply` (each verb's `ok`).
+/// Returns the schemas by group and name: `envelope`, `message`, `cluster`, `event` (each type's
+/// `data`), `request` (each verb's body), `reply` (each verb's `ok`).
 pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
     let groups = schemas! {
         "request" {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_schemas_are_those_of_the_types() {
+    fn the_committed_schemas_match_the_types() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
         for (group, schemas) in schemas() {
             let file = folder.join(format!("{group}.json"));

@@ -10,10 +10,11 @@ use base64::{
     },
 };
 
-/// What is shorter would be found in texts that do not hold it.
+/// The shortest secret that is searched for, in bytes. A shorter one would be found in unrelated
+/// texts.
 const SHORTEST: usize = 8;
 
-/// A key or a password. It has no `Display`, and its `Debug` says nothing.
+/// A key or a password. It has no `Display`, and its `Debug` shows nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -22,15 +23,15 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for the header or handshake that needs it.
+    /// Returns the text itself, for the header or handshake that needs it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// A text without it: some providers and proxies repeat a key in their errors, as it is or
-    /// encoded. Found are the key itself and its forms in base64 (both alphabets, at any place
-    /// within a longer text), hexadecimal, percent-encoding and JSON. A key that is spaced out,
-    /// reversed, cut or encoded twice is not found.
+    /// Removes the secret from a text, because some providers and proxies repeat a key in their
+    /// errors, plain or encoded. It finds the key itself and its forms in base64 (both alphabets,
+    /// at any offset within a longer text), hexadecimal, percent-encoding and JSON. It does not
+    /// find a key that is spaced out, reversed, cut or encoded twice.
     pub fn scrub(&self, text: String) -> String {
         if self.0.len() < SHORTEST {
             return text;
@@ -86,8 +87,8 @@ fn percent_encoded(byte: u8, form: fn(u8) -> String) -> String {
     }
 }
 
-/// The characters of a text in base64 that these bytes alone decide, where so many others stand
-/// before them.
+/// Returns the base64 characters that depend only on these bytes, if `before` other bytes precede
+/// them.
 fn within(engine: &GeneralPurpose, before: usize, bytes: &[u8]) -> String {
     let padded: Vec<u8> = std::iter::repeat_n(0, before)
         .chain(bytes.iter().copied())

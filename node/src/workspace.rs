@@ -1,5 +1,5 @@
-//! Workspaces: named roots on each node that can see them. A path without a name is the workspace
-//! `local:<host>`.
+//! Workspaces: named roots on each node that can see them. A path without a name belongs to the
+//! workspace `local:<host>`.
 
 use std::{
     collections::BTreeMap,
@@ -21,14 +21,14 @@ pub struct Workspaces {
     takes_paths: bool,
 }
 
-/// A directory for agents to work in, and the root their tools must stay in.
+/// A directory for agents to work in, and the root that their tools must not leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub dir: PathBuf,
     pub root: PathBuf,
 }
 
-/// A workspace's name with a directory as it is recorded.
+/// The name of a workspace, and a directory in the form in which it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     pub workspace: String,
@@ -44,7 +44,7 @@ impl Workspaces {
         }
     }
 
-    /// Refuses requests that name a path of the node's machine in place of a workspace.
+    /// Refuses requests that name a path of the node's machine instead of a workspace.
     pub fn without_paths(self) -> Self {
         Self {
             takes_paths: false,
@@ -52,7 +52,7 @@ impl Workspaces {
         }
     }
 
-    /// The names that the node announces to its cluster.
+    /// Returns the names that the node announces to its cluster.
     pub fn names(&self) -> Vec<String> {
         self.named
             .keys()
@@ -61,8 +61,8 @@ impl Workspaces {
             .collect()
     }
 
-    /// The workspace that a request means: the one it names, or that of an absolute path on this
-    /// host. This node may not see it.
+    /// Returns the workspace that a request means: the one that it names, or that of an absolute
+    /// path on this host. This node may not see it.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
         let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {
@@ -92,7 +92,7 @@ impl Workspaces {
         ))
     }
 
-    /// The workspaces by name, as an error shows them.
+    /// Returns the names of the workspaces for an error.
     fn shown(&self) -> String {
         let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
         if names.is_empty() {
@@ -102,7 +102,7 @@ impl Workspaces {
         }
     }
 
-    /// A workspace with a directory that exists on this node.
+    /// Returns a workspace with a directory that exists on this node.
     pub fn choose(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<Chosen, Refusal> {
         let workspace = self.meant(workspace, dir)?;
         if !self.names().contains(&workspace) {
@@ -122,7 +122,7 @@ impl Workspaces {
         })
     }
 
-    /// Where a recorded workspace and directory are on this node.
+    /// Returns the place of a recorded workspace and directory on this node.
     pub fn place(&self, workspace: &str, dir: &str) -> Result<Place, Refusal> {
         if workspace == self.local {
             let dir = PathBuf::from(dir);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_means() {
+    fn a_request_means_a_named_workspace_or_an_absolute_path() {
         let temp = std::env::temp_dir().display().to_string();
         let chosen = |workspace: &str, dir: &str| Chosen {
             workspace: workspace.into(),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_refused_where_only_workspaces_are_taken() {
+    fn paths_are_refused_if_only_workspaces_are_allowed() {
         let one = workspaces(&["code"]).without_paths();
         assert_eq!(one.meant(None, None), Ok("code".into()));
         assert_eq!(one.meant(Some("code"), Some("src")), Ok("code".into()));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_why() {
+    fn a_refusal_names_the_reason() {
         let two = workspaces(&["a", "b"]);
         for (workspace, dir, said) in [
             (None, None, "name a workspace (a, b, local:box)"),

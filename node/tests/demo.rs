@@ -1,5 +1,5 @@
-//! `planck demo` as a newcomer runs it: it ends by itself with a proof, and whatever happens leaves
-//! no process behind.
+//! Tests of `planck demo` as a newcomer runs it: it ends by itself with the results, and never
+//! leaves a process behind.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use nix::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The demo with a folder for temporary files of its own, by which its processes are known.
+/// Returns the demo with its own folder for temporary files, by which its processes are identified.
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planck"));
     command
@@ -47,7 +47,7 @@ fn demo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Processes that have the folder in their arguments.
+/// Returns the processes that have the folder in their arguments.
 fn left_behind(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -70,7 +70,8 @@ fn nobody_is_left(folder: &Path) {
     }
 }
 
-/// Reads lines until one says this; the rest of the output is not lost.
+/// Reads lines until one contains `words`. Returns the reader, so that the rest of the output is
+/// not lost.
 fn wait_for(child: &mut Child, words: &str) -> BufReader<std::process::ChildStdout> {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -124,7 +125,7 @@ fn it_builds_a_program_whose_test_passes() {
 }
 
 #[test]
-fn without_python_it_goes_without_the_sidecar_and_says_so() {
+fn without_python_it_runs_without_the_sidecar_and_reports_that() {
     let (folder, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let python = programs.path().join("python3");
     std::fs::write(
@@ -166,7 +167,7 @@ fn an_interrupt_stops_everything() {
 }
 
 #[test]
-fn killed_it_takes_its_servers_along() {
+fn killing_it_ends_its_servers() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = demo(folder.path(), &[]).spawn().unwrap();
     let _lines = wait_for(&mut child, "Let me see who is here");
@@ -176,7 +177,7 @@ fn killed_it_takes_its_servers_along() {
 }
 
 #[test]
-fn kept_it_can_be_looked_at() {
+fn with_keep_its_session_can_be_looked_at() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = demo(folder.path(), &["--keep"]).spawn().unwrap();
     let mut lines = wait_for(&mut child, "It stays up");
@@ -201,7 +202,7 @@ fn kept_it_can_be_looked_at() {
 }
 
 #[test]
-fn without_a_nats_server_it_says_what_to_do() {
+fn without_a_nats_server_it_prints_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let output = demo(folder.path(), &[])
         .env("NATS_SERVER", "/nowhere")

@@ -1,5 +1,5 @@
-//! The tools that start processes, with real processes: `bash`, external tools, and both in a
-//! sandbox.
+//! Tests of the tools that start processes, with real processes: `bash`, external tools, and both
+//! in a sandbox.
 
 #![allow(
     clippy::unwrap_used,
@@ -91,7 +91,7 @@ impl World {
             .await
     }
 
-    /// What the model gets, an error with `error: ` before it.
+    /// Runs a tool and returns the text for the model; an error is prefixed with `error: `.
     async fn run(&self, tool: &str, args: Value) -> String {
         let outcome = self.outcome(tool, args, &CancellationToken::new()).await;
         if outcome.is_error() {
@@ -105,7 +105,7 @@ impl World {
         self.run("bash", json!({"command": command})).await
     }
 
-    /// An external tool with a script beside its definition.
+    /// Adds an external tool with a script next to its definition.
     fn add_tool(&self, name: &str, command: &str, script: &str) {
         let home = self.at("tools").join(name);
         fs::create_dir_all(&home).unwrap();
@@ -173,7 +173,7 @@ async fn bash_returns_stdout_then_stderr() {
 }
 
 #[tokio::test]
-async fn bash_keeps_the_output_of_what_it_kills() {
+async fn bash_keeps_the_output_of_a_command_that_is_killed() {
     let world = World::new(Sandbox::off());
     let timed_out = world
         .run(
@@ -271,7 +271,7 @@ async fn an_external_tool_is_killed_when_its_time_is_over() {
     );
 }
 
-/// Each wall that this machine has.
+/// Returns each sandbox that this machine supports.
 async fn walls() -> Vec<Sandbox> {
     let bubblewrap = [
         "/usr/bin/bwrap".into(),
@@ -306,7 +306,7 @@ async fn walls() -> Vec<Sandbox> {
 }
 
 #[tokio::test]
-async fn a_confined_process_sees_its_workspace_only() {
+async fn a_confined_process_sees_only_its_workspace() {
     for wall in walls().await {
         let tier = wall.tier();
         let world = World::new(wall);
@@ -359,7 +359,7 @@ async fn a_confined_process_sees_its_workspace_only() {
 }
 
 #[tokio::test]
-async fn a_demand_that_cannot_be_met_refuses_processes() {
+async fn a_required_sandbox_that_is_missing_refuses_processes() {
     let world = World::new(Sandbox::refused("bubblewrap (bwrap) is not installed"));
     let told = "error: this node may start processes only in a sandbox, and has none: bubblewrap (bwrap) is not installed";
     assert_eq!(world.bash("true").await, told);

@@ -1,5 +1,5 @@
-//! Real process trees under the real `planck reap`: however a command ends, no process of it is
-//! left.
+//! Tests with real process trees under the real `planck reap`: however a command ends, none of its
+//! processes is left.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
 const LONG: Duration = Duration::from_secs(600);
 
-/// Ways to get away, each with the least number of processes it comes to.
+/// Ways to escape, each with the least number of processes that it starts.
 const TREES: &[(&str, usize)] = &[
     ("sleep 1000", 2),
     ("trap '' TERM HUP INT; sleep 1000 & sleep 1000 & wait", 4),
@@ -118,7 +118,7 @@ async fn a_timeout_leaves_nothing_and_keeps_the_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_leaves_behind_ends_with_it() {
+async fn processes_left_by_a_command_end_with_it() {
     let launcher = Launcher::alone(PLANCK.into());
     for (command, code, signal) in [
         ("(setsid sleep 1000 &); exit 3", Some(3), None),
@@ -128,7 +128,7 @@ async fn what_a_command_leaves_behind_ends_with_it() {
             None,
             Some(Signal::SIGTERM),
         ),
-        // A signal without a name is told as SIGKILL.
+        // A signal without a name is reported as SIGKILL.
         (
             "(setsid bash -c 'kill -RTMIN $$' &); (setsid sleep 1000 &); kill -RTMIN $$",
             None,
@@ -162,7 +162,7 @@ async fn a_dropped_call_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_and_endless_output_go_through() {
+async fn input_and_endless_output_are_passed_on() {
     let launcher = Launcher::alone(PLANCK.into());
     let (mark, cancel) = (Mark::new(), CancellationToken::new());
     let input = b"0123456789".repeat(100_000);
@@ -220,7 +220,7 @@ async fn a_reaper_that_is_asked_to_end_takes_all_along_and_a_killed_one_the_comm
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_cannot_be_started_is_told() {
+async fn a_command_that_cannot_be_started_is_an_error() {
     let launcher = Launcher::alone(PLANCK.into());
     let (mark, cancel) = (Mark::new(), CancellationToken::new());
     let missing = Launch {
@@ -262,7 +262,7 @@ async fn a_killed_node_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_node_leaves_nothing_in_a_cluster_and_all_when_alone() {
+async fn a_stopped_node_leaves_nothing_in_a_cluster_and_everything_when_alone() {
     let command = "(setsid sh -c 'sleep 1000 & sleep 1000' &); sleep 1000";
     let (watched, alone) = (Mark::new(), Mark::new());
     let nodes = [
@@ -294,7 +294,7 @@ async fn a_stopped_node_leaves_nothing_in_a_cluster_and_all_when_alone() {
     alone.dies_out(Duration::from_secs(5)).await;
 }
 
-/// A node on a paused machine is paused too, so it does not see that the reaper was.
+/// A node on a paused machine is paused too, so it does not notice that the reaper was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_the_whole_machine_counts() {
     let mark = Mark::new();
@@ -339,7 +339,7 @@ async fn a_command_that_stops_its_reaper_is_ended_long_before_its_time() {
     assert_eq!(mark.living(), Vec::<String>::new());
 }
 
-/// Killed when it is dropped, as a node is that crashes.
+/// A node that is killed when this is dropped, as if it crashed.
 struct Node(Child);
 
 impl Drop for Node {
@@ -349,7 +349,7 @@ impl Drop for Node {
     }
 }
 
-/// This test binary again, as a node that runs one command.
+/// Starts this test binary again as a node that runs one command.
 fn start_node(command: &str, watched: &str, mark: &Mark) -> Node {
     let child = Command::new(env::current_exe().unwrap())
         .args(["--ignored", "--exact", "node"])

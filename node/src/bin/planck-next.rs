@@ -1,4 +1,4 @@
-//! `planck` as a stand-in for the version after this one.
+//! `planck` as a stand-in for the next version.
 
 use std::process::ExitCode;
 

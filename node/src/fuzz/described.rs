@@ -1,4 +1,5 @@
-//! Files that people and repositories write: tools, skills, teams, configuration.
+//! A fuzz target for the files that people and repositories write: tools, skills, teams and
+//! configuration.
 
 #![allow(clippy::expect_used, reason = "a target that cannot start has failed")]
 
@@ -14,7 +15,7 @@ use crate::{
     tools::external,
 };
 
-/// The first byte chooses the kind of file; the rest is its content.
+/// Loads a file. The first byte chooses its kind; the rest is its content.
 pub(super) fn file(bytes: &[u8]) {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| TempDir::new().expect("there is room for a file"));

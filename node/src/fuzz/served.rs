@@ -1,4 +1,5 @@
-//! A node in this process that answers commands, and the session files that it has written.
+//! Fuzz targets with a node in this process: commands that it answers, and the session files that
+//! it has written.
 
 #![allow(clippy::expect_used, reason = "a target that cannot start has failed")]
 
@@ -29,19 +30,19 @@ use crate::{
     },
 };
 
-/// A command is answered within this time, or the target hangs.
+/// The deadline for an answer. A command that takes longer counts as a hang.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 struct Served {
     runtime: Runtime,
     bus: Arc<dyn Bus>,
-    /// A closed session's file, and its name.
+    /// The name and the content of a closed session's file.
     file: (PathBuf, Vec<u8>),
     _node: Running,
     _folder: TempDir,
 }
 
-/// The first line is the subject, the rest the body.
+/// Sends a command. The first line is the subject, the rest the body.
 pub(super) fn command(bytes: &[u8]) {
     let served = served();
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
@@ -59,7 +60,8 @@ pub(super) fn command(bytes: &[u8]) {
     );
 }
 
-/// A session file with some of its bytes changed: three bytes say where, one what.
+/// Opens a session file with some bytes changed: three bytes select the position, one is the new
+/// value.
 pub(super) fn session_file(bytes: &[u8]) {
     let served = served();
     let (name, whole) = &served.file;
@@ -77,8 +79,8 @@ pub(super) fn session_file(bytes: &[u8]) {
     }
 }
 
-/// Reads all that can be read, as a node and as a command that only looks; what is damaged is an
-/// error.
+/// Reads everything that can be read, as a node and as a command that only reads. Damaged data must
+/// be an error.
 async fn look(folder: &Path) {
     if let Ok(store) = SqliteStore::open(SqliteOptions::new(folder), &NodeId::mint()).await {
         read_all(&store).await;
@@ -126,7 +128,7 @@ fn start() -> anyhow::Result<Served> {
         [
             ("PLANCK_STORE_URL", format!("sqlite:{}", store.display())),
             ("PLANCK_MODELS_DEFAULT", "llama_cpp:none".into()),
-            // Nothing listens there: every turn ends with an error at once.
+            // No server listens at this address, so every turn ends with an error at once.
             (
                 "PLANCK_PROVIDERS_LLAMA_CPP_BASE_URL",
                 "http://127.0.0.1:9".into(),
@@ -161,7 +163,7 @@ fn start() -> anyhow::Result<Served> {
     })
 }
 
-/// The session's file once its turn has ended and nothing is left in its write-ahead log.
+/// Returns the session's file once its turn has ended and its write-ahead log is empty.
 async fn written(store: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let files = fs::read_dir(store)?.flatten().map(|entry| entry.path());
@@ -177,7 +179,7 @@ async fn written(store: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     let wal = |path: &Path| PathBuf::from(format!("{}-wal", path.display()));
     if wal(&path).exists() {
         fs::copy(wal(&path), wal(&to))?;
-        // Opening and closing it moves the log into the file.
+        // Opening and closing the store moves the write-ahead log into the file.
         look(copy.path()).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

@@ -1,13 +1,13 @@
-//! Every seed, and what comes of it when bytes are changed, cut, doubled and mixed, from a fixed
-//! beginning.
+//! Runs every seed, and mutations with changed, cut, doubled and mixed bytes, with a fixed random
+//! seed.
 
 use std::{fs, path::PathBuf};
 
 use super::TARGETS;
 
-/// Inputs made from each seed. They find what is shallow; `make fuzz` looks deeper.
+/// The number of mutations of each seed. They find simple errors; `make fuzz` searches deeper.
 const MUTATIONS: usize = 150;
-/// The same for session files, each of which a store opens from the disk.
+/// The same for session files, which a store opens from the disk.
 const DAMAGES: usize = 30;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -61,7 +61,7 @@ fn mutated(random: &mut fastrand::Rng, seeds: &[Vec<u8>], seed: &[u8]) -> Vec<u8
     bytes
 }
 
-/// Plays every seed of a target and its mutations.
+/// Runs every seed of a target and its mutations.
 fn play(name: &str, mutations: usize) {
     let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
     let (seeds, mut random) = (seeds(name), fastrand::Rng::with_seed(7));
@@ -81,7 +81,7 @@ macro_rules! each_target {
         })+
 
         #[test]
-        fn every_target_is_played() {
+        fn every_target_is_run() {
             assert_eq!([$($name),+].as_slice(), TARGETS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
         }
     };

@@ -1,5 +1,4 @@
-//! What must hold of a log, with the rows that were rewound and without them, and of what was
-//! published.
+//! Checks the log, with and without the rows hidden by a rewind, and the published events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +10,8 @@ use planck_common::{
     message::{Message, Part, Role},
 };
 
-/// Of a session in which nothing runs any more: each of these prompts has its one end. Nobody goes
-/// on with the history of an agent that is stopped.
+/// Checks the log of a session in which nothing runs any more: each of these prompts has exactly
+/// one end. Stopped agents are exempt from the check of histories that continue.
 pub fn check(
     log: &[Envelope],
     prompts: &BTreeSet<InputId>,
@@ -52,7 +51,7 @@ pub fn check(
     Ok(())
 }
 
-/// The inputs that an event ends.
+/// Returns the inputs that an event ends.
 pub fn inputs(event: &Envelope) -> Vec<InputId> {
     match event.event() {
         Some(Ok(Event::TurnEnd(end))) => end.inputs,
@@ -61,7 +60,7 @@ pub fn inputs(event: &Envelope) -> Vec<InputId> {
     }
 }
 
-/// Of each agent what was published stands in the order of the log.
+/// Checks that each agent's events were published in the order of the log.
 pub fn check_order(heard: &[Envelope]) -> Result<()> {
     let mut last: BTreeMap<&AgentId, &Envelope> = BTreeMap::new();
     for event in heard.iter().filter(|event| event.seq.is_some()) {
@@ -95,7 +94,7 @@ fn check_places(log: &[Envelope]) -> Result<()> {
     Ok(())
 }
 
-/// Turns and calls of one agent: each has one end, and no turn begins in another.
+/// Checks the turns and calls of one agent: each has one end, and no turn begins inside another.
 fn check_ends(log: &[&Envelope]) -> Result<()> {
     let (mut open, mut calls): (Option<u32>, BTreeMap<String, bool>) = (None, BTreeMap::new());
     for event in log {
@@ -134,7 +133,7 @@ fn check_ends(log: &[&Envelope]) -> Result<()> {
     }
 }
 
-/// A history that providers take: every call is answered by the next message.
+/// Checks that providers accept the history: every call is answered by the next message.
 fn check_history(shown: &[&Envelope]) -> Result<()> {
     let mut open: Vec<String> = Vec::new();
     for event in shown
@@ -163,7 +162,7 @@ fn check_history(shown: &[&Envelope]) -> Result<()> {
         };
         let results: Vec<String> = content.iter().filter_map(result).collect();
         if role == Role::Custom && results.is_empty() && !open.is_empty() {
-            continue; // A summary stands before what follows it.
+            continue; // A summary precedes the messages that follow it.
         }
         ensure!(
             results == open,

@@ -1,5 +1,5 @@
-//! A node's process, played by a runtime of its own: what runs on it ends where it is when the
-//! process is killed.
+//! A node's process, simulated by a runtime of its own: when it is killed, everything on it ends
+//! where it is.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ use tokio::{
 /// How long a node may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// What a request came to; `None`: the node was killed with it.
+/// The result of a request, or `None` if the node was killed while it ran.
 pub type Answered = Option<Result<Value, Refusal>>;
 
 pub struct Life {
@@ -41,7 +41,7 @@ pub struct Life {
     heard: Arc<Mutex<Vec<Envelope>>>,
 }
 
-/// Ends with what runs on it, wherever it is dropped.
+/// Ends everything that runs on it when it is dropped.
 struct Process(Option<Runtime>);
 
 impl Process {
@@ -66,7 +66,7 @@ impl Drop for Process {
 }
 
 impl Life {
-    /// A node on the store and in the directory below this folder.
+    /// Starts a node on the store and in the directory below this folder.
     pub async fn begin(folder: &Path, model: &str) -> Result<Self> {
         let config = config(folder, model)?;
         let process = Process(Some(
@@ -101,7 +101,7 @@ impl Life {
         })
     }
 
-    /// Asks on the node's own runtime, so that a kill takes the request along.
+    /// Sends a request on the node's own runtime, so that a kill ends the request too.
     pub fn ask(&self, to: Address, body: Value) -> JoinHandle<Result<Value, Refusal>> {
         let bus = Arc::clone(&self.bus);
         self.process.spawn(async move {
@@ -118,7 +118,7 @@ impl Life {
         self.running.node().id()
     }
 
-    /// Everything that was published, in order.
+    /// Returns everything that was published, in order.
     pub fn heard(&self) -> Vec<Envelope> {
         self.heard
             .lock()
@@ -126,7 +126,7 @@ impl Life {
             .clone()
     }
 
-    /// Ends the process where it is: nothing more is written, nobody is told.
+    /// Ends the process where it is: nothing more is written or published.
     pub async fn kill(self) {
         self.running.node().services().host.shut_down().await;
     }
@@ -142,7 +142,7 @@ impl Life {
     }
 }
 
-/// What a request came to.
+/// Returns the result of a request.
 pub async fn answered(asked: JoinHandle<Result<Value, Refusal>>) -> Answered {
     match asked.await {
         Ok(answer) => Some(answer),

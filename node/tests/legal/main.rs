@@ -1,10 +1,10 @@
-//! Whatever clients do to sessions of a whole node, in whatever order, and wherever its process
-//! ends: the log stays legal, each prompt that was accepted has one outcome, and who listens hears
-//! each agent's events in the order of the log. The node has its bus in memory, a real store on the
-//! disk and a model that plays scripts.
+//! Plays random commands of clients against the sessions of a complete node whose process may end
+//! at any point, and checks three things: the log stays legal, each accepted prompt has one
+//! outcome, and subscribers receive each agent's events in the order of the log. The node has an
+//! in-memory bus, a real store on disk and a scripted model.
 //!
-//! A seed settles what is done, not how it interleaves. One that failed is played again with
-//! `PLANCK_LEGAL_SEED=N`, as often as `PLANCK_LEGAL_ROUNDS` says.
+//! A seed determines the commands but not how they interleave. To repeat one that failed, set
+//! `PLANCK_LEGAL_SEED=N`; `PLANCK_LEGAL_ROUNDS` sets how often it is played.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use play::Play;
 use tokio::task::JoinSet;
 
-/// How long new seeds are begun.
+/// How long new seeds are started.
 const BUDGET: Duration = Duration::from_secs(9);
-/// Most of a play is waiting, so some are played at once.
+/// The number of plays at once. A play mostly waits.
 const AT_ONCE: u64 = 8;
 
 fn number(name: &str) -> Option<u64> {
@@ -43,7 +43,7 @@ async fn play(seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_done_to_a_session_its_log_stays_legal() {
+async fn the_log_stays_legal_whatever_is_done_to_a_session() {
     let (began, mut plays) = (Instant::now(), JoinSet::new());
     let (seeds, most) = match number("PLANCK_LEGAL_SEED") {
         Some(seed) => (seed..=seed, number("PLANCK_LEGAL_ROUNDS").unwrap_or(1)),

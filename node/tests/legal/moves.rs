@@ -1,9 +1,9 @@
-//! What a play may do, and the script of its model.
+//! The moves of a play, and the script of its model.
 
 use planck_scripted_model::{Pace, Reply, Script, When};
 use serde_json::{Value, json};
 
-/// What prompts have the lead do.
+/// The prompts, each of which makes the orchestrator do something else.
 pub const TEXTS: [&str; 8] = [
     "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn",
 ];

@@ -1,4 +1,4 @@
-//! What clients do to a session, as a seed says, and what must come of it.
+//! Performs the commands that a seed selects, and checks the results.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ use crate::{
     moves::{CHOICES, Move, TEXTS, script},
 };
 
-/// What is done in one play, at most.
+/// The most moves of one play.
 const MOVES: usize = 24;
 /// How long everything that was accepted may take to end.
 const QUIET: Duration = Duration::from_secs(15);
@@ -39,7 +39,7 @@ pub struct Play {
     life: Life,
     session: SessionId,
     lead: String,
-    /// Prompts that were accepted.
+    /// The prompts that were accepted.
     prompts: BTreeSet<InputId>,
     done: Vec<String>,
 }
@@ -145,7 +145,8 @@ impl Play {
         }
     }
 
-    /// Sent together: each prompt is hidden with an outcome, or runs.
+    /// Sends prompts and a rewind concurrently: each prompt is either hidden with an outcome, or
+    /// runs.
     async fn prompts_beside_rewind(&mut self) -> Result<()> {
         let before = self.dice.usize(0..3);
         let mut prompts: Vec<_> = (0..before).map(|_| self.prompt()).collect();
@@ -162,7 +163,7 @@ impl Play {
         self.settled(answered(rewind).await, &[Code::BadRequest])
     }
 
-    /// What waits for the end of a turn runs after the rewind that ends it.
+    /// Prompts that wait for the end of a turn run after the rewind that ends it.
     async fn rewind_over_queue(&mut self) -> Result<()> {
         for _ in 0..self.dice.usize(2..4) {
             let asked = self.prompt();
@@ -192,14 +193,15 @@ impl Play {
             .life
             .ask(Address::agent(worker, AgentVerb::Stop.name()), json!({}));
         self.settled(answered(asked).await, &[Code::NotFound])?;
-        // What it said can still be read.
+        // The messages of a stopped agent can still be read.
         let read = self
             .life
             .ask(self.at(SessionVerb::Messages), json!({ "agent": worker }));
         self.settled(answered(read).await, &[])
     }
 
-    /// Commands beside a removal are done before it, or find nothing.
+    /// Commands that are concurrent with a removal are performed before it, or do not find the
+    /// session.
     async fn delete(&mut self) -> Result<()> {
         self.quiet().await?;
         let beside = [
@@ -220,7 +222,7 @@ impl Play {
             self.settled(answered(asked).await, &[Code::NotFound, Code::Busy])?;
         }
         self.settled(answered(deleted).await, &[Code::Busy])?;
-        // A prompt that came in between opened it again.
+        // A prompt in between has opened the session again.
         loop {
             match answered(self.life.ask(self.at(SessionVerb::Delete), json!({}))).await {
                 Some(Err(refusal)) if refusal.code == Code::NotFound => break,
@@ -231,7 +233,7 @@ impl Play {
         self.start().await
     }
 
-    /// The process dies, and another takes its work up.
+    /// Kills the process and starts another one, which takes up its work.
     async fn kill(&mut self) -> Result<()> {
         judge::check_order(&self.life.heard())?;
         let next = Life::begin(self.folder.path(), &self.model.openai_url()).await?;
@@ -286,7 +288,7 @@ impl Play {
         )
     }
 
-    /// To one of the messages that are shown; `None` where there is none.
+    /// Rewinds to one of the visible messages. Returns `None` if there is none.
     async fn rewind(&mut self) -> Result<Option<tokio::task::JoinHandle<Result<Value, Refusal>>>> {
         let log = self.log().await?;
         let messages = log
@@ -312,7 +314,7 @@ impl Play {
         self.settled(answer, allowed)
     }
 
-    /// An answer, a refusal that says to ask again, or one that is true here.
+    /// Checks that a request succeeded, or was refused with a retryable or an allowed code.
     fn settled(&self, answer: Answered, allowed: &[Code]) -> Result<()> {
         match answer {
             Some(Err(refusal)) => {
@@ -347,7 +349,7 @@ impl Play {
         }
     }
 
-    /// Everything that was accepted ends, and what is left is legal.
+    /// Waits until everything that was accepted has ended, and checks that the log is legal.
     async fn quiet(&mut self) -> Result<()> {
         let (began, mut is_still) = (Instant::now(), 0);
         loop {
@@ -357,7 +359,7 @@ impl Play {
                 .iter()
                 .filter(|agent| agent.state != AgentState::Stopped)
             {
-                // It answers when it has taken up what its log left to it.
+                // The agent answers when it has taken up the work that its log contains.
                 let looked = self
                     .life
                     .ask(Address::agent(&agent.id, AgentVerb::Info.name()), json!({}));
@@ -374,8 +376,8 @@ impl Play {
                 .filter(|agent| !is_at_rest(agent))
                 .map(|agent| (&agent.name, agent.state))
                 .collect();
-            // What was just decided may not be written yet, and a note from another agent may begin
-            // a turn before the log is read.
+            // A decision may not be written yet, and a note from another agent may begin a turn
+            // before the log is read.
             let last = log.last().and_then(|event| event.seq).unwrap_or_default();
             let heads = [is_still, before.head, info.head, last];
             if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {

@@ -1,4 +1,4 @@
-//! What a command may use, and what it inherits.
+//! Tests of the limits of a command, and of what it inherits.
 
 use std::{env, io, process::Command};
 
@@ -48,7 +48,7 @@ fn a_command_inherits_its_standard_streams_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_bound_and_is_the_first_to_die_when_memory_runs_out() {
+async fn a_command_is_limited_and_is_the_first_to_die_when_memory_runs_out() {
     let command = "ulimit -n; ulimit -Hn; ulimit -f; ulimit -c; cat /proc/self/oom_score_adj";
     let finished = limited(
         Limits {
@@ -70,7 +70,7 @@ async fn a_command_is_bound_and_is_the_first_to_die_when_memory_runs_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_grows_to_its_limit_only() {
+async fn a_file_grows_only_to_its_limit() {
     let file = env::temp_dir().join(Mark::new().name());
     let command = format!("exec head -c 20000000 /dev/zero > {}", file.display());
     let finished = limited(
@@ -90,9 +90,9 @@ async fn a_file_grows_to_its_limit_only() {
     );
 }
 
-/// Each of these ends by itself at the thousandth process, if nothing ends it before.
+/// Each of these commands ends by itself at its thousandth process if nothing ends it before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_of_processes_is_ended() {
+async fn a_fork_bomb_is_ended() {
     let limits = Limits {
         processes: 60,
         ..Limits::default()
@@ -134,7 +134,7 @@ async fn memory_is_counted_over_all_processes_and_shared_memory_once() {
         ..Limits::default()
     };
     let holds = |bytes: u32| format!("x=$(head -c {bytes} /dev/zero | tr '\\0' x)");
-    // A `sleep` that came last would replace the shell and free its memory.
+    // A `sleep` at the end would replace the shell and free its memory.
     let alone = format!("{}; sleep 1000; true", holds(250_000_000));
     let together = format!(
         "for i in 1 2 3; do ({}; sleep 1000; true) & done; wait",

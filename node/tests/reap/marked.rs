@@ -1,4 +1,4 @@
-//! Finds all processes that inherited a variable, wherever they forked to.
+//! Finds all processes that inherited a variable, however they forked.
 
 use std::{
     ffi::OsString,
@@ -28,8 +28,8 @@ impl Mark {
         ("MARK".into(), self.0.clone().into())
     }
 
-    /// The dead have no environment. A reaper hides its own, except from root; it is known by its
-    /// marked children.
+    /// Returns the marked processes. A dead process has no environment. A reaper hides its own,
+    /// except from root; it is found through its marked children.
     pub fn pids(&self) -> Vec<Pid> {
         let wanted = format!("MARK={}", self.0);
         let entries = fs::read_dir("/proc").unwrap().flatten();
