@@ -1,4 +1,5 @@
-//! A node: builds its services, runs them, and shuts them down. What a node does is in the services.
+//! A node: it builds its services, runs them, and shuts them down. All behaviour is in the
+//! services.
 
 mod assemble;
 mod cluster_handle;
@@ -36,10 +37,10 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// How long a node that leaves waits for what it ends.
+/// How long a leaving node waits for the work that it ends.
 const LEAVE: Duration = Duration::from_secs(10);
 
-/// What a node is built from.
+/// The parts that a node is built from.
 pub struct NodeParts {
     pub id: NodeId,
     pub store: Arc<dyn SessionStore>,
@@ -51,27 +52,27 @@ pub struct NodeParts {
     pub workspaces: Workspaces,
     pub library: TeamLibrary,
     pub runtimes: Runtimes,
-    /// `None`: it works without a cluster.
+    /// The cluster to join, or `None` if the node works without one.
     pub joining: Option<Joining>,
     pub settings: NodeSettings,
 }
 
-/// The numbers and names of a node.
+/// The settings of a node.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// There is no NATS: no other process can be asked anything.
+    /// Whether there is no NATS, so that no other process can be reached.
     pub is_alone: bool,
-    /// Whether `spawn_agent` takes a `base_url`.
+    /// Whether `spawn_agent` accepts a `base_url`.
     pub offers_addresses: bool,
     pub agents: agent::Settings,
-    /// What bounds each agent's calls.
+    /// The limits of each agent's calls.
     pub calls: Bounds,
-    /// An agent that is idle for so long leaves memory.
+    /// How long an agent must be idle before it leaves memory.
     pub park_after: Duration,
     pub services: ServicesSettings,
 }
 
-/// A node that is built.
+/// A node that is built but does not run yet.
 pub struct Node {
     services: Arc<Services>,
     cluster: ClusterHandle,
@@ -79,14 +80,14 @@ pub struct Node {
     stop: CancellationToken,
 }
 
-/// A node in service: it answers commands, and looks after what no node looks after.
+/// A node in service: it answers commands and takes care of abandoned work.
 pub struct Running {
     node: Arc<Node>,
     service: Box<dyn Serving>,
 }
 
 impl Node {
-    /// Builds the services; nothing runs yet.
+    /// Builds the services. Nothing runs yet.
     pub fn new(parts: NodeParts) -> Arc<Self> {
         let view = Arc::new(view(&parts));
         let (late_node, late_services) = (Late::default(), Late::default());
@@ -196,18 +197,18 @@ impl Running {
     }
 
     /// Returns, with the reason, when this node must end at once: it is out of its cluster and has
-    /// stopped what ran on it.
+    /// stopped everything that ran on it.
     pub async fn must_end(&self) -> String {
         self.node.cluster.must_end().await
     }
 
-    /// Returns when this node is requested to drain, with how long that may take.
+    /// Returns when this node is asked to drain, with the time that it may take.
     pub async fn must_drain(&self) -> Duration {
         self.node.services.takeover.drain_requested().await
     }
 
-    /// Leaves: takes no new work, hands over what runs within `patience`, and leaves the rest in
-    /// the store for other nodes. Nothing of it runs here after that.
+    /// Leaves the cluster: accepts no new work, moves agents to other nodes within `patience`, and
+    /// leaves the rest in the store for other nodes. Nothing of the node runs after that.
     pub async fn shut_down(self, patience: Duration) {
         let Self { node, service } = self;
         service.leave_queue().await;

@@ -1,4 +1,4 @@
-//! The services of a node, built in the order in which they know each other.
+//! The services of a node, built in the order of their dependencies.
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -25,7 +25,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// The services of a node, and what they are built on.
+/// The services of a node, and the parts that they are built on.
 pub struct Services {
     pub view: Arc<ClusterView>,
     pub bus: Arc<dyn Bus>,
@@ -41,7 +41,7 @@ pub struct Services {
     pub sessions: Arc<Sessions>,
 }
 
-/// What the services are built from.
+/// The parts that the services are built from.
 pub struct ServicesParts {
     pub view: Arc<ClusterView>,
     pub bus: Arc<dyn Bus>,
@@ -51,14 +51,15 @@ pub struct ServicesParts {
     pub sidecars: Sidecars,
     pub library: TeamLibrary,
     pub workspaces: Workspaces,
-    /// `None`: the node works without a cluster.
+    /// The registry, or `None` if the node works without a cluster.
     pub registry: Option<Registry>,
     pub settings: ServicesSettings,
     /// Owns the tasks that the services spawn.
     pub tasks: TaskTracker,
 }
 
-/// What is configured of the services.
+/// The configuration of the services.
+///
 #[derive(Debug, Clone)]
 pub struct ServicesSettings {
     pub local: LocalSettings,

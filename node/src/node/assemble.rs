@@ -1,4 +1,4 @@
-//! From a configuration to a node in service.
+//! Builds a node from a configuration and puts it into service.
 
 mod inventory;
 mod models;
@@ -39,7 +39,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// Why a node could not be built: what is wrong, and the way out.
+/// The reason why a node could not be built, and how to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
     #[error("{0}")]
@@ -54,7 +54,7 @@ pub enum AssemblyError {
     Threads(std::io::Error),
 }
 
-/// Builds a node and puts it into service; on the memory bus where no NATS is configured.
+/// Builds a node and puts it into service. It uses the memory bus if NATS is not configured.
 pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
     match nats(config)? {
         Some(options) => {
@@ -76,7 +76,7 @@ pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
     }
 }
 
-/// The same on a bus that is there, alone.
+/// Builds a node on an existing bus, without a cluster.
 pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, AssemblyError> {
     assemble(config, bus, None).await
 }
@@ -135,8 +135,8 @@ fn workspaces(config: &Config) -> Workspaces {
     }
 }
 
-/// Answers questions about the sessions of the configured store on a bus of this process, and
-/// cannot act on them.
+/// Serves questions about the sessions of the configured store on a bus of this process. It cannot
+/// act on the sessions.
 pub(crate) async fn look(
     config: &Config,
     bus: &Arc<dyn Bus>,
@@ -154,7 +154,7 @@ pub(crate) async fn look(
     Ok(bus.serve(&NodeId::mint(), gateway::look(looking)).await?)
 }
 
-/// What the node needs for its cluster; `None` where no NATS is configured.
+/// Returns what the node needs for its cluster, or `None` if NATS is not configured.
 fn joining(
     config: &Config,
     heart: Option<Heart>,
@@ -173,7 +173,7 @@ fn joining(
     Ok(nats(config)?.zip(heart).zip(registry).map(joining))
 }
 
-/// How to reach NATS; `None` where it is not configured.
+/// Returns the options of the connection to NATS, or `None` if NATS is not configured.
 pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     let section = &config.nats;
     let Some(url) = &section.url else {
@@ -201,7 +201,7 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     }))
 }
 
-/// The words before every subject of the cluster.
+/// Returns the words before every subject of the cluster.
 pub(crate) fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
     Prefix::parse(&config.nats.subject_prefix)
         .map_err(|error| AssemblyError::Config(error.to_string()))
@@ -211,8 +211,8 @@ fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
     InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
-/// The folders of a setting. One that is named twice, as the project's and the user's are in the
-/// home folder, is one.
+/// Returns the folders of a setting without duplicates. In the home folder, the project's folder is
+/// also the user's.
 fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     let is_new = |dir: &&PathBuf| {
@@ -221,8 +221,8 @@ fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     dirs.iter().filter(is_new).cloned().collect()
 }
 
-/// The model of agents that name none: the configured one, else the standard one of the first
-/// provider that has a key.
+/// Returns the model of agents that name none: the configured one, or else the standard model of
+/// the first provider with a key.
 pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
     KnownModels::of(config)
         .default

@@ -1,4 +1,4 @@
-//! A node's membership of its cluster: it joins, reacts to what the membership thread tells, and
+//! A node's membership in its cluster: it joins, reacts to the facts of the membership thread, and
 //! leaves.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,17 +28,17 @@ pub struct Joining {
     pub replicas: usize,
     pub times: Times,
     pub registry: Registry,
-    /// Where the store is, without passwords.
+    /// The address of the store, without passwords.
     pub store_address: String,
-    /// Tells the reapers that this node lives.
+    /// Signals to the reapers that this node is alive.
     pub heart: Heart,
 }
 
-/// The membership thread's handle. A node without a cluster has none.
+/// The handle of the membership thread. A node without a cluster has none.
 pub(super) struct ClusterHandle {
     joining: Option<Joining>,
     joined: Mutex<Option<Joined>>,
-    /// Why this node must end.
+    /// The reason why this node must end, if it must.
     ended: watch::Sender<Option<String>>,
 }
 
@@ -61,14 +61,14 @@ impl ClusterHandle {
         }
     }
 
-    /// Tells the cluster that this node takes no new work.
+    /// Announces to the cluster that this node accepts no new work.
     pub(super) fn announce_leave(&self) {
         if let Some(joined) = self.joined().as_ref() {
             joined.drain();
         }
     }
 
-    /// Tells the cluster that this node is gone for good.
+    /// Announces to the cluster that this node is gone for good.
     pub(super) async fn leave(&self) {
         let joined = self.joined().take();
         if let Some(joined) = joined {
@@ -82,7 +82,7 @@ impl ClusterHandle {
 }
 
 impl Node {
-    /// Returns when this node may work.
+    /// Joins the cluster. Returns when this node may work.
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), AssemblyError> {
         let (Some(joining), Some(census)) = (&self.cluster.joining, self.services.view.census())
         else {
@@ -125,7 +125,7 @@ impl Node {
         Ok(())
     }
 
-    /// How this node introduces itself.
+    /// Returns the record with which this node introduces itself.
     fn record(&self, joining: &Joining) -> NodeRecord {
         let NodeInfo {
             name,
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Has the services do what the membership thread's facts require.
+    /// Makes the services react to the facts of the membership thread.
     async fn react(self: Arc<Self>, mut facts: mpsc::Receiver<Fact>) {
         while let Some(fact) = facts.recv().await {
             match fact {

@@ -1,4 +1,4 @@
-//! Passes on to the services what happens to the agents of this node.
+//! Passes events of the agents on this node on to the services.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Makes the toolboxes of agents from the node's tools, the tools that read an agent's skills, and
+//! Builds the toolboxes of agents from the node's tools, the tools that read an agent's skills, and
 //! the tools between agents.
 
 use std::sync::Arc;

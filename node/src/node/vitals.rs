@@ -1,4 +1,4 @@
-//! What a node tells its probes and metrics.
+//! The state of a node for its probes and metrics.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Nodes for the services' tests: whole ones, on one memory bus and one SQLite store.
+//! Nodes for the tests of the services: complete ones, on one memory bus and one SQLite store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
     store::{AgentRecord, SessionRecord},
 };
 
-/// How long a test waits for what must come.
+/// How long a test waits for an expected state.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the nodes of a test share.
+/// The parts that the nodes of a test share.
 pub(crate) struct World {
     folder: TempDir,
     hub: Arc<MemoryHub>,
@@ -40,7 +40,7 @@ pub(crate) struct TestNode {
 }
 
 impl World {
-    /// A world in which every model says `hello`.
+    /// Creates a world in which every model answers `hello`.
     pub(crate) async fn new() -> Self {
         let script = Script::new().always(Reply::text("hello"));
         Self {
@@ -50,17 +50,17 @@ impl World {
         }
     }
 
-    /// A node that reaches the others.
+    /// Starts a node that can reach the others.
     pub(crate) async fn node(&self) -> TestNode {
         self.node_with(|_| {}).await
     }
 
-    /// A node that reaches the others, configured by the test.
+    /// Starts a node that can reach the others, with a configuration from the test.
     pub(crate) async fn node_with(&self, configure: impl FnOnce(&mut Config)) -> TestNode {
         let mut config = Config::default();
         let store = self.folder.path().join("sessions");
         config.store.url = config::Address::new(format!("sqlite:{}", store.display()));
-        // The bus is the memory hub; an address makes the node expect that others are on it.
+        // The bus is in memory. The address makes the node expect other nodes on it.
         config.nats.url = Some(config::Address::new("nats://unused:4222".to_owned()));
         config.node.absolute_dirs = Some(true);
         config.models.default = Some("scripted:test".into());
@@ -73,9 +73,9 @@ impl World {
         }
     }
 
-    /// A request for a session with these members, whose lead is called `lead`.
+    /// Returns a request for a session with these members, whose orchestrator is called `lead`.
     pub(crate) fn request(&self, members: &[&str]) -> Start {
-        // Of several members the one that can spawn is the lead.
+        // If there are several members, the one that can spawn is the orchestrator.
         let member = |name: &&str| Member {
             r#type: (*name).to_owned(),
             tools: (*name == "lead").then(|| vec!["spawn_agent".to_owned()]),
@@ -106,13 +106,13 @@ impl TestNode {
         self.running.node().id()
     }
 
-    /// Starts a session here. Its agents are idle.
+    /// Starts a session on this node. Its agents are idle.
     pub(crate) async fn start(&self, request: Start) -> Started {
         let sessions = &self.services().sessions;
         sessions.start(request, Origin::Peer).await.unwrap()
     }
 
-    /// The session as it is recorded now.
+    /// Returns the current record of the session.
     pub(crate) async fn session(&self, of: &Started) -> SessionRecord {
         self.services()
             .lookup
@@ -121,7 +121,7 @@ impl TestNode {
             .unwrap()
     }
 
-    /// The agent as it is recorded now.
+    /// Returns the current record of the agent.
     pub(crate) async fn agent(&self, id: &AgentId) -> AgentRecord {
         let found = self.services().store.find_agent(id).await.unwrap();
         found.unwrap()
@@ -142,7 +142,7 @@ impl TestNode {
         })
     }
 
-    /// Returns once it is so; a test fails that waits for too long.
+    /// Returns once the condition holds. Panics if that takes too long.
     pub(crate) async fn until(&self, what: &str, mut is_so: impl AsyncFnMut(&Services) -> bool) {
         let waited = async {
             while !is_so(self.services()).await {
@@ -153,7 +153,7 @@ impl TestNode {
         assert!(waited.is_ok(), "not in time: {what}");
     }
 
-    /// Leaves in order.
+    /// Shuts the node down in an orderly way.
     pub(crate) async fn leave(self) {
         self.running.shut_down(Duration::ZERO).await;
     }

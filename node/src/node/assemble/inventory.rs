@@ -1,5 +1,5 @@
-//! What agents of this machine could be given, and what is wrong with the files that describe it.
-//! No node is needed.
+//! The tools, skills and teams that this machine could give to agents, and the problems of the
+//! files that describe them. It needs no node.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::{
 };
 
 pub(crate) struct Inventory {
-    /// Names of every tool, those with which agents reach their team among them.
+    /// The names of all tools, including those with which agents reach their team.
     pub(crate) tools: BTreeSet<String>,
     pub(crate) skills: Skills,
-    /// A line each: file, place, and the way out.
+    /// The problems, one per line: the file, the place, and how to correct it.
     pub(crate) problems: Vec<String>,
     pub(crate) clashes: Vec<Clash>,
 }

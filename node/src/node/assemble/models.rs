@@ -1,4 +1,4 @@
-//! Providers and models as the configuration has them.
+//! Builds the providers and models from the configuration.
 
 use planck_common::{command, spec::ModelRef};
 
@@ -75,7 +75,7 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
     }
 }
 
-/// The addresses that agents and clients may name for a model.
+/// Returns the addresses that agents and clients may name for a model.
 pub(super) fn addresses(config: &Config) -> Addresses {
     let usual = PRESETS
         .iter()
@@ -99,12 +99,13 @@ pub(super) fn addresses(config: &Config) -> Addresses {
     Addresses::new(usual.chain(configured))
 }
 
-/// Whether there are addresses to name that naming a provider or a model does not lead to.
+/// Returns whether there are addresses that no provider or model name leads to.
 pub(super) fn offers_addresses(config: &Config) -> bool {
     !config.models.allowed_base_urls.is_empty()
 }
 
-/// Addresses of configured models: whoever configured them meant the provider's key to go there.
+/// Returns the addresses of configured models. The provider's key may be sent there, because the
+/// configuration connects them.
 fn trusted(config: &Config, provider: &str) -> Vec<String> {
     let entries = config
         .models
@@ -149,7 +150,7 @@ fn prices(section: &Prices) -> Option<command::Prices> {
     })
 }
 
-/// For agents that name no model: the standard one of the first provider that has a key.
+/// Returns the model of agents that name none: the standard model of the first provider with a key.
 pub(super) fn default(config: &Config, models: &Llm) -> Option<ModelRef> {
     config
         .providers

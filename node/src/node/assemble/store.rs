@@ -1,4 +1,4 @@
-//! The store the configuration names.
+//! Opens the store that the configuration names.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) async fn open(
     }
 }
 
-/// The store, opened so that nothing in it can change.
+/// Opens the store in such a way that nothing in it can change.
 pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => {
@@ -48,7 +48,8 @@ pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, Assem
     }
 }
 
-/// Names the database that was not reached, without its password, and the way out.
+/// Adds to an error the address of the database, without its password, and how to correct the
+/// problem.
 fn unreached(config: &Config, error: StoreError) -> StoreError {
     let url = &config.store.url;
     match error {
@@ -110,17 +111,18 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
     Ok(options)
 }
 
-/// What a trial of the store found.
+/// The result of a trial of the store.
 pub(crate) struct StoreTrial {
-    /// What the store says of itself; `None` where there is nothing yet.
+    /// A description of the store, or `None` if there is nothing yet.
     pub told: Option<String>,
-    /// What was written to and left as it was, or why nothing can be written.
+    /// A description of what could be written, or the reason why nothing can be. The trial leaves
+    /// the store unchanged.
     pub write: Result<String, StoreError>,
     /// The clock of the store's server, if it has one.
     pub clock: Option<ServerClock>,
 }
 
-/// Tries whether a node could use the store. Nothing in it is changed, and nothing is made.
+/// Tries whether a node could use the store. Nothing is changed or created.
 pub(crate) async fn try_out(config: &Config) -> Result<StoreTrial, StoreError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => try_postgres(config).await,

@@ -1,4 +1,4 @@
-//! The tools of a node: built-in ones, external ones, and those that read skills.
+//! Builds the tools of a node: built-in ones, external ones, and those that read skills.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::{
     },
 };
 
-/// Where the data directory holds versions of protected files that tools made.
+/// The folder in the data directory with the undone versions of protected files.
 const UNDONE: &str = "undone";
 
-/// What agents of this node can be given.
+/// The tools and skills that the agents of this node can have.
 pub(super) struct Workshop {
     pub(super) catalogue: Catalogue,
     pub(super) skills: Skills,
-    /// Tells the reapers that this node lives; of a node in a cluster.
+    /// Signals to the reapers that this node is alive. Only a node in a cluster has it.
     pub(super) heart: Option<Heart>,
     /// Tools and skills that both the user and the project describe.
     pub(super) clashes: Vec<Clash>,
@@ -39,8 +39,8 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
         tracing::warn!("{problem}");
     }
     let files = Files::new(roots(config), caps(config));
-    // In a cluster a process also ends when its node was stopped: another one may have taken its
-    // session up.
+    // In a cluster, a process also ends when its node is stopped, because another node may have
+    // taken up its session.
     let heart = config
         .nats
         .url
@@ -84,7 +84,7 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
     })
 }
 
-/// How sidecars are found and waited for.
+/// Returns how sidecars are found and how long they may be silent.
 pub(super) fn sidecars(config: &Config) -> Result<sidecar::Settings, AssemblyError> {
     Ok(sidecar::Settings {
         prefix: super::prefix(config)?,
@@ -96,7 +96,7 @@ pub(super) fn sidecars(config: &Config) -> Result<sidecar::Settings, AssemblyErr
     })
 }
 
-/// External tools, without those that have the name of a tool between agents.
+/// Returns the external tools, except those with the name of a tool between agents.
 fn external(
     config: &Config,
     files: &Files,
@@ -128,7 +128,7 @@ fn roots(config: &Config) -> Roots {
     Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(skills)
 }
 
-/// The wall around this node's tool processes, found by trying it.
+/// Finds the sandbox of this node's tool processes by trying it.
 pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     let section = &config.tools;
     let demand = match section.sandbox {
@@ -149,7 +149,8 @@ pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     .await
 }
 
-/// A node that must have a wall and has none does not start; one that lacks a part of it says so.
+/// Refuses to start a node that requires a sandbox and has none, and warns if parts of it are
+/// missing.
 fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     if sandbox.refuses() {
         let why = sandbox.reason();
@@ -170,7 +171,7 @@ fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     Ok(())
 }
 
-/// The control groups of calls, where this machine has them; calls run without as well.
+/// Returns the control groups of calls if this machine supports them. Calls also run without.
 async fn groups(config: &Config) -> Option<Groups> {
     let limits = limits(config);
     match tokio::task::spawn_blocking(move || Groups::prepare(limits)).await {
@@ -189,7 +190,7 @@ async fn groups(config: &Config) -> Option<Groups> {
     }
 }
 
-/// What the processes of one call may use.
+/// Returns the limits of the processes of one call.
 fn limits(config: &Config) -> Limits {
     let limits = &config.tools.limits;
     Limits {
@@ -200,7 +201,7 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// What bounds the calls of each agent.
+/// Returns the limits of each agent's calls.
 pub(super) fn bounds(config: &Config) -> Bounds {
     let section = &config.tools;
     Bounds {
