@@ -98,7 +98,9 @@ impl Answering {
         let (place, address) = (self.admit(body.len()), Address::parse(subject));
         let answer = match (&place, address) {
             (Ok(_), Some(address)) => Ok(span.in_scope(|| (self.answer)(address, body))),
-            (Ok(_), None) => Err(Refusal::bad_request(format!("`{subject}` is no command"))),
+            (Ok(_), None) => Err(Refusal::bad_request(format!(
+                "`{subject}` is not a command"
+            ))),
             (Err(refusal), _) => Err(refusal.clone()),
         };
         let task = async move {
@@ -120,12 +122,14 @@ impl Answering {
     fn admit(&self, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
         let place = self.places.clone().try_acquire_owned().map_err(|_| {
-            Refusal::unavailable(format!("this node answers {AT_ONCE} requests at once and has as many; try again in a second"))
+            Refusal::unavailable(format!(
+                "this node is answering {AT_ONCE} requests, its maximum; try again in a second"
+            ))
         })?;
         let room = self.bytes.clone().try_acquire_many_owned(units).map_err(|_| {
             let most = BYTES_AT_ONCE >> 20;
             Refusal::unavailable(format!(
-                "this node holds {most} MiB of requests at once and has no room for {bytes} bytes more; try again in a second"
+                "this node holds at most {most} MiB of requests and has no room for {bytes} bytes more; try again in a second"
             ))
         })?;
         Ok([place, room])
@@ -152,7 +156,7 @@ impl Answering {
 }
 
 fn panicked() -> Refusal {
-    Refusal::internal("the command failed in a way it should not; the node's log has more")
+    Refusal::internal("the command failed because of a bug; the node's log has the details")
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ pub trait Serving: Send + Sync {
 /// Why the bus did not deliver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
-    #[error("nobody answers {0}; is a node running? `planck node` starts one")]
+    #[error("nothing answers on {0}; is a node running? `planck node` starts one")]
     NoResponders(String),
     #[error("no answer from {subject} within {after:?}")]
     TimedOut { subject: String, after: Duration },

@@ -123,7 +123,7 @@ impl Publisher {
         self.shared.outbox().hurry();
         self.shared.flushes().push(done);
         self.shared.wake.notify_one();
-        let away = || BusError::Away("it did not take what was published in time".into());
+        let away = || BusError::Away("the publications were not written out in time".into());
         tokio::time::timeout(timeout, wait)
             .await
             .map_err(|_| away())?

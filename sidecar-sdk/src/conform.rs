@@ -70,7 +70,7 @@ pub struct Finding {
 pub enum Error {
     #[error(transparent)]
     Connection(#[from] crate::Error),
-    #[error("cannot speak with NATS: {0}")]
+    #[error("cannot communicate with NATS: {0}")]
     Nats(String),
     #[error(
         "no sidecar `{0}` answers on $SRV.INFO.{0}; start it, or name the command that does after `--`"
@@ -84,7 +84,7 @@ pub enum Error {
 pub const CASES: &[(&str, &str)] = &[
     (
         "hello",
-        "an instance that starts says so on `sidecar.<sidecar>`",
+        "an instance that starts publishes `hello` on `sidecar.<sidecar>`",
     ),
     (
         "discovery",
@@ -111,7 +111,7 @@ pub const CASES: &[(&str, &str)] = &[
     ),
     (
         "malformed",
-        "a request that is no JSON object, or lacks what it needs, is answered with `error`",
+        "a request that is not a JSON object, or lacks a required key, is answered with `error`",
     ),
     (
         "stale_epoch",
@@ -123,7 +123,7 @@ pub const CASES: &[(&str, &str)] = &[
     ),
     (
         "concurrency",
-        "calls at once are answered each with its own result",
+        "concurrent calls are answered each with its own result",
     ),
     ("overlap", "a quick call is answered while a slow one runs"),
     (
@@ -146,12 +146,12 @@ pub const CASES: &[(&str, &str)] = &[
     ),
     (
         "crash",
-        "killed in the middle of a call and started again, it is there as before",
+        "killed during a call and started again, it offers the same and answers again",
     ),
     ("instances", "two instances share the calls"),
     (
         "drain",
-        "on SIGTERM it says `bye`, finishes what runs, loses no call, and ends with status 0",
+        "on SIGTERM it publishes `bye`, finishes the running calls, loses no call, and ends with status 0",
     ),
 ];
 

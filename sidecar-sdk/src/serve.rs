@@ -230,7 +230,7 @@ impl Serving {
         self.tasks.close();
         if timeout(drain, self.tasks.wait()).await.is_err() {
             tracing::warn!(
-                "{} calls did not end within {drain:?}; they are cancelled",
+                "cancelling {} calls that did not end within {drain:?}",
                 self.tasks.len()
             );
             self.desk.cancel_all();
@@ -282,7 +282,7 @@ impl Serving {
         while let Some(message) = cancels.next().await {
             match serde_json::from_slice::<Cancel>(&message.payload) {
                 Ok(cancel) => self.desk.cancel(&cancel.call_id),
-                Err(error) => tracing::debug!("a malformed cancel: {error}"),
+                Err(error) => tracing::debug!("ignored a malformed cancel request: {error}"),
             }
         }
     }

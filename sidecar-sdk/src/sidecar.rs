@@ -21,7 +21,7 @@ pub enum Error {
     #[error("two {kind}s are called `{name}`")]
     Twice { kind: &'static str, name: String },
     #[error(
-        "the arguments of tool `{0}` are no JSON object: take a struct, or `serde_json::Map<String, Value>` for whatever comes"
+        "the arguments of tool `{0}` are not a JSON object: use a struct, or `serde_json::Map<String, Value>` for any object"
     )]
     Arguments(String),
     #[error("nothing to offer: add a tool or a compactor")]

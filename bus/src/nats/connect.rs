@@ -331,7 +331,7 @@ pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
         fits: |_| true,
     };
     let answer = ask.once().await.map_err(|error| match error {
-        BusError::NoResponders(_) => no_jetstream("nobody answers for it"),
+        BusError::NoResponders(_) => no_jetstream("it does not answer"),
         BusError::TimedOut { .. } => {
             BusError::Away("JetStream does not answer; it may be electing a leader".into())
         }
@@ -356,7 +356,7 @@ pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
             SERVER.1
         ))),
         Err(error) => Err(BusError::Unfit(format!(
-            "cannot read what JetStream says of its account: {error}"
+            "cannot read JetStream's description of its account: {error}"
         ))),
     }
 }

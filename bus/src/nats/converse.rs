@@ -79,7 +79,9 @@ async fn next(heard: Option<Heard>) -> Option<(Result<Said, BusError>, Option<He
 
 fn read(reply: Option<Message>, subject: &str) -> Result<Said, BusError> {
     let reply = reply.ok_or_else(|| {
-        BusError::Away("the connection was closed, or more was answered than is read".into())
+        BusError::Away(
+            "the connection was closed, or replies arrived faster than they were read".into(),
+        )
     })?;
     if reply.status == Some(StatusCode::NO_RESPONDERS) {
         return Err(BusError::NoResponders(subject.into()));

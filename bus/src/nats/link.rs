@@ -176,7 +176,7 @@ impl NatsLink {
 }
 
 fn down() -> BusError {
-    BusError::Away("the connection is down; it is made again as soon as a server answers".into())
+    BusError::Away("the connection is down; it is restored as soon as a server answers".into())
 }
 
 impl Outlet for NatsLink {

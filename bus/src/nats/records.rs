@@ -111,7 +111,7 @@ impl NatsRecords {
         self.exchange(&subject, &messages, patience)
             .await
             .map_err(|error| match error {
-                BusError::NoResponders(_) => RecordsError::Away("JetStream is not there".into()),
+                BusError::NoResponders(_) => RecordsError::Away("there is no JetStream".into()),
                 BusError::TimedOut { .. } | BusError::Away(_) => {
                     RecordsError::Away(error.to_string())
                 }
@@ -181,7 +181,7 @@ impl NatsRecords {
             .await
         {
             Err(error) => error,
-            Ok(_) => RecordsError::Away("its leader was just being elected".into()),
+            Ok(_) => RecordsError::Away("JetStream was electing the bucket's leader".into()),
         }
     }
 

@@ -271,7 +271,7 @@ class _Serving:
         try:
             self.desk.cancel(json.loads(message.data).get("call_id"))
         except (ValueError, AttributeError):
-            log.debug("a malformed cancel")
+            log.debug("ignored a malformed cancel request")
 
     async def _discover(self, message: Msg) -> None:
         verb = message.subject.split(".")[1]
@@ -303,4 +303,4 @@ async def _in_time(seconds: float, *waits: Any) -> None:
     try:
         await asyncio.wait_for(asyncio.gather(*waits), seconds)
     except (asyncio.TimeoutError, nats.errors.Error) as error:
-        log.warning("not confirmed: %r", error)
+        log.warning("NATS did not confirm in time: %r", error)

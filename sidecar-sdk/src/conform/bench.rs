@@ -290,7 +290,7 @@ impl End {
             Self::Said(Said::Compact { .. }) => "it was answered with a summary".into(),
             Self::Said(Said::Skip) => "it was answered with skip".into(),
             Self::Malformed(why) => why.clone(),
-            Self::Nobody => "nobody takes requests on its subject".into(),
+            Self::Nobody => "no instance takes requests on its subject".into(),
             Self::Silent(within) => format!("there was no answer within {within:?}"),
         }
     }

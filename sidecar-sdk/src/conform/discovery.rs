@@ -86,7 +86,8 @@ fn service(bench: &Bench) -> Result<(), String> {
     for info in &bench.instances {
         if info.metadata.get(metadata::PLANCK).map(String::as_str) != Some("1") {
             return Err(
-                "the service's metadata needs `planck` = `1`; without it nodes take it for somebody else's service".into()
+                "the service's metadata needs `planck` = `1`; without it nodes ignore the service"
+                    .into(),
             );
         }
         if info

@@ -54,7 +54,11 @@ pub async fn progress(bench: &Bench) -> Vec<Finding> {
     };
     let request = bench.call(tool, &args);
     let Ok(mut line) = bench.open(&request).await else {
-        return vec![Finding::failed(CASE, &tool.name, "cannot speak with NATS")];
+        return vec![Finding::failed(
+            CASE,
+            &tool.name,
+            "cannot communicate with NATS",
+        )];
     };
     let end = line.end(bench.patience() * 4).await;
     let mut wrong = line.malformed.clone();

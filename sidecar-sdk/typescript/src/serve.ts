@@ -70,7 +70,7 @@ export class Serving {
     this.#tell("bye");
     await within(CONFIRM_MS, Promise.all(requests.map((subscription) => subscription.drain())));
     if (!(await within(this.sidecar.drainTimeoutMs, Promise.all(this.#tasks)))) {
-      this.log(`${this.#tasks.size} calls did not end in time; they are cancelled`);
+      this.log(`cancelling ${this.#tasks.size} calls that did not end in time`);
       this.#desk.cancelAll();
       await within(LAST_MS, Promise.all(this.#tasks));
     }

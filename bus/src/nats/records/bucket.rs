@@ -50,7 +50,7 @@ pub(super) async fn clock(records: &NatsRecords) -> Result<Option<ServerClock>, 
     check(records, &info.config)?;
     let told = Timestamp::parse(&info.ts).map_err(|error| {
         RecordsError::Unfit(format!(
-            "cannot read the time that JetStream tells: {error}"
+            "cannot read the time that JetStream reports: {error}"
         ))
     })?;
     Ok(Some(ServerClock::read(asked, told, answered)))
