@@ -67,7 +67,7 @@ impl Opts {
             if !kept {
                 tracing::warn!(
                     opt = name,
-                    "an option of an agent would overwrite the request; left out"
+                    "left out an option of an agent: it would overwrite the request"
                 );
             }
             kept
@@ -80,7 +80,7 @@ fn number<T>(value: Option<Value>, name: &str, read: impl Fn(&Value) -> Option<T
     let value = value?;
     let number = read(&value);
     if number.is_none() {
-        tracing::warn!(opt = name, %value, "an option of an agent is not a number that fits; left out");
+        tracing::warn!(opt = name, %value, "left out an option of an agent: its value is not a number in range");
     }
     number
 }
@@ -91,7 +91,7 @@ fn cache(value: Value) -> Cache {
         Some("1h") => Cache::OneHour,
         Some("off") => Cache::Off,
         Some(_) | None => {
-            tracing::warn!(opt = "cache", %value, "an option of an agent is none of 5m, 1h and off; 5m is taken");
+            tracing::warn!(opt = "cache", %value, "an option of an agent must be 5m, 1h or off; using 5m");
             Cache::FiveMinutes
         }
     }

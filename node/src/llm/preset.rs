@@ -33,7 +33,8 @@ pub enum Serves {
     Own,
     /// The models of several vendors, under the vendors' names.
     Any,
-    /// Weights that somebody downloaded; their names say little.
+    /// Weights that a person downloaded; their names tell little about the model.
+    ///
     Weights,
 }
 

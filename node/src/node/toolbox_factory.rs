@@ -34,7 +34,7 @@ impl NodeToolboxes {
     ) -> Self {
         for tool in team_tools::all(services, offers_addresses) {
             if let Err(error) = catalogue.add(tool) {
-                tracing::error!(%error, "a tool of the team is left out");
+                tracing::error!(%error, "left out a tool between agents");
             }
         }
         Self {

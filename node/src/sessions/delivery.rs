@@ -50,7 +50,7 @@ impl Sessions {
                     .await
                 {
                     Err(refusal) if refusal.retryable => {
-                        tracing::debug!(agent = %input.agent, %refusal, "cannot take the agent up now; a sweep does");
+                        tracing::debug!(agent = %input.agent, %refusal, "cannot take up the agent now; the next sweep does");
                         Ok(Verdict::Taken)
                     }
                     taken_up => taken_up.map(|()| Verdict::Taken),
@@ -73,7 +73,7 @@ impl Sessions {
         };
         let woken: Result<(), Refusal> = woken.await;
         if let Err(refusal) = woken {
-            tracing::debug!(%agent, %refusal, "cannot wake the agent; a sweep does");
+            tracing::debug!(%agent, %refusal, "cannot wake the agent; the next sweep does");
         }
     }
 

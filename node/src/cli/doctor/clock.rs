@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Finding;
 use crate::server_clock::ServerClock;
 
-/// Differences in milliseconds. Leases, heartbeats and verdicts do not depend on wall clocks, so no
-/// difference breaks them. From one second on, times in the log are not in the order of events;
-/// from one minute on, decisions that depend on wall-clock times are wrong.
+/// Differences in milliseconds. Leases, heartbeats and the failure detector do not depend on wall
+/// clocks, so no difference breaks them. From one second on, times in the log are not in the order
+/// of events; from one minute on, decisions that depend on wall-clock times are wrong.
 const NOTICED: u64 = 1_000;
 const WRONG: u64 = 60_000;
 

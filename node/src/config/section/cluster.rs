@@ -29,7 +29,8 @@ section! {
         sweep: Period = Period::seconds(10);
         /// How long a node must be silent before its tool processes are killed.
         reap_after: Period = Period::millis(2_500);
-        /// How long after a dead node was last heard its sessions start no tool on another node.
+        /// How long the sessions of a dead node start no tool on other nodes, counted from its last
+        /// heartbeat.
         tool_grace: Period = Period::millis(4_500);
     }
 }

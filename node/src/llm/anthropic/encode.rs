@@ -254,7 +254,7 @@ fn settings(
         set(&mut members, "temperature", opts.temperature);
         set(&mut members, "top_p", opts.top_p);
     } else if opts.temperature.is_some() || opts.top_p.is_some() {
-        tracing::warn!(%model, "temperature and top_p cannot be set for a model that thinks; left out");
+        tracing::warn!(%model, "left out temperature and top_p: they cannot be set for a model that thinks");
     }
     members.insert("model".into(), model.into());
     members.insert("max_tokens".into(), max_tokens.into());

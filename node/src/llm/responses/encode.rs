@@ -191,10 +191,10 @@ fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
         set(&mut members, "temperature", opts.temperature);
         set(&mut members, "top_p", opts.top_p);
     } else if opts.temperature.is_some() || opts.top_p.is_some() {
-        tracing::warn!(%model, "temperature and top_p cannot be set for a model that thinks; left out");
+        tracing::warn!(%model, "left out temperature and top_p: they cannot be set for a model that thinks");
     }
     if !opts.stop.is_empty() {
-        tracing::warn!(%model, "the Responses API has no `stop`; left out");
+        tracing::warn!(%model, "left out `stop`: the Responses API does not support it");
     }
     set(
         &mut members,

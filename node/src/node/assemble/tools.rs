@@ -73,7 +73,7 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
         .chain(plain::tools(config, bus))
     {
         if let Err(error) = catalogue.add(tool) {
-            tracing::warn!(%error, "a tool is left out");
+            tracing::warn!(%error, "left out a tool");
         }
     }
     Ok(Workshop {

@@ -1,4 +1,4 @@
-// The sidecar SIDECAR_NAME. The tools are in this file; protocol.go answers calls of them, and says what the protocol asks for.
+// The sidecar SIDECAR_NAME. The tools are in this file; protocol.go implements the protocol and answers their calls.
 package main
 
 import (
@@ -31,8 +31,8 @@ var tools = []Tool{{
 	Run: sortWords,
 }}
 
-// sortWords gets the arguments as the model wrote them: they may not fit the schema. An error is shown to the model. The context
-// ends when the answer is no longer wanted, or the call's deadline has passed.
+// sortWords sorts words. The arguments are as the model wrote them and may not fit the schema. An error is shown to the model.
+// The context ends when the answer is no longer wanted, or when the deadline of the call has passed.
 func sortWords(ctx context.Context, call *Call, raw json.RawMessage) (string, error) {
 	var args struct {
 		Text    *string `json:"text"`
@@ -46,7 +46,7 @@ func sortWords(ctx context.Context, call *Call, raw json.RawMessage) (string, er
 	}
 	pause := time.Duration(min(max(args.Seconds, 0), 3600) / steps * float64(time.Second))
 	for step := range steps {
-		// A report of progress also renews the time that the node waits for a sign of life.
+		// A progress report also extends the time for which the node waits.
 		call.Progress(fmt.Sprintf("step %d of %d", step+1, steps), float64(100*step/steps))
 		select {
 		case <-ctx.Done():

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// call has the tool called through the code that answers a node, without a node and without NATS.
+// call calls the tool through the code that answers a node, without a node and without NATS.
 func call(desk *Desk, id, args string, report func(any)) map[string]any {
 	body := fmt.Sprintf(`{"v":1,"call_id":%q,"agent_id":"a","session_id":"s","team_id":"t","epoch":1,"deadline_ms":60000,"args":%s}`, id, args)
 	said, _ := json.Marshal(desk.Answer(tools[0], []byte(body), report))

@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	atOnce = 64               // calls that run or wait; what comes on top is refused
-	agents = 10_000           // agents whose epoch is remembered
+	atOnce = 64               // the most calls that run or wait; further calls are refused
+	agents = 10_000           // the most agents whose epoch is remembered
 	drain  = 25 * time.Second // how long running calls may take to end at SIGTERM
 
-	confirm = 5 * time.Second // how long the server may take to confirm something
+	confirm = 5 * time.Second // how long the server may take to confirm a request
 )
 
-// Tool is what agents can call.
+// Tool is a function that agents can call.
 type Tool struct {
 	Name, Description, Effect, Parameters string
 	Run                                   func(context.Context, *Call, json.RawMessage) (string, error)
 }
 
-// Call is one call of a tool, with who makes it.
+// Call is one call of a tool, with the identity of the caller.
 type Call struct {
 	V          int             `json:"v"`
 	CallID     string          `json:"call_id"`
@@ -47,12 +47,12 @@ type Call struct {
 	report     func(any)
 }
 
-// Progress tells how far the call is.
+// Progress reports the progress of the call.
 func (call *Call) Progress(message string, percent float64) {
 	call.report(map[string]any{"v": 1, "progress": map[string]any{"message": message, "percent": percent}})
 }
 
-// Fit reads arguments, and refuses those that the tool does not have.
+// Fit parses arguments, and refuses those that the tool does not have.
 func Fit(raw json.RawMessage, args any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
@@ -62,7 +62,7 @@ func Fit(raw json.RawMessage, args any) error {
 	return nil
 }
 
-// Desk answers calls, whatever brought them. A test can use it without NATS.
+// Desk answers calls, independent of the transport. A test can use it without NATS.
 type Desk struct {
 	lock    sync.Mutex
 	running map[string]context.CancelFunc
@@ -83,7 +83,7 @@ func (desk *Desk) Cancel(callID string) {
 	}
 }
 
-// Answer runs a call and gives the reply; progress goes to report meanwhile.
+// Answer runs a call and returns the reply. Progress is passed to report.
 func (desk *Desk) Answer(tool Tool, body []byte, report func(any)) any {
 	text, err := desk.run(tool, body, report)
 	if err != nil {
@@ -145,7 +145,7 @@ func (desk *Desk) end(callID string) {
 	delete(desk.running, callID)
 }
 
-// Serve offers the tools over NATS until SIGTERM or an interrupt, and finishes what runs then.
+// Serve offers the tools over NATS until SIGTERM or an interrupt, and then finishes the running calls.
 func Serve(name, version string, tools []Tool) error {
 	stop := make(chan os.Signal, 2)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
@@ -223,7 +223,7 @@ func (server *server) until(stop <-chan os.Signal, connected <-chan struct{}, to
 	}
 }
 
-// leave takes no more calls, and finishes those that run.
+// leave accepts no more calls, and finishes those that run.
 func (server *server) leave() error {
 	log.Printf("%s takes no more calls and finishes those that run", server.name)
 	for _, subscription := range server.discovery {
@@ -235,7 +235,7 @@ func (server *server) leave() error {
 	}
 	until := time.Now().Add(confirm)
 	for slices.ContainsFunc(server.requests, (*nats.Subscription).IsValid) && time.Now().Before(until) {
-		time.Sleep(5 * time.Millisecond) // until what had come is taken
+		time.Sleep(5 * time.Millisecond) // until the received requests are handled
 	}
 	finished := make(chan struct{})
 	go func() { server.desk.tasks.Wait(); close(finished) }()
@@ -247,7 +247,7 @@ func (server *server) leave() error {
 	return server.nc.FlushTimeout(confirm)
 }
 
-// offer answers calls of a tool, each in a goroutine of its own.
+// offer subscribes to the calls of a tool and answers each in a goroutine of its own.
 func (server *server) offer(tool Tool) error {
 	subject := server.dot + "tool." + server.name + "." + tool.Name
 	about := map[string]string{"kind": "tool", "description": tool.Description, "parameters": tool.Parameters, "effect": tool.Effect}
@@ -281,7 +281,7 @@ func (server *server) tell(kind string) {
 	server.send(server.dot+"sidecar."+server.name, presence)
 }
 
-// send says so where an answer is too large for NATS.
+// send publishes an answer. If it is too large for NATS, an error is published instead.
 func (server *server) send(subject string, said any) {
 	body, err := json.Marshal(said)
 	if err == nil {
@@ -297,18 +297,18 @@ func (server *server) send(subject string, said any) {
 	}
 }
 
-// admits says whether a reply goes to an inbox. A sidecar may publish more than those who ask it, and its answers can be another
-// program's commands.
+// admits returns whether a reply subject is an inbox. A sidecar may publish to more subjects than its callers, and a caller could
+// otherwise make it publish commands to another program.
 func admits(reply string) bool {
 	if rest, found := strings.CutPrefix(reply, "_GR_."); found {
-		// The server takes the first three words off again.
+		// The server removes the first three words again.
 		words := strings.SplitN(rest, ".", 3)
 		return len(words) == 3 && admits(words[2])
 	}
 	return strings.HasPrefix(reply, "_R_.") || strings.HasPrefix(reply, "_INBOX") && strings.Contains(reply, ".")
 }
 
-// user is who the environment says this is, in the variables that a node reads too.
+// user returns the credentials from the environment, in the same variables as for a node.
 func user() ([]nats.Option, error) {
 	var options []nats.Option
 	if file := os.Getenv("NATS_CREDS"); file != "" {

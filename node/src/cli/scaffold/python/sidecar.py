@@ -1,5 +1,5 @@
-"""The sidecar SIDECAR_NAME. Each function with `@sidecar.tool` is a tool: its annotations give the schema that the model sees, its
-doc string the description."""
+"""The sidecar SIDECAR_NAME. Each function with `@sidecar.tool` is a tool: its annotations define the schema that the model sees, and
+its docstring the description."""
 
 import asyncio
 from typing import Annotated
@@ -19,9 +19,9 @@ async def sort_words(
 ) -> str:
     "Sorts the words of a text."
     for step in range(STEPS):
-        # A report of progress also renews the time that the node waits for a sign of life.
+        # A progress report also extends the time for which the node waits.
         context.progress(f"step {step + 1} of {STEPS}", 100 * step / STEPS)
-        # Once the answer is no longer wanted, this function has a second to stop by itself.
+        # When the answer is no longer wanted, this function has a second to stop by itself.
         if context.cancelled.is_set():
             raise RuntimeError(f"cancelled at step {step + 1}")
         await asyncio.sleep(max(0, seconds) / STEPS)

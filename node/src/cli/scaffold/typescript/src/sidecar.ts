@@ -1,5 +1,5 @@
-// The sidecar SIDECAR_NAME. Each `sidecar.tool` offers a function as a tool: `args` gives the schema that the model sees, and the
-// types of the function's arguments.
+// The sidecar SIDECAR_NAME. Each `sidecar.tool` offers a function as a tool: `args` defines the schema that the model sees, and
+// the types of the function's arguments.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Sidecar, number, optional, string } from "planck-sidecar";
@@ -20,9 +20,9 @@ sidecar.tool(
   },
   async ({ text, seconds }, context) => {
     for (let step = 0; step < STEPS; step++) {
-      // A report of progress also renews the time that the node waits for a sign of life.
+      // A progress report also extends the time for which the node waits.
       context.progress(`step ${step + 1} of ${STEPS}`, (100 * step) / STEPS);
-      // The signal is aborted once the answer is no longer wanted, and ends the wait: pass it on to whatever takes its time.
+      // The signal is aborted when the answer is no longer wanted, which ends the wait. Pass it on to every slow operation.
       await sleep((1000 * Math.max(0, seconds)) / STEPS, undefined, { signal: context.signal });
     }
     // An exception becomes the error that the model reads.
