@@ -1,5 +1,5 @@
-//! What an attacker tries, with real processes: a stranger's repository, the model, a tool, a
-//! client of NATS.
+//! What an attacker tries, with real processes: a stranger's repository, the model, a tool, a NATS
+//! client.
 
 mod input;
 mod nats;

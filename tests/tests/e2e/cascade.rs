@@ -1,5 +1,5 @@
-//! What ends with what: a stop, a close or an abort ends model calls and every process, wherever
-//! they got to.
+//! A stop, a close or an abort ends the right model calls and every process, whatever they were
+//! doing.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::{
     teams::scene::{Scene, by, lead, member},
 };
 
-/// A team of which one worker streams for ever, and another has started processes that try to get
-/// away.
+/// Starts a team of which one worker streams endlessly, and another has started processes that try
+/// to escape.
 async fn at_work(marker: &Marker) -> Result<Scene> {
     let script = Script::new()
         .rule(
@@ -76,7 +76,7 @@ async fn nothing_is_left(scene: &Scene, marker: &Marker) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_session_ends_everything_and_comes_back() -> Result<()> {
+async fn a_closed_session_ends_everything_and_can_be_reopened() -> Result<()> {
     let marker = Marker::new();
     let scene = at_work(&marker).await?;
     let session = scene.started.session_id.clone();
@@ -147,7 +147,7 @@ async fn a_stopped_orchestrator_takes_its_team_with_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_abort_of_the_orchestrator_is_its_own() -> Result<()> {
+async fn an_abort_of_the_orchestrator_does_not_abort_its_workers() -> Result<()> {
     let marker = Marker::new();
     let scene = at_work(&marker).await?;
     scene
@@ -234,7 +234,7 @@ async fn a_stopped_worker_is_reported_and_does_not_come_back() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_session_is_deleted_whole() -> Result<()> {
+async fn a_running_session_is_deleted_completely() -> Result<()> {
     let marker = Marker::new();
     let scene = at_work(&marker).await?;
     let session = scene.started.session_id.clone();
@@ -257,7 +257,8 @@ async fn a_running_session_is_deleted_whole() -> Result<()> {
     scene.end().await
 }
 
-/// A node that is told to leave releases who is idle, and leaves what runs to whoever comes next.
+/// A node that is told to leave releases the leases of idle agents, and leaves running turns to the
+/// next node.
 async fn leaving(backend: Backend) -> Result<()> {
     let marker = Marker::new();
     let script = Script::new()

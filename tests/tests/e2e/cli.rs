@@ -1,4 +1,4 @@
-//! Commands about what is there, and what they end with.
+//! Commands that list, show and change things, and their exit codes.
 
 mod answers;
 mod binary;
@@ -24,7 +24,7 @@ fn script() -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_from_its_first_prompt_to_its_end() -> Result<()> {
+async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let ran = desk
         .run(&[
@@ -80,7 +80,7 @@ async fn a_session_from_its_first_prompt_to_its_end() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_codes_tell_what_kind_of_trouble_it_was() -> Result<()> {
+async fn exit_codes_tell_the_kinds_of_failure_apart() -> Result<()> {
     let desk = Desk::start(script()).await?;
     for (command, code, told) in [
         (&["run"][..], 2, "no prompt"),
@@ -128,7 +128,7 @@ async fn exit_codes_tell_what_kind_of_trouble_it_was() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_model_the_ways_out_are_named() -> Result<()> {
+async fn error_without_a_model_names_the_ways_out() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let mut command = desk.planck(&["run", "go"])?;
     for name in ["ANTHROPIC", "OPENAI", "GOOGLE"] {
@@ -143,7 +143,7 @@ async fn without_a_model_the_ways_out_are_named() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chat_goes_line_by_line() -> Result<()> {
+async fn chat_without_a_terminal_reads_one_prompt_per_line() -> Result<()> {
     let desk = Desk::start(
         Script::new()
             .rule(When::any().last("two"), "Second.")

@@ -1,5 +1,5 @@
-//! Nodes that are a cluster: who is there, who is given up, what none of them dies of, and one team
-//! over several of them.
+//! Nodes in a cluster: which nodes are members, which are declared dead, what they survive, and one
+//! team over several of them.
 
 mod chaos;
 mod crowd;

@@ -1,5 +1,5 @@
-//! What `docker-compose.yml` and `deploy/` promise, as far as it shows without an engine or a
-//! cluster. With an engine `deploy/try` proves the compose file.
+//! What `docker-compose.yml` and `deploy/` promise, as far as a test can check it without an engine
+//! or a cluster. With an engine, `deploy/try` tests the compose file.
 
 use std::{
     fs,
@@ -20,8 +20,8 @@ fn text(path: &str) -> Result<String> {
     fs::read_to_string(at(path)).with_context(|| format!("no {path}"))
 }
 
-/// The tested binary is what `tools/release` builds; another command, toolchain or flag would make
-/// another one.
+/// The image must contain the binary that `tools/release` builds and that was tested. Another
+/// command, toolchain or flag would build a different one.
 #[test]
 fn the_image_is_compiled_as_a_release_is() -> Result<()> {
     let (image, release, toolchain) = (
@@ -106,7 +106,7 @@ fn the_demos_team_is_the_example_with_the_sidecars_tool() -> Result<()> {
 }
 
 #[test]
-fn passwords_are_made_once_in_a_folder_of_their_owner() -> Result<()> {
+fn passwords_are_created_once_in_a_folder_that_only_its_owner_reads() -> Result<()> {
     let folder = TempDir::new()?;
     let secrets = folder.path().join("secrets");
     let make = || {
@@ -145,8 +145,8 @@ fn passwords_are_made_once_in_a_folder_of_their_owner() -> Result<()> {
     Ok(())
 }
 
-/// Gives a file to Helm, and to the types of Kubernetes and of Grafana, as `make chart` compiles them
-/// from Go modules; without them nothing is judged.
+/// Checks a file with Helm, the types of Kubernetes and those of Grafana, as `make chart` compiles
+/// them from Go modules. Without them nothing is checked.
 fn judged(file: &str, verdict: &str) -> Result<()> {
     let judge = at(".tools/bin/planck-chart");
     if !judge.is_file() {
@@ -175,11 +175,11 @@ fn judged(file: &str, verdict: &str) -> Result<()> {
 }
 
 #[test]
-fn the_chart_is_what_kubernetes_takes() -> Result<()> {
+fn the_chart_is_valid_for_kubernetes() -> Result<()> {
     judged("deploy/helm/planck", "wrong settings are refused")
 }
 
 #[test]
-fn the_dashboard_is_what_grafana_takes() -> Result<()> {
+fn the_dashboard_is_valid_for_grafana() -> Result<()> {
     judged("deploy/grafana/planck.json", "are what Grafana takes")
 }

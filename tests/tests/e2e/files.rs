@@ -1,5 +1,5 @@
-//! Files that are wrong, folders that cannot be written, stores that are not ours: every error at
-//! once, with the way out.
+//! Invalid files, folders that cannot be written, and foreign stores: each command reports all
+//! errors at once, with the way out.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -15,7 +15,7 @@ async fn desk() -> Result<Desk> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_wrong_with_a_team_is_told_at_once() -> Result<()> {
+async fn all_errors_of_a_team_are_reported_at_once() -> Result<()> {
     let desk = desk().await?;
     let team = r#"[{"type": "lead", "tools": ["spawn_agent", "raed"], "system_prompt": "gone.md"},
                    {"type": "", "limits": {"max_tokens": 0}},
@@ -65,7 +65,7 @@ async fn everything_wrong_with_a_team_is_told_at_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_wrong_with_tools_and_skills_is_told_everywhere() -> Result<()> {
+async fn all_errors_of_tools_and_skills_are_reported_by_every_command() -> Result<()> {
     let desk = desk().await?;
     desk.write(
         ".planck/tools/broken/TOOL.json",
@@ -99,7 +99,7 @@ async fn everything_wrong_with_tools_and_skills_is_told_everywhere() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_wrong_with_the_configuration_is_told_at_once() -> Result<()> {
+async fn all_errors_of_the_configuration_are_reported_at_once() -> Result<()> {
     let desk = desk().await?;
     desk.configure(
         "[limits]\nmax_tokns = 3\nmax_requests_per_turn = 0\n\n[tools]\ntimeout = \"soon\"\n",
@@ -128,7 +128,7 @@ async fn everything_wrong_with_the_configuration_is_told_at_once() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_cannot_be_a_store_says_so() -> Result<()> {
+async fn error_for_a_folder_that_cannot_be_a_store_says_why() -> Result<()> {
     let desk = desk().await?;
     desk.write("file", "")?;
     let ran = desk
@@ -156,7 +156,7 @@ async fn a_folder_that_cannot_be_a_store_says_so() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_may_not_be_written_says_so() -> Result<()> {
+async fn error_for_a_read_only_folder_says_so() -> Result<()> {
     let desk = desk().await?;
     let folder = desk.work().join("sessions");
     fs::create_dir(&folder)?;
@@ -182,7 +182,7 @@ async fn a_folder_that_may_not_be_written_says_so() -> Result<()> {
     Ok(())
 }
 
-/// The only session file of a desk.
+/// Returns the only session file of a desk.
 fn session_file(desk: &Desk) -> Result<std::path::PathBuf> {
     let files = fs::read_dir(desk.sessions()?)?
         .flatten()
@@ -194,7 +194,7 @@ fn session_file(desk: &Desk) -> Result<std::path::PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_session_file_is_named_and_the_others_go_on() -> Result<()> {
+async fn a_broken_session_file_is_named_and_the_other_sessions_work() -> Result<()> {
     let desk = desk().await?;
     for name in ["one", "two"] {
         let ran = desk
@@ -245,7 +245,7 @@ async fn a_session_file_of_a_newer_planck_is_refused() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_at_work_in_another_process_is_busy_and_says_what_to_do() -> Result<()> {
+async fn error_for_a_session_at_work_in_another_process_says_what_to_do() -> Result<()> {
     let desk = Desk::start(
         Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })),
     )
@@ -282,7 +282,7 @@ async fn a_session_at_work_in_another_process_is_busy_and_says_what_to_do() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_goes_on_as_it_was_started_and_says_so() -> Result<()> {
+async fn an_existing_session_keeps_its_team_and_directory_and_says_so() -> Result<()> {
     let desk = desk().await?;
     assert_eq!(
         desk.run(&["run", "--model", "openai:m", "--session", "one", "go"])
@@ -309,7 +309,7 @@ async fn a_session_goes_on_as_it_was_started_and_says_so() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_and_what_was_not_saved_is_saved_when_there_is_room() -> Result<()> {
+async fn a_full_disk_is_reported_and_unsaved_data_is_saved_when_there_is_space() -> Result<()> {
     let desk = Desk::start(
         Script::new()
             .limited(1, When::any(), "Hello.")

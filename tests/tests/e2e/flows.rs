@@ -1,4 +1,4 @@
-//! A session's life on one node, told by what clients see of it.
+//! A session on one node, from start to removal, as clients see it.
 
 mod agents;
 mod crashes;

@@ -1,5 +1,5 @@
-//! Bodies of every kind over every wire, judged by the types of the vendors' own SDKs: strangers to
-//! this project.
+//! Requests of every kind over every wire, checked against the types of the vendors' own SDKs,
+//! which share no code with this project.
 
 use std::path::Path;
 
@@ -19,26 +19,26 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-/// A grey dot.
+/// A grey pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGN4DgAA6gDphpkEXgAAAABJRU5ErkJggg==";
-/// What begins as a PDF does.
+/// The first bytes of a PDF.
 const PDF: &str = "JVBERi0xLjQK";
-/// Some servers want one.
+/// The environment for servers that need a key.
 const KEY: &[(&str, &str)] = &[("KEY", "key-0123456789")];
 const SUMMARY: &str = "They spoke of numbers.";
-/// Small enough that a few answers fill it.
+/// The context window in tokens, so small that a few answers fill it.
 const WINDOW: &str = "6000";
 
-/// A wire as a session is told to use it.
+/// A wire, and how a session is configured to use it.
 struct Wire {
     name: &'static str,
     provider: &'static str,
-    /// One that thinks.
+    /// A model that thinks.
     model: &'static str,
-    /// Whether a call's arguments are text, which may be none that can be read.
+    /// Whether a call's arguments are text, which may therefore be invalid JSON.
     has_text_arguments: bool,
-    /// Other models, each with options of a member, that are asked otherwise.
+    /// Other models, each with options of a member that change its requests.
     others: &'static [(&'static str, &'static str)],
 }
 
@@ -49,7 +49,8 @@ const CLAUDE_SAMPLED: &str = r#"{"stop": ["END"], "max_output_tokens": 500, "cac
 const GEMINI_SAMPLED: &str =
     r#"{"temperature": 0.5, "stop": ["END"], "thinking_budget": 0, "seed": 7}"#;
 const THOUGHTFUL: &str = r#"{"thinking_budget": 4096}"#;
-/// What the vendor is asked by default; the address here is not the vendor's.
+/// The thinking options that Planck sends to the vendor by default. They are set explicitly because
+/// the address here is not the vendor's.
 const BOUND: &str = r#"{"thinking": {"type": "adaptive", "display": "omitted", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}}"#;
 
 const WIRES: &[Wire] = &[
@@ -158,7 +159,7 @@ fn script(wire: &Wire) -> Script {
     }
 }
 
-/// OpenAI's own chat completions never show a thought.
+/// OpenAI's own chat completions never show thinking.
 fn without_thoughts(mut script: Script) -> Script {
     for reply in script.rules.iter_mut().flat_map(|rule| &mut rule.replies) {
         reply
@@ -168,7 +169,7 @@ fn without_thoughts(mut script: Script) -> Script {
     script
 }
 
-/// One session, which goes through all that leaves its mark on what the model is sent.
+/// One session that does everything that affects the requests to the model.
 struct Scene {
     world: World,
     node: Node,
@@ -220,7 +221,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until the answer that is being given has some words.
+    /// Waits until the running answer has some words.
     async fn speaks(&self) -> Result<()> {
         eventually("the agent speaks", async || {
             let running = self
@@ -292,7 +293,7 @@ fn attachments() -> Value {
     ])
 }
 
-/// Every provider's name leads to the world's model.
+/// Configures every provider to use the world's model.
 fn configure(world: &World, wire: &Wire) -> Result<()> {
     let (url, openai) = (world.model.url(), world.model.openai_url());
     let keyed = |name: &str, url: &str| {
@@ -331,7 +332,7 @@ async fn begin(world: &World, provider: &str, model: &str, opts: &Value) -> Resu
         .await
 }
 
-/// Everything over one wire; what the judges say of it.
+/// Runs the whole session over one wire, and returns what the judges print about its requests.
 async fn judged(judges: &Judges, wire: &Wire) -> Result<String> {
     let mut scene = Scene::start(wire).await?;
     scene.say(&text("plain")).await?;
@@ -365,7 +366,7 @@ async fn judged(judges: &Judges, wire: &Wire) -> Result<String> {
         "raed",
         SUMMARY,
     ] {
-        // Gemini's thoughts are summaries without a signature, which do not go back.
+        // Gemini's thoughts are summaries without a signature, which are not sent back.
         let has_none = mark == "Which files?" && ["google", "openai"].contains(&wire.name);
         let is_sent = sent.iter().any(|body| body.contains(mark));
         assert!(
@@ -412,7 +413,7 @@ mod strangers_accept_what_is_sent_over {
 }
 
 #[test]
-fn strangers_see_what_is_wrong_and_nothing_else() -> Result<()> {
+fn judges_find_each_known_fault_and_no_other() -> Result<()> {
     let Some(judges) = Judges::summon() else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! The whole runtime through its public faces: real node processes, a real nats-server, real
+//! The whole runtime through its public interfaces: real node processes, a real nats-server, real
 //! stores, a model over HTTP.
 
 #![allow(

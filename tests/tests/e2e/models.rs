@@ -1,4 +1,4 @@
-//! Models that get it wrong: each time the model is told, its history stays legal, and the next
+//! Models that make mistakes. Each time the model is told, its history stays legal, and the next
 //! prompt works.
 
 use anyhow::Result;
@@ -19,7 +19,7 @@ fn read(path: &str) -> Call {
     Call::new("read", json!({ "path": path }))
 }
 
-/// What came of calls that a model made.
+/// The result of calls that a model made.
 struct Came {
     ran: Ran,
     events: Vec<Envelope>,
@@ -30,7 +30,7 @@ impl Came {
         of_kind(&self.events, kind)
     }
 
-    /// The results in the order of the calls, with whether each is an error.
+    /// Returns the results in the order of the calls, each with whether it is an error.
     fn results(&self) -> Vec<(bool, String)> {
         let messages = self.of(EventKind::Message);
         let messages = messages.iter().map(|saved| &saved["message"]);
@@ -47,8 +47,8 @@ impl Came {
     }
 }
 
-/// A model's first answer, then "Well." to whatever comes of it, and the session goes on with
-/// "Again.".
+/// Runs a session in which the model gives `first`, then answers "Well.", and answers "Again." to
+/// the next prompt.
 async fn answers(provider: &str, first: Reply) -> Result<Came> {
     let script = Script::new()
         .limited(1, When::any(), first)
@@ -84,7 +84,7 @@ async fn answers(provider: &str, first: Reply) -> Result<Came> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_calls_are_answered_with_what_is_wrong() -> Result<()> {
+async fn invalid_calls_are_answered_with_the_fault() -> Result<()> {
     for provider in PROVIDERS {
         for (call, told) in [
             (read("").raw("{\"path\": "), "not a JSON object"),
@@ -157,7 +157,7 @@ async fn five_megabytes_of_arguments_are_written() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_many_calls_as_an_answer_may_have_are_all_answered_in_order() -> Result<()> {
+async fn an_answer_with_the_most_calls_gets_all_results_in_order() -> Result<()> {
     let mut many: Vec<Call> = (0..128)
         .map(|n| read(if n % 2 == 0 { "a.txt" } else { "b.txt" }))
         .collect();
@@ -178,7 +178,7 @@ async fn as_many_calls_as_an_answer_may_have_are_all_answered_in_order() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_call_over_and_over_is_remarked_on_then_refused() -> Result<()> {
+async fn a_repeated_call_is_remarked_on_then_refused() -> Result<()> {
     let script = Script::new()
         .rule(When::any().round(11), "I give up.")
         .always(calls([read("a.txt")]));
@@ -201,7 +201,7 @@ async fn the_same_call_over_and_over_is_remarked_on_then_refused() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn empty_thoughtful_refused_and_cut_answers_end_their_turn() -> Result<()> {
+async fn empty_thinking_refused_and_cut_answers_end_their_turn() -> Result<()> {
     for (first, outcome, code) in [
         (Reply::new(), "completed", 0),
         (Reply::new().think("Hm."), "completed", 0),
@@ -225,7 +225,7 @@ async fn empty_thoughtful_refused_and_cut_answers_end_their_turn() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_of_an_answer_that_was_cut_are_not_run() -> Result<()> {
+async fn calls_of_a_cut_answer_are_not_run() -> Result<()> {
     for provider in PROVIDERS {
         let write = Call::new("write", json!({"path": "made", "content": "x"}));
         let cut = Call::new("write", json!({})).raw("{\"path\": \"made\", \"cont");
@@ -291,7 +291,7 @@ async fn limits_end_the_turn_and_say_which() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_small_context_is_summarised_in_the_middle_of_work() -> Result<()> {
+async fn a_small_context_is_summarised_during_a_turn() -> Result<()> {
     let script = Script::new()
         .limited(12, When::any().tool("read"), calls([read("long.txt")]))
         .rule(When::any().tool("read"), "All read.")
@@ -320,7 +320,7 @@ async fn a_small_context_is_summarised_in_the_middle_of_work() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_nobody_described_is_warned_about_once() -> Result<()> {
+async fn an_undescribed_model_is_warned_about_once() -> Result<()> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     let (_, events) = desk.prompt("openai:my-own", "go").await?;
     let warnings = of_kind(&events, EventKind::Warning);

@@ -1,4 +1,4 @@
-//! Tools at work for a real conversation, and what becomes of the processes they start.
+//! Tools in a real conversation, and the processes that they start.
 
 mod calls;
 mod ends;

@@ -1,4 +1,4 @@
-//! `planck run` on real input, over every provider's wire; and providers that fail.
+//! `planck run` on real input over every provider's wire, and providers that fail.
 
 use anyhow::Result;
 use planck_common::event::EventKind;
@@ -26,7 +26,7 @@ fn example() -> Script {
     }
 }
 
-/// The example's team, with the models of a provider.
+/// Returns the example's team, with the models of a provider.
 fn team(provider: &str) -> String {
     let team = include_str!("../../../examples/teams/build-a-cli/TEAM.json");
     team.replace(
@@ -90,9 +90,9 @@ async fn a_team_works_over_nats() -> Result<()> {
     node.leave().await
 }
 
-/// What is tried again, and what it is called in the `retry`.
+/// Checks which failures are retried, and the reason in the `retry` event.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_pass_is_tried_again_with_an_event() -> Result<()> {
+async fn transient_failures_are_retried_with_an_event() -> Result<()> {
     let busy = Fault::Status {
         status: 429,
         body: None,
@@ -144,7 +144,7 @@ async fn what_may_pass_is_tried_again_with_an_event() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_stream_is_given_up_and_tried_again() -> Result<()> {
+async fn a_silent_stream_is_abandoned_and_retried() -> Result<()> {
     let script = Script::new().limited(
         1,
         When::any(),
@@ -170,7 +170,7 @@ first_byte_timeout = \"5s\"
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_will_not_pass_ends_the_turn_and_the_command_fails() -> Result<()> {
+async fn permanent_failures_end_the_turn_and_the_command_fails() -> Result<()> {
     let full = json!({"error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 3 maximum"}});
     for (provider, status, body, code) in [
         ("anthropic", 401, None, "auth"),
@@ -195,8 +195,8 @@ async fn what_will_not_pass_ends_the_turn_and_the_command_fails() -> Result<()> 
     Ok(())
 }
 
-/// Azure's current addresses, the older ones with a deployment in the path, and an endpoint that is
-/// named by the configuration.
+/// Tests Azure's current addresses, the older ones with a deployment in the path, and an endpoint
+/// that the configuration names.
 #[tokio::test(flavor = "multi_thread")]
 async fn azure_takes_a_round_of_tools_at_both_of_its_addresses() -> Result<()> {
     let older = "/openai/deployments/our-gpt/chat/completions";
@@ -282,7 +282,7 @@ async fn a_deployment_that_azure_does_not_have_is_named_after_one_request() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
+async fn retries_end_at_the_configured_number() -> Result<()> {
     let desk = Desk::start(Script::new().always(Reply::fault(Fault::status(500)))).await?;
     desk.configure("[providers.openai]\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n")?;
     let (ran, events) = desk.prompt("openai:m", "go").await?;
@@ -301,7 +301,7 @@ async fn tries_have_an_end_that_the_configuration_sets() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_never_begins_is_given_up() -> Result<()> {
+async fn a_provider_that_never_answers_is_abandoned() -> Result<()> {
     for provider in ["anthropic", "openai"] {
         let desk = Desk::start(Script::new().always(Reply::fault(Fault::HangBeforeHead))).await?;
         let times =
@@ -334,7 +334,7 @@ async fn a_provider_that_never_begins_is_given_up() -> Result<()> {
     Ok(())
 }
 
-/// An address whose queue of connections is full: the kernel answers nothing.
+/// An address whose queue of connections is full, so the kernel answers nothing.
 struct Full {
     listener: std::net::TcpListener,
     _waiting: Vec<std::net::TcpStream>,
@@ -357,7 +357,7 @@ impl Full {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_where_nobody_opens_is_given_up() -> Result<()> {
+async fn an_address_that_accepts_no_connection_is_abandoned() -> Result<()> {
     let (desk, full) = (Desk::start(Script::new()).await?, Full::new()?);
     let config = "[providers]\nconnect_timeout = \"200ms\"\n[providers.openai]\nmax_attempts = 2\nmax_retry_delay = \"20ms\"\n";
     desk.configure(config)?;

@@ -1,5 +1,5 @@
-//! Real sidecars at real nodes: those of the SDK in this process and in their own, and bare
-//! services that are wrong.
+//! Real sidecars at real nodes: sidecars on the SDK in this process and in their own, and bare
+//! services that break the protocol.
 
 mod calls;
 mod coming;

@@ -1,4 +1,4 @@
-//! What a collector gets of a team at work: spans with ids and counts, and nothing that was said.
+//! What a collector receives from a team at work: spans with ids and counts, and no content.
 
 mod listener;
 mod prometheus;
@@ -32,7 +32,7 @@ use crate::{
     teams::scene::{Scene, by, lead, member},
 };
 
-/// Everything that was sent to it.
+/// Everything that was sent to the collector.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<u8>>>);
 
@@ -49,7 +49,7 @@ impl Collector {
         Ok(url)
     }
 
-    /// One request a connection.
+    /// Reads the one request of a connection.
     async fn take(self, mut stream: TcpStream) -> Option<()> {
         let mut seen = Vec::new();
         let (end, length) = loop {
@@ -93,7 +93,7 @@ impl Collector {
     }
 }
 
-/// A sidecar whose tool notes the span that is current while it runs.
+/// Returns a sidecar whose tool records the span that is current while it runs.
 fn place(joined: &Arc<Mutex<Option<String>>>) -> Sidecar {
     let joined = Arc::clone(joined);
     let answer = move |context: planck_sidecar::Context, _: Args| {
@@ -223,7 +223,7 @@ async fn turns_and_calls_are_spans_of_the_callers_trace() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_is_told_only_when_it_is_asked_for() -> Result<()> {
+async fn content_is_sent_only_if_it_is_configured() -> Result<()> {
     let collector = Collector::default();
     let url = collector.start().await?;
     let script = Script::new().rounds(

@@ -1,5 +1,5 @@
-//! Two versions side by side: nodes of this one and of the next, with a changed event and a newer
-//! schema.
+//! Two versions side by side: nodes of this version and of the next, with a changed event and a
+//! newer schema.
 
 use anyhow::{Context as _, Result};
 use planck_common::{SessionId, command::Started, envelope::Envelope};
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use crate::flows::events::assert_dense;
 
-/// How long a session may take to go on elsewhere.
+/// How long a session may take to continue elsewhere.
 const GOES_ON: Duration = Duration::from_secs(40);
 
-/// Any node may take a session: one that this node took.
+/// Starts sessions until one is on this node, because any node may take a session.
 async fn session_on(world: &World, node: &Node) -> Result<SessionId> {
     for _ in 0..100 {
         let Started {
@@ -61,7 +61,7 @@ fn heralded(log: &[Envelope]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_go_from_this_version_to_the_next_and_back() -> Result<()> {
+async fn sessions_move_from_this_version_to_the_next_and_back() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
     let recorder = world.record().await?;
     let (mut old, other_old) = (world.node().await?, world.node().await?);
@@ -91,7 +91,7 @@ async fn sessions_go_from_this_version_to_the_next_and_back() -> Result<()> {
     other_old.leave_despite(&[""]).await
 }
 
-/// A schema goes forward only.
+/// The schema goes forward only.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_refuses_a_schema_that_is_newer_than_its_own() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
@@ -110,7 +110,7 @@ async fn a_node_refuses_a_schema_that_is_newer_than_its_own() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_of_a_kind_that_is_not_known_keeps_its_place_and_stops_nobody() -> Result<()> {
+async fn an_event_of_an_unknown_kind_keeps_its_place_and_causes_no_failure() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
     let recorder = world.record().await?;
     let mut node = world.node().await?;

@@ -1,4 +1,4 @@
-//! Running the checker on a program.
+//! Runs the checker on a program.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use planck_sidecar::{
     conform::{self, Error, Finding, Plan, Verdict},
 };
 
-/// What a test wants checked: a program as the checker starts it, without options.
+/// Returns the plan to check a program that the checker starts, without options.
 pub fn plan(url: &str, name: &str, command: &[&str]) -> Plan {
     Plan {
         name: SidecarId::parse(name).unwrap(),
@@ -17,7 +17,7 @@ pub fn plan(url: &str, name: &str, command: &[&str]) -> Plan {
         slow: None,
         large: None,
         command: command.iter().map(|word| (*word).to_owned()).collect(),
-        // A machine shared with many is slow at times.
+        // A machine that runs other work is slow at times.
         patience: Duration::from_secs(6),
         start_within: Duration::from_secs(60),
         only: Vec::new(),
@@ -28,7 +28,7 @@ pub async fn check(plan: Plan) -> Result<Vec<Finding>, Error> {
     conform::run(plan, |finding| println!("{finding:?}")).await
 }
 
-/// Those with this verdict, as text.
+/// Returns the findings with this verdict, as text.
 pub fn with(findings: &[Finding], verdict: Verdict) -> Vec<String> {
     let fit = findings.iter().filter(|finding| finding.verdict == verdict);
     fit.map(|finding| format!("{} {}: {}", finding.case, finding.on, finding.why))

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
 
-/// Its exit code, and what it wrote.
+/// Returns the exit code and both outputs of the command.
 async fn conform(url: &str, args: &[&str]) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = planck_in(folder.path()).unwrap();
@@ -25,7 +25,7 @@ async fn conform(url: &str, args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_says_what_failed_and_ends_with_1() {
+async fn conform_names_the_failed_cases_and_exits_with_1() {
     let nats = NatsServer::start().unwrap();
     let start = ["--", MUTANT, "odd", "other_queue_group"];
     let only = ["odd", "--only", "queue_group", "--only", "hello"];
@@ -52,7 +52,7 @@ async fn it_says_what_failed_and_ends_with_1() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_says_what_it_cannot_check() {
+async fn conform_names_the_cases_that_it_cannot_check() {
     let nats = NatsServer::start().unwrap();
     let cases: [(&[&str], i32, &str); 5] = [
         (&["nobody"], 3, "no sidecar `nobody` answers"),

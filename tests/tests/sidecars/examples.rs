@@ -1,5 +1,5 @@
-//! The examples, each run as its README says, and short. Rust and Python always; TypeScript and Go
-//! where the machine has them.
+//! Runs each example as its README says, and checks that it is short. Rust and Python examples
+//! always run; TypeScript and Go examples only if the machine has these languages.
 
 use std::{process::Command, time::Duration};
 
@@ -15,17 +15,17 @@ use planck_tests::{
 
 use crate::checking::{check, plan, with};
 
-/// Lines of an example that shows all there is to do.
+/// The most lines of an example that shows everything that a sidecar has to do.
 const LONGEST: usize = 59;
 
-/// How long an interpreter may take to load an example and to hear signals.
+/// How long an interpreter may take to load an example and to handle signals.
 const STARTS_WITHIN: Duration = Duration::from_secs(4);
 
-/// How long an example may take to answer, where builds and other tests have the machine. Nothing
-/// waits for all of it unless an answer is lost.
+/// How long an example may take to answer while builds and other tests use the machine. A test
+/// waits that long only if an answer is lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs every case; none may fail, and only these may be skipped.
+/// Runs every case. None may fail, and only `skipped` may be skipped.
 async fn conforms(example: Example, skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let command: Vec<&str> = example.command.iter().map(String::as_str).collect();
@@ -44,38 +44,39 @@ async fn conforms(example: Example, skipped: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rust() {
+async fn example_in_rust_conforms() {
     conforms(Example::rust().unwrap(), &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_with_the_sdk() {
+async fn example_in_python_with_the_sdk_conforms() {
     conforms(Example::python().unwrap(), &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_without_the_sdk() {
+async fn example_in_python_without_the_sdk_conforms() {
     let skipped = ["large_answer", "progress", "compaction", "compaction_short"];
     conforms(Example::bare_python().unwrap(), &skipped).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typescript_with_the_sdk() {
+async fn example_in_typescript_with_the_sdk_conforms() {
     if let Some(example) = Example::typescript_sdk().unwrap() {
         conforms(example, &[]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typescript() {
+async fn example_in_typescript_without_the_sdk_conforms() {
     if let Some(example) = Example::typescript().unwrap() {
         conforms(example, &["compaction", "compaction_short"]).await;
     }
 }
 
-/// Its tool answers at once: there is nothing to report, to cancel or to be late with.
+/// The tool of the Go example answers at once, so it has nothing to report or to cancel, and is
+/// never late.
 #[tokio::test(flavor = "multi_thread")]
-async fn go() {
+async fn example_in_go_conforms() {
     let of_slow_tools = ["overlap", "progress", "cancel", "deadline", "in_progress"];
     if let Some(example) = Example::go().unwrap() {
         conforms(
@@ -91,10 +92,9 @@ async fn go() {
     }
 }
 
-/// An instance that starts before its server is stopped at once, as one is that a scheduler takes
-/// back.
+/// An instance that starts before its server can be stopped at once, as a scheduler may do.
 #[tokio::test(flavor = "multi_thread")]
-async fn those_on_an_sdk_stop_while_they_wait_for_a_server() {
+async fn sidecars_on_an_sdk_stop_while_they_wait_for_a_server() {
     let examples = [Example::rust().unwrap(), Example::python().unwrap()];
     for example in examples
         .into_iter()
@@ -114,7 +114,7 @@ async fn those_on_an_sdk_stop_while_they_wait_for_a_server() {
 }
 
 #[test]
-fn they_are_short() {
+fn examples_are_short() {
     let examples = [
         include_str!("../../../examples/sidecars/bare-python/text.py"),
         include_str!("../../../examples/sidecars/go/text.go"),
@@ -132,7 +132,7 @@ fn they_are_short() {
     }
 }
 
-/// What the guide and the front page show is what is run.
+/// The README shows the code of the example that is run.
 #[test]
 fn what_pages_show_is_an_example() {
     let example = include_str!("../../../examples/sidecars/python/words.py");

@@ -1,5 +1,5 @@
-//! The conformance checker against real sidecars: the examples pass it, and each of many wrong ones
-//! fails in the case that is about what is wrong with it.
+//! The conformance checker against real sidecars. The examples pass it, and each of many faulty
+//! ones fails the case that covers its fault.
 
 #![allow(
     clippy::unwrap_used,

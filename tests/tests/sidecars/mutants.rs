@@ -1,4 +1,4 @@
-//! A sidecar that is right but in one thing.
+//! A sidecar that is correct except for one fault.
 
 use futures_util::{StreamExt as _, stream};
 use planck_sidecar::conform::{CASES, Verdict};
@@ -8,11 +8,11 @@ use crate::checking::{check, plan, with};
 
 const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
 
-/// Checked at once; most of the time they wait.
+/// How many mutants are checked at once. Most of the time they wait.
 const AT_ONCE: usize = 8;
 
-/// What is wrong, the case that has to fail of it, and a part of what its author is told. Those
-/// that take longest come first.
+/// The fault, the case that must fail because of it, and a part of the advice to the author.
+/// Mutations that take longest come first.
 const MUTATIONS: &[(&str, &str, &str)] = &[
     ("same_instance_id", "crash", "an id of its own"),
     ("shares_nothing", "instances", "both instances answered"),
@@ -100,7 +100,7 @@ const MUTATIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_right_passes_every_case() {
+async fn a_correct_sidecar_passes_every_case() {
     let nats = NatsServer::start().unwrap();
     let findings = check(plan(&nats.url(), "right", &[MUTANT, "right", "nothing"]))
         .await

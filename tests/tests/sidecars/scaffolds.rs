@@ -1,5 +1,5 @@
-//! `planck sidecar new` and `planck team new`: what they write passes its own tests, without a
-//! network, and the checker.
+//! `planck sidecar new` and `planck team new`: the projects that they write pass their own tests,
+//! without a network, and the checker.
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::checking::{check, plan, with};
 
-/// Exit code, standard output and standard error of `planck`.
+/// Returns the exit code, standard output and standard error of `planck`.
 async fn planck(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let output = planck_in(folder)
         .unwrap()
@@ -30,7 +30,7 @@ async fn planck(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// A folder with a new project `weather` on the SDK of this checkout.
+/// Creates a folder with a new project `weather` that uses the SDK of this checkout.
 async fn scaffold(lang: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let sdk = root().to_str().unwrap();
@@ -44,7 +44,7 @@ async fn scaffold(lang: &str) -> TempDir {
     folder
 }
 
-/// Runs a command to its end, which has to be good.
+/// Runs a command to its end, which must be successful, and returns its output.
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = format!(
@@ -56,7 +56,7 @@ fn succeeds(command: &mut Command) -> String {
     said
 }
 
-/// Runs every case of the checker; none may fail, and only these may be skipped.
+/// Runs every case of the checker. None may fail, and only `skipped` may be skipped.
 async fn conforms(name: &str, command: &[&str], skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let findings = check(plan(&nats.url(), name, command)).await.unwrap();
@@ -69,11 +69,11 @@ async fn conforms(name: &str, command: &[&str], skipped: &[&str]) {
     assert_eq!(left_out, skipped);
 }
 
-/// There is no answer that grows with its arguments, and no compactor.
+/// The project has no answer that grows with its arguments, and no compactor.
 const SKIPPED: [&str; 3] = ["large_answer", "compaction", "compaction_short"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python() {
+async fn new_project_in_python_passes_its_tests_and_the_checker() {
     let folder = scaffold("python").await;
     let project = folder.path().join("weather");
     let path = python_path().unwrap();
@@ -104,7 +104,7 @@ async fn python() {
 
 /// The packages are linked as `npm install` does it for a folder, so that no network is needed.
 #[tokio::test(flavor = "multi_thread")]
-async fn typescript() {
+async fn new_project_in_typescript_passes_its_tests_and_the_checker() {
     let Some(sdk) = typescript_sdk().unwrap() else {
         return;
     };
@@ -144,14 +144,14 @@ async fn typescript() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn go_without_an_sdk() {
+async fn new_project_in_go_passes_its_tests_and_the_checker() {
     let Some(go) = go("the scaffold in Go") else {
         return;
     };
     let folder = scaffold("go").await;
     let project = folder.path().join("weather");
     let offline = |args: &[&str]| {
-        // `make tools` has fetched the modules, which are those of the example.
+        // `make tools` has fetched the modules, which are the same as those of the example.
         succeeds(
             Command::new(go)
                 .args(args)
@@ -172,10 +172,10 @@ async fn go_without_an_sdk() {
     .await;
 }
 
-/// The template compiles as it is, as an example of the SDK, whose tests run its own: to compile
-/// all dependencies again for a project would take minutes.
+/// The template is compiled as an example of the SDK, whose tests also run its tests. Compiling all
+/// dependencies again for a project would take minutes.
 #[tokio::test(flavor = "multi_thread")]
-async fn rust() {
+async fn new_project_in_rust_passes_the_checker() {
     let folder = scaffold("rust").await;
     let read =
         |path: &str| std::fs::read_to_string(folder.path().join("weather").join(path)).unwrap();
@@ -208,7 +208,7 @@ async fn rust() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_the_arguments_is_named() {
+async fn errors_of_wrong_arguments_name_the_fault() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("taken")).unwrap();
     std::fs::write(folder.path().join("taken/mine.txt"), "mine").unwrap();
@@ -263,7 +263,7 @@ async fn what_is_wrong_with_the_arguments_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_project_depends_on_the_version_of_the_binary_unless_another_is_said() {
+async fn a_project_depends_on_the_version_of_the_binary_by_default() {
     let folder = tempfile::tempdir().unwrap();
     for (name, more, version) in [
         ("one", &[][..], env!("CARGO_PKG_VERSION")),
@@ -297,9 +297,9 @@ async fn a_new_team_is_valid() {
     );
 }
 
-/// What the guide shows of tools and of the harness stands in the projects, whose tests are run.
+/// The code of tools and of the harness in the guide is in the projects, whose tests are run.
 #[test]
-fn what_the_guide_shows_is_in_the_projects() {
+fn code_in_the_guide_is_in_the_projects() {
     macro_rules! template {
         ($($path:literal),+) => { concat!($(include_str!(concat!("../../../node/src/cli/scaffold/", $path))),+) };
     }

@@ -1,5 +1,5 @@
-//! The SDKs come in where a server lets in only those it knows, by the variables that nodes read
-//! too.
+//! Sidecars on the SDKs connect to servers that admit only known users, with the same environment
+//! variables as nodes.
 
 #[path = "../e2e/flows/secured/certificates.rs"]
 mod certificates;
@@ -20,7 +20,7 @@ use operator::Operator;
 
 type Environment = Vec<(String, String)>;
 
-/// How long one that is refused is watched.
+/// How long a refused sidecar is watched.
 const REFUSED_WITHIN: Duration = Duration::from_secs(4);
 
 fn with(pairs: &[(&str, &str)]) -> Environment {
@@ -30,7 +30,8 @@ fn with(pairs: &[(&str, &str)]) -> Environment {
         .collect()
 }
 
-/// The example on each SDK. Python signs with the package `nkeys`, which the machine may lack.
+/// Returns the example on each SDK. Python signs with the package `nkeys`, which the machine may
+/// lack.
 fn examples(signs: bool) -> Vec<Example> {
     let mut examples = vec![Example::rust().unwrap()];
     examples.extend(Example::typescript_sdk().unwrap());
@@ -49,7 +50,8 @@ fn examples(signs: bool) -> Vec<Example> {
     examples
 }
 
-/// Whether the server has let it in and it serves there: every offer is a subscription.
+/// Returns whether the server has admitted the sidecar and it serves: every endpoint is a
+/// subscription.
 fn serves(server: &NatsServer, example: &Example) -> bool {
     let connections = server.monitor("/connz").unwrap()["connections"].clone();
     let is_it = |connection: &serde_json::Value| {
@@ -80,7 +82,7 @@ async fn refuses(server: &NatsServer, example: &Example, environment: &Environme
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_certificate() {
+async fn sidecars_connect_with_a_trusted_certificate_only() {
     let (own, other) = (Certificates::new().unwrap(), Certificates::new().unwrap());
     let server = NatsServer::start_with(&own.config()).unwrap();
     let (certificate, key) = (own.file("client.pem"), own.file("client.key"));
@@ -97,7 +99,7 @@ async fn by_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_nkey() {
+async fn sidecars_connect_with_a_known_nkey_only() {
     let (user, stranger) = (KeyPair::new_user(), KeyPair::new_user());
     let server = NatsServer::start_with(&format!(
         "authorization {{ users: [ {{ nkey: {} }} ] }}",
@@ -121,7 +123,7 @@ async fn by_nkey() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_credentials() {
+async fn sidecars_connect_with_valid_credentials_only() {
     let (operator, stranger) = (Operator::new().unwrap(), Operator::new().unwrap());
     let server = NatsServer::start_with(&operator.config).unwrap();
     let folder = tempfile::tempdir().unwrap();

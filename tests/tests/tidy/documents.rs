@@ -1,5 +1,5 @@
-//! What documents and other texts name: paths that exist, nothing outside the project, no host of a
-//! registry.
+//! Checks what documents and other texts name: paths exist, nothing outside the project is named,
+//! and no host of a registry.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::{
     source::{files, root},
 };
 
-/// Spelled in two halves, so that this file does not name them.
+/// The names are split in two halves, so that this file does not contain them.
 const NEVER_NAMED: &[(&str, &str)] = &[
     ("../", "shared"),
     ("/work/", "shared"),
@@ -55,7 +55,8 @@ fn paths_that_documents_name_exist() {
     none(breaches);
 }
 
-/// A type that the map of the code names is defined or imported somewhere, and a method as well.
+/// Every type that the map of the code names is defined or imported somewhere, and so is every
+/// method.
 #[test]
 fn symbols_that_the_architecture_names_exist() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
@@ -80,7 +81,7 @@ fn symbols_that_the_architecture_names_exist() {
     );
 }
 
-/// A type's name, or a type's method, without what is in parentheses.
+/// Returns the name of a type or of a type's method, without what is in parentheses.
 fn symbol(span: &str) -> Option<&str> {
     let name = span.split('(').next()?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -95,7 +96,7 @@ fn words_of(code: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn symbols_are_told_from_other_words() {
+fn symbols_are_distinguished_from_other_words() {
     assert_eq!(symbol("Agent::step(input, now)"), Some("Agent::step"));
     assert_eq!(symbol("JoinSet"), Some("JoinSet"));
     assert_eq!(symbol("NATS"), None);
@@ -103,7 +104,7 @@ fn symbols_are_told_from_other_words() {
     assert_eq!(symbol("spawn_agent"), None);
 }
 
-/// What stands in backticks, lies in a top folder of the project and is a path to the last letter.
+/// Returns the spans in backticks that name a path below a top folder of the project.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     const TOP: &[&str] = &[
         "agent/",
@@ -130,7 +131,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         .filter(is_path)
 }
 
-/// What stands in backticks within a line of prose.
+/// Returns the spans in backticks within a line of prose.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     prose
@@ -138,7 +139,7 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
         .flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The targets of links, but those elsewhere on the web or within the page.
+/// Returns the targets of links, except links to the web or within the page.
 fn linked(text: &str) -> impl Iterator<Item = &str> {
     let targets = text
         .split("](")
@@ -147,7 +148,7 @@ fn linked(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.is_empty() && !target.contains(':'))
 }
 
-/// Without `.` and `..`.
+/// Resolves `.` and `..` in a path.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

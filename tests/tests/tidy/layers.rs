@@ -1,11 +1,11 @@
-//! The walls: who may name NATS, SQL and providers' JSON, where subjects are spelled, which module
-//! sees which.
+//! Checks the layers: which folders may name NATS, SQL and providers' JSON, where subjects are
+//! spelled, and which module may see which.
 
 use crate::{none, source::Source, sources};
 
 /// A library, and the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    // The benchmark's bare requests are what calls through the runtime are measured against.
+    // Calls through the runtime are compared with the benchmark's bare requests.
     (
         "async_nats",
         &[
@@ -19,7 +19,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("axum", &["node/src/gateway", "scripted-model/"]),
 ];
 
-/// A module of the node, and what it never sees: other modules as `crate::…`, or libraries.
+/// A module of the node, and what it must not see: other modules as `crate::…`, or libraries.
 const NEVER_SEES: &[(&str, &[&str])] = &[
     ("actor", &["crate::cluster"]),
     ("regular_file", &["crate::project", "crate::config"]),
@@ -53,7 +53,7 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
     ("gateway", &["crate::llm", "crate::tools"]),
 ];
 
-/// The services of a node. Each knows only those before it.
+/// The services of a node. Each may see only those before it.
 const SERVICES: &[&str] = &[
     "peers",
     "base",
@@ -89,7 +89,7 @@ pub fn production() -> Vec<Source> {
         .collect()
 }
 
-/// Whether a file is a part of the runtime: of the node, or of the crates that it runs.
+/// Returns whether a file is part of the runtime: of the node, or of the crates that it uses.
 fn is_runtime(path: &str) -> bool {
     ["agent/src/", "bus/src/", "client/src/", "node/src/"]
         .iter()
@@ -118,13 +118,13 @@ fn libraries_are_named_in_their_layer_only() {
     none(breaches);
 }
 
-/// The module of the node that a file belongs to.
+/// Returns the module of the node to which a file belongs.
 fn module(path: &str) -> &str {
     let inside = path.strip_prefix("node/src/").unwrap_or_default();
     inside.split(['/', '.']).next().unwrap_or_default()
 }
 
-/// What is below the services, and what they are built from, knows none of them.
+/// Modules below the services, and those that the services are built from, see none of them.
 #[test]
 fn services_know_only_those_before_them() {
     const BELOW: &[&str] = &[
@@ -193,7 +193,7 @@ fn services_are_implemented_in_their_own_modules() {
     none(breaches);
 }
 
-/// The inherent `impl` blocks of a file, with the names of their types.
+/// Returns the inherent `impl` blocks of a file, with the names of their types.
 fn implemented(file: &syn::File) -> Vec<(&syn::ItemImpl, String)> {
     let named = file.items.iter().filter_map(|item| {
         let syn::Item::Impl(block) = item else {
@@ -237,7 +237,7 @@ fn modules_do_not_see_what_they_must_not() {
     none(breaches);
 }
 
-/// Where the process's own standard output and error may be written to, and why.
+/// The files that may write to the process's standard output and error, and why.
 const WRITERS: &[(&str, &str)] = &[
     ("node/src/cli/output.rs", "cleans what it writes"),
     ("node/src/terminal/log.rs", "cleans what it writes"),
@@ -274,10 +274,10 @@ fn one_module_writes_to_the_terminal() {
 #[test]
 fn provider_formats_are_spelled_under_llm_only() {
     let mut breaches = Vec::new();
-    // The benchmark's bare loop is what the providers are measured against.
+    // The providers are compared with the benchmark's bare loop.
     let speaks = |path: &str| {
         let bare_loop = path.starts_with("node/src/cli/bench");
-        // The name of a metric has a word of a format in it.
+        // The name of a metric contains a word of a format.
         let metrics = path == "node/src/telemetry/metrics/families.rs";
         !is_runtime(path) || path.starts_with("node/src/llm") || bare_loop || metrics
     };
@@ -293,7 +293,7 @@ fn provider_formats_are_spelled_under_llm_only() {
 #[test]
 fn subjects_are_spelled_in_one_place() {
     let mut breaches = Vec::new();
-    // The configuration has sections of the same names.
+    // The configuration has sections with the same names.
     let spellers = |path: &str| is_runtime(path) && !path.starts_with("node/src/config");
     for source in production().iter().filter(|source| spellers(&source.path)) {
         let texts = source.names().texts;
@@ -306,7 +306,7 @@ fn subjects_are_spelled_in_one_place() {
     none(breaches);
 }
 
-/// Whether a text is the beginning of a subject or one with places to fill.
+/// Returns whether a text is the beginning of a subject, or a subject with placeholders.
 fn is_subject(text: &str) -> bool {
     let whole_word = !text.contains(char::is_whitespace);
     let begins = |first: &str| {

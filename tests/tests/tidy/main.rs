@@ -14,7 +14,7 @@ mod source;
 
 use source::{Source, root};
 
-/// Fails with every breach at once.
+/// Fails with all breaches at once.
 fn none(breaches: Vec<String>) {
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
 }

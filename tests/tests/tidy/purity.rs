@@ -1,5 +1,5 @@
-//! The crates that only compute: what they may depend on, and what of the standard library they
-//! never name.
+//! Checks the crates that only compute: what they may depend on, and which parts of the standard
+//! library they must not name.
 
 use toml::{Table, Value};
 
@@ -9,9 +9,9 @@ use crate::{
     source::root,
 };
 
-/// A crate, and all it may depend on. A crate that is not listed cannot be called, so the compiler
-/// refuses a clock, a wait, a query or a request in the agent loop. Whatever is added here must do
-/// no more than hold, parse or write data.
+/// A crate, and all its allowed dependencies. A crate that is not listed cannot be called, so the
+/// compiler refuses a clock, a wait, a query or a request in the agent loop. Every dependency in
+/// this list may only hold, parse or write data.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "agent",
@@ -30,9 +30,9 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What the agent loop never names: the parts of the standard library that do something, and the
-/// functions of `planck-common` that read the clock or draw a random number. `step` gets the time
-/// and ids as arguments, so that a test can play any order of events again.
+/// What the agent loop must not name: the parts of the standard library that have side effects, and
+/// the functions of `planck-common` that read the clock or draw a random number. `step` gets the
+/// time and ids as arguments, so a test can replay any order of events.
 const IMPURE: &[&str] = &[
     "std::env",
     "std::fs",
@@ -72,7 +72,7 @@ fn pure_crates_depend_on_plain_data_only() {
     none(breaches);
 }
 
-/// Every crate that the library or its build script may use, on any platform.
+/// Returns every crate that the library or its build script may use, on any platform.
 fn dependencies(manifest: &Table) -> Vec<String> {
     let mut found = Vec::new();
     for (key, value) in manifest {

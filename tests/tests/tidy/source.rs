@@ -20,24 +20,24 @@ const SKIPPED: &[&str] = &[
 
 /// A Rust file.
 pub struct Source {
-    /// From the root of the workspace.
+    /// The path from the root of the workspace.
     pub path: String,
-    /// Lines that are not of a `#[cfg(test)]` module.
+    /// The number of lines outside of `#[cfg(test)]` modules.
     pub lines: usize,
-    /// Without `#[cfg(test)]` items.
+    /// The parsed file without `#[cfg(test)]` items.
     pub file: syn::File,
-    /// Files without their ending that `#[cfg(test)] mod name;` names here.
+    /// The files, without their extension, that `#[cfg(test)] mod name;` declares here.
     test_modules: Vec<String>,
     is_test: bool,
 }
 
-/// What a file names.
+/// The names that a file uses.
 #[derive(Default)]
 pub struct Names {
     /// Every path of two words or more, its words joined by `::`.
     pub paths: Vec<String>,
     pub texts: Vec<String>,
-    /// Every macro and function that is called by a path, every path that is imported.
+    /// Every macro and function that is called by a path, and every path that is imported.
     pub calls: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Every file under the root, by its path from there.
+/// Returns every file under the root, by its path from there.
 pub fn files() -> Vec<String> {
     let (mut found, mut folders) = (Vec::new(), vec![root()]);
     while let Some(folder) = folders.pop() {
@@ -119,7 +119,7 @@ impl Source {
         }
     }
 
-    /// Whether all of it is tests.
+    /// Returns whether the whole file is test code.
     pub fn is_test(&self) -> bool {
         self.is_test
     }
@@ -131,7 +131,8 @@ impl Source {
     }
 }
 
-/// The file, without its ending, of a module that is not in the file that declares it.
+/// Returns the file, without its extension, of a module that is declared here but is in another
+/// file.
 fn elsewhere(path: &str, item: &Item) -> Option<String> {
     let Item::Mod(module) = item else { return None };
     let (folder, name) = path.rsplit_once('/')?;
@@ -156,7 +157,7 @@ fn is_test_item(item: &Item) -> bool {
         fn visit_attribute(&mut self, attribute: &'ast Attribute) {
             self.0 |= is_cfg_test(attribute);
         }
-        fn visit_item(&mut self, _: &'ast Item) {} // what is inside speaks for itself
+        fn visit_item(&mut self, _: &'ast Item) {} // nested items have attributes of their own
     }
     let mut found = Attributes(false);
     visit::visit_item(&mut found, item);
@@ -219,7 +220,7 @@ impl Names {
         }
     }
 
-    /// Macros are not parsed: their texts and paths are gathered from the tokens.
+    /// Macros are not parsed: their texts and paths are collected from the tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path = String::new();
         for token in tokens {

@@ -1,5 +1,5 @@
-//! Input that hurts: what a terminal would obey, answers without end, addresses of somebody else's
-//! choice, arguments that are options, and more bytes than a node can hold.
+//! Harmful input: text that a terminal would interpret, endless answers, addresses that an attacker
+//! chooses, arguments that are options, and more bytes than a node can hold.
 
 mod addresses;
 mod answers;

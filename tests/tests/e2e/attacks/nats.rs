@@ -1,4 +1,4 @@
-//! Clients of NATS with few rights, and forged messages.
+//! NATS clients with few rights, and forged messages.
 
 mod deputies;
 mod exposed;

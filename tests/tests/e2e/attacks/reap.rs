@@ -1,4 +1,4 @@
-//! Tool processes that want to outlive their call, use up the machine, or read the node's secrets.
+//! Tool processes that try to outlive their call, use up the machine, or read the node's secrets.
 
 mod escapes;
 mod groups;

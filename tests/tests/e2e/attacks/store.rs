@@ -18,10 +18,10 @@ use anyhow::{Context as _, Result};
 use planck_scripted_model::{Fault, Reply, Script};
 use planck_tests::{desk::Desk, eventually::eventually};
 
-/// A file's kind and permissions, its size, the time of its last change, and its content.
+/// A file's type and permissions, its size, its modification time, and its content.
 type Entry = (u32, u64, i64, i64, Vec<u8>);
 
-/// Everything below a folder.
+/// Returns everything below a folder.
 fn listing(folder: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {

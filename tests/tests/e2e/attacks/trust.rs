@@ -13,13 +13,13 @@ use std::{
 use anyhow::Result;
 use planck_tests::desk::{Desk, Ran};
 
-/// A description of a tool that runs the script beside it.
+/// The description of a tool that runs the script beside it.
 const LINT: &str = r#"{"name": "lint", "description": "Lints.", "command": "./run.sh", "parameters": {"type": "object"}}"#;
 
 /// A team of one agent that has the tool.
 const LINTER: &str = r#"[{"type": "linter", "tools": ["lint"], "system_prompt": "prompt.md"}]"#;
 
-/// An address that a repository would like to have what the user sends to a model.
+/// A listener at an address to which a repository tries to redirect the user's requests.
 struct Trap(TcpListener);
 
 impl Trap {
@@ -33,14 +33,13 @@ impl Trap {
         Ok(self.0.local_addr()?)
     }
 
-    /// Whether anybody has connected since the last look.
+    /// Returns whether any program has connected since the last call.
     fn snapped(&self) -> bool {
         self.0.accept().is_ok()
     }
 }
 
-/// Writes a tool into a folder that is named from the working folder, with a script that can be
-/// run.
+/// Writes a tool with an executable script into a folder, which is relative to the working folder.
 fn write_tool(desk: &Desk, folder: &str, script: &str) -> Result<()> {
     desk.write(&format!("{folder}/TOOL.json"), LINT)?;
     desk.write(
@@ -65,7 +64,7 @@ async fn trust(desk: &Desk) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the command refused for want of trust, and nothing was asked of any model.
+/// Fails unless the command was refused for lack of trust, and no model got a request.
 fn refused(desk: &Desk, ran: &Ran) -> Result<()> {
     anyhow::ensure!(
         ran.code == 2 && ran.err.contains("planck trust "),

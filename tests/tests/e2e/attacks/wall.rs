@@ -1,4 +1,4 @@
-//! What a tool process reads, writes and connects to behind its wall, in each tier that this
+//! What a tool process can read, write and connect to behind its wall, in each tier that this
 //! machine has.
 
 mod choice;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::teams::scene::{by, member};
 
-/// No file: a node that is told to use it has Landlock alone.
+/// A path without a file. A node that is configured to use it has Landlock alone.
 pub const NO_BUBBLEWRAP: &str = "/nonexistent/bwrap";
 
 /// A wall that this machine has.
@@ -38,7 +38,7 @@ pub fn landlock() -> Tier {
     }
 }
 
-/// Landlock, and bubblewrap where it can be had.
+/// Returns Landlock, and bubblewrap if it is available.
 pub fn tiers() -> Vec<Tier> {
     let in_bubblewrap = |program: PathBuf| Tier {
         name: "bubblewrap",
@@ -75,7 +75,7 @@ impl Walled {
         })
     }
 
-    /// What the agent's calls come to, one after the other.
+    /// Returns the results of the agent's calls, which run one after the other.
     pub async fn calls(&self, calls: &[(&str, Value)]) -> Result<Vec<String>> {
         let replies = calls
             .iter()
@@ -112,9 +112,9 @@ impl Walled {
         said.into_iter().next().context("the call did not end")
     }
 
-    /// Runs each attempt by itself, and fails unless those marked `+` succeed, which shows that
-    /// attempts of their kind can, and those marked `-` fail. One that is marked `?` may seem to
-    /// succeed in bubblewrap, where it changes a copy; the test looks at the machine.
+    /// Runs each attempt by itself. Attempts marked `+` must succeed, which shows that attempts of
+    /// their kind can succeed. Attempts marked `-` must fail. An attempt marked `?` may seem to
+    /// succeed in bubblewrap, where it changes a copy; the test checks the machine.
     pub async fn attempts(&self, prelude: &str, attempts: &[(char, &str, String)]) -> Result<()> {
         let tried = attempts.iter().enumerate().map(|(at, (_, _, attempt))| {
             format!("if ( {attempt}\n) >/dev/null 2>&1 </dev/null; then echo \"{at} +\"; else echo \"{at} -\"; fi\n")
@@ -133,7 +133,7 @@ impl Walled {
         Ok(())
     }
 
-    /// A file of the node's user outside of the workspace.
+    /// Returns a path of the node's user outside of the workspace.
     pub fn outside(&self, path: &str) -> PathBuf {
         self.world.folder().join(path)
     }
@@ -151,7 +151,7 @@ impl Walled {
     }
 }
 
-/// Whether this machine has a program, for tests that need it.
+/// Returns whether this machine has a program, for tests that need it.
 pub fn has(program: &str) -> bool {
     let found = env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| {
         (folder.starts_with("/usr") || folder.starts_with("/bin")) && folder.join(program).is_file()
@@ -162,7 +162,7 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-/// Writes a file with the folders before it.
+/// Writes a file, and creates its parent folders.
 pub fn put(path: PathBuf, content: &str) -> Result<()> {
     fs::create_dir_all(path.parent().context("no parent")?)?;
     Ok(fs::write(path, content)?)

@@ -1,5 +1,5 @@
-//! What `planck run` writes where: the answer, the transcript, the session, and the codes it ends
-//! with.
+//! What `planck run` writes to which output: the answer, the transcript, the session; and its exit
+//! codes.
 
 use std::{process::Stdio, time::Duration};
 
@@ -59,7 +59,7 @@ async fn the_answer_alone_is_on_standard_output() -> Result<()> {
             assert!(ran.err.contains(told), "{told}: {ran:?}");
         }
     }
-    // A collector is no reason to log.
+    // A collector must not cause log output.
     for collector in [None, Some("http://127.0.0.1:9")] {
         let mut command = desk.planck(&run(&["-q", "look"]))?;
         command.envs(collector.map(|url| ("OTEL_EXPORTER_OTLP_ENDPOINT", url)));
@@ -92,7 +92,7 @@ async fn a_log_of_both_outputs_has_the_answer_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_answer_is_an_object_where_json_is_asked_for() -> Result<()> {
+async fn json_output_is_one_object() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let ran = desk
         .run(&run(&["-o", "json", "--session", "bold-oak", "look"]))
@@ -140,7 +140,7 @@ async fn the_answer_is_an_object_where_json_is_asked_for() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn continue_goes_on_with_the_last_session_of_the_directory() -> Result<()> {
+async fn continue_uses_the_last_session_of_the_directory() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let none = desk.run(&["run", "--continue", "more"]).await?;
     assert!(
@@ -166,7 +166,7 @@ async fn continue_goes_on_with_the_last_session_of_the_directory() -> Result<()>
             "{ran:?}"
         );
     }
-    // A store for all directories has sessions of others.
+    // A store for all directories also has the sessions of other directories.
     let store = format!("sqlite:{}", desk.folder().join("shared").display());
     std::fs::create_dir(desk.folder().join("work/below"))?;
     let below = run(&[

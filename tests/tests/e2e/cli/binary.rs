@@ -1,4 +1,4 @@
-//! What the binary is, however it was built.
+//! Properties of the binary, however it was built.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ fn of_repository(path: &str) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_allocator_has_the_options_of_the_code() -> Result<()> {
+async fn the_allocator_uses_the_options_in_the_code() -> Result<()> {
     let desk = Desk::start(Script::new()).await?;
     let mut command = desk.planck(&["--version"])?;
     command.env("MALLOC_CONF", "stats_print:true");
@@ -38,8 +38,8 @@ async fn the_allocator_has_the_options_of_the_code() -> Result<()> {
     Ok(())
 }
 
-/// SQLite's flags are given to its compiler, so whatever builds Planck has to see the file that
-/// holds them.
+/// SQLite's flags are passed to its compiler, so every build of Planck must see the file that holds
+/// them.
 #[test]
 fn an_image_is_built_with_the_flags_of_the_checkout() -> Result<()> {
     assert!(of_repository(".cargo/config.toml")?.contains("LIBSQLITE3_FLAGS"));

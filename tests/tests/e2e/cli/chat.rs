@@ -1,4 +1,4 @@
-//! `planck chat` at a terminal: a pseudo-terminal, keys, and what is drawn.
+//! `planck chat` at a pseudo-terminal: the keys that are typed, and the output that is drawn.
 
 use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
@@ -57,7 +57,7 @@ impl Chat {
         })
     }
 
-    /// Types a line when the prompt is there.
+    /// Types a line when the prompt is shown.
     async fn line(&mut self, text: &str) -> Result<()> {
         self.terminal.until(PROMPT).await?;
         self.terminal.type_in(&format!("{text}\r"))
@@ -74,7 +74,7 @@ impl Chat {
         Ok(kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGINT)?)
     }
 
-    /// Waits for its end, and gives its exit code and all that was drawn.
+    /// Waits until the chat has ended, and returns its exit code and everything that was drawn.
     async fn end(mut self) -> Result<(Option<i32>, String)> {
         let status = timeout(Duration::from_secs(30), self.child.wait())
             .await
@@ -83,7 +83,7 @@ impl Chat {
     }
 }
 
-/// What the model was asked last, as JSON.
+/// Returns the model's last request, as JSON.
 fn asked(desk: &Desk) -> String {
     desk.model
         .requests()
@@ -198,7 +198,7 @@ async fn interrupts_end_a_turn_and_then_the_chat() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupt_at_the_prompt_takes_back_what_was_typed_before_it_leaves() -> Result<()> {
+async fn interrupt_at_the_prompt_clears_the_line_before_it_leaves() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
     chat.terminal.until(PROMPT).await?;
@@ -220,7 +220,7 @@ async fn interrupt_at_the_prompt_takes_back_what_was_typed_before_it_leaves() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pasted_controls_are_not_drawn_without_colours_either() -> Result<()> {
+async fn pasted_controls_are_not_drawn_even_without_colours() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let mut command = desk.planck(&["chat"])?;
     command
@@ -238,7 +238,7 @@ async fn pasted_controls_are_not_drawn_without_colours_either() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_typed_during_a_turn_is_the_next_prompt_and_is_not_drawn() -> Result<()> {
+async fn input_during_a_turn_is_the_next_prompt_and_is_not_drawn() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
     chat.line("short").await?;

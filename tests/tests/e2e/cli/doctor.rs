@@ -1,4 +1,4 @@
-//! `planck doctor`: what it tries, and that it leaves nothing behind.
+//! `planck doctor`: what it checks, and that it leaves nothing behind.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ struct Finding {
     what: String,
 }
 
-/// What doctor found, by the names of its checks.
+/// Returns doctor's findings by the names of its checks.
 fn findings(ran: &Ran) -> Result<BTreeMap<String, Finding>> {
     let found: Vec<Finding> = serde_json::from_str(&ran.out).with_context(|| format!("{ran:?}"))?;
     let by_name = |finding: Finding| (finding.name.clone(), finding);
@@ -55,7 +55,7 @@ fn expect(found: &BTreeMap<String, Finding>, name: &str, state: &str, what: &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_reaches_what_there_is() -> Result<()> {
+async fn doctor_names_a_store_and_a_server_that_cannot_be_reached() -> Result<()> {
     let desk = Desk::start(script()).await?;
     let alone = desk.run(&["doctor"]).await?;
     assert!(
@@ -79,7 +79,7 @@ async fn the_doctor_reaches_what_there_is() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_reaches_postgres_and_nats() -> Result<()> {
+async fn doctor_reaches_postgres_and_nats() -> Result<()> {
     let world = World::start(Backend::Postgres, script()).await?;
     let mut command = world.planck()?;
     command.arg("doctor");
@@ -180,7 +180,7 @@ async fn doctor_finds_a_database_that_takes_no_writes() -> Result<()> {
         "permission denied for table agents",
     )?;
 
-    // As a standby does.
+    // A standby server is read-only in the same way.
     let set = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$";
     admin.execute(set).await?;
     let ran = desk.run(&["doctor", "-o", "json", "--store", &url]).await?;
@@ -199,7 +199,7 @@ async fn doctor_tells_how_far_the_databases_clock_is_off() -> Result<()> {
     let url = database.url();
     let mut admin = database.connect().await?;
     for (off, state, code) in [("30 seconds", "note", 0), ("-2 hours", "bad", 1)] {
-        // A clock of the server's own is what the machine has; this one is in its place.
+        // The server has no clock of its own besides the machine's, so this function replaces it.
         admin
             .execute(AssertSqlSafe(format!(
                 "CREATE SCHEMA IF NOT EXISTS off;

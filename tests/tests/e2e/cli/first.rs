@@ -1,4 +1,4 @@
-//! The first configuration, and the model of those who name none.
+//! The first configuration, and the model of users who name none.
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script};
@@ -10,7 +10,7 @@ async fn desk() -> Result<Desk> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_alone_leads_to_its_vendors_standard_model() -> Result<()> {
+async fn a_key_alone_selects_its_vendors_standard_model() -> Result<()> {
     let desk = desk().await?;
     let listed: Value = serde_json::from_str(&desk.run(&["model", "ls", "-o", "json"]).await?.out)?;
     let rows = listed.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -65,7 +65,7 @@ async fn a_key_alone_leads_to_its_vendors_standard_model() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn init_names_a_model_once_for_the_user_and_for_a_project() -> Result<()> {
+async fn init_writes_a_model_once_for_the_user_and_for_a_project() -> Result<()> {
     let desk = desk().await?;
     let wrote = desk.run(&["init"]).await?;
     assert!(
@@ -102,7 +102,7 @@ async fn init_names_a_model_once_for_the_user_and_for_a_project() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_models_takes_the_catalogues_place() -> Result<()> {
+async fn a_file_of_models_replaces_the_catalogue() -> Result<()> {
     let desk = desk().await?;
     let table = "date = \"2031-01-02\"\n[standard]\nopenai = \"new-1\"\n[[models]]\nvendor = \"openai\"\ncontext_window = 9_000\n\
                  max_output = 3_000\nthinking = \"none\"\nprices.\"new-1\" = [1.0, 2.0, 0.1, 1.0]\n";

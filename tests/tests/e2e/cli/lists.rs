@@ -24,7 +24,7 @@ fn names(out: &str) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
+async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
     let desk = Desk::start(
         Script::new()
             .rule(When::any().last("go"), "Done.")
@@ -92,7 +92,7 @@ async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
         "{wrong:?}"
     );
 
-    // What failed once and was done since has not failed.
+    // A session that failed once and succeeded since does not count as failed.
     assert_eq!(
         desk.run(&["run", "--session", "grey-fern", "go"])
             .await?
@@ -109,7 +109,7 @@ async fn sessions_are_filtered_and_a_failed_one_says_so() -> Result<()> {
     Ok(())
 }
 
-/// What a list of so many sessions costs is told by the requests that it makes.
+/// Counts the requests that a list of many sessions takes.
 async fn list_asks_once_for_a_page(backend: Backend) -> Result<()> {
     const SESSIONS: usize = 200;
     let world = World::start(backend, Script::new().always("Done.")).await?;
@@ -165,7 +165,7 @@ async fn list_of_many_sessions_asks_once_for_a_page_on_postgres() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rewind_lists_what_one_can_go_back_to() -> Result<()> {
+async fn rewind_without_a_message_lists_the_messages() -> Result<()> {
     let desk = Desk::start(Script::new().always("Well.")).await?;
     for prompt in ["first prompt", "second prompt"] {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Commands to a node that runs, and what they end with.
+//! Commands to a running node, and their exit codes.
 
 use anyhow::{Context as _, Result};
 use planck_common::{command::Started, envelope::Envelope};
@@ -27,7 +27,7 @@ async fn planck(world: &World, arguments: &[&str]) -> Result<Ran> {
     run(command).await
 }
 
-/// What a command says that ends well.
+/// Returns the output of a command that must succeed.
 async fn said(world: &World, arguments: &[&str]) -> Result<String> {
     let ran = planck(world, arguments).await?;
     assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
@@ -237,7 +237,7 @@ async fn teams_are_listed_checked_and_started() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finished_session_is_told_from_its_beginning() -> Result<()> {
+async fn a_finished_session_is_shown_from_its_beginning() -> Result<()> {
     let world = World::start(Backend::Sqlite, script()).await?;
     let node = world.node().await?;
     let started = finished(&world).await?;
@@ -274,7 +274,7 @@ async fn a_finished_session_is_told_from_its_beginning() -> Result<()> {
     assert_eq!(value(&told)?, value(&log)?);
     raw.leave().await?;
 
-    // A closed session is looked at without opening it.
+    // A closed session is shown without opening it.
     said(&world, &["session", "close", "bold-oak"]).await?;
     let closed = attach(&[], "closed.txt")?;
     closed.says(&["There it is."]).await?;
@@ -288,7 +288,7 @@ async fn a_finished_session_is_told_from_its_beginning() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_is_watched() -> Result<()> {
+async fn published_events_are_shown() -> Result<()> {
     let world = World::start(Backend::Sqlite, script()).await?;
     let node = world.node().await?;
     let started = world.caller.start(&world.solo()).await?;

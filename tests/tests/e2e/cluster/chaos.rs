@@ -1,6 +1,6 @@
-//! About ten of each fault, of a fixed seed, while sessions work: what was acknowledged is answered
-//! once, no event is missing or doubled in the log or at an attached client, no tool ran twice, and
-//! no process is left.
+//! About ten of each fault, from a fixed seed, while sessions work. Each acknowledged prompt is
+//! answered once, no event is missing or duplicated in the log or at an attached client, no tool
+//! runs twice, and no process is left.
 
 use anyhow::Result;
 use planck_tests::{
@@ -17,7 +17,8 @@ fn plan(backend: Backend, faults: &[(Kind, u32)]) -> Plan {
     }
 }
 
-/// How many nodes are to have ended, each of which a session went on from.
+/// Runs the plan. `ended` is the number of nodes that must have ended, each with a session that
+/// continued elsewhere.
 async fn plays(plan: Plan, ended: usize) -> Result<()> {
     let figures = Box::pin(chaos::run(&plan)).await?;
     println!("{:?}\n{figures}", plan.faults);
@@ -30,7 +31,7 @@ async fn plays(plan: Plan, ended: usize) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_of_each_fault_on_postgres() -> Result<()> {
+async fn nothing_is_lost_or_doubled_under_ten_of_each_fault_on_postgres() -> Result<()> {
     let of_nodes = plan(Backend::Postgres, &[(Kind::Kill, 10), (Kind::Hiccup, 10)]);
     let of_time = plan(Backend::Postgres, &[(Kind::Pause, 10)]);
     let of_links = plan(Backend::Postgres, &[(Kind::Cut, 5), (Kind::Sever, 5)]);
@@ -53,7 +54,7 @@ async fn ten_of_each_fault_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn faults_of_nodes_and_of_nats_on_sqlite() -> Result<()> {
+async fn nothing_is_lost_or_doubled_under_faults_of_nodes_and_nats_on_sqlite() -> Result<()> {
     let faults = [
         (Kind::Kill, 3),
         (Kind::Pause, 3),

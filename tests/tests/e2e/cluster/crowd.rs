@@ -23,7 +23,7 @@ use crate::teams::scene::by;
 
 const WORKERS: usize = 300;
 
-/// Workers that one answer spawns. It may hold 128 calls.
+/// The number of workers that one answer spawns. An answer may hold 128 calls.
 const OF_ONE_ANSWER: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,10 +104,10 @@ fn spawning(count: usize) -> Reply {
     })
 }
 
-/// Namesakes that are spawned at the same time on several nodes, more of them than the session may
-/// have.
+/// Agents with the same name are spawned at the same time on several nodes, and there are more of
+/// them than the session may have.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_of_namesakes_has_its_limit_and_each_a_name_and_a_task() -> Result<()> {
+async fn spawned_namesakes_respect_the_limit_and_each_has_a_name_and_a_task() -> Result<()> {
     const MOST: usize = 25;
     let script = Script::new()
         .rounds(by("lead"), [spawning(MOST + 15), Reply::text("made")])
@@ -174,8 +174,8 @@ async fn close(team: &Team) -> Result<()> {
     Ok(())
 }
 
-/// A team whose lead's reply spawns many that talk for ever; it comes back when some of them do and
-/// most are yet to be born.
+/// Returns a team whose orchestrator's reply spawns many workers that talk endlessly. It returns
+/// when some of them talk and most are not created yet.
 async fn half_made(more: Value) -> Result<Team> {
     let script = Script::new()
         .rounds(by("lead"), [spawning(OF_ONE_ANSWER), Reply::text("made")])
@@ -194,7 +194,7 @@ async fn half_made(more: Value) -> Result<Team> {
     Ok(team)
 }
 
-/// Nothing of the team runs on any node, and nobody holds any of its agents.
+/// Checks that nothing of the team runs on any node, and that no node holds any of its agents.
 async fn is_gone(team: &Team) -> Result<()> {
     within(Duration::from_secs(120), "nobody is left", async || {
         let world = &team.scene.world;
@@ -222,7 +222,7 @@ async fn is_gone(team: &Team) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_is_closed_while_it_is_born_leaves_nobody() -> Result<()> {
+async fn a_team_that_is_closed_while_it_is_created_leaves_no_agent() -> Result<()> {
     let team = half_made(json!({})).await?;
     close(&team).await?;
     is_gone(&team).await?;
@@ -230,7 +230,7 @@ async fn a_crowd_that_is_closed_while_it_is_born_leaves_nobody() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_whose_lead_dies_while_it_is_born_leaves_nobody() -> Result<()> {
+async fn a_team_whose_orchestrator_dies_while_it_is_created_leaves_no_agent() -> Result<()> {
     let mut team = half_made(json!({ "on_node_death": "stop" })).await?;
     team.nodes.remove(0).kill().await?;
     is_gone(&team).await?;

@@ -1,5 +1,5 @@
-//! A node is killed: who was on it goes on elsewhere, or ends as its session's policy says, and
-//! nobody else is harmed.
+//! A node is killed. Its agents continue elsewhere, or end if their session's policy says so, and
+//! no other agent is harmed.
 
 use std::{
     future::ready,
@@ -33,16 +33,16 @@ use crate::{
     teams::scene::{by, lead, member},
 };
 
-/// How long peers may take to find out that a node is dead, and to go on.
+/// How long peers may take to find out that a node is dead, and to continue its work.
 const LONG: Duration = Duration::from_secs(90);
-/// What survivors may say.
+/// Texts that survivors may log.
 const EXCUSED: &[&str] = &[
     "does not say that it stopped",
     "cannot take session",
     "another node holds the lease",
 ];
 
-/// Writes a line into the ledger, says so, and does not end.
+/// Returns a call that appends a line to the ledger, prints it, and does not end.
 fn endless() -> Reply {
     Reply::call(
         "bash",
@@ -54,7 +54,7 @@ fn ask(agent: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": "work" }))
 }
 
-/// How often the tool ran: its first line is awaited.
+/// Waits for the tool's first line, and returns how often the tool ran.
 async fn ledger(team: &Team) -> Result<usize> {
     let ledger = team.scene.world.dir().join("ledger");
     let lines = async || {
@@ -122,7 +122,7 @@ async fn kinds(team: &Team, kind: &str) -> Result<usize> {
         .count())
 }
 
-/// The lead waits for its worker, whose node dies in the middle of a mutating tool.
+/// The orchestrator waits for its worker, whose node dies in the middle of a mutating tool.
 async fn worker_dies(backend: Backend) -> Result<()> {
     let script = Script::new()
         .rounds(
@@ -190,16 +190,16 @@ async fn told_once(team: &Team, attached: Attached) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_node_dies_goes_on_elsewhere_on_postgres() -> Result<()> {
+async fn a_worker_whose_node_dies_continues_elsewhere_on_postgres() -> Result<()> {
     worker_dies(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_node_dies_goes_on_elsewhere_on_sqlite() -> Result<()> {
+async fn a_worker_whose_node_dies_continues_elsewhere_on_sqlite() -> Result<()> {
     worker_dies(Backend::Sqlite).await
 }
 
-/// The lead's node dies, while members on a living one have processes and a model call.
+/// The orchestrator's node dies, while members on a living node have processes and a model call.
 async fn lead_dies(backend: Backend) -> Result<()> {
     let marker = Marker::new();
     let when = json!({ "command": "date +%s%3N > resumed-at" });
@@ -260,7 +260,8 @@ async fn lead_dies(backend: Backend) -> Result<()> {
     })
     .await?;
     within(LONG, "the next life has begun its tool", async || {
-        // Looked for before the processes are counted: both at once is what must never be.
+        // This is read before the processes are counted, because new tools and old processes must
+        // never run at the same time.
         let begun = team.scene.world.dir().join("resumed-at").exists();
         let left = marker.count();
         assert!(
@@ -351,11 +352,10 @@ async fn a_lead_whose_node_dies_comes_back_with_its_team_on_sqlite() -> Result<(
     lead_dies(Backend::Sqlite).await
 }
 
-/// What a frozen node was asked is over when that node is dead, not when the patience for an answer
-/// ends. A request that waited for the store until then is answered by the node that took the agent
-/// over.
+/// A request to a frozen node ends when that node is dead, not when the time for an answer is over.
+/// A request that waited for the store until then is answered by the node that took the agent over.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_node_was_asked_is_over_with_it() -> Result<()> {
+async fn a_request_to_a_dead_node_ends_with_the_node() -> Result<()> {
     let members = [far(lead(&[]))];
     let mut team = team(
         Backend::Sqlite,
@@ -371,7 +371,8 @@ async fn what_a_dead_node_was_asked_is_over_with_it() -> Result<()> {
         Instant::now(),
         agent_at(&team.scene.id("lead").await?, AgentVerb::Snapshot),
     );
-    // What reaches the frozen node itself is not answered; the others ask it.
+    // A request that reaches the frozen node itself is not answered; the other nodes relay theirs
+    // to it.
     let (caller, body) = (&team.scene.world.caller, json!({}));
     let asked: FuturesUnordered<_> = (0..10)
         .map(|_| caller.try_ask::<Snapshot>(&snapshot, &body))

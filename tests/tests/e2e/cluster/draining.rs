@@ -1,4 +1,4 @@
-//! A node that leaves in order hands its agents over, and nobody notices.
+//! A node that drains hands its agents over, without an effect on clients and other agents.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ enum By {
     Signal,
 }
 
-/// Runs until the file `go` is there.
+/// Returns a call that runs until the file `go` exists.
 fn until_go(who: &str) -> Reply {
     let command = format!(
         "echo {who} begun >> ledger; while [ ! -e go ]; do sleep 0.05; done; echo {who} done >> ledger"
@@ -48,8 +48,8 @@ fn until_go(who: &str) -> Reply {
     Reply::call("bash", json!({ "command": command, "timeout": 600_000 }))
 }
 
-/// On `b`: a lead and `idler` at rest, `talker` in a model call, `asker` that waits for `slow` on
-/// `a`, `runner` in a mutating tool.
+/// Starts a team. On `b` are an idle lead and an idle `idler`, `talker` in a model call, `asker`
+/// that waits for `slow` on `a`, and `runner` in a mutating tool.
 async fn at_work(backend: Backend) -> Result<Team> {
     let script = Script::new()
         .rounds(
@@ -168,8 +168,8 @@ async fn drains(backend: Backend, how: By) -> Result<()> {
     team.end().await
 }
 
-/// All turns ended as they should, each tool ran once and whole, and an attached client saw one
-/// story.
+/// Checks that all turns ended normally, each tool ran once and completely, and an attached client
+/// saw one consistent story.
 async fn nobody_noticed(team: &Team, attached: Attached) -> Result<()> {
     for (name, said) in [
         ("talker", "talked"),
@@ -227,18 +227,19 @@ async fn nobody_noticed(team: &Team, attached: Attached) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drained_node_hands_over_and_nobody_notices_on_postgres() -> Result<()> {
+async fn a_drained_node_hands_over_without_an_effect_on_clients_on_postgres() -> Result<()> {
     drains(Backend::Postgres, By::Command).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_told_to_end_hands_over_and_nobody_notices_on_sqlite() -> Result<()> {
+async fn a_node_that_is_told_to_end_hands_over_without_an_effect_on_clients_on_sqlite() -> Result<()>
+{
     drains(Backend::Sqlite, By::Signal).await
 }
 
-/// With nowhere to go, leases are released, and whoever comes next takes the agents up.
+/// If no node can take the agents, their leases are released, and the next node takes them up.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_nowhere_to_go_is_taken_up_by_the_next_node() -> Result<()> {
+async fn agents_that_no_node_can_take_are_taken_up_by_the_next_node() -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let members = [far(lead(&[])), placed("slow", "a", &[])];
     let mut team = Field::without_c(World::start(Backend::Postgres, script).await?)
@@ -263,8 +264,8 @@ async fn who_has_nowhere_to_go_is_taken_up_by_the_next_node() -> Result<()> {
     team.end().await
 }
 
-/// Its idle agents cannot be handed over, and nothing is gained by waiting for that: their leases
-/// are released, and any node takes them up.
+/// Idle agents cannot be handed over while NATS is away, and waiting would gain nothing. Their
+/// leases are released, and any node takes them up.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_that_is_told_to_end_while_nats_is_away_does_not_wait_for_its_drain() -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));

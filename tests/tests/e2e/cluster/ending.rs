@@ -1,5 +1,5 @@
-//! What ends with what over nodes: a team with its orchestrator, and nothing half way when a node
-//! is killed meanwhile.
+//! What ends together over several nodes: a team ends with its orchestrator, and completely, even
+//! if a node is killed meanwhile.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ use crate::{
 /// How long peers may take to find out that a node is dead, and to act on it.
 const FOUND_OUT: Duration = Duration::from_secs(90);
 
-/// A lead on `a`, a worker on `b` that streams for ever, and one on `c` that has started processes
-/// that try to get away.
+/// Starts a lead on `a`, a worker on `b` that streams endlessly, and a worker on `c` that has
+/// started processes that try to escape.
 async fn at_work(backend: Backend, marker: &Marker) -> Result<Team> {
     let script = Script::new()
         .rule(
@@ -117,17 +117,17 @@ async fn orchestrator_stops(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orchestrator_that_stops_takes_its_team_down_on_postgres() -> Result<()> {
+async fn a_stopped_orchestrator_stops_its_team_over_nodes_on_postgres() -> Result<()> {
     orchestrator_stops(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orchestrator_that_stops_takes_its_team_down_on_sqlite() -> Result<()> {
+async fn a_stopped_orchestrator_stops_its_team_over_nodes_on_sqlite() -> Result<()> {
     orchestrator_stops(Backend::Sqlite).await
 }
 
-/// What a peer asks of a node when the lead's node has died: members are dropped, and nothing is
-/// written for them.
+/// This is what a peer requests of a node when the orchestrator's node has died: members are
+/// dropped, and nothing is written for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_are_dropped_leave_no_process_and_no_row() -> Result<()> {
     let marker = Marker::new();
@@ -186,8 +186,8 @@ async fn members_that_are_dropped_leave_no_process_and_no_row() -> Result<()> {
         1,
         "it is the same turn"
     );
-    // The lead's other members may still be on their way to the node that takes them up; a close is
-    // refused for the moment then.
+    // The orchestrator's other members may still be on their way to the node that takes them up. A
+    // close is refused until they have arrived.
     let close = session_at(&team.scene.started.session_id, SessionVerb::Close);
     let closed: Value = eventually("the session is closed", async || {
         team.scene.world.caller.ask(&close, &json!({})).await.ok()
@@ -197,15 +197,15 @@ async fn members_that_are_dropped_leave_no_process_and_no_row() -> Result<()> {
     team.end().await
 }
 
-/// The lead's node is killed after the session was recorded as closed and before its members have
-/// ended.
+/// The orchestrator's node is killed after the session was recorded as closed and before its
+/// members have ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_close_that_is_cut_short_is_finished_by_others() -> Result<()> {
+async fn a_close_that_a_kill_interrupts_is_finished_by_other_nodes() -> Result<()> {
     let marker = Marker::new();
     let mut team = at_work(Backend::Postgres, &marker).await?;
     let session = team.scene.started.session_id.clone();
     team.node("c").pause()?;
-    // Asked of the lead's node: the frozen one is still among those that any command may reach.
+    // The close is sent to the lead's node, because any other command could reach the frozen node.
     let relay =
         json!({ "subject": session_at(&session, SessionVerb::Close).to_string(), "body": {} });
     let close = {
@@ -248,16 +248,16 @@ async fn a_close_that_is_cut_short_is_finished_by_others() -> Result<()> {
         !log.iter().any(|event| event.kind == "session_resumed"),
         "it was never opened again"
     );
-    // The one that was frozen may have been judged dead meanwhile, and ended.
+    // The frozen node may have been declared dead meanwhile, and ended.
     team.nodes.truncate(2);
     team.nodes.remove(0);
     team.end_despite(&["cannot"]).await
 }
 
-/// The worker's node is killed after the worker has stopped and before the lead's node has heard of
-/// it.
+/// The worker's node is killed after the worker has stopped, and before the orchestrator's node is
+/// notified.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_worker_is_told_although_its_node_is_killed() -> Result<()> {
+async fn the_end_of_a_worker_is_reported_although_its_node_is_killed() -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let members = [lead_at("a", &[]), placed("one", "c", &[])];
     let mut team = Field::start(Backend::Postgres, script)
@@ -304,16 +304,16 @@ async fn the_end_of_a_worker_is_told_although_its_node_is_killed() -> Result<()>
         (log.iter().filter(|event| is_exit(event)).count() == 1).then_some(())
     })
     .await?;
-    // The one that was frozen may have been judged dead meanwhile, and ended.
+    // The frozen node may have been declared dead meanwhile, and ended.
     team.nodes.truncate(2);
     team.nodes.remove(0);
     team.end_despite(&["cannot"]).await
 }
 
-/// Whoever was spawned after the message that is rewound to is gone for good, on whatever node it
-/// was.
+/// An agent that was spawned after the message of a rewind is gone permanently, whichever node
+/// hosted it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rewind_ends_who_was_born_after_it() -> Result<()> {
+async fn a_rewind_ends_agents_that_were_spawned_after_its_message() -> Result<()> {
     let worker = json!({ "type": "worker", "system_prompt": "You are worker.", "labels": { "place": "c" }, "task": "work" });
     let script = Script::new()
         .rule(

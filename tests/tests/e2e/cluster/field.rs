@@ -1,4 +1,4 @@
-//! Three nodes that know each other, and a team spread over them.
+//! Three nodes that know each other, and a team that spans them.
 
 use std::collections::BTreeSet;
 
@@ -23,10 +23,10 @@ use crate::teams::scene::{Scene, lead, member};
 /// How long nodes may take to know each other.
 const ACQUAINTANCE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Nodes whose label `place` is `a`, `b`, `c`.
+/// The values of the nodes' label `place`.
 pub const PLACES: [&str; 3] = ["a", "b", "c"];
 
-/// A member that is to be on the node of that label.
+/// Returns a member that is placed on the node with that label.
 pub fn placed(name: &str, place: &str, tools: &[&str]) -> Value {
     at(member(name, tools), place)
 }
@@ -40,7 +40,7 @@ pub fn at(mut member: Value, place: &str) -> Value {
     member
 }
 
-/// A member that can be at `b` or `c`.
+/// Returns a member that can be on `b` or `c`.
 pub fn far(mut member: Value) -> Value {
     member["labels"] = json!({ "side": "far" });
     member
@@ -67,7 +67,7 @@ impl Field {
         Self::start_with(backend, script, |_| Vec::new()).await
     }
 
-    /// With more variables for the node of each place.
+    /// Starts the nodes with additional environment variables for the node of each place.
     pub async fn start_with(
         backend: Backend,
         script: Script,
@@ -76,12 +76,12 @@ impl Field {
         Self::start_in(World::start(backend, script).await?, &PLACES, more).await
     }
 
-    /// Without a node at `c`, for now.
+    /// Starts the nodes, except the one at `c`.
     pub async fn without_c(world: World) -> Result<Self> {
         Self::start_in(world, &PLACES[..2], |_| Vec::new()).await
     }
 
-    /// Nodes `a`, `b` and `c` in a world that is there.
+    /// Starts nodes `a`, `b` and `c` in an existing world.
     pub async fn start_there(world: World) -> Result<Self> {
         Self::start_in(world, &PLACES, |_| Vec::new()).await
     }
@@ -105,7 +105,8 @@ impl Field {
         Ok(field)
     }
 
-    /// Waits until each node has answered with all of them: it is the one that was not silent.
+    /// Waits until each node has answered with a list of all nodes. The node that answers lists
+    /// itself, and only itself, as silent for 0 ms.
     async fn is_acquainted(&self) -> Result<()> {
         let mut knowing: BTreeSet<NodeId> = BTreeSet::new();
         within(ACQUAINTANCE, "all nodes know each other", async || {
@@ -135,7 +136,7 @@ impl Field {
         self.nodes[PLACES.iter().position(|known| *known == place).unwrap()].id()
     }
 
-    /// A team whose lead's node is whichever fits, started by a prompt.
+    /// Starts a team with a prompt. Its lead may be on any node that fits.
     pub async fn team(self, members: &[Value], prompt: &str) -> Result<Team> {
         let body = json!({ "dir": self.world.dir(), "members": members, "prompt": prompt });
         self.started(body).await
@@ -172,7 +173,7 @@ impl Team {
         &self.nodes[PLACES.iter().position(|known| *known == place).unwrap()]
     }
 
-    /// Which node an agent is on, by its place.
+    /// Returns the place of the node that hosts an agent.
     pub async fn place_of(&self, name: &str) -> Result<&'static str> {
         let id = self.scene.id(name).await?;
         let node = self
@@ -195,7 +196,7 @@ impl Team {
         Ok(PLACES[at])
     }
 
-    /// The node that was not there at first.
+    /// Starts the node that was missing at first.
     pub async fn join_c(&mut self) -> Result<()> {
         self.nodes.push(node_at(&self.scene.world, "c", &[]).await?);
         until_all_see(&self.scene.world, &self.nodes.iter().collect::<Vec<_>>()).await

@@ -1,4 +1,4 @@
-//! Servers are away while a team works, and nodes freeze: the work goes on, once.
+//! Servers are away while a team works, and nodes freeze. The work continues, and is done once.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ use crate::{
     teams::scene::by,
 };
 
-/// How long it may take to go on.
+/// How long the work may take to continue.
 const LONG: Duration = Duration::from_secs(120);
 const PIECES: usize = 15;
-/// A node whose servers go away may say so.
+/// A node may log anything while its servers are away.
 const EXCUSED: &[&str] = &[""];
 
-/// A lead on `a` that waits for its worker on `b`, which does many pieces of work.
+/// Starts a lead on `a` that waits for its worker on `b`, which does many pieces of work.
 async fn at_work(world: World) -> Result<(Team, Attached)> {
     let piece = |n: usize| {
         Reply::call(
@@ -69,7 +69,8 @@ fn ledger(team: &Team) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The work was done to its end, each piece once; nothing was cut, and nobody was given up.
+/// Checks that all work was done, each piece once, that nothing was cut off, and that no node was
+/// declared dead.
 async fn went_on(team: Team, attached: Attached, decisions: Decisions) -> Result<()> {
     let prompt = team.scene.started.prompt_id.clone().unwrap();
     let end = within(LONG, "the work is done", async || {
@@ -113,7 +114,7 @@ async fn went_on(team: Team, attached: Attached, decisions: Decisions) -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_goes_on_when_nats_was_away() -> Result<()> {
+async fn work_continues_after_nats_was_away() -> Result<()> {
     let (mut team, attached) =
         at_work(World::start(Backend::Postgres, Script::new()).await?).await?;
     let decisions = Decisions::hear(&team.scene.world.caller).await?;
@@ -124,7 +125,7 @@ async fn work_goes_on_when_nats_was_away() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_goes_on_when_postgres_was_away() -> Result<()> {
+async fn work_continues_after_postgres_was_away() -> Result<()> {
     let (team, attached) = at_work(World::start_alone(Script::new()).await?).await?;
     let decisions = Decisions::hear(&team.scene.world.caller).await?;
     team.scene.world.end_connections().await?;
@@ -135,7 +136,7 @@ async fn work_goes_on_when_postgres_was_away() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_goes_on_when_the_registrys_leader_was_killed() -> Result<()> {
+async fn work_continues_after_the_registrys_leader_was_killed() -> Result<()> {
     let world = World::start_over(NatsCluster::start()?, Backend::Postgres, Script::new()).await?;
     let (mut team, attached) = at_work(world).await?;
     let decisions = Decisions::hear(&team.scene.world.caller).await?;
@@ -155,7 +156,7 @@ async fn work_goes_on_when_the_registrys_leader_was_killed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_dies_while_jetstream_forgets_is_found() -> Result<()> {
+async fn a_node_that_dies_while_jetstream_loses_its_data_is_found() -> Result<()> {
     let script = Script::new();
     let (mut team, attached) = at_work(World::start(Backend::Postgres, script).await?).await?;
     let decisions = Decisions::hear(&team.scene.world.caller).await?;
@@ -227,7 +228,7 @@ async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
     team.end_despite(EXCUSED).await
 }
 
-/// Nobody can say any more whether the leases are still its own.
+/// In this state no peer can tell whether the leases are still the node's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() -> Result<()> {
     let marker = Marker::new();
@@ -275,7 +276,8 @@ async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() ->
     team.end_despite(EXCUSED).await
 }
 
-/// As when NATS loses the word on its way to a living node.
+/// The input is inserted without a wake-up, as when NATS loses the wake-up on its way to a living
+/// node.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_input_that_its_agents_node_did_not_hear_of_is_taken_up() -> Result<()> {
     let world = World::start(

@@ -1,4 +1,4 @@
-//! Nodes come and go: in order, killed, and stopped for a while.
+//! Nodes join and leave: in order, killed, and stopped for a while.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::scene::{Decisions, until_all_see, until_listed, until_recorded};
 
-/// What nobody but a peer that is given up says.
+/// Texts that only a node that was declared dead logs.
 const SUSPECTS: &[&str] = &["suspended"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,7 +42,7 @@ async fn nodes_join_see_each_other_and_leave() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_node_is_convicted_once() -> Result<()> {
+async fn a_killed_node_is_declared_dead_once() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let (one, mut two, three) = (
         world.node().await?,
@@ -51,7 +51,7 @@ async fn a_killed_node_is_convicted_once() -> Result<()> {
     );
     until_all_see(&world, &[&one, &two, &three]).await?;
     let decisions = Decisions::hear(&world.caller).await?;
-    // Judges have heard themselves for a while.
+    // Observers have received their own heartbeats for a while.
     tokio::time::sleep(Duration::from_secs(4)).await;
 
     let killed = Instant::now();
@@ -80,7 +80,7 @@ async fn a_killed_node_is_convicted_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_node_that_goes_on_ends_by_itself() -> Result<()> {
+async fn a_stopped_node_that_continues_after_its_death_ends_itself() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
     let (one, mut two) = (world.node().await?, world.node().await?);
     until_all_see(&world, &[&one, &two]).await?;
@@ -109,7 +109,7 @@ async fn a_stopped_node_that_goes_on_ends_by_itself() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_stopped_for_a_moment_stays() -> Result<()> {
+async fn a_node_stopped_briefly_is_not_declared_dead() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let decisions = Decisions::hear(&world.caller).await?;
     let (one, two) = (world.node().await?, world.node().await?);

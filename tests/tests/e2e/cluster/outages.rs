@@ -1,4 +1,5 @@
-//! NATS away, or without its memory: nobody dies of it, and nothing new is begun meanwhile.
+//! NATS is away, or has lost its data: no node ends because of it, and no new work begins
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ use tokio::time::sleep;
 
 use super::scene::{Decisions, record, until_all_see, until_recorded};
 
-/// What a node says whose server goes away.
+/// Texts that a node may log while its server is away.
 const EXCUSED: &[&str] = &["NATS", "nats", "suspended", "registry"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_of_five_seconds_kills_nobody() -> Result<()> {
+async fn no_node_is_declared_dead_in_an_outage_of_five_seconds() -> Result<()> {
     let mut world = World::start(Backend::Sqlite, Script::new()).await?;
     let decisions = Decisions::hear(&world.caller).await?;
     let (one, two) = (world.node().await?, world.node().await?);
@@ -27,7 +28,7 @@ async fn an_outage_of_five_seconds_kills_nobody() -> Result<()> {
     sleep(Duration::from_secs(5)).await;
     world.nats.restart()?;
     until_all_see(&world, &[&one, &two]).await?;
-    // Long enough for a verdict that should not be.
+    // This is long enough for a wrong death record to appear.
     sleep(Duration::from_secs(8)).await;
     until_all_see(&world, &[&one, &two]).await?;
     assert!(decisions.of(DecisionKind::NodeDead).is_empty());
@@ -49,7 +50,7 @@ async fn an_outage_of_five_seconds_kills_nobody() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_jetstream_forgot_is_written_again() -> Result<()> {
+async fn records_that_jetstream_lost_are_written_again() -> Result<()> {
     let mut world = World::start(Backend::Sqlite, Script::new()).await?;
     let (one, two) = (world.node().await?, world.node().await?);
     until_all_see(&world, &[&one, &two]).await?;

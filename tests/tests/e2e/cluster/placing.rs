@@ -1,4 +1,4 @@
-//! Where agents come to be: on nodes that fit, in balance, and where they are asked to.
+//! Where agents are placed: on nodes that fit, in balance, and where the caller asks for.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -35,7 +35,7 @@ fn spawning(workers: impl IntoIterator<Item = Value>) -> Reply {
     })
 }
 
-/// How many agents of the team each place has.
+/// Returns how many agents of the team each place has.
 async fn spread(team: &Team) -> Result<BTreeMap<&'static str, usize>> {
     let info = team
         .scene
@@ -132,8 +132,8 @@ async fn workers_spread_over_nodes_on_sqlite() -> Result<()> {
     spreads(Backend::Sqlite).await
 }
 
-/// Members of a template are placed as well, and a session whose lead does not fit the node that
-/// was asked starts elsewhere.
+/// Members of a template are placed as well. A session whose orchestrator does not fit the node
+/// that got the request starts elsewhere.
 async fn template(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let field = Field::start(backend, script).await?;
@@ -187,7 +187,7 @@ async fn members_of_a_template_are_placed_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_needs_a_workspace_goes_where_it_is_seen() -> Result<()> {
+async fn an_agent_that_needs_a_workspace_is_placed_where_it_is_visible() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("lead"),
@@ -232,7 +232,7 @@ async fn who_needs_a_workspace_goes_where_it_is_seen() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_nodes_take_nobody() -> Result<()> {
+async fn full_nodes_take_no_agent() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("lead"),
@@ -266,9 +266,9 @@ async fn full_nodes_take_nobody() -> Result<()> {
     team.end().await
 }
 
-/// A node that does not answer is passed over, and what it does when it wakes up changes nothing.
+/// A node that does not answer is skipped, and its later actions change nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_node_is_passed_over() -> Result<()> {
+async fn a_silent_node_is_skipped() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("lead").user("go"),
@@ -326,7 +326,7 @@ async fn a_silent_node_is_passed_over() -> Result<()> {
         ["lead", "w0", "w1", "w2", "w3", "w4", "w5"],
         "nobody was born twice"
     );
-    // By now it was judged dead: it finds out when it wakes up, and ends.
+    // By now the node was declared dead. It finds that out when it continues, and ends.
     let mut silent = team.nodes.remove(2);
     silent.resume()?;
     silent.ended().await?;

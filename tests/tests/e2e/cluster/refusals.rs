@@ -1,4 +1,4 @@
-//! Who is not let into a cluster is told why, and what to do.
+//! A node that is refused by a cluster gets an error that says why, and what to do.
 
 use anyhow::Result;
 use planck_common::command::SessionState;
@@ -10,7 +10,7 @@ use planck_tests::{
 
 const TAKEN_OVER: &str = "takes the cluster over";
 
-/// Says of a node that it is not let in beside `first`, because of its store.
+/// Checks that a node is refused beside `first`, because of its store.
 async fn is_refused_for_its_store(world: &World, own: &str, theirs: &str) -> Result<()> {
     let mut command = world.planck()?;
     command.arg("node").env("PLANCK_STORE_URL", own);
@@ -30,7 +30,7 @@ async fn is_refused_for_its_store(world: &World, own: &str, theirs: &str) -> Res
     Ok(())
 }
 
-/// A frozen node counts as one that is there: it would go on with its own store.
+/// A frozen node counts as present, because it would continue with its own store.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_another_store_is_refused_until_no_node_is_there() -> Result<()> {
     let world = World::start(
@@ -64,7 +64,7 @@ async fn a_node_with_another_store_is_refused_until_no_node_is_there() -> Result
     third.leave_despite(&[TAKEN_OVER]).await
 }
 
-/// A node that is dead without anybody saying so yet holds nobody up.
+/// A node that died but is not declared dead yet does not cause a refusal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_other_times_is_refused_while_one_lives() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;

@@ -1,4 +1,4 @@
-//! What tests of a cluster see of it: the list of nodes, the decisions, and the registry.
+//! What tests of a cluster observe: the list of nodes, the decisions, and the registry.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ use planck_tests::{
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// Every decision from when it was made on.
+/// Records every decision from its creation on.
 pub struct Decisions {
     heard: Arc<Mutex<Vec<Decision>>>,
     task: JoinHandle<()>,
@@ -30,7 +30,7 @@ pub struct Decisions {
 impl Decisions {
     pub async fn hear(caller: &Caller) -> Result<Self> {
         let mut news = caller.nats.subscribe("cluster.*").await?;
-        // A round trip behind the subscription: it is in force.
+        // A round trip after the subscription shows that the subscription is active.
         let _nobody = caller.nats.request("nobody.there", "".into()).await;
         let heard = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&heard);
@@ -68,7 +68,7 @@ impl Drop for Decisions {
     }
 }
 
-/// The nodes as some node lists them.
+/// Returns the list of nodes as one of them reports it.
 pub async fn list(caller: &Caller) -> Result<Vec<NodeInfo>> {
     let nodes: Nodes = caller.read(&list_of(Target::Nodes), &json!({})).await?;
     Ok(nodes.nodes)
@@ -98,7 +98,7 @@ pub async fn until_listed(world: &World, node: &NodeId, state: NodeState) -> Res
     }
 }
 
-/// Waits until every node, whichever is asked, lists these and only these as alive.
+/// Waits until every node lists exactly these nodes as alive.
 pub async fn until_all_see(world: &World, nodes: &[&Node]) -> Result<()> {
     let mut ids: Vec<NodeId> = nodes.iter().map(|node| node.id().clone()).collect();
     ids.sort();

@@ -1,5 +1,5 @@
-//! Every verb does what it says whichever node is asked: each is asked often enough that nodes
-//! which host nothing answer.
+//! Every verb works on whichever node gets it. Each is sent often enough that nodes that host
+//! nothing answer too.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use super::field::{Field, Team, lead_at, placed};
 use crate::{flows::events::assert_dense, teams::scene::by};
 
-/// Of three nodes one is asked at random: that all were the same one has a chance of 1 in 2,000.
+/// One of three nodes gets each request, at random. The chance that the same node gets all of them
+/// is 1 in 2,000.
 const OFTEN: usize = 8;
 
 async fn team(backend: Backend) -> Result<Team> {
@@ -153,12 +154,12 @@ async fn agents(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_agents_on_postgres() -> Result<()> {
+async fn verbs_of_agents_work_on_any_node_on_postgres() -> Result<()> {
     agents(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_agents_on_sqlite() -> Result<()> {
+async fn verbs_of_agents_work_on_any_node_on_sqlite() -> Result<()> {
     agents(Backend::Sqlite).await
 }
 
@@ -250,12 +251,12 @@ async fn sessions(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_sessions_on_postgres() -> Result<()> {
+async fn verbs_of_sessions_work_on_any_node_on_postgres() -> Result<()> {
     sessions(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_sessions_on_sqlite() -> Result<()> {
+async fn verbs_of_sessions_work_on_any_node_on_sqlite() -> Result<()> {
     sessions(Backend::Sqlite).await
 }
 
@@ -313,11 +314,11 @@ async fn closing(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_end_sessions_on_postgres() -> Result<()> {
+async fn verbs_that_end_sessions_work_on_any_node_on_postgres() -> Result<()> {
     closing(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_end_sessions_on_sqlite() -> Result<()> {
+async fn verbs_that_end_sessions_work_on_any_node_on_sqlite() -> Result<()> {
     closing(Backend::Sqlite).await
 }

@@ -1,4 +1,4 @@
-//! Agents of one team work together over nodes.
+//! Agents of one team work together over several nodes.
 
 use anyhow::Result;
 use planck_common::{
@@ -16,7 +16,7 @@ fn ask(agent: &str, question: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": question }))
 }
 
-/// A question goes round over three nodes and is refused where it would close the circle; the
+/// Questions go over three nodes. The question that would close a circle is refused, and the
 /// answers come back all the way.
 async fn asking(backend: Backend) -> Result<()> {
     let script = Script::new()
@@ -96,7 +96,7 @@ async fn a_circle_over_three_nodes_is_refused_on_sqlite() -> Result<()> {
     asking(Backend::Sqlite).await
 }
 
-/// A task goes from the lead over a worker to another one, and its response comes back by itself.
+/// A task goes from the lead through one worker to another, and its response comes back.
 async fn delegating(backend: Backend) -> Result<()> {
     let delegate = |agent: &str, task: &str| {
         Reply::call("delegate_task", json!({ "agent": agent, "task": task }))
@@ -146,16 +146,16 @@ async fn delegating(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_finds_its_way_over_nodes_on_postgres() -> Result<()> {
+async fn a_response_reaches_its_task_over_nodes_on_postgres() -> Result<()> {
     delegating(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_finds_its_way_over_nodes_on_sqlite() -> Result<()> {
+async fn a_response_reaches_its_task_over_nodes_on_sqlite() -> Result<()> {
     delegating(Backend::Sqlite).await
 }
 
-/// A lead sees, interrupts and ends workers of other nodes, and is told of their end.
+/// A lead lists, interrupts and ends workers on other nodes, and is notified when they end.
 async fn commanding(backend: Backend) -> Result<()> {
     let script = Script::new()
         .rule(by("one"), Reply::fault(Fault::HangBeforeHead))
@@ -274,7 +274,7 @@ async fn a_lead_commands_workers_of_other_nodes_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unread_question_is_taken_back_from_another_node() -> Result<()> {
+async fn an_unread_question_on_another_node_is_withdrawn() -> Result<()> {
     let script = Script::new()
         .limited(
             1,

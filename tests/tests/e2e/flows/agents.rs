@@ -168,19 +168,19 @@ async fn all(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn do_what_they_say_on_sqlite() -> Result<()> {
+async fn verbs_of_agents_do_what_they_say_on_sqlite() -> Result<()> {
     all(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn do_what_they_say_on_postgres() -> Result<()> {
+async fn verbs_of_agents_do_what_they_say_on_postgres() -> Result<()> {
     all(Backend::Postgres).await
 }
 
-/// The answer to an abort, a stop or a close comes when what ran is dead.
+/// An abort, a stop or a close is answered when the processes and calls that it ended are dead.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_ended_is_dead_when_it_is_answered() -> Result<()> {
-    // Seconds that no other process of this machine sleeps.
+async fn ended_work_is_dead_when_the_reply_arrives() -> Result<()> {
+    // A number of seconds that no other `sleep` on this machine has.
     let long = format!("100.{}3", std::process::id());
     let command = format!("(setsid sleep {long} &); sleep {long}");
     let script = Script::new()
@@ -227,10 +227,10 @@ async fn what_is_ended_is_dead_when_it_is_answered() -> Result<()> {
     node.leave().await
 }
 
-/// A member that is stopped is gone for good, what it had not read has its outcome, and its lead
-/// hears of it.
+/// A stopped member is gone permanently. Its unread inputs get their outcome, and its orchestrator
+/// is notified.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_member_is_gone() -> Result<()> {
+async fn a_stopped_member_is_gone_and_its_unread_inputs_have_an_outcome() -> Result<()> {
     let script = Script::new()
         .rule(When::any().user("slow"), super::prompts::endless_words())
         .always(Reply::text("Quick."));
@@ -308,7 +308,7 @@ async fn a_stopped_member_is_gone() -> Result<()> {
     node.leave().await
 }
 
-/// Whoever changes to a model that nobody described hears what is assumed of it.
+/// After a change to an unknown model, a warning says what is assumed of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_to_an_unknown_model_comes_with_a_warning() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("Quick."))).await?;

@@ -1,5 +1,5 @@
-//! A node killed at the worst moments and started again on the same store: what was acknowledged is
-//! there and is answered.
+//! A node is killed at the worst moments and started again on the same store. What was acknowledged
+//! is still there and is answered.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ impl Crash {
             .count()
     }
 
-    /// Kills the node, starts another, and gives the log when all that was asked has been answered.
+    /// Kills the node, starts another, and returns the log when every prompt has been answered.
     async fn through_it(mut self) -> Result<(Self, Vec<Envelope>)> {
         let dead = self.node.id().clone();
         self.node.kill().await?;
@@ -151,8 +151,8 @@ impl Crash {
         Ok((self, log))
     }
 
-    /// What is asked while nobody can tell yet that the old node is dead is taken, or refused for
-    /// now.
+    /// Requests that arrive before it is certain that the old node is dead are accepted, or refused
+    /// as retryable.
     async fn in_the_window(&mut self) -> Result<()> {
         let session = self.started.session_id.clone();
         for verb in [SessionVerb::Abort, SessionVerb::Close, SessionVerb::Rewind] {
@@ -178,7 +178,8 @@ impl Crash {
         self.prompt("in between").await
     }
 
-    /// A subscriber that stayed through it all heard every event once or found it in the log.
+    /// Checks that a subscriber that stayed connected received every event once, or found it in the
+    /// log.
     async fn heard_all(&self, log: &[Envelope]) -> Result<()> {
         let subject = format!("session.{}", self.started.session_id);
         let last = log.last().and_then(|event| event.seq);
@@ -199,7 +200,7 @@ impl Crash {
     }
 }
 
-/// A tool that may be run again, and says how often it was.
+/// Adds a tool that may be run again, and that records each run.
 fn add_stamp_tool(world: &World) -> Result<()> {
     let home = world.folder().join(".planck/tools/stamp");
     std::fs::create_dir_all(&home)?;
@@ -252,7 +253,7 @@ async fn when_streaming(backend: Backend) -> Result<()> {
 }
 
 async fn when_a_mutating_tool_runs(backend: Backend) -> Result<()> {
-    // Seconds that no other process of this machine sleeps.
+    // A number of seconds that no other `sleep` on this machine has.
     let long = format!(
         "100.{}{}",
         std::process::id(),
@@ -384,10 +385,10 @@ on_both! {
     between_a_tool_and_the_next_request
 }
 
-/// Whoever is attached sees one unbroken log, however often the node dies; and what a killed node
-/// ran is not run again.
+/// An attached client sees one continuous log, however often the node dies. What a killed node ran
+/// is not run again.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_again_and_again_at_any_moment() -> Result<()> {
+async fn log_is_unbroken_when_nodes_are_killed_at_any_moment() -> Result<()> {
     const ROUNDS: usize = 8;
     let appends = json!({ "command": "echo {{last_user}} >> ledger" });
     let script = Script::new()
@@ -411,7 +412,7 @@ async fn killed_again_and_again_at_any_moment() -> Result<()> {
                 .await?;
             asked.push((session.clone(), accepted.prompt_id));
         }
-        // A moment of its own for each round: the whole of a turn takes about a tenth of a second.
+        // Each round waits for a different time. A whole turn takes about a tenth of a second.
         tokio::time::sleep(Duration::from_millis(17 * round as u64)).await;
         node.kill().await?;
         node = world.node().await?;
@@ -447,9 +448,9 @@ async fn killed_again_and_again_at_any_moment() -> Result<()> {
     node.leave().await
 }
 
-/// A node that leaves in good order in the middle of a turn leaves the turn to the next one.
+/// A node that leaves in order in the middle of a turn leaves the turn to the next one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_leaves_hands_over_what_runs() -> Result<()> {
+async fn a_leaving_node_hands_over_its_running_turn() -> Result<()> {
     let mut crash = Crash::prepare(Backend::Sqlite, Script::new().always(slow_words())).await?;
     crash.prompt("slow").await?;
     streaming(&crash.world, &crash.started.orchestrator).await?;

@@ -1,4 +1,4 @@
-//! What subscribers hear is what the log says.
+//! Subscribers receive exactly the events that are in the log.
 
 use anyhow::Result;
 use planck_common::envelope::Envelope;
@@ -21,7 +21,7 @@ fn writes_a_file() -> Script {
         )
 }
 
-/// `seq` without gaps, and each agent's `prev` the one before it.
+/// Checks that `seq` has no gaps, and that each event's `prev` is the same agent's previous event.
 pub fn assert_dense(log: &[Envelope]) {
     let mut last = std::collections::HashMap::new();
     for (event, expected) in log.iter().zip(1..) {
@@ -79,11 +79,11 @@ async fn are_the_same_on_both_subjects_and_in_the_log(backend: Backend) -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_the_same_on_both_subjects_and_in_the_log_of_sqlite() -> Result<()> {
+async fn events_are_the_same_on_both_subjects_and_in_the_log_of_sqlite() -> Result<()> {
     are_the_same_on_both_subjects_and_in_the_log(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_the_same_on_both_subjects_and_in_the_log_of_postgres() -> Result<()> {
+async fn events_are_the_same_on_both_subjects_and_in_the_log_of_postgres() -> Result<()> {
     are_the_same_on_both_subjects_and_in_the_log(Backend::Postgres).await
 }

@@ -1,5 +1,5 @@
-//! Whatever is sent to a command's subject is answered, with the right code, and the node stays
-//! well.
+//! Whatever is sent to a command's subject gets a reply with the right code, and the node stays
+//! healthy.
 
 use anyhow::Result;
 use planck_common::{
@@ -29,7 +29,7 @@ async fn refused(world: &World, subject: &str, body: impl Into<bytes::Bytes>) ->
     Ok(refusal)
 }
 
-/// A subject of every verb there is, with this agent and session.
+/// Returns a subject for every verb, with this agent and session.
 fn subjects(agent: &str, session: &str, node: &str) -> Vec<String> {
     let agents = AgentVerb::ALL
         .iter()
@@ -176,7 +176,7 @@ async fn every_subject_answers_garbage() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ids_that_are_none_are_refused() -> Result<()> {
+async fn malformed_ids_are_refused() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("Yes."))).await?;
     let node = world.node().await?;
     let started = world.caller.start(&world.solo()).await?;
@@ -227,7 +227,8 @@ async fn ids_that_are_none_are_refused() -> Result<()> {
             "{subject}"
         );
     }
-    // What has not the shape of a command reaches nobody, and the server says so at once.
+    // No node subscribes to subjects that are not shaped like a command, so the server replies at
+    // once.
     for subject in [
         "cmd.agent.a.b.info",
         "cmd.agent.info",
@@ -246,7 +247,7 @@ async fn ids_that_are_none_are_refused() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_of_many_megabytes() -> Result<()> {
+async fn bodies_of_many_megabytes_are_refused_or_stored_whole() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("Yes."))).await?;
     let node = world.node().await?;
     let started = world.caller.start(&world.solo()).await?;
@@ -278,7 +279,7 @@ async fn bodies_of_many_megabytes() -> Result<()> {
         "the log has it whole"
     );
 
-    // A nest of relays is no ladder into the depths.
+    // Nested relays must not cause deep recursion.
     let relay = format!("cmd.node.{}.relay", node.id());
     let (open, close) = (format!("{{\"subject\":\"{relay}\",\"body\":"), "}");
     let nest = open.repeat(50_000) + "{}" + &close.repeat(50_000);

@@ -1,4 +1,4 @@
-//! A prompt with an image goes to the model as the provider wants it, and is kept as it came.
+//! A prompt with an image goes to the model in the provider's form, and is stored as it was sent.
 
 use anyhow::Result;
 use planck_common::{
@@ -12,12 +12,12 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-/// A grey dot.
+/// A grey pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGN4DgAA6gDphpkEXgAAAABJRU5ErkJggg==";
 
-/// A provider's model, and the image as its wire has it: where in the request's body, and what is
-/// there.
+/// A provider's model, and the image in its wire format: its place in the request's body, and its
+/// value.
 struct Wire {
     model: [&'static str; 2],
     at: &'static str,
@@ -117,11 +117,11 @@ async fn shown(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_shown_to_models_and_kept_on_sqlite() -> Result<()> {
+async fn images_are_shown_to_models_and_kept_on_sqlite() -> Result<()> {
     shown(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_shown_to_models_and_kept_on_postgres() -> Result<()> {
+async fn images_are_shown_to_models_and_kept_on_postgres() -> Result<()> {
     shown(Backend::Postgres).await
 }

@@ -1,4 +1,4 @@
-//! Who comes late misses nothing: subscribe, page, snapshot.
+//! A client that joins late misses nothing if it subscribes, pages and requests a snapshot.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,8 @@ fn slow() -> Script {
     )
 }
 
-/// What a reader has of a running reply: the snapshot's parts, and deltas that fit at their end.
+/// Adds a delta to a reader's text of a running reply if it fits at the end. The text begins with
+/// the snapshot's parts.
 fn join(parts: &mut BTreeMap<usize, String>, delta: &Delta) {
     let text = parts.entry(delta.part).or_default();
     let known = text.chars().count();
@@ -103,7 +104,7 @@ async fn a_late_subscriber_misses_nothing_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attach_in_the_middle_tells_everything() -> Result<()> {
+async fn attaching_in_the_middle_of_a_turn_shows_everything() -> Result<()> {
     let world = World::start(Backend::Sqlite, slow()).await?;
     let (node, recorder) = (world.node().await?, world.record().await?);
     let mut start = world.solo();
@@ -129,9 +130,9 @@ async fn attach_in_the_middle_tells_everything() -> Result<()> {
     node.leave().await
 }
 
-/// A reader gets past a row that no reply has room for.
+/// A reader can read past a row that does not fit into any reply.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_over_the_servers_limit_is_told_cut() -> Result<()> {
+async fn a_row_over_the_servers_limit_is_returned_truncated() -> Result<()> {
     let script = Script::new().always(Reply::text("word ".repeat(60_000)));
     let nats = NatsServer::start_with("max_payload: 200000")?;
     let world = World::start_on(nats, Backend::Sqlite, script).await?;

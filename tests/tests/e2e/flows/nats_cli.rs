@@ -1,4 +1,4 @@
-//! The `nats` command line client is a client like any other.
+//! The `nats` command line client works as a client.
 
 use std::{fs::File, process::Stdio, time::Duration};
 
@@ -49,7 +49,7 @@ pub async fn subscribed(world: &World, subject: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_prompts_and_lists() -> Result<()> {
+async fn nats_cli_watches_prompts_and_lists() -> Result<()> {
     if let Err(missing) = find_cli() {
         println!("NOT TESTED: {missing}");
         return Ok(());

@@ -1,6 +1,6 @@
-//! NATS away: at the start, and in the middle of a turn. Work pauses or goes on, nothing is lost,
-//! readers heal. `PLANCK_TEST_OUTAGE_MS` makes the outage as long as one likes; it is 5 s unless
-//! said.
+//! NATS is away, at the start and in the middle of a turn. Work pauses or continues, nothing is
+//! lost, and readers catch up. `PLANCK_TEST_OUTAGE_MS` sets the length of the outage; the default
+//! is 5 s.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn outage() -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_says_that_nats_is_not_there() -> Result<()> {
+async fn error_of_a_node_without_nats_says_so() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let url = format!("nats://127.0.0.1:{}", free_port()?);
     for command in [vec!["node"], vec!["session", "ls"]] {
@@ -52,7 +52,8 @@ async fn a_node_says_that_nats_is_not_there() -> Result<()> {
     Ok(())
 }
 
-/// A turn of a reply, a tool and another reply, that takes longer than NATS is away.
+/// Returns a script of a turn with a reply, a tool and another reply, which takes longer than the
+/// outage.
 fn long_turn(outage: Duration) -> Script {
     let words = u32::try_from(outage.as_millis() / 20).unwrap_or(u32::MAX) + 50;
     let text = |count: u32| {
@@ -133,11 +134,11 @@ async fn goes_away_in_the_middle(backend: Backend, killed: bool) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_and_starts_on_sqlite() -> Result<()> {
+async fn nothing_is_lost_when_the_server_stops_and_starts_on_sqlite() -> Result<()> {
     goes_away_in_the_middle(Backend::Sqlite, false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_and_starts_on_postgres() -> Result<()> {
+async fn nothing_is_lost_when_the_server_is_killed_and_starts_on_postgres() -> Result<()> {
     goes_away_in_the_middle(Backend::Postgres, true).await
 }

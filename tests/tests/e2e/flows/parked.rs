@@ -1,4 +1,4 @@
-//! An agent that rests, or left memory, is there again when something comes for it.
+//! A resting or parked agent is loaded again when an input arrives for it.
 
 use anyhow::Result;
 use planck_common::command::AgentState;
@@ -9,8 +9,8 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// The agent is `gone` after each turn, as its node's log says, and answers all the same with its
-/// whole history.
+/// Checks that the agent is `gone` after each turn, as its node's log says, and still answers with
+/// its whole history.
 async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
     let script = Script::new()
         .rule(When::any().result_of("bash"), "I looked.")
@@ -53,7 +53,7 @@ async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
             world.caller.agent(&started.orchestrator).await?.turn,
             u32::try_from(round)? + 1
         );
-        // That woke it, and gave it nothing to do.
+        // That request woke the agent, and gave it nothing to do.
         eventually("it is out of the way again", async || {
             (times() > 2 * round + 1).then_some(())
         })
@@ -89,16 +89,16 @@ async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_is_answered_with_the_whole_history_on_sqlite() -> Result<()> {
+async fn a_parked_agent_answers_with_its_whole_history_on_sqlite() -> Result<()> {
     answers(Backend::Sqlite, "200ms", "parked").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_is_answered_with_the_whole_history_on_postgres() -> Result<()> {
+async fn a_parked_agent_answers_with_its_whole_history_on_postgres() -> Result<()> {
     answers(Backend::Postgres, "200ms", "parked").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_rests_is_woken_with_its_whole_history_on_sqlite() -> Result<()> {
+async fn a_resting_agent_answers_with_its_whole_history_on_sqlite() -> Result<()> {
     answers(Backend::Sqlite, "1h", "resting").await
 }

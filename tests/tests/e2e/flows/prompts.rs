@@ -1,4 +1,4 @@
-//! Prompts in all their modes, again and again, and after the end.
+//! Prompts in all modes, repeated prompts, and prompts to a closed session.
 
 use anyhow::Result;
 use planck_common::{
@@ -18,12 +18,12 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// Many words, slowly: time to do something in the middle.
+/// Many words, sent slowly, which leaves time to act in the middle of the reply.
 pub fn slow_words() -> Reply {
     words(400)
 }
 
-/// Nobody waits for their end.
+/// Words that take longer than any test.
 pub fn endless_words() -> Reply {
     words(10_000)
 }
@@ -133,12 +133,12 @@ async fn modes(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn modes_and_abort_on_sqlite() -> Result<()> {
+async fn each_mode_is_honoured_and_an_abort_keeps_the_inbox_on_sqlite() -> Result<()> {
     modes(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn modes_and_abort_on_postgres() -> Result<()> {
+async fn each_mode_is_honoured_and_an_abort_keeps_the_inbox_on_postgres() -> Result<()> {
     modes(Backend::Postgres).await
 }
 
@@ -224,7 +224,7 @@ async fn same_reply(world: &World, node: Node) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_prompt_again_has_the_same_reply() -> Result<()> {
+async fn a_repeated_prompt_gets_the_same_reply() -> Result<()> {
     let world = World::start(Backend::Sqlite, script()).await?;
     let node = world.node().await?;
     same_reply(&world, node).await
@@ -255,7 +255,7 @@ async fn closed_then_prompted(backend: Backend) -> Result<()> {
         None
     );
 
-    // Looking at it, or telling it to rest, does not open it.
+    // Reading an agent's state, or telling it to rest, does not open the session.
     world.caller.snapshot(&started.orchestrator).await?;
     let _: AgentStateNow = world
         .caller
@@ -311,10 +311,10 @@ async fn a_prompt_opens_a_closed_session_of_postgres() -> Result<()> {
     closed_then_prompted(Backend::Postgres).await
 }
 
-/// The close is answered when everything is given up, so a prompt right after it finds a session to
-/// take up.
+/// The close is answered when every agent is released, so a prompt right after it can take up the
+/// session.
 #[tokio::test(flavor = "multi_thread")]
-async fn close_and_prompt_follow_each_other_closely() -> Result<()> {
+async fn a_prompt_right_after_a_close_is_answered() -> Result<()> {
     let world = World::start(Backend::Sqlite, script()).await?;
     let (node, recorder) = (world.node().await?, world.record().await?);
     let started = session(&world).await?;
@@ -336,7 +336,8 @@ async fn close_and_prompt_follow_each_other_closely() -> Result<()> {
     node.leave().await
 }
 
-/// Prompts that find the session closed all at once take it up once, and each is answered.
+/// Many prompts find the session closed at the same time. It is taken up once, and each prompt is
+/// answered.
 async fn many_open_it_at_once(backend: Backend) -> Result<()> {
     let world = World::start(backend, script()).await?;
     let (node, recorder) = (world.node().await?, world.record().await?);
@@ -371,11 +372,11 @@ async fn many_open_it_at_once(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_open_a_closed_session_of_sqlite_at_once() -> Result<()> {
+async fn concurrent_prompts_open_a_closed_session_of_sqlite_once() -> Result<()> {
     many_open_it_at_once(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_open_a_closed_session_of_postgres_at_once() -> Result<()> {
+async fn concurrent_prompts_open_a_closed_session_of_postgres_once() -> Result<()> {
     many_open_it_at_once(Backend::Postgres).await
 }

@@ -1,4 +1,4 @@
-//! Old closed sessions go, by command and by age; nothing else does.
+//! Old closed sessions are removed, by command and by age. No other session is.
 
 use anyhow::Result;
 use planck_common::{
@@ -18,7 +18,7 @@ use sqlx::Connection as _;
 
 use super::prompts::streaming;
 
-/// Longer than two sweeps of a node.
+/// This is longer than two sweeps of a node.
 const SWEPT: std::time::Duration = std::time::Duration::from_secs(60);
 
 async fn planck(world: &World, arguments: &[&str]) -> Result<Ran> {
@@ -27,7 +27,7 @@ async fn planck(world: &World, arguments: &[&str]) -> Result<Ran> {
     run(command).await
 }
 
-/// A session that had a turn and was closed.
+/// Creates a session that had a turn and was closed.
 async fn closed(world: &World, recorder: &Recorder, name: &str) -> Result<Started> {
     let mut start = world.solo();
     (start["name"], start["prompt"]) = (name.into(), "hello".into());
@@ -63,7 +63,7 @@ async fn age(world: &World, session: &str) -> Result<()> {
     Ok(connection.close().await?)
 }
 
-/// How many rows of a session there are, in any table.
+/// Returns how many rows a session has, in all tables.
 async fn rows(world: &World, session: &str) -> Result<i64> {
     let mut connection = sqlx::PgConnection::connect(&world.store_url()).await?;
     let mut count = sqlx::query_scalar("SELECT count(*) FROM sessions WHERE id = $1")
@@ -85,7 +85,7 @@ async fn rows(world: &World, session: &str) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prune_removes_what_is_closed_and_old_and_says_so() -> Result<()> {
+async fn prune_removes_old_closed_sessions_and_lists_them() -> Result<()> {
     let world = World::start(Backend::Postgres, super::prompts::script()).await?;
     let (node, recorder) = (world.node().await?, world.record().await?);
     let old = closed(&world, &recorder, "old").await?;
@@ -189,7 +189,7 @@ async fn prune_removes_a_sessions_file() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_older_than_the_configured_age_goes_by_itself() -> Result<()> {
+async fn sessions_over_the_configured_age_are_removed_by_a_sweep() -> Result<()> {
     let world = World::start(
         Backend::Postgres,
         Script::new().always(Reply::text("Quick.")),

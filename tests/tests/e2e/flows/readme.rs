@@ -1,4 +1,4 @@
-//! The commands of the README's section on nodes, as they are written there.
+//! Runs the commands of the README's section on nodes as they are written there.
 
 use std::{
     env, fs,
@@ -17,7 +17,7 @@ use planck_tests::{
 };
 use tokio::process::Command;
 
-/// The lines of the block after a heading.
+/// Returns the lines of the block after a heading.
 fn commands(heading: &str) -> Result<Vec<String>> {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
     let (_, section) = readme
@@ -30,7 +30,8 @@ fn commands(heading: &str) -> Result<Vec<String>> {
     Ok(block.lines().skip(1).map(str::to_owned).collect())
 }
 
-/// A line of the README as somebody types it who has the programs on the path and `NATS_URL` set.
+/// Returns a line of the README as a person types it who has the programs on the PATH and
+/// `NATS_URL` set.
 fn typed(world: &World, line: &str) -> Result<Command> {
     let folder = |program: PathBuf| {
         program
@@ -64,7 +65,7 @@ fn typed(world: &World, line: &str) -> Result<Command> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_commands_do_what_it_says() -> Result<()> {
+async fn commands_of_the_readme_do_what_it_says() -> Result<()> {
     if let Err(missing) = find_cli() {
         println!("NOT TESTED: {missing}");
         return Ok(());
@@ -115,9 +116,10 @@ async fn its_commands_do_what_it_says() -> Result<()> {
     node.leave().await
 }
 
-/// The other lines of that block, as far as they can be tried beside other servers of this machine.
+/// Checks the remaining lines of that block, as far as they can run beside other servers of this
+/// machine.
 #[test]
-fn its_server_takes_the_settings_it_names() -> Result<()> {
+fn server_accepts_the_settings_that_the_readme_names() -> Result<()> {
     let lines = commands("## Run a node, and watch it")?;
     let (first, line) = (
         lines.first().context("a command")?,

@@ -1,5 +1,5 @@
-//! Servers that let in only whom they know: a node comes in with the right settings, and says what
-//! is wrong with others.
+//! Servers that admit only known users. A node connects with the right settings, and its errors
+//! name what is wrong with others.
 
 pub mod certificates;
 mod operator;
@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 use certificates::Certificates;
 
-/// A server, and what a node's environment says of it.
+/// A server, and the environment of nodes that connect to it.
 struct Gate {
     server: NatsServer,
     folder: TempDir,
@@ -34,7 +34,7 @@ impl Gate {
         })
     }
 
-    /// The server's address with a user before it.
+    /// Returns the server's address with a user in it.
     fn url(&self, user: &str) -> String {
         self.server.url().replace("//", &format!("//{user}"))
     }
@@ -48,7 +48,7 @@ impl Gate {
         Ok(command)
     }
 
-    /// A node and a client come in.
+    /// Checks that a node and a client can connect.
     async fn admits(&self, environment: Environment<'_>) -> Result<()> {
         let node = Node::start(
             self.planck(&["node"], environment)?,
@@ -63,7 +63,7 @@ impl Gate {
         node.leave().await
     }
 
-    /// A node does not, and what it says of that has these words.
+    /// Checks that a node cannot connect, and that its error contains these words.
     async fn refuses(&self, environment: Environment<'_>, words: &[&str]) -> Result<()> {
         let Ran { code, err, out } = run(self.planck(&["node"], environment)?).await?;
         assert!(
@@ -84,7 +84,7 @@ impl Gate {
 const DENIED: [&str; 2] = ["does not accept this user", "check its credentials"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_user_and_password() -> Result<()> {
+async fn node_connects_with_user_and_password_only() -> Result<()> {
     let gate = Gate::new(r#"authorization { user: planck, password: "open, sesame" }"#)?;
     gate.admits(&[("NATS_URL", &gate.url("planck:open%2C%20sesame@"))])
         .await?;
@@ -94,7 +94,7 @@ async fn by_user_and_password() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_nkey() -> Result<()> {
+async fn node_connects_with_a_known_nkey_only() -> Result<()> {
     let (user, stranger) = (KeyPair::new_user(), KeyPair::new_user());
     let gate = Gate::new(&format!(
         "authorization {{ users: [ {{ nkey: {} }} ] }}",
@@ -113,7 +113,7 @@ async fn by_nkey() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_credentials() -> Result<()> {
+async fn node_connects_with_valid_credentials_only() -> Result<()> {
     let (operator, stranger) = (operator::Operator::new()?, operator::Operator::new()?);
     let gate = Gate::new(&operator.config)?;
     let file = |name: &str, text: &str| -> Result<String> {
@@ -136,7 +136,7 @@ async fn by_credentials() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_certificate() -> Result<()> {
+async fn node_connects_with_a_trusted_certificate_only() -> Result<()> {
     let (own, other) = (Certificates::new()?, Certificates::new()?);
     let gate = Gate::new(&own.config())?;
     let ca = ("PLANCK_NATS_TLS_CA", own.file("ca.pem"));
@@ -175,7 +175,7 @@ async fn by_certificate() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_tls_is_no_server_to_trust() -> Result<()> {
+async fn a_server_without_tls_is_refused_if_tls_is_configured() -> Result<()> {
     let certificates = Certificates::new()?;
     let gate = Gate::new("")?;
     gate.refuses(

@@ -1,4 +1,4 @@
-//! The unit that runs a node under systemd, read by systemd itself.
+//! Has systemd check the unit that runs a node.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use planck_tests::node::planck;
 use tempfile::TempDir;
 
 #[test]
-fn systemd_takes_the_unit() -> Result<()> {
+fn systemd_accepts_the_unit() -> Result<()> {
     let unit =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/planck.service"))?;
     let binary = planck()?;
@@ -30,7 +30,7 @@ fn systemd_takes_the_unit() -> Result<()> {
         }
     };
     let said = String::from_utf8(verified.stderr)?;
-    // systemd knows it from version 254 on.
+    // systemd supports this setting from version 254 on.
     let complaints: Vec<&str> = said
         .lines()
         .filter(|line| line.contains("planck") && !line.contains("'DelegateSubgroup'"))

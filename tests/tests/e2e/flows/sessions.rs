@@ -1,4 +1,4 @@
-//! The rest of a session's verbs, and what is only listed.
+//! The remaining verbs of a session, and the lists.
 
 use anyhow::Result;
 use planck_common::{
@@ -111,12 +111,12 @@ async fn rewound(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rewinds_on_sqlite() -> Result<()> {
+async fn a_rewind_hides_messages_and_keeps_the_log_on_sqlite() -> Result<()> {
     rewound(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rewinds_on_postgres() -> Result<()> {
+async fn a_rewind_hides_messages_and_keeps_the_log_on_postgres() -> Result<()> {
     rewound(Backend::Postgres).await
 }
 
@@ -195,12 +195,12 @@ async fn read_in_pages(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_read_in_pages_on_sqlite() -> Result<()> {
+async fn messages_and_events_are_read_in_pages_on_sqlite() -> Result<()> {
     read_in_pages(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_read_in_pages_on_postgres() -> Result<()> {
+async fn messages_and_events_are_read_in_pages_on_postgres() -> Result<()> {
     read_in_pages(Backend::Postgres).await
 }
 
@@ -282,17 +282,17 @@ async fn resumed_and_removed(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_resumed_and_removed_on_sqlite() -> Result<()> {
+async fn sessions_are_resumed_and_removed_on_sqlite() -> Result<()> {
     resumed_and_removed(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn are_resumed_and_removed_on_postgres() -> Result<()> {
+async fn sessions_are_resumed_and_removed_on_postgres() -> Result<()> {
     resumed_and_removed(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_only_listed() -> Result<()> {
+async fn teams_models_and_sidecars_are_listed() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("Yes."))).await?;
     let node = world
         .node_with(&[("PLANCK_NODE_NAME", "one"), ("PLANCK_NODE_CAPACITY", "7")])

@@ -176,12 +176,12 @@ async fn forms(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forms_on_sqlite() -> Result<()> {
+async fn every_form_of_start_works_on_sqlite() -> Result<()> {
     forms(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forms_on_postgres() -> Result<()> {
+async fn every_form_of_start_works_on_postgres() -> Result<()> {
     forms(Backend::Postgres).await
 }
 

@@ -1,4 +1,4 @@
-//! How calls are run: bounded in number, in repetition and in what they give.
+//! How calls are run: bounded in number, in repetition and in the size of their results.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::teams::scene::{Scene, by, member};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_so_many_run_at_once() -> Result<()> {
+async fn at_most_16_calls_run_at_once() -> Result<()> {
     let count = "mkdir -p at; own=$(mktemp -p at); ls at | wc -l; sleep 0.4; rm $own";
     let calls = (0..20).fold(Reply::new(), |reply, n| {
         reply.and_call("bash", json!({ "command": format!("true {n}; {count}") }))
@@ -31,7 +31,7 @@ async fn only_so_many_run_at_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_call_again_and_again_is_remarked_on_and_then_refused() -> Result<()> {
+async fn a_repeated_call_is_remarked_on_and_then_refused() -> Result<()> {
     let again = Reply::call("bash", json!({ "command": "echo again >> runs" }));
     let script = Script::new()
         .rule(
@@ -90,7 +90,7 @@ async fn long_and_unreadable_results_are_cut() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_much_is_given_as_is_configured() -> Result<()> {
+async fn results_are_cut_at_the_configured_size() -> Result<()> {
     let calls = Reply::call("bash", json!({ "command": "seq 3000; seq 3000 >&2" }))
         .and_call("read", json!({ "path": "long" }));
     let lines: String = (1..=3000)

@@ -1,4 +1,4 @@
-//! However a call ends, nothing that it started is left.
+//! However a call ends, none of its processes is left.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn runs(marker: &Marker, timeout: u64) -> Result<Scene> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_out_kills_and_keeps_what_was_said() -> Result<()> {
+async fn a_time_out_kills_processes_and_keeps_the_output() -> Result<()> {
     let marker = Marker::new();
     let scene = runs(&marker, 1500).await?;
     assert_eq!(
@@ -43,7 +43,7 @@ async fn a_time_out_kills_and_keeps_what_was_said() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_abort_kills_and_keeps_what_was_said() -> Result<()> {
+async fn an_abort_kills_processes_and_keeps_the_output() -> Result<()> {
     let marker = Marker::new();
     let scene = runs(&marker, 600_000).await?;
     eventually("the processes run", async || {
@@ -62,7 +62,7 @@ async fn an_abort_kills_and_keeps_what_was_said() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_leaves_behind_dies_with_it() -> Result<()> {
+async fn background_processes_of_a_command_die_with_it() -> Result<()> {
     let marker = Marker::new();
     let command = format!(
         "export MARK={}; (setsid sleep 1000 >/dev/null 2>&1 &); sleep 0.3; echo done",
@@ -84,7 +84,7 @@ async fn what_a_command_leaves_behind_dies_with_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_node_leaves_none_and_the_next_one_goes_on() -> Result<()> {
+async fn a_killed_node_leaves_no_process_and_the_next_node_continues() -> Result<()> {
     let marker = Marker::new();
     let mut scene = runs(&marker, 600_000).await?;
     eventually("the processes run", async || {
@@ -108,7 +108,7 @@ async fn a_killed_node_leaves_none_and_the_next_one_goes_on() -> Result<()> {
 
 /// A node that gets a second signal while it leaves does not wait for anything.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_stops_at_once() -> Result<()> {
+async fn a_second_signal_stops_the_node_at_once() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let node = world.node().await?;
     let pid = nix::unistd::Pid::from_raw(node.pid());
@@ -121,7 +121,7 @@ async fn a_second_signal_stops_at_once() -> Result<()> {
     .await
 }
 
-/// Dead, if not yet waited for.
+/// Returns whether a process is dead, including one that is not reaped yet.
 fn is_over(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }

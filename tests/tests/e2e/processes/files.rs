@@ -1,4 +1,4 @@
-//! Where tools may reach, and tools and skills that come from files.
+//! Which files tools can reach, and tools and skills that come from files.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -64,7 +64,7 @@ fn describe(folder: &Path, name: &str, command: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_described_command_is_a_tool_and_gets_words_not_shell() -> Result<()> {
+async fn an_external_tool_gets_its_arguments_as_words_and_not_as_shell_text() -> Result<()> {
     let word = "a; touch made && echo $HOME 'b' \"c\"";
     let script = Script::new().rounds(
         by("agent"),

@@ -1,4 +1,4 @@
-//! Finds all processes that inherited a variable, wherever they forked to.
+//! Finds all processes that inherited a variable, however they forked.
 
 use std::{
     fs,
@@ -23,12 +23,12 @@ impl Marker {
         &self.0
     }
 
-    /// How many live. The dead have no environment.
+    /// Returns how many of the processes live. A dead process has no environment.
     pub fn count(&self) -> usize {
         self.pids().len()
     }
 
-    /// Those that live.
+    /// Returns the ids of the living processes.
     pub fn pids(&self) -> Vec<u32> {
         let wanted = format!("MARK={}", self.0);
         let marked = |folder: &fs::DirEntry| {
@@ -48,8 +48,8 @@ impl Marker {
     }
 }
 
-/// A command that says `started` and lives on, in processes of which most have left its group and
-/// its session.
+/// Returns a command that prints `started` and continues, in processes of which most have left its
+/// group and its session.
 pub fn escaping(marker: &Marker) -> String {
     format!(
         "export MARK={}; setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000; true' &); \

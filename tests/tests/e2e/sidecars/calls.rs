@@ -1,4 +1,4 @@
-//! Calls that go well, are shared, report, or are no longer wanted.
+//! Calls that succeed, are shared between instances, report progress, or are cancelled.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -99,7 +99,7 @@ async fn instances_share_the_calls() -> Result<()> {
     scene.end().await
 }
 
-/// Never ends by itself, and says when it was cancelled.
+/// Returns a sidecar whose tool never ends by itself, and records when it was cancelled.
 fn endless(cancelled: &Ledger) -> Sidecar {
     let cancelled = cancelled.clone();
     let run = move |context: Context, args: Args| {
@@ -152,7 +152,7 @@ async fn an_abort_cancels_the_call() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_denies_is_said() -> Result<()> {
+async fn a_denied_call_is_reported() -> Result<()> {
     let denied = "permissions: { publish: { deny: [\"tool.>\"] } }";
     let users = format!("{{ user: node, password: p, {denied} }}, {{ user: any, password: p }}");
     let server = NatsServer::start_with(&format!(
@@ -196,7 +196,7 @@ async fn what_the_server_denies_is_said() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subject_is_a_tool_in_a_line() -> Result<()> {
+async fn a_configured_subject_is_a_tool() -> Result<()> {
     let Ok(nats) = find_cli() else {
         println!("NOT TESTED: there is no nats CLI");
         return Ok(());

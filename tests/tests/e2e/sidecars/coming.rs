@@ -1,4 +1,4 @@
-//! Tools that come and go while agents run.
+//! Tools that appear and disappear while agents run.
 
 use anyhow::{Context as _, Result};
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn changed(scene: &Scene, count: usize) -> Result<ToolsChanged> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_come_to_a_running_agent_and_leave_it() -> Result<()> {
+async fn tools_are_added_to_a_running_agent_and_removed() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("talker").user("use it"),
@@ -92,11 +92,11 @@ async fn tools_come_to_a_running_agent_and_leave_it() -> Result<()> {
     scene.end().await
 }
 
-/// Three rounds, ten seconds apart, and what a busy machine takes for them.
+/// Three rounds, ten seconds apart, and the additional time that a busy machine takes for them.
 const MISSED: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
+async fn tools_of_a_sidecar_that_died_are_removed() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("hello"))).await?;
     let mut sidecar = Example::rust()?.start(&world.nats.url())?;
     let scene = Scene::start_on(world, &[member("talker", &["read", "repeat"])], "hi").await?;
@@ -120,7 +120,7 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
         listed.sidecars.is_empty().then_some(())
     })
     .await?;
-    // An agent that rests finds the change when something comes for it.
+    // A resting agent finds the change when it gets an input.
     scene.tell("talker", AgentVerb::Info, json!({})).await?;
     let left = within(MISSED, "its tool leaves the agent", async || {
         let log = scene.log_of("talker").await.ok()?;
@@ -134,7 +134,7 @@ async fn tools_of_who_went_without_a_word_leave() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_parked_finds_the_change_when_woken() -> Result<()> {
+async fn a_parked_agent_finds_the_change_when_it_is_woken() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("hello"))).await?;
     let node = world
         .node_with(&[
@@ -171,7 +171,7 @@ async fn who_was_parked_finds_the_change_when_woken() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_two_have_is_qualified() -> Result<()> {
+async fn a_tool_name_of_two_sidecars_is_qualified() -> Result<()> {
     let script = Script::new().rounds(
         by("talker"),
         [Reply::call("b__echo", json!({})), Reply::text("done")],
@@ -217,7 +217,7 @@ async fn a_name_that_two_have_is_qualified() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_lists_and_calls() -> Result<()> {
+async fn the_command_line_lists_and_calls_sidecars() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let serving = Serving::start(&world, echo("mirror", &Ledger::default()));
     let node = world.node().await?;

@@ -1,5 +1,5 @@
-//! Compactors of sidecars: good ones are used; whatever a bad one does, the session stays legal and
-//! goes on.
+//! Compactors of sidecars. Good ones are used; whatever a bad one does, the session stays legal and
+//! continues.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("PLANCK_COMPACTION_KEEP_RECENT", "3"),
 ];
 
-/// What a compactor answers to a request; `None`: nothing, ever.
+/// Returns a compactor's answer to a request, or `None` for a compactor that never answers.
 type Answer = fn(&Value) -> Option<String>;
 
-/// A bare service with one compactor.
+/// Starts a bare service with one compactor.
 async fn compactor(world: &World, answer: Answer) -> Result<JoinHandle<()>> {
     let client = async_nats::connect(world.nats.url()).await?;
     let metadata = |pairs: &[(&str, &str)]| {
@@ -65,18 +65,19 @@ fn compact(summary: &str, keep_from: &Value) -> Option<String> {
     Some(json!({"v": 1, "compact": {"summary": summary, "keep_from": keep_from}}).to_string())
 }
 
-/// The id of the message so many from the end.
+/// Returns the id of the message that is `back` places from the end.
 fn from_end(asked: &Value, back: usize) -> &Value {
     let messages = asked["messages"].as_array().unwrap();
     &messages[messages.len() - back]["id"]
 }
 
-/// Talks until the window was full several times; who compacted, and what was warned of.
+/// Talks until the window was full several times. Returns which compactors were used, and the
+/// warnings.
 async fn talk(answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
     talk_on(NatsServer::start()?, "4000", "blah ".repeat(300), answer).await
 }
 
-/// The same on this server, with a window of so many tokens and answers that say this.
+/// Like [`talk`], on this server, with a window of this many tokens and answers with this text.
 async fn talk_on(
     nats: NatsServer,
     window: &str,
@@ -151,7 +152,7 @@ async fn talk_on(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_good_one_is_used() -> Result<()> {
+async fn a_sound_compactor_is_used() -> Result<()> {
     let (by, warned) = talk(|asked| compact("They spoke.", from_end(asked, 1))).await?;
     assert!(
         !by.is_empty() && by.iter().all(|by| by == "hostile.short"),
@@ -161,7 +162,7 @@ async fn a_good_one_is_used() -> Result<()> {
     Ok(())
 }
 
-/// The local one is used every time, and the log says why.
+/// Checks that the local compactor is used every time, and that the log says why.
 async fn falls_back(answer: Answer, why: &str) -> Result<()> {
     fell_back(talk(answer).await?, why)
 }
@@ -179,12 +180,12 @@ fn fell_back((by, warned): (Vec<String>, Vec<String>), why: &str) -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_never_answers() -> Result<()> {
+async fn the_local_compactor_replaces_one_that_never_answers() -> Result<()> {
     falls_back(|_| None, "it timed out: no answer within 1500 ms").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_too_slow() -> Result<()> {
+async fn the_local_compactor_replaces_one_that_is_too_slow() -> Result<()> {
     let late = |asked: &Value| {
         std::thread::sleep(Duration::from_secs(2));
         compact("They spoke.", from_end(asked, 1))
@@ -193,7 +194,7 @@ async fn one_that_is_too_slow() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_talks_garbage() -> Result<()> {
+async fn the_local_compactor_replaces_one_that_answers_garbage() -> Result<()> {
     falls_back(
         |_| Some(r#"{"v":1,"compact":"yes"}"#.into()),
         "its answer cannot be read",
@@ -202,7 +203,7 @@ async fn one_that_talks_garbage() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_makes_it_longer() -> Result<()> {
+async fn the_local_compactor_replaces_one_that_makes_the_context_longer() -> Result<()> {
     falls_back(
         |asked| compact(&"very long ".repeat(10_000), from_end(asked, 1)),
         "would not be smaller",
@@ -211,7 +212,7 @@ async fn one_that_makes_it_longer() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_hardly_helps() -> Result<()> {
+async fn the_local_compactor_replaces_one_that_hardly_shortens_the_context() -> Result<()> {
     falls_back(
         |asked| compact("Hm.", &asked["messages"][1]["id"]),
         "too full",
@@ -220,7 +221,7 @@ async fn one_that_hardly_helps() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_parts_a_call_from_its_result() -> Result<()> {
+async fn the_local_compactor_replaces_one_that_separates_a_call_from_its_result() -> Result<()> {
     let splits = |asked: &Value| {
         let messages = asked["messages"].as_array().unwrap();
         let result = messages
@@ -234,7 +235,7 @@ async fn one_that_parts_a_call_from_its_result() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_keeps_from_nowhere() -> Result<()> {
+async fn the_local_compactor_replaces_one_that_keeps_from_an_unknown_message() -> Result<()> {
     falls_back(
         |_| compact("They spoke.", &json!(99_999)),
         "is not in the context",
@@ -242,9 +243,9 @@ async fn one_that_keeps_from_nowhere() -> Result<()> {
     .await
 }
 
-/// 120 kB an answer: the window is full when NATS could carry only half of what is in it.
+/// Each answer has 120 kB, so the window is full when NATS could carry only half of its content.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_nats_cannot_carry_the_history_to() -> Result<()> {
+async fn the_local_compactor_replaces_one_if_nats_cannot_carry_the_history() -> Result<()> {
     let nats = NatsServer::start_with("max_payload: 600000")?;
     let told = talk_on(nats, "380000", "blah ".repeat(24_000), |asked| {
         compact("They spoke.", from_end(asked, 1))

@@ -1,5 +1,5 @@
-//! A node that dies between a call and its answer: what may run again does so under the same id,
-//! what may not is told.
+//! A node that dies between a call and its answer. A call that may run again does so under the same
+//! id; any other is reported as interrupted.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -51,7 +51,7 @@ async fn died(effect: Effect) -> Result<(Vec<(String, Args)>, String)> {
     scene.node = Some(scene.world.node().await?);
     let answer = scene.answer().await?;
     scene.world.check_model()?;
-    // Its sweep may be about to take the session up once more.
+    // The node's sweep may be about to take the session up once more.
     scene
         .node
         .take()
@@ -63,7 +63,7 @@ async fn died(effect: Effect) -> Result<(Vec<(String, Args)>, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_idempotent_is_asked_again() -> Result<()> {
+async fn an_idempotent_call_is_sent_again() -> Result<()> {
     let (calls, answer) = died(Effect::Idempotent).await?;
     assert_eq!(answer, "done");
     assert!(
@@ -74,7 +74,7 @@ async fn what_is_idempotent_is_asked_again() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_mutating_is_not() -> Result<()> {
+async fn a_mutating_call_is_not_sent_again() -> Result<()> {
     let (calls, answer) = died(Effect::Mutating).await?;
     assert_eq!(
         answer,

@@ -17,13 +17,13 @@ use tokio::process::Child;
 use super::serving::{found, gather};
 use crate::teams::scene::{Scene, by, member};
 
-/// What is too large for NATS is not to be too much for the model.
+/// The context window is so large that a message too large for NATS still fits into it.
 const LARGE_WINDOW: &[(&str, &str)] = &[
     ("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"),
     ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "1000000"),
 ];
 
-/// A session of one agent that has the tool, once so many instances are found.
+/// Starts a session of one agent that has the tool, once this many instances are found.
 async fn scene(
     example: &Example,
     instances: u32,
@@ -62,7 +62,7 @@ async fn scene_on(
     ))
 }
 
-/// The sidecars go first: they would look for their server.
+/// Ends the sidecars first, because they would otherwise look for their server.
 async fn leave(scene: Scene, running: Vec<Child>) -> Result<()> {
     drop(running);
     scene.end().await
@@ -82,7 +82,7 @@ async fn answers(example: Example, tool: &str, args: Value, answer: &str) -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_in_rust_answers_an_agent() -> Result<()> {
+async fn a_sidecar_in_rust_answers_an_agent() -> Result<()> {
     answers(
         Example::rust()?,
         "repeat",
@@ -93,7 +93,7 @@ async fn one_in_rust_answers_an_agent() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_in_python_answers_an_agent() -> Result<()> {
+async fn a_sidecar_in_python_answers_an_agent() -> Result<()> {
     answers(
         Example::python()?,
         "repeat",
@@ -104,7 +104,7 @@ async fn one_in_python_answers_an_agent() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_in_bare_python_answers_an_agent() -> Result<()> {
+async fn a_sidecar_in_bare_python_answers_an_agent() -> Result<()> {
     answers(
         Example::bare_python()?,
         "shout",
@@ -115,7 +115,7 @@ async fn one_in_bare_python_answers_an_agent() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_in_typescript_answers_an_agent() -> Result<()> {
+async fn a_sidecar_in_typescript_answers_an_agent() -> Result<()> {
     match Example::typescript()? {
         Some(example) => {
             answers(example, "repeat", json!({"text": "ab", "times": 2}), "abab").await
@@ -125,14 +125,14 @@ async fn one_in_typescript_answers_an_agent() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_in_go_answers_an_agent() -> Result<()> {
+async fn a_sidecar_in_go_answers_an_agent() -> Result<()> {
     match Example::go()? {
         Some(example) => answers(example, "shout", json!({"text": "hi"}), "HI").await,
         None => Ok(()),
     }
 }
 
-/// How many calls each instance has answered, by what it tells itself.
+/// Returns how many calls each instance has answered, by its own statistics.
 async fn shares(scene: &Scene, example: &Example, instances: usize) -> Result<Vec<u64>> {
     let told = gather(&scene.world, &subject::stats(example.name), instances).await?;
     let requests = |endpoint: &Value| endpoint["num_requests"].as_u64().unwrap();
@@ -177,16 +177,17 @@ async fn share(example: Example) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_in_rust_share_the_calls() -> Result<()> {
+async fn two_instances_in_rust_share_the_calls() -> Result<()> {
     share(Example::rust()?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_in_python_share_the_calls() -> Result<()> {
+async fn two_instances_in_python_share_the_calls() -> Result<()> {
     share(Example::python()?).await
 }
 
-/// Of what the killed one ran each call is told to be open; whatever the other ran is done.
+/// Each call of the killed instance is reported as having an unknown outcome; each call of the
+/// other instance is done.
 async fn killed(example: Example) -> Result<()> {
     const CALLS: i32 = 16;
     let args = |n: i32| json!({"seconds": 6.0 + f64::from(n) / 100.0, "timeout_ms": 4000});
@@ -227,16 +228,16 @@ async fn killed(example: Example) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_in_rust_that_is_killed_loses_nothing_unsaid() -> Result<()> {
+async fn each_call_of_a_killed_instance_in_rust_is_reported() -> Result<()> {
     killed(Example::rust()?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_in_python_that_is_killed_loses_nothing_unsaid() -> Result<()> {
+async fn each_call_of_a_killed_instance_in_python_is_reported() -> Result<()> {
     killed(Example::python()?).await
 }
 
-/// One that carries a page of events, and no more.
+/// Starts a server that can carry a page of events, but little more.
 fn small_nats() -> Result<NatsServer> {
     NatsServer::start_with("max_payload: 600000")
 }
@@ -286,7 +287,7 @@ async fn a_call_that_is_too_large_is_not_made() -> Result<()> {
     )
     .await?;
     assert_eq!(scene.answer().await?, "done");
-    // The log holds the call whole, which this server does not carry either.
+    // The log holds the whole call, which this server cannot carry either.
     let ended = |envelope: &Envelope| matches!(envelope.event(), Some(Ok(Event::ToolEnd(_))));
     let Some(Ok(Event::ToolEnd(end))) = scene.recorder.until("the call ends", ended).await?.event()
     else {

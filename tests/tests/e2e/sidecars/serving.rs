@@ -17,7 +17,7 @@ use planck_tests::{
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
-/// A sidecar in this process. Dropping it ends it without a word.
+/// A sidecar in this process. Dropping it ends it without a message.
 pub struct Serving {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), planck_sidecar::Error>>,
@@ -37,7 +37,7 @@ impl Serving {
         }
     }
 
-    /// It says goodbye, finishes what runs and ends.
+    /// Lets the sidecar say `bye`, finish its running calls and end.
     pub async fn end(mut self) -> Result<()> {
         drop(self.stop.take());
         Ok((&mut self.task).await??)
@@ -50,10 +50,10 @@ impl Drop for Serving {
     }
 }
 
-/// Whatever arguments come.
+/// Arguments of any form.
 pub type Args = serde_json::Map<String, Value>;
 
-/// What a sidecar was asked, in order: call ids and arguments.
+/// The calls that a sidecar received, in order: call ids and arguments.
 #[derive(Clone, Default)]
 pub struct Ledger(Arc<Mutex<Vec<(String, Args)>>>);
 
@@ -70,7 +70,7 @@ impl Ledger {
     }
 }
 
-/// A sidecar with the pure tool `echo`, which writes down what it was asked and gives it back.
+/// Returns a sidecar with the pure tool `echo`, which records its call and returns the arguments.
 pub fn echo(name: &str, ledger: &Ledger) -> Sidecar {
     let ledger = ledger.clone();
     let answer = move |context: Context, args: Args| {
@@ -82,7 +82,7 @@ pub fn echo(name: &str, ledger: &Ledger) -> Sidecar {
         .tool(Tool::new("echo", "Gives back what it is given.", answer).pure())
 }
 
-/// The answers of so many to one question.
+/// Returns the first `count` replies to one request.
 pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Value>> {
     let nats = &world.caller.nats;
     let inbox = nats.new_inbox();
@@ -99,7 +99,7 @@ pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Va
     Ok(answers)
 }
 
-/// Waits until the node has found so many instances of a sidecar.
+/// Waits until the node has found this many instances of a sidecar.
 pub async fn found(world: &World, sidecar: &str, instances: u32) -> Result<()> {
     eventually(
         &format!("{instances} instances of {sidecar} are found"),

@@ -1,4 +1,4 @@
-//! `ask_agent`: who is asked, what comes back, and what does not.
+//! `ask_agent`: which agents can be asked, what comes back, and what does not.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,13 @@ fn ask(agent: &str, question: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": question }))
 }
 
-/// A reply that does not come while a test runs.
+/// Returns a reply that does not arrive while a test runs.
 fn never() -> Reply {
     Reply::fault(Fault::HangBeforeHead)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_turn_that_took_the_question_up_answers_it() -> Result<()> {
+async fn the_turn_that_read_the_question_answers_it() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("lead"),
@@ -68,7 +68,7 @@ async fn the_turn_that_took_the_question_up_answers_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_is_asked() -> Result<()> {
+async fn ask_agent_refuses_ambiguous_own_and_unknown_names() -> Result<()> {
     let calls =
         ask("lead", "me?").and_call("ask_agent", json!({ "agent": "nobody", "question": "?" }));
     let calls = calls.and_call(
@@ -141,7 +141,7 @@ async fn a_circle_of_questions_is_refused_at_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waited_long_enough_goes_on() -> Result<()> {
+async fn an_asker_continues_after_its_time_out() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("lead"),
@@ -165,7 +165,7 @@ async fn who_waited_long_enough_goes_on() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_aborted_takes_an_unread_question_back() -> Result<()> {
+async fn an_aborted_asker_withdraws_its_unread_question() -> Result<()> {
     let script = Script::new()
         .limited(1, by("helper").user("keep busy"), never())
         .rule(by("helper"), Reply::text("free again"))
@@ -205,8 +205,8 @@ async fn who_is_aborted_takes_an_unread_question_back() -> Result<()> {
     scene.end().await
 }
 
-/// The lead asks a helper that does not answer, and something befalls the helper: what the lead is
-/// told, and how soon.
+/// The lead asks a helper that does not answer, and `verb` is applied to the helper. Returns the
+/// scene, and what the lead is told.
 async fn befalls(verb: AgentVerb) -> Result<(Scene, String)> {
     let script = Script::new()
         .rounds(
@@ -231,7 +231,7 @@ async fn befalls(verb: AgentVerb) -> Result<(Scene, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_abort_of_the_one_who_was_asked_is_told() -> Result<()> {
+async fn an_abort_of_the_asked_agent_is_reported() -> Result<()> {
     let (scene, answer) = befalls(AgentVerb::Abort).await?;
     assert_eq!(
         answer,
@@ -241,7 +241,7 @@ async fn an_abort_of_the_one_who_was_asked_is_told() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_of_the_one_who_was_asked_is_told() -> Result<()> {
+async fn a_stop_of_the_asked_agent_is_reported() -> Result<()> {
     let (scene, answer) = befalls(AgentVerb::Stop).await?;
     assert_eq!(
         answer,
@@ -263,7 +263,7 @@ async fn a_stop_of_the_one_who_was_asked_is_told() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_of_the_one_who_was_asked_is_told() -> Result<()> {
+async fn a_failure_of_the_asked_agent_is_reported() -> Result<()> {
     let script = Script::new()
         .rounds(
             by("lead"),

@@ -1,4 +1,4 @@
-//! Who comes into a team and who leaves it: `spawn_agent`, `destroy_agent`, `interrupt_agent`,
+//! Members that join and leave a team: `spawn_agent`, `destroy_agent`, `interrupt_agent`,
 //! `list_team`, `list_models`.
 
 use anyhow::{Context as _, Result};
@@ -22,7 +22,7 @@ fn worker(args: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_gets_what_may_be_granted_and_its_task_at_once() -> Result<()> {
+async fn a_spawned_worker_gets_only_granted_tools_and_its_task() -> Result<()> {
     let world = World::start(
         Backend::Sqlite,
         Script::new()
@@ -106,7 +106,7 @@ async fn a_worker_gets_what_may_be_granted_and_its_task_at_once() -> Result<()> 
     scene.end().await
 }
 
-/// Whoever starts a session behind NATS does not see the node's log.
+/// A person who starts a session over NATS does not see the node's log.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_log_says_which_instructions_are_left_out() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always("Yes.")).await?;
@@ -139,7 +139,7 @@ async fn sessions_log_says_which_instructions_are_left_out() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_team_has_its_limit_and_names_of_its_own() -> Result<()> {
+async fn a_team_has_its_limit_and_unique_names() -> Result<()> {
     let three = spawn(worker(json!({})))
         .and_call("spawn_agent", worker(json!({})))
         .and_call("spawn_agent", worker(json!({})));
@@ -182,7 +182,7 @@ async fn a_team_has_its_limit_and_names_of_its_own() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_team_is_listed_as_it_is() -> Result<()> {
+async fn list_team_shows_members_and_their_states() -> Result<()> {
     let script = Script::new()
         .rule(by("busy"), Reply::fault(Fault::HangBeforeHead))
         .rule(by("lead").result_of("list_team"), Reply::text("seen"))
@@ -252,7 +252,7 @@ async fn a_team_is_listed_as_it_is() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_orchestrator_is_safe_and_so_is_oneself() -> Result<()> {
+async fn ending_oneself_or_the_orchestrator_is_refused() -> Result<()> {
     let mut boss = lead(&["destroy_agent", "interrupt_agent"]);
     boss["grant"] = json!({ "tools": ["destroy_agent", "interrupt_agent"] });
     let on = |tool: &str, agent: &str| (tool.to_owned(), json!({ "agent": agent }));
@@ -315,7 +315,7 @@ async fn the_orchestrator_is_safe_and_so_is_oneself() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_is_interrupted_and_then_ended() -> Result<()> {
+async fn a_worker_is_interrupted_and_then_destroyed() -> Result<()> {
     let script = Script::new()
         .rule(by("one"), Reply::fault(Fault::HangBeforeHead))
         .rule(

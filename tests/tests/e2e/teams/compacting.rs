@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::scene::{Scene, by, member};
 
-/// So small that a few answers fill it.
+/// A context window so small that a few answers fill it.
 const WINDOW: &[(&str, &str)] = &[
     ("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"),
     ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "4000"),
@@ -73,7 +73,7 @@ fn last_request(scene: &Scene) -> Asked {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_context_is_summarised_and_the_next_node_sees_the_same() -> Result<()> {
+async fn a_full_context_is_summarised_and_the_next_node_loads_the_summary() -> Result<()> {
     let mut scene = talker(World::start(Backend::Sqlite, long_answers()).await?).await?;
     for n in 0..12 {
         say(&scene, &format!("number {n}")).await?;
@@ -152,7 +152,7 @@ async fn a_full_context_is_summarised_and_the_next_node_sees_the_same() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_compaction_leaves_all_as_it_was() -> Result<()> {
+async fn a_failed_compaction_changes_nothing() -> Result<()> {
     let script = Script::new()
         .rule(summaries(), Reply::fault(Fault::status(400)))
         .rule(by("talker"), Reply::text("blah ".repeat(300)));
@@ -178,7 +178,7 @@ async fn a_failed_compaction_leaves_all_as_it_was() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_abort_ends_a_compaction_too() -> Result<()> {
+async fn an_abort_ends_a_compaction() -> Result<()> {
     let script = Script::new()
         .rule(summaries(), Reply::fault(Fault::HangBeforeHead))
         .rule(by("talker"), Reply::text("blah ".repeat(300)));

@@ -1,5 +1,4 @@
-//! `delegate_task` and `send_response`: tasks by their ids, and what becomes of those that are not
-//! answered.
+//! `delegate_task` and `send_response`: tasks by their ids, and tasks that are not answered.
 
 use anyhow::Result;
 use planck_common::{
@@ -19,7 +18,7 @@ fn respond(response: &str) -> Reply {
     Reply::call("send_response", json!({ "response": response }))
 }
 
-/// What opened each turn of an agent.
+/// Returns the kinds of the inputs that opened each turn of an agent.
 async fn openings(scene: &Scene, name: &str) -> Result<Vec<Vec<InputKind>>> {
     let turns = scene
         .log_of(name)
@@ -35,7 +34,7 @@ async fn openings(scene: &Scene, name: &str) -> Result<Vec<Vec<InputKind>>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_finds_whoever_gave_the_task() -> Result<()> {
+async fn a_response_reaches_the_agent_that_gave_the_task() -> Result<()> {
     let script = Script::new()
         .rule(by("lead").user("[response to task"), Reply::text("thanks"))
         // The worker's first turn ends without a response: the lead must not delegate once more.
@@ -79,7 +78,7 @@ async fn a_response_finds_whoever_gave_the_task() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_without_a_response_comes_back() -> Result<()> {
+async fn a_task_without_a_response_is_reported_as_unanswered() -> Result<()> {
     let script = Script::new()
         .rule(by("lead").user("task_unanswered"), Reply::text("so be it"))
         .rounds(
@@ -107,7 +106,7 @@ async fn a_task_without_a_response_comes_back() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_nothing_to_respond_to_without_a_task() -> Result<()> {
+async fn send_response_without_a_task_is_refused() -> Result<()> {
     let script = Script::new()
         .rule(
             by("one").result_of("send_response"),
@@ -142,7 +141,7 @@ async fn there_is_nothing_to_respond_to_without_a_task() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_stopped_gets_nothing() -> Result<()> {
+async fn a_stopped_agent_gets_neither_a_response_nor_a_task() -> Result<()> {
     let script = Script::new()
         .rule(by("one").result_of("send_response"), Reply::text("lost"))
         .rule(by("one").user("count"), respond("seven").delay_ms(1500))
@@ -190,7 +189,7 @@ async fn who_is_stopped_gets_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fresh_start_forgets_what_was_said() -> Result<()> {
+async fn a_fresh_task_begins_with_an_empty_context() -> Result<()> {
     let fresh = Reply::call(
         "delegate_task",
         json!({ "agent": "one", "task": "the second task", "fresh": true }),

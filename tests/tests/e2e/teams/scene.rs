@@ -1,4 +1,4 @@
-//! A team at work in a world of its own, and what its log tells.
+//! A team at work in its own world, and the contents of its log.
 
 use anyhow::{Context, Result};
 use planck_common::{
@@ -17,7 +17,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-/// A member that the script knows by its name.
+/// Returns a member that the script recognises by its name.
 pub fn member(name: &str, tools: &[&str]) -> Value {
     json!({ "type": name, "system_prompt": format!("You are {name}."), "tools": tools })
 }
@@ -26,7 +26,7 @@ pub fn lead(tools: &[&str]) -> Value {
     member("lead", &[&["spawn_agent"], tools].concat())
 }
 
-/// Requests of that member.
+/// Matches the requests of that member.
 pub fn by(name: &str) -> When {
     When::any().system(&format!("You are {name}."))
 }
@@ -39,7 +39,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A team that was given its prompt.
+    /// Starts a team with its first prompt.
     pub async fn start(script: Script, members: &[Value], prompt: &str) -> Result<Self> {
         Self::start_on(
             World::start(Backend::Sqlite, script).await?,
@@ -63,7 +63,7 @@ impl Scene {
         })
     }
 
-    /// What the lead says in answer to the first prompt.
+    /// Returns the lead's answer to the first prompt.
     pub async fn answer(&self) -> Result<String> {
         let prompt = self
             .started
@@ -79,7 +79,7 @@ impl Scene {
         }
     }
 
-    /// The id of the agent of that name, stopped ones too.
+    /// Returns the id of the agent of that name, even if it is stopped.
     pub async fn id(&self, name: &str) -> Result<AgentId> {
         let session = self.world.caller.session(&self.started.session_id).await?;
         let found = session.agents.into_iter().find(|agent| agent.name == name);
@@ -90,7 +90,7 @@ impl Scene {
         self.world.caller.log(&self.started.session_id, 1).await
     }
 
-    /// The log of one agent.
+    /// Returns the log of one agent.
     pub async fn log_of(&self, name: &str) -> Result<Vec<Event>> {
         let id = self.id(name).await?;
         let log = self
@@ -107,7 +107,7 @@ impl Scene {
         .collect()
     }
 
-    /// What an agent's calls of a tool came to, in the order in which they ended.
+    /// Returns the results of an agent's calls of a tool, in the order in which they ended.
     pub async fn results(&self, name: &str, tool: &str) -> Result<Vec<ToolEnd>> {
         let ends = self
             .log_of(name)
@@ -127,7 +127,7 @@ impl Scene {
             .with_context(|| format!("{name} did not call {tool}"))
     }
 
-    /// Asks something of an agent by its name.
+    /// Sends a command to an agent by its name.
     pub async fn tell(&self, name: &str, verb: AgentVerb, body: Value) -> Result<Value> {
         self.world
             .caller
@@ -135,7 +135,7 @@ impl Scene {
             .await
     }
 
-    /// Waits until the model is asked by that member with a text in its latest message.
+    /// Waits until the model gets a request of that member with a text in its latest message.
     pub async fn is_asked(&self, name: &str, text: &str) -> Result<()> {
         let system = format!("You are {name}.");
         let asked = || {
@@ -155,7 +155,7 @@ impl Scene {
         .await
     }
 
-    /// Everything the model was told by requests of that member, as one text.
+    /// Returns everything that the requests of that member contained, as one text.
     pub fn heard(&self, name: &str) -> String {
         let system = format!("You are {name}.");
         let requests = self
@@ -168,7 +168,7 @@ impl Scene {
         theirs.map(|asked| format!("{:?}\n", asked.said)).collect()
     }
 
-    /// All is as it should be, and the node leaves in order.
+    /// Checks that the model got only valid requests, and that the node leaves in order.
     pub async fn end(mut self) -> Result<()> {
         self.world.check_model()?;
         let node = self.node.take().context("the node is gone")?;

@@ -1,5 +1,5 @@
-//! A node that is killed in the middle of a call between agents: the next one finds what the call
-//! had made, once.
+//! A node is killed in the middle of a call between agents. The next node finds what the call
+//! created, and does not create it again.
 
 use anyhow::Result;
 use planck_common::{
@@ -62,19 +62,18 @@ async fn a_question_in_the_middle(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_still_waited_for() -> Result<()> {
+async fn a_question_is_still_waited_for_after_a_kill() -> Result<()> {
     a_question_in_the_middle(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_still_waited_for_on_postgres() -> Result<()> {
+async fn a_question_is_still_waited_for_after_a_kill_on_postgres() -> Result<()> {
     a_question_in_the_middle(Backend::Postgres).await
 }
 
-/// A task and a worker that were made by a round of calls which was not over when the node was
-/// killed.
+/// The node is killed before the round of calls that created a task and a worker is over.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_made_is_found_and_not_made_again() -> Result<()> {
+async fn a_task_and_a_worker_are_found_and_not_created_again() -> Result<()> {
     let born = json!({ "type": "worker", "system_prompt": "You are worker.", "task": "sweep" });
     let calls = Reply::call("spawn_agent", born)
         .and_call(

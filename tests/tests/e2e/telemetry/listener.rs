@@ -1,4 +1,5 @@
-//! The listener of a node: what its probes and its metrics say while it works, and while it cannot.
+//! The listener of a node: what its probes and its metrics report while it works, and while it
+//! cannot.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::teams::scene::{by, lead, member};
 
-/// Within which a probe is to turn.
+/// How long a probe may take to change.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A node's listener.
@@ -38,14 +39,14 @@ impl Probe {
         &self.0
     }
 
-    /// The status and the body.
+    /// Returns the status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         timeout(Duration::from_secs(2), prometheus::get(&self.0, path))
             .await
             .context("no answer within two seconds")?
     }
 
-    /// Every sample by its series.
+    /// Returns every sample by its series.
     pub async fn samples(&self) -> Result<BTreeMap<String, f64>> {
         let (200, text) = self.get("/metrics").await? else {
             bail!("no metrics")
@@ -60,7 +61,7 @@ impl Probe {
             .collect()
     }
 
-    /// Waits until readiness is this, and gives why.
+    /// Waits until readiness has this status, and returns the body.
     async fn turns(&self, status: u16) -> Result<String> {
         within(SOON, &format!("/readyz says {status}"), async || {
             self.get("/readyz")
@@ -74,7 +75,7 @@ impl Probe {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_tell_what_a_team_did() -> Result<()> {
+async fn metrics_count_what_a_team_did() -> Result<()> {
     let script = Script::new()
         .limited(1, by("lead"), Reply::fault(Fault::status(503)))
         .rounds(
@@ -150,7 +151,7 @@ async fn metrics_tell_what_a_team_did() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_death_of_a_node_is_counted_by_who_judges_and_takes_over() -> Result<()> {
+async fn the_death_of_a_node_is_counted_by_the_nodes_that_declare_it_and_take_over() -> Result<()> {
     let script = Script::new().rounds(by("lead"), [Reply::text("done")]);
     let (world, probes) = (
         World::start(Backend::Postgres, script).await?,
@@ -188,7 +189,7 @@ async fn the_death_of_a_node_is_counted_by_who_judges_and_takes_over() -> Result
     .await
 }
 
-/// Takes the agents of a session over, as the first statement of another node's claim does.
+/// Takes over the agents of a session, as the first statement of another node's claim does.
 async fn claim_for_another(world: &World, session: &str) -> Result<()> {
     let mut connection = sqlx::PgConnection::connect(&world.store_url()).await?;
     let claimed = sqlx::query("UPDATE agents SET epoch = epoch + 1 WHERE session_id = $1")
@@ -233,7 +234,7 @@ async fn a_save_without_the_lease_is_counted() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_turns_with_its_cause_and_liveness_does_not() -> Result<()> {
+async fn readiness_changes_with_its_cause_and_liveness_does_not() -> Result<()> {
     let probe = Probe::new()?;
     let world = World::start_alone(Script::new()).await?;
     let node = probe.node(&world).await?;

@@ -1,5 +1,5 @@
-//! Prometheus reads the metrics, and what `deploy/` has for it and for Grafana asks for nothing
-//! that is not there.
+//! Prometheus reads the metrics, and the files of `deploy/` for it and for Grafana query only
+//! metrics that exist.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -21,7 +21,7 @@ fn deployed(path: &str) -> Result<String> {
     fs::read_to_string(Path::new(ROOT).join("deploy").join(path)).with_context(|| path.to_owned())
 }
 
-/// Every expression of the dashboard, its variables filled in.
+/// Returns every expression of the dashboard, with its variables replaced.
 fn dashboard() -> Result<Vec<String>> {
     let dashboard: Value = serde_json::from_str(&deployed("grafana/planck.json")?)?;
     let panels = dashboard
@@ -48,7 +48,7 @@ fn dashboard() -> Result<Vec<String>> {
         .collect()
 }
 
-/// The names of this product's metrics in a text.
+/// Returns the names of this product's metrics in a text.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words
@@ -58,7 +58,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_dashboard_and_alerts_ask_for_is_there() -> Result<()> {
+async fn dashboard_and_alerts_query_only_existing_metrics() -> Result<()> {
     let (world, probe) = (
         World::start(Backend::Sqlite, Script::new()).await?,
         Probe::new()?,

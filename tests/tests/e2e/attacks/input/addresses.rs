@@ -1,5 +1,5 @@
-//! `base_url` as a way to make a node ask an internal service, and error bodies as a way to hear
-//! what it said.
+//! An attacker uses `base_url` to make a node send requests to an internal service, and error
+//! bodies to read the service's replies.
 
 use anyhow::{Context as _, Result};
 use planck_common::{
@@ -21,7 +21,7 @@ use crate::teams::scene::{Scene, by, lead, member};
 
 const SECRET: &str = "db_password=hunter2-INTERNAL";
 
-/// What must hear nothing.
+/// Starts an internal service that must get no request.
 async fn internal() -> Result<Hostile> {
     let body = json!({"error": {"message": SECRET, "type": "x"}}).to_string();
     Hostile::start(Behaviour::Whole {
@@ -32,7 +32,8 @@ async fn internal() -> Result<Hostile> {
     .await
 }
 
-/// Ways to write an address that is not the configured one, some of which begin like it.
+/// Returns spellings of an address that is not the configured one. Some begin like the configured
+/// one.
 fn disguises(internal: &Hostile, configured: &str) -> Vec<String> {
     let host = internal.url.trim_start_matches("http://");
     vec![
@@ -140,7 +141,7 @@ async fn client_cannot_make_a_node_ask_an_internal_service() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typed_team_may_name_an_address_in_one_process_and_not_for_the_nodes_of_others()
+async fn typed_team_may_name_an_address_in_one_process_and_not_for_other_peoples_nodes()
 -> Result<()> {
     let desk = Desk::start(Script::new().without_auth().always("hi")).await?;
     let team = |url: &str| {
@@ -176,7 +177,7 @@ async fn typed_team_may_name_an_address_in_one_process_and_not_for_the_nodes_of_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn words_of_a_foreign_error_reach_no_model() -> Result<()> {
+async fn text_of_a_foreign_error_reaches_no_model() -> Result<()> {
     let internal = internal().await?;
     let ask = Reply::call("ask_agent", json!({"agent": "worker", "question": "well?"}));
     let delegate = Reply::call("delegate_task", json!({"agent": "worker", "task": "do it"}));

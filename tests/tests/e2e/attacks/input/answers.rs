@@ -1,4 +1,4 @@
-//! Answers without end: text, calls, and signs of life without content, over every provider's wire.
+//! Endless answers over every provider's wire: text, calls, and signs of life without content.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use super::hostile::{Behaviour, Hostile};
 const SSE: &str = "text/event-stream";
 const NDJSON: &str = "application/x-ndjson";
 
-/// A command of one prompt whose model of this provider is the server. `responses` is OpenAI's
-/// other wire.
+/// Returns a command of one prompt whose model is served by the hostile server. With `responses` it
+/// uses OpenAI's Responses API.
 fn prompt(
     desk: &Desk,
     provider: &str,
@@ -62,7 +62,7 @@ fn errors(ran: &Ran) -> Result<Vec<(String, String)>> {
         .collect())
 }
 
-/// Nothing of each of these is content.
+/// Returns, for each wire, bytes that keep a stream alive but carry no content.
 fn signs_of_life() -> Vec<(&'static str, &'static str, String)> {
     let empty = json!({"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": null}]});
     let responses = json!({"type": "response.in_progress", "response": {"id": "resp_1", "status": "in_progress", "output": []}});
@@ -134,7 +134,7 @@ async fn signs_of_life_without_content_do_not_keep_a_turn_open() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_before_an_unreadable_event_is_kept() -> Result<()> {
+async fn text_before_an_unreadable_event_is_kept() -> Result<()> {
     let desk = Desk::start(Script::new()).await?;
     let text = json!({"choices": [{"index": 0, "delta": {"content": "half a word"}}]});
     let body =
@@ -210,7 +210,7 @@ async fn endless_text_is_cut_and_costs_little_memory() -> Result<()> {
     Ok(())
 }
 
-/// The most memory that a process ever had, in KiB.
+/// Returns the peak memory of a process, in KiB.
 fn memory(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
@@ -265,7 +265,7 @@ async fn endless_calls_are_cut_and_none_of_them_runs() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_takes_too_long_ends_though_content_comes() -> Result<()> {
+async fn request_that_takes_too_long_ends_although_content_arrives() -> Result<()> {
     let desk = Desk::start(Script::new()).await?;
     let delta = json!({"choices": [{"index": 0, "delta": {"content": "x"}}]});
     let pause = Duration::from_millis(100);

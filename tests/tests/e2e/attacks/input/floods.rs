@@ -1,5 +1,5 @@
-//! More bytes than a node can hold: prompts at once, prompts that are too large, inboxes that
-//! nobody reads.
+//! More bytes than a node can hold: concurrent prompts, prompts that are too large, inboxes that no
+//! agent reads.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-/// The most memory that a process ever had, in KiB.
+/// Returns the peak memory of a process, in KiB.
 fn memory(pid: i32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
@@ -35,11 +35,11 @@ fn memory(pid: i32) -> Result<u64> {
 /// How long a node under a flood may take to answer.
 const LONG: Duration = Duration::from_secs(90);
 
-/// Bytes of one prompt; nine of them are more than an inbox holds.
+/// The bytes of one prompt. Nine such prompts exceed an inbox.
 const PROMPT: usize = 7_900_000;
 
-/// A full inbox and a full node say how much they hold; a store on a busy disk says that it did not
-/// answer in time.
+/// Returns whether a refusal states its reason: a full inbox and a full node say how much they
+/// hold, and a store on a busy disk says that it did not answer in time.
 fn says_why(refusal: &Refusal) -> bool {
     match refusal.code {
         Code::Limit => refusal.message.contains("64 MiB may wait"),
@@ -48,8 +48,8 @@ fn says_why(refusal: &Refusal) -> bool {
     }
 }
 
-/// Prompts to an agent that is busy for ever: twelve at once, then one after the other until its
-/// inbox is full.
+/// Sends prompts to an agent that is always busy: twelve at once, then one after the other until
+/// its inbox is full.
 async fn is_bounded(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }));
     let world = World::start_on(
@@ -64,8 +64,8 @@ async fn is_bounded(backend: Backend) -> Result<()> {
     let started = world.caller.start(&start).await?;
     let prompt = json!({ "text": "x".repeat(PROMPT) });
     let to = session_at(&started.session_id, SessionVerb::Prompt);
-    // On a busy machine some are not answered in the test's time. None is answered with nothing,
-    // which could not be read.
+    // On a busy machine some prompts are not answered within the test's time. No reply may be
+    // empty, because a client could not read it.
     let answers = join_all((0..12).map(|_| world.caller.try_ask::<Value>(&to, &prompt))).await;
     for refusal in answers
         .into_iter()
@@ -108,7 +108,7 @@ async fn flood_of_large_prompts_is_bounded_on_postgres() -> Result<()> {
     is_bounded(Backend::Postgres).await
 }
 
-/// Two nodes with small bounds are given 24 prompts at once, of which eight fit.
+/// Sends 24 prompts at once to two nodes with low limits, of which exactly eight fit.
 async fn fits_exactly(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }));
     let world = World::start(backend, script).await?;
@@ -168,7 +168,7 @@ async fn prompts_at_once_fit_the_inbox_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prompt_over_the_limit_is_refused_whatever_nats_carries() -> Result<()> {
+async fn prompt_over_the_limit_is_refused_whatever_size_nats_accepts() -> Result<()> {
     let nats = NatsServer::start_with("max_payload: 16MB\n")?;
     let world = World::start_on(nats, Backend::Sqlite, Script::new().always("hi")).await?;
     let node = world.node().await?;

@@ -1,5 +1,5 @@
-//! A server that is no model: it answers each request with what a test has for it, for ever if need
-//! be.
+//! A server that is no model. It answers each request as the test wants, endlessly if the test
+//! wants that.
 
 use std::sync::{
     Arc,
@@ -14,18 +14,18 @@ use tokio::{
     time::{Duration, sleep},
 };
 
-/// What every request is answered with.
+/// The server's answer to every request.
 #[derive(Clone)]
 pub enum Behaviour {
-    /// A stream that never ends: these bytes first, then those again and again, with a pause
-    /// between two.
+    /// A stream that never ends: `first`, then the same bytes again and again, with a pause in
+    /// between.
     Endless {
         kind: &'static str,
         first: String,
         then: String,
         pause: Duration,
     },
-    /// One response, whole.
+    /// One complete response.
     Whole {
         status: u16,
         kind: &'static str,
@@ -55,7 +55,7 @@ impl Hostile {
         Ok(Self { url, asked, task })
     }
 
-    /// How often somebody connected.
+    /// Returns how many connections were accepted.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
@@ -69,8 +69,8 @@ impl Drop for Hostile {
 
 async fn answer(mut stream: TcpStream, behaviour: Behaviour) -> std::io::Result<()> {
     let mut request = vec![0; 1 << 16];
-    // The request's beginning is enough to answer it; the rest is read and thrown away beside the
-    // answer.
+    // The beginning of the request is enough to answer it. The rest is read and discarded while the
+    // answer is sent.
     let _read = stream.read(&mut request).await?;
     let (mut reader, mut writer) = stream.into_split();
     tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });

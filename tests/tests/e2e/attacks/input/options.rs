@@ -1,4 +1,4 @@
-//! Arguments of external tools that a program would take for options.
+//! Arguments of external tools that a program would interpret as options.
 
 use anyhow::Result;
 use planck_common::event::EventKind;
@@ -17,7 +17,7 @@ fn tool(more: Value) -> String {
     tool.to_string()
 }
 
-/// What came of the model's call with an argument.
+/// Returns the result of the model's call with an argument.
 async fn called(tool: &str, argument: &str) -> Result<(Desk, Value)> {
     let call = Reply::call("history", json!({ "ref": argument }));
     let desk = Desk::start(

@@ -1,4 +1,4 @@
-//! Text of strangers on the way to a person's terminal: escape sequences, C1 controls,
+//! Text from strangers on its way to a person's terminal: escape sequences, C1 controls,
 //! bidirectional and invisible characters.
 
 use std::{fs::File, process::Stdio};
@@ -15,11 +15,11 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// Writes the clipboard, clears the screen, hides what follows, and turns the direction of the
-/// line; as escapes, C1 and Unicode.
+/// Writes the clipboard, clears the screen, hides the text that follows, and reverses the direction
+/// of the line; as escape sequences, C1 and Unicode.
 const HOSTILE: &str = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2J\x1b[8m\u{9b}2J\u{9d}0;t\u{9c}\x07\u{202e}exe\u{2066}\u{200b}\u{e0041}";
 
-/// The characters of a text that no terminal should get from a stranger.
+/// Returns the characters of a text that must never reach a terminal.
 fn hostile(text: &str) -> Vec<char> {
     let is_hostile = |c: &char| match *c {
         '\n' | '\t' => false,
@@ -33,8 +33,8 @@ fn team(member: serde_json::Value) -> String {
     json!([member]).to_string()
 }
 
-/// A model that says what is hostile, has a tool print it, and names it in the arguments of
-/// another.
+/// Returns the script of a model that says the hostile text, has a tool print it, and passes it as
+/// the argument of another tool.
 fn script() -> Script {
     let call = Reply::text(HOSTILE).and_call(
         "bash",

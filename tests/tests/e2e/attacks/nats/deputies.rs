@@ -1,5 +1,5 @@
-//! Replies as weapons: whoever may ask a node or a sidecar anything names the subject that the
-//! answer goes to, and the answer is published with their rights.
+//! Attacks through reply subjects. A program that may send requests to a node or a sidecar chooses
+//! the subject of the reply, and the reply is published with the node's or sidecar's rights.
 
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
                 .await?;
         }
     }
-    // Endpoints take requests in order, and each of them is asked once more.
+    // Endpoints handle requests in order, so the replies to these requests show that the earlier
+    // ones were handled.
     world.caller.session(&started.session_id).await?;
     world.caller.raw("cmd.sessions.list", "{}").await?;
     world.caller.raw("cmd.nodes.list", "{}").await?;
@@ -87,7 +88,8 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
     node.leave_despite(&[REFUSED]).await
 }
 
-/// Calls a sidecar so that its answer would be a node's event, a command and a record.
+/// Calls a sidecar with reply subjects that would make its answer a node's event, a command and a
+/// record.
 async fn is_no_deputy(world: &World, sidecar: &str, tool: &str) -> Result<()> {
     let nats = &world.caller.nats;
     let targets = [
@@ -134,7 +136,7 @@ async fn is_no_deputy(world: &World, sidecar: &str, tool: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sidecar_in_rust_publishes_nothing_for_those_who_ask_it() -> Result<()> {
+async fn sidecar_in_rust_publishes_nothing_with_its_rights_for_callers() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let node = world.node().await?;
     let ledger = Ledger::default();
@@ -152,7 +154,7 @@ async fn sidecar_in_rust_publishes_nothing_for_those_who_ask_it() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sidecar_in_python_publishes_nothing_for_those_who_ask_it() -> Result<()> {
+async fn sidecar_in_python_publishes_nothing_with_its_rights_for_callers() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let node = world.node().await?;
     let example = Example::python()?;
@@ -163,7 +165,7 @@ async fn sidecar_in_python_publishes_nothing_for_those_who_ask_it() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inboxes_of_another_prefix_are_answered_where_they_are_named() -> Result<()> {
+async fn inboxes_of_another_prefix_are_answered_if_configured() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let node = world
         .node_with(&[("PLANCK_NATS_REPLY_PREFIXES", "replies.team")])

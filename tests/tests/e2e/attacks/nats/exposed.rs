@@ -1,4 +1,4 @@
-//! Servers that anybody reaches, and directories that somebody names from afar.
+//! Servers that anyone can reach, and directories that a remote client names.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -20,12 +20,12 @@ use tempfile::TempDir;
 
 use super::gate::{Form, Gate, deployed};
 
-/// The port of a URL, at another address of this machine that needs no network.
+/// Returns the URL's port on another address of this machine that needs no network.
 fn elsewhere(url: &str) -> Result<SocketAddr> {
     Ok(format!("127.0.0.2:{}", url.rsplit(':').next().context("a port")?).parse()?)
 }
 
-/// A server without users that listens on all addresses.
+/// Starts a server without users that listens on all addresses.
 fn open_server() -> Result<NatsServer> {
     let folder = TempDir::new()?;
     let file = folder.path().join("open.conf");
@@ -50,7 +50,7 @@ fn deployed_servers_listen_on_loopback_only() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn open_server_beyond_loopback_is_told_by_doctor_and_at_a_nodes_start() -> Result<()> {
+async fn open_server_beyond_loopback_is_reported_by_doctor_and_when_a_node_starts() -> Result<()> {
     let server = open_server()?;
     assert!(
         TcpStream::connect(elsewhere(&server.url())?).is_ok(),
@@ -71,7 +71,7 @@ async fn open_server_beyond_loopback_is_told_by_doctor_and_at_a_nodes_start() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_says_nothing_against_a_server_on_loopback_or_with_users() -> Result<()> {
+async fn doctor_accepts_a_server_on_loopback_or_with_users() -> Result<()> {
     let (plain, gate) = (NatsServer::start()?, Gate::start(Form::Passwords)?);
     let folder = TempDir::new()?;
     let mut at_plain = planck_in(folder.path())?;
@@ -102,10 +102,10 @@ async fn doctor_says_nothing_against_a_server_on_loopback_or_with_users() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn absolute_directories_from_afar_are_refused() -> Result<()> {
+async fn absolute_directories_from_remote_clients_are_refused() -> Result<()> {
     let server = open_server()?;
-    // Not a name of loopback, although it leads there: what a node sees of a server on another
-    // machine.
+    // This address leads to loopback but is no loopback name, so the node treats the server as one
+    // on another machine.
     let url = server.url().replace("127.0.0.1", "0.0.0.0");
     let world = World::start_on(
         server,
@@ -153,7 +153,7 @@ async fn absolute_directories_from_afar_are_refused() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn setting_decides_on_absolute_directories_on_loopback_too() -> Result<()> {
+async fn setting_applies_to_absolute_directories_on_loopback_too() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let node = world
         .node_with(&[("PLANCK_NODE_ABSOLUTE_DIRS", "false")])

@@ -20,12 +20,12 @@ use crate::flows::secured::certificates::Certificates;
 
 pub const ROLES: [&str; 5] = ["node", "sidecar", "client", "answerer", "observer"];
 
-/// How users say who they are.
+/// How users authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Passwords,
     Nkeys,
-    /// Passwords, over TLS with a certificate of the client's.
+    /// Passwords over TLS with a client certificate.
     Certificates,
 }
 
@@ -81,7 +81,7 @@ impl Gate {
         }
     }
 
-    /// What a role's programs are told.
+    /// Returns the environment variables for a role's programs.
     pub fn environment(&self, role: &str) -> Vec<(String, String)> {
         let mut environment = vec![
             ("NATS_URL".to_owned(), self.url(role)),
@@ -112,7 +112,7 @@ impl Gate {
         Ok(command)
     }
 
-    /// For a sidecar in this process.
+    /// Returns the connection settings for a sidecar in this process.
     pub fn connection(&self, role: &str) -> Connection {
         let file = |name| PathBuf::from(self.certificates.file(name));
         let is_tls = self.form == Form::Certificates;
@@ -126,7 +126,7 @@ impl Gate {
         }
     }
 
-    /// A client of an attacker who has a role's user.
+    /// Connects an attacker who has the credentials of a role's user.
     pub async fn attacker(&self, role: &str) -> Result<Attacker> {
         let (told, denials) = mpsc::unbounded_channel();
         let options = ConnectOptions::new()
@@ -158,7 +158,7 @@ fn password(role: &str) -> String {
     format!("secret-of-{role}")
 }
 
-/// The file as it is, or with the parts of a form that are comments in it.
+/// Returns the file unchanged, or with the parts of a form uncommented.
 fn config(form: Form, folder: &Path) -> Result<PathBuf> {
     let deployed = deployed("nats-cluster.conf");
     let text = fs::read_to_string(&deployed)?;
@@ -193,7 +193,7 @@ fn config(form: Form, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What somebody tries.
+/// An action that an attacker tries.
 #[derive(Debug, Clone, Copy)]
 pub enum Act {
     Publish(&'static str),
@@ -208,8 +208,8 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Whether the server lets it. What it refuses it says in order, so a refusal that is sure to
-    /// come ends the wait.
+    /// Returns whether the server allows the action. The server reports refusals in order, so a
+    /// refusal that is certain to arrive ends the wait.
     pub async fn may(&mut self, act: Act) -> Result<bool> {
         let (subject, kind) = match act {
             Act::Publish(subject) => {

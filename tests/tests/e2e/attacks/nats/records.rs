@@ -1,5 +1,5 @@
-//! Records of the registry that somebody overwrote: their owners write them again, and nobody else
-//! stumbles over them.
+//! Records of the registry that an attacker overwrote: their owners write them again, and other
+//! nodes ignore them.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use planck_tests::{
 };
 use serde_json::Value;
 
-/// A record is found wrong by the next proof or the next sweep, and SQL is asked before it is
-/// written.
+/// The next proof or the next sweep finds a wrong record, and the node asks SQL before it writes
+/// the record.
 const HEALED: Duration = Duration::from_secs(40);
 const COMPLAINTS: &[&str] = &[
     "cannot be read and counts as lost",
@@ -36,7 +36,8 @@ async fn bucket(world: &World) -> Result<Store> {
         .await?)
 }
 
-/// What an attacker writes: not JSON, JSON of other kinds, nothing, and another node's record.
+/// Returns what an attacker writes: invalid JSON, JSON of other types, nothing, and another node's
+/// record.
 async fn forms(world: &World, other: &Node) -> Result<Vec<Bytes>> {
     let others = serde_json::to_vec(&record(&world.caller, other.id()).await?)?;
     let texts = [
@@ -158,7 +159,7 @@ async fn node_with_a_garbled_record_is_still_declared_dead() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbled_record_of_a_team_is_written_again_and_its_session_goes_on() -> Result<()> {
+async fn garbled_record_of_a_team_is_written_again_and_its_session_continues() -> Result<()> {
     let world = World::start(
         Backend::Sqlite,
         Script::new().always(Reply::text("still here")),

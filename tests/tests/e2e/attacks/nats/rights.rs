@@ -1,4 +1,5 @@
-//! What each role of `deploy/nats-cluster.conf` may and may not do, one by one.
+//! Checks each right of each role of `deploy/nats-cluster.conf`, and each right that it must not
+//! have.
 
 use anyhow::Result;
 
@@ -91,7 +92,8 @@ const MAY: &[(&str, &[Act])] = &[
     ),
 ];
 
-/// What nobody but a node does to JetStream and the registry, and no role at all to other streams.
+/// Actions on JetStream and the registry that only a node may do, and actions on other streams that
+/// no role may do.
 const STORES: &[Act] = &[
     Publish("$JS.API.STREAM.DELETE.KV_planck_registry"),
     Publish("$JS.API.STREAM.PURGE.KV_planck_registry"),
@@ -117,7 +119,7 @@ const REGISTRY: &[Act] = &[
     Subscribe("$JS.>"),
 ];
 
-/// What would be a node's to say or to hear.
+/// Actions that only a node may do.
 const NODES: &[Act] = &[
     Publish("session.s1"),
     Publish("agent.a1"),

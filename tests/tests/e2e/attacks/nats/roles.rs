@@ -1,5 +1,5 @@
 //! The roles of `deploy/nats-cluster.conf` at work: a real node, real sidecars and real clients do
-//! what they must, and are told what they may not.
+//! their work, and errors name the rights that they lack.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ use tokio::{process::Child, sync::oneshot, task::JoinHandle};
 use super::gate::{Form, Gate};
 use crate::sidecars::serving::{Ledger, echo};
 
-/// A cluster in which every program has its role's user.
+/// A cluster in which every program uses its role's user.
 struct Cluster {
     gate: Gate,
     _model: Server,
@@ -61,7 +61,7 @@ impl Cluster {
             drop(stopped.await)
         }));
         let environment = gate.environment("sidecar");
-        // The client library for Python needs one more package for nkeys.
+        // The Python client library needs one more package for nkeys.
         let example = if form == Form::Nkeys {
             Example::rust()?
         } else {
@@ -86,7 +86,7 @@ impl Cluster {
         run(self.gate.planck(role, arguments)?).await
     }
 
-    /// The node has found a sidecar, as a client is told.
+    /// Waits until a client's list shows that the node has found a sidecar.
     async fn finds(&self, sidecar: &str) -> Result<()> {
         within(PATIENCE * 2, sidecar, async || {
             let listed = self.run("client", &["sidecar", "ls"]).await.ok()?;
@@ -101,7 +101,7 @@ impl Cluster {
         Ok(ran.out)
     }
 
-    /// It fails, and says which permission is missing.
+    /// Checks that a command fails and says which permission is missing.
     async fn is_denied(&self, role: &str, arguments: &[&str], what: &str) -> Result<()> {
         let Ran { code, out, err } = self.run(role, arguments).await?;
         let words = format!("permission denied for {what}");
@@ -121,8 +121,8 @@ impl Cluster {
     }
 }
 
-/// A client starts a session whose tools are sidecars', an observer sees it, and an answerer goes
-/// on with it.
+/// A client starts a session that uses sidecars' tools, an observer watches it, and an answerer
+/// continues it.
 async fn roles_work(form: Form) -> Result<()> {
     let cluster = Cluster::start(form).await?;
     let folder = cluster.gate.folder.path();
@@ -202,8 +202,8 @@ async fn roles_work(form: Form) -> Result<()> {
     cluster.end().await
 }
 
-/// An answerer has the node delete a session and overwrite the registry, in the reply to what it
-/// may ask.
+/// An answerer tries to have the node delete a session and overwrite the registry, through the
+/// reply to a request that it may send.
 async fn deputy_is_no_way_around(cluster: &Cluster) -> Result<()> {
     let attacker = cluster.gate.attacker("answerer").await?;
     for to in [

@@ -1,5 +1,5 @@
-//! A tool attacks its reaper, and then its node. No wall is in force here: what holds is what the
-//! node itself does.
+//! A tool attacks its reaper, and then its node. There is no wall here, so only the reaper and the
+//! node defend themselves.
 
 use std::{env::consts::ARCH, time::Duration};
 
@@ -20,12 +20,12 @@ use crate::{
 
 pub const NO_WALL: (&str, &str) = ("PLANCK_TOOLS_SANDBOX", "off");
 
-/// What the log may say when a tool attacked its reaper.
+/// Texts that the log may contain after a tool attacked its reaper.
 const EXCUSED: [&str; 2] = ["ending processes that outlived", "killing a reaper that"];
 
-/// Each begins with `R`, the process id of its reaper. None ends by itself soon.
+/// Returns commands that attack their reaper, whose process id is in `R`. None ends by itself soon.
 fn escapes() -> Vec<String> {
-    // `prctl` and `ptrace` by number.
+    // The numbers of the system calls `prctl` and `ptrace`.
     let (prctl, ptrace) = if ARCH == "aarch64" {
         (167, 117)
     } else {
@@ -38,22 +38,22 @@ fn escapes() -> Vec<String> {
         "setsid bash -c \"kill -STOP $R; sleep 1000\" & sleep 1000".into(),
         "(setsid bash -c \"for i in \\$(seq 300); do kill -STOP $R; sleep 0.02; done; sleep 1000\" &) ; sleep 1000".into(),
         "for s in TERM HUP INT QUIT; do kill -$s $R; done; (setsid sleep 1000 &); sleep 1000".into(),
-        // A storm, while the reaper dies or stands still; it ends by itself after 400 processes.
+        // Starts 400 processes while the reaper dies or is stopped. The storm ends by itself.
         "(setsid bash -c 'for i in $(seq 400); do setsid sleep 1000 & done; wait' &); kill -KILL $R; sleep 1000".into(),
         "(setsid bash -c 'for i in $(seq 400); do setsid sleep 1000 & done; wait' &); kill -STOP $R; sleep 1000".into(),
-        // Each of a chain of processes lives for a moment only, for 40 s.
+        // Each process of a chain lives only for a moment, for 40 s in all.
         "hop() { [ $1 = 0 ] || { sleep 0.01; hop $(($1-1)) & }; }; (setsid bash -c \"$(declare -f hop); hop 4000\" &); kill -KILL $R; sleep 1000".into(),
-        // Orphans of this tool come to itself, and it does not die with its parent.
+        // The tool becomes the parent of its own orphans, and does not die with its parent.
         format!(
             "exec perl -e 'syscall({prctl}, 36, 1, 0, 0, 0); syscall({prctl}, 1, 0, 0, 0, 0); system(\"(setsid sleep 1000 &) ; (setsid sleep 1000 &)\"); \
              kill(9, $ENV{{R}}); sleep 1000'"
         ),
-        // It traces the reaper and holds it still: SEIZE, then INTERRUPT.
+        // The tool traces the reaper and stops it: SEIZE, then INTERRUPT.
         format!("exec perl -e 'syscall({ptrace}, 0x4206, $ENV{{R}}, 0, 0); syscall({ptrace}, 0x4207, $ENV{{R}}, 0, 0); sleep 1000'"),
     ]
 }
 
-/// Runs each command, and after each one counts what is left of it.
+/// Runs each command, and counts after each one how many of its processes are left.
 async fn attack(commands: &[String], marker: &Marker) -> Result<Vec<(String, String)>> {
     let count = format!(
         "grep -lzs '^MARK={}$' /proc/[0-9]*/environ | wc -l; true",
@@ -126,7 +126,7 @@ async fn nothing_outlives_a_call_whatever_it_does_to_its_reaper() -> Result<()> 
     Ok(())
 }
 
-/// A stopped reaper goes on when its node dies.
+/// A stopped reaper is continued when its node dies.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Result<()> {
     let marker = Marker::new();
@@ -154,7 +154,7 @@ async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Resul
     .await
 }
 
-/// An abort and a call that nobody waits for any more end what stopped its reaper, too.
+/// An abort, and a call that is no longer waited for, also end a tool that stopped its reaper.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_leaves_takes_a_tool_with_a_stopped_reaper_along() -> Result<()> {
     let marker = Marker::new();

@@ -1,5 +1,5 @@
-//! Control groups of calls, on a machine that lets nodes make them. On another one each test says
-//! that it was skipped.
+//! Control groups of calls, on a machine that lets nodes create them. On another machine each test
+//! prints that it was skipped.
 
 use std::{
     fs,
@@ -27,10 +27,10 @@ use crate::{
     teams::scene::member,
 };
 
-/// Processes are dead and groups removed by then.
+/// How long it may take until processes are dead and groups are removed.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Where a node makes the groups of its calls, by its log.
+/// Returns the folder in which a node creates the groups of its calls, from its log.
 fn folder(node: &Node) -> Option<PathBuf> {
     let log = node.log();
     let told = log
@@ -43,7 +43,7 @@ fn folder(node: &Node) -> Option<PathBuf> {
     Some(folder.into())
 }
 
-/// The groups of a node's calls.
+/// Returns the groups of a node's calls.
 fn groups(folder: &Path, node: i32) -> Vec<String> {
     let names = fs::read_dir(folder)
         .into_iter()
@@ -55,8 +55,8 @@ fn groups(folder: &Path, node: i32) -> Vec<String> {
         .collect()
 }
 
-/// A node without a wall, and a call in it that forks twice into other sessions, writes its
-/// reaper's id and goes on; it kills its reaper when there is a file `go`.
+/// Starts a node without a wall, and a call in it that forks twice into other sessions and writes
+/// its reaper's id. The call continues, and kills its reaper when there is a file `go`.
 async fn escaped(marker: &Marker) -> Result<(World, Node)> {
     let command = format!(
         "export MARK={}; (setsid sh -c '(setsid sleep 1000 &); sleep 1000; true' &); echo $PPID > reaper.tmp; mv reaper.tmp reaper; \
@@ -88,7 +88,7 @@ async fn a_call_is_in_a_group_that_ends_with_it_though_its_reaper_is_killed() ->
         anyhow::bail!("one call has {:?}", groups())
     };
     for pid in marker.pids() {
-        // The command's own pauses are processes as well, and short.
+        // The command's own short pauses are processes as well.
         let Ok(of_process) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
             continue;
         };
@@ -125,7 +125,8 @@ async fn the_reaper_of_a_killed_node_removes_the_group() -> Result<()> {
     .await
 }
 
-/// Only the group knows the processes then: their reaper and their node died at the same moment.
+/// Only the group knows the processes then, because their reaper and their node died at the same
+/// moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_node_ends_what_a_node_and_its_reaper_left() -> Result<()> {
     let marker = Marker::new();
@@ -138,15 +139,15 @@ async fn the_next_node_ends_what_a_node_and_its_reaper_left() -> Result<()> {
         .parse()?;
     node.pause()?;
     kill(Pid::from_raw(reaper), Signal::SIGKILL)?;
-    // The command dies with its reaper. What it had put into the background goes on, and a node
-    // that is paused ends nothing.
+    // The command dies with its reaper. Its background processes continue, because a paused node
+    // ends nothing.
     assert!(
         groups(&folder, node.pid()).len() == 1 && marker.count() >= 2,
         "nobody is there to end them"
     );
     node.kill().await?;
-    // Every node that starts on this machine ends what dead ones left; those of tests beside this
-    // one may be the first.
+    // Every node that starts on this machine ends what dead nodes left. A node of another test may
+    // do it before this one.
     let _next = world.node_with(&[NO_WALL]).await?;
     within(SOON, "all are dead", async || {
         (marker.count() == 0 && groups(&folder, node.pid()).is_empty()).then_some(())

@@ -1,5 +1,5 @@
-//! A tool that wants all of the machine. The bounds are low here, so that a storm that is not ended
-//! does no harm either.
+//! A tool that tries to use up the machine. The limits are low here, so even a storm that is not
+//! ended does no harm.
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script};

@@ -1,4 +1,4 @@
-//! What other processes learn from a node: a tool, and any process of the node's user.
+//! What other processes can learn from a node: a tool, and any process of the node's user.
 
 use std::{
     fs::{self, File},
@@ -22,12 +22,13 @@ use tokio::process::Command;
 use super::escapes::NO_WALL;
 use crate::teams::scene::{Scene, by, member};
 
-/// A user that owns nothing here.
+/// The id of a user that owns nothing here.
 const NOBODY: u32 = 65534;
 
 const CANARY: &str = "sk-canary-0123456789abcdef";
 
-/// A command as that user, where this test may choose; else as the user that runs it.
+/// Returns a command that runs as that user if this test runs as root, else as the user who runs
+/// the test.
 fn as_ordinary_user(program: &str) -> Command {
     if !Uid::effective().is_root() {
         return Command::new(program);
@@ -46,8 +47,8 @@ fn as_ordinary_user(program: &str) -> Command {
     command
 }
 
-/// A node of an ordinary user, in a folder of its own. It is opened before the user changes: where
-/// the build is may be closed to that user.
+/// Starts a node as an ordinary user, in its own folder. The program is opened before the user
+/// changes, because that user may not be able to read the build folder.
 async fn ordinary_node(folder: &Path) -> Result<Node> {
     let program = File::open(planck()?)?;
     nix::fcntl::fcntl(
@@ -95,7 +96,7 @@ async fn a_process_of_the_same_user_reads_neither_environment_nor_memory_of_a_no
             "{attack}: {output:?}"
         );
     }
-    // Root may read it, and finds no key in it.
+    // Root may read the environment, and finds no key in it.
     if Uid::effective().is_root() {
         let environment = fs::read_to_string(format!("/proc/{pid}/environ"))?;
         assert!(
@@ -107,7 +108,7 @@ async fn a_process_of_the_same_user_reads_neither_environment_nor_memory_of_a_no
     node.leave_despite(&["root"]).await
 }
 
-/// What `grep` finds in the environment of every process that a tool may read.
+/// A tool searches the environment of every process that it may read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_finds_no_key_of_its_node() -> Result<()> {
     let search = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c 'ca''nary\\|hun''ter2'; true";
@@ -211,8 +212,8 @@ async fn passwords_of_nats_and_postgres_are_in_no_log() -> Result<()> {
     Ok(())
 }
 
-/// A server that trusts its users does not look at what they send besides; one that does not has a
-/// password of its own.
+/// Adds a password to a URL. A server that trusts its users ignores the password; a server that
+/// does not has its own password in the URL.
 fn with_password(url: &str, password: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
     match rest.split_once('@') {

@@ -1,5 +1,5 @@
-//! Text that a database cannot hold, and batches that it refuses for their data: nothing is lost
-//! for ever over them.
+//! Text that a database cannot hold, and batches that it refuses for their data. No agent or input
+//! may be lost because of them.
 
 use anyhow::{Context as _, Result};
 use futures_util::future::join_all;
@@ -61,7 +61,7 @@ async fn a_nul_in_a_workers_answer_reaches_its_asker_after_one_model_call() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_nul_on_the_wire_is_replaced_or_refused_in_our_words() -> Result<()> {
+async fn a_nul_on_the_wire_is_replaced_or_refused_with_an_error() -> Result<()> {
     for backend in BACKENDS {
         let world = World::start(backend, Script::new().always("Yes.")).await?;
         let (node, recorder) = (world.node().await?, world.record().await?);
@@ -96,8 +96,8 @@ async fn a_nul_on_the_wire_is_replaced_or_refused_in_our_words() -> Result<()> {
     Ok(())
 }
 
-/// Has the database refuse rows of the log that say `POISON`, and, with `ends`, the failed ends of
-/// turns too.
+/// Has the database refuse rows of the log that contain `POISON` and, with `ends`, the failed ends
+/// of turns too.
 async fn poison(world: &World, backend: Backend, session: (&str, &str), ends: bool) -> Result<()> {
     match (backend, ends) {
         (Backend::Postgres, false) => {
@@ -179,7 +179,7 @@ async fn a_batch_that_is_refused_for_its_data_ends_its_turn_with_an_error() -> R
     Ok(())
 }
 
-/// Three prompts come at once, and the text of one of them cannot be stored.
+/// Three prompts arrive at once, and the text of one of them cannot be stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn prompt_that_cannot_be_stored_is_refused_alone() -> Result<()> {
     for backend in BACKENDS {
@@ -230,7 +230,7 @@ async fn prompt_that_cannot_be_stored_is_refused_alone() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_whose_data_is_refused_twice_stops_and_its_asker_hears_of_it() -> Result<()> {
+async fn an_agent_whose_data_is_refused_twice_stops_and_its_asker_is_notified() -> Result<()> {
     for backend in BACKENDS {
         let ask = Reply::call(
             "ask_agent",

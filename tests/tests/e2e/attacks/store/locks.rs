@@ -1,5 +1,5 @@
 //! A store folder whose lock files and databases are links, FIFOs or hard links, or which holds
-//! files of other people.
+//! files of other users.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use nix::{sys::stat::Mode, unistd::mkfifo};
 use planck_scripted_model::Script;
 use planck_tests::desk::Desk;
 
-/// A node's id, as a stranger can make one up.
+/// A node id that a stranger could make up.
 const NODE: &str = "01a2b3c4-d5e6-7890-8abc-def012345678";
 
 /// Commands that open the store, in the default place and in the folder that the repository fills.
@@ -33,7 +33,8 @@ const COMMANDS: [&[&str]; 6] = [
     ],
 ];
 
-/// A person with keys in the home folder, who cloned a repository into the working folder.
+/// Returns a person with keys in the home folder, who has cloned a repository into the working
+/// folder.
 async fn victim() -> Result<(Desk, PathBuf)> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     let keys = desk.folder().join("home/.ssh");
@@ -51,7 +52,7 @@ async fn victim() -> Result<(Desk, PathBuf)> {
     Ok((desk, keys))
 }
 
-/// Every file below a folder, with its content.
+/// Returns every file below a folder, with its content.
 fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {
@@ -76,8 +77,8 @@ async fn nothing_changes(desk: &Desk, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command on the folder that the repository fills, which must be refused with what is wrong
-/// about which file.
+/// Runs commands on the folder that the repository fills. Each must be refused with an error that
+/// names the file and the fault.
 async fn refused(desk: &Desk, told: &[&str]) -> Result<()> {
     for command in COMMANDS
         .iter()
@@ -128,7 +129,7 @@ async fn cloned_repository_cannot_write_elsewhere_by_a_link_at_the_store() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_in_the_lock_folder_that_are_no_locks_stay() -> Result<()> {
+async fn files_in_the_lock_folder_that_are_not_locks_stay() -> Result<()> {
     let (desk, keys) = victim().await?;
     let locks = desk.work().join(".planck/sessions/.nodes");
     fs::create_dir(&locks)?;
@@ -145,7 +146,7 @@ async fn files_in_the_lock_folder_that_are_no_locks_stay() -> Result<()> {
         keys.join("known_hosts"),
         locks.join("01a2b3c4-d5e6-7890-8abc-def01234567a.lock"),
     )?;
-    // What a node that died left is removed, so the test can fail.
+    // The lock of a dead node is removed, which shows that the test can fail.
     fs::write(
         locks.join("01a2b3c4-d5e6-7890-8abc-def01234567b.lock"),
         "4194304 12345 pid:[4026531836]",

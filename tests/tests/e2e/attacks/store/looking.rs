@@ -1,4 +1,5 @@
-//! Commands that look leave no trace: no file is made, changed or removed, and no work is taken up.
+//! Commands that only look leave no trace: they create, change and remove no file, and take up no
+//! work.
 
 use std::fs;
 
@@ -24,7 +25,7 @@ const LOOKING: [&[&str]; 13] = [
     &["model", "ls"],
 ];
 
-/// Runs every command that looks; they all must succeed where `one` is there.
+/// Runs every command that only looks. All must succeed if the session exists.
 async fn leave_no_trace(desk: &Desk, is_there: bool) -> Result<()> {
     let before = listing(desk.folder())?;
     let asked = desk.model.request_count();
@@ -56,7 +57,7 @@ async fn leave_no_trace(desk: &Desk, is_there: bool) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_where_nothing_is_makes_nothing() -> Result<()> {
+async fn looking_at_an_empty_folder_creates_nothing() -> Result<()> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     leave_no_trace(&desk, false).await
 }
@@ -79,7 +80,7 @@ async fn looking_at_sessions_leaves_no_trace() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_at_interrupted_work_shows_it_and_takes_nothing_up() -> Result<()> {
+async fn looking_at_interrupted_work_shows_it_and_does_not_take_it_up() -> Result<()> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     interrupted(&desk, &["--session", "one", "go"]).await?;
     desk.model.set_script(Script::new().always("Hello."));
@@ -96,7 +97,7 @@ async fn looking_at_interrupted_work_shows_it_and_takes_nothing_up() -> Result<(
         attached.out.contains("› go") && attached.err.contains("planck run --session one"),
         "{attached:?}"
     );
-    // As a backup restores them: the journal without its index.
+    // Removes the journal's index, as a restored backup has none.
     for entry in fs::read_dir(desk.sessions()?)?
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().ends_with("-shm"))

@@ -1,4 +1,4 @@
-//! The default place of sessions: outside of the project, private, and used only as Planck made it.
+//! The default place of sessions: outside of the project, private, and used only if Planck made it.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ async fn desk() -> Result<Desk> {
     Desk::start(Script::new().always("Hello.")).await
 }
 
-/// The same command under another umask.
+/// Returns the same command under another umask.
 fn under_umask(mask: &str, command: &Command) -> Command {
     let inner = command.as_std();
     let mut outer = Command::new("sh");
@@ -64,7 +64,7 @@ async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Resul
                 .unwrap_or(["--dir", "."]),
         ]
         .concat();
-        // In the middle of its turn there are journals too.
+        // In the middle of a turn there are journals too.
         let mut running = under_umask(mask, &desk.planck(&arguments)?).spawn()?;
         eventually("the model is asked", async || {
             (desk.model.streams() > 0).then_some(())
@@ -101,7 +101,7 @@ async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_leaves_the_project_as_it_was() -> Result<()> {
+async fn running_leaves_the_project_unchanged() -> Result<()> {
     let desk = desk().await?;
     let ran = desk.run(&RUN).await?;
     assert_eq!(ran.code, 0, "{ran:?}");

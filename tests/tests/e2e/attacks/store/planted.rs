@@ -1,5 +1,5 @@
-//! A repository that ships sessions: a member of one is in the middle of a turn, and its model says
-//! what to run.
+//! A repository that ships sessions. A member of one is in the middle of a turn, and its model
+//! chooses a command to run.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use super::interrupted;
 
 const SHIPPED: &str = "sqlite:.planck/sessions";
 
-/// The model answers the user, and has whoever goes on with the shipped turn run a command.
+/// The model answers the user, and has any node that continues the shipped turn run a command.
 fn script() -> Script {
     let attack = Reply::text("I go on.").and_call("bash", json!({"command": "echo pwned > PWNED"}));
     Script::new()
@@ -21,7 +21,7 @@ fn script() -> Script {
         .always(attack)
 }
 
-/// A folder as it is after `git clone`: it holds a session `old` that was interrupted.
+/// Returns a folder as it is after `git clone`: it holds a session `old` that was interrupted.
 async fn cloned() -> Result<Desk> {
     let desk = Desk::start(script()).await?;
     interrupted(&desk, &["--store", SHIPPED, "--session", "old", "go"]).await?;
@@ -36,7 +36,7 @@ fn is_pwned(desk: &Desk) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_the_user_names_goes_on_with_its_work() -> Result<()> {
+async fn a_store_that_the_user_names_continues_its_work() -> Result<()> {
     let desk = cloned().await?;
     let ran = desk
         .run(&[
@@ -58,7 +58,7 @@ async fn a_store_that_the_user_names_goes_on_with_its_work() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shipped_sessions_start_nothing_whatever_is_run_beside_them() -> Result<()> {
+async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> Result<()> {
     let desk = cloned().await?;
     fs::write(desk.folder().join("lines"), "hello\n/quit\n")?;
     for command in [
@@ -99,14 +99,14 @@ async fn shipped_sessions_start_nothing_whatever_is_run_beside_them() -> Result<
             );
         }
     }
-    // A node would have taken interrupted work up by its second sweep.
+    // A node would have taken up interrupted work by its second sweep.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!is_pwned(&desk));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adopted_sessions_come_closed_and_start_only_when_they_are_asked() -> Result<()> {
+async fn adopted_sessions_are_closed_and_start_only_when_prompted() -> Result<()> {
     let desk = cloned().await?;
     let unasked = desk.run(&["session", "adopt"]).await?;
     assert!(

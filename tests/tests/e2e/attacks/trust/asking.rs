@@ -1,4 +1,4 @@
-//! How a person is asked, and what commands do where nobody can be.
+//! How a person is asked for trust, and what commands do if there is no person to ask.
 
 use std::{process::Stdio, time::Duration};
 
@@ -26,7 +26,7 @@ async fn typed(desk: &Desk, arguments: &[&str], lines: &str) -> Result<Ran> {
         .stderr(Stdio::piped())
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A command that has decided already does not read.
+        // A command that has already decided does not read its input.
         let _unread = stdin.write_all(lines.as_bytes()).await;
     }
     let done = child.wait_with_output().await?;
@@ -41,7 +41,7 @@ async fn typed(desk: &Desk, arguments: &[&str], lines: &str) -> Result<Ran> {
 async fn without_a_terminal_acting_refuses_and_looking_goes_on() -> Result<()> {
     let desk = desk().await?;
     write_tool(&desk, ".planck/tools/lint", "echo hostile >> ledger")?;
-    // A file that no TOML reader takes is no reason to fail either.
+    // A file that is not valid TOML must not cause a failure either.
     desk.write(".planck/config.toml", "[store\nurl = 'sqlite:/etc'\n")?;
     for command in [
         &["run", "--model", "openai:m", "go"][..],
@@ -204,7 +204,7 @@ async fn terminal_is_asked_in_place() -> Result<()> {
     Ok(())
 }
 
-/// Runs a command on a terminal of its own; its exit code and all that was on the screen.
+/// Runs a command on its own terminal. Returns its exit code and everything on the screen.
 async fn on_a_terminal(desk: &Desk, arguments: &[&str], typed: &str) -> Result<(i32, String)> {
     let mut command = desk.planck(arguments)?;
     let mut terminal = Terminal::attach(&mut command, true)?;
@@ -216,7 +216,7 @@ async fn on_a_terminal(desk: &Desk, arguments: &[&str], typed: &str) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_of_nodes_elsewhere_is_led_to_no_other_nats() -> Result<()> {
+async fn client_of_remote_nodes_is_not_redirected_to_another_nats() -> Result<()> {
     let (world, trap) = (
         World::start(Backend::Sqlite, Script::new().always("Hello.")).await?,
         Trap::set()?,

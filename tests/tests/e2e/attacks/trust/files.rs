@@ -1,5 +1,5 @@
-//! Files of a repository that are not what they seem: links, pipes, names of other files, files
-//! without end.
+//! Files of a repository that are not what they seem: links, pipes, hard links to other files,
+//! endless files.
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Stdio, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{trust, write_team, write_tool};
 
-/// How long a command may take that a pipe could stop for ever.
+/// How long a command may take that a pipe could block forever.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Puts something in the place of a file.

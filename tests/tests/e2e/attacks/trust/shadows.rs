@@ -1,4 +1,4 @@
-//! What a project brings under names and keys that are the user's.
+//! A project that uses names and configuration keys of the user.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Trap, refused, trust, write_team, write_tool};
 
-/// A model that lints once.
+/// Returns the script of a model that lints once.
 fn linting() -> Script {
     Script::new()
         .limited(1, When::any(), Reply::call("lint", json!({})))
@@ -91,7 +91,7 @@ async fn cloned_repository_cannot_shadow_the_users_team_or_skill() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn folder_of_a_repository_takes_the_place_of_no_template() -> Result<()> {
+async fn folder_of_a_repository_replaces_no_template() -> Result<()> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     desk.write(
         "../home/.planck/teams/review/TEAM.json",
@@ -197,7 +197,8 @@ async fn untrusted_project_deletes_no_session_and_chooses_no_model() -> Result<(
     assert!(run(&["session", "ls"]).await?.out.contains("precious"));
 
     trust(&desk).await?;
-    // A sweep of a busy machine may come after the turn; then the next turn's does it.
+    // On a busy machine a sweep may come only after the turn. Then the sweep during the next turn
+    // removes the session.
     let mut last = None;
     for _ in 0..5 {
         let ran = run(&["run", "--model", "openai:m", "--session", "other", "go"]).await?;
@@ -230,7 +231,7 @@ async fn agents_own_write_revokes_trust() -> Result<()> {
     trust(&desk).await?;
     let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    // Where the tools refuse to write there, whatever else could is tried.
+    // If the tools refuse to write the file, the test changes it in another way.
     fs::write(desk.work().join(".planck/config.toml"), evil)?;
     let asked = desk.model.request_count();
     let ran = desk.run(&["run", "--model", "m", "go"]).await?;

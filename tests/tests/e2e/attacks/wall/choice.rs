@@ -1,4 +1,4 @@
-//! Which wall a node has, and how it says so.
+//! Which wall a node has, and how it reports it.
 
 use std::{env, fs, os::unix::fs::PermissionsExt};
 
@@ -41,9 +41,9 @@ async fn bwrap_of_a_project_is_never_run() -> Result<()> {
     node.leave().await
 }
 
-/// A program that starts its command unconfined is found out, though its exit status is 0.
+/// A program that starts its command unconfined is detected, although its exit status is 0.
 #[tokio::test(flavor = "multi_thread")]
-async fn bwrap_that_hides_nothing_is_not_believed() -> Result<()> {
+async fn bwrap_that_hides_nothing_is_rejected() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let program = world.folder().join("bwrap");
     let planck = planck_tests::node::planck()?;
@@ -74,7 +74,7 @@ async fn bwrap_that_hides_nothing_is_not_believed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_says_which_wall_stands_and_what_it_hides() -> Result<()> {
+async fn doctor_says_which_wall_is_in_force_and_what_it_hides() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let own = world.folder().join("toolchain/bin");
     fs::create_dir_all(&own)?;

@@ -179,7 +179,7 @@ async fn tool_reaches_no_other_process() -> Result<()> {
             ),
             wanted('-', "mounts", "mount -t tmpfs x . || mount --bind / ."),
         ];
-        // Inside bubblewrap the processes that it sees are its own.
+        // Inside bubblewrap the processes that the tool sees are its own.
         attempts.retain(|(_, name, _)| {
             tier.name == "landlock" || !["signals to all", "signals to the node"].contains(name)
         });
@@ -196,7 +196,7 @@ async fn tool_reaches_no_other_process() -> Result<()> {
     Ok(())
 }
 
-/// System calls by their number on x86-64 and aarch64; each must fail.
+/// Tries system calls by their number on x86-64 and aarch64. Each must fail.
 const CALLS: &str = r"
 import ctypes, os, platform
 libc = ctypes.CDLL(None, use_errno=True)
@@ -220,7 +220,7 @@ print('tried', len(calls))
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replaced_file_keeps_no_bit_that_lends_rights() -> Result<()> {
+async fn replaced_file_keeps_no_bit_that_grants_privileges() -> Result<()> {
     let walled = Walled::start(&super::landlock(), Backend::Sqlite, &[]).await?;
     let file = walled.world.dir().join("tool");
     fs::write(&file, "old")?;

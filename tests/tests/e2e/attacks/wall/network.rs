@@ -1,4 +1,4 @@
-//! Every way to a socket, with listeners that would hear of it.
+//! Every way to open a socket, with listeners that would receive the data.
 
 use std::{
     io::Read,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Tier, Walled, has, landlock, tiers};
 
-/// What listens outside of the wall.
+/// The listeners outside of the wall.
 struct Outside {
     tcp: TcpListener,
     udp: UdpSocket,
@@ -33,7 +33,8 @@ impl Outside {
         tcp.set_nonblocking(true)?;
         let udp = UdpSocket::bind("127.0.0.1:0")?;
         udp.set_nonblocking(true)?;
-        // In the workspace too a socket stays closed: a filter of system calls sees no path.
+        // A socket in the workspace also stays closed, because a filter of system calls sees no
+        // path.
         let unix = UnixListener::bind(walled.world.dir().join("stream"))?;
         unix.set_nonblocking(true)?;
         let datagram = UnixDatagram::bind(walled.outside("datagram"))?;
@@ -49,7 +50,7 @@ impl Outside {
         })
     }
 
-    /// The attempts in Python, each with whether it got through.
+    /// Runs the attempts in Python, and returns which of them succeeded.
     async fn tried(&self, walled: &Walled, more_ports: &[u16]) -> Result<Value> {
         let place = json!({
             "tcp": self.tcp.local_addr()?.port(), "udp": self.udp.local_addr()?.port(), "name": self.name,
@@ -61,7 +62,7 @@ impl Outside {
         serde_json::from_str(said.trim()).with_context(|| said)
     }
 
-    /// Whether anything arrived.
+    /// Returns whether any data arrived.
     fn heard(&self) -> bool {
         let mut byte = [0; 64];
         let stream = self
@@ -210,8 +211,8 @@ async fn network_that_is_given_is_ip_alone() -> Result<()> {
     Ok(())
 }
 
-/// The escape of the security review, in the shell alone: a command to NATS that starts a session
-/// in the root folder.
+/// The escape that the security review found, in the shell alone: a command over NATS that starts a
+/// session in the root folder.
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_commands_no_node_over_nats() -> Result<()> {
     for tier in tiers() {
@@ -220,7 +221,7 @@ async fn tool_commands_no_node_over_nats() -> Result<()> {
         assert_eq!(escaped, 0, "{tier:?}");
         walled.end(&[]).await?;
     }
-    // The same attack gets through an open network, so it is one.
+    // The same attack succeeds with an open network, which shows that it is an attack.
     let walled = Walled::start(
         &landlock(),
         Backend::Sqlite,
@@ -231,7 +232,7 @@ async fn tool_commands_no_node_over_nats() -> Result<()> {
     walled.end(&[]).await
 }
 
-/// How many sessions a tool has started.
+/// Returns how many sessions a tool has started.
 async fn attack(walled: &Walled, tier: &Tier) -> Result<usize> {
     let start = json!({ "dir": walled.world.dir(), "session_id": "escaped", "members": [{ "type": "agent" }] }).to_string();
     let port = port_of(&walled.world.nats.url())?;

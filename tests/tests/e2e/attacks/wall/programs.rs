@@ -1,4 +1,4 @@
-//! The wall is of use only where ordinary programs work behind it.
+//! Ordinary programs behind the wall. The wall is useful only if they work.
 
 use anyhow::Result;
 use planck_tests::world::Backend;
@@ -58,7 +58,7 @@ async fn ordinary_programs_work() -> Result<()> {
     Ok(())
 }
 
-/// `git init` in a workspace without a repository is ordinary work, and what it makes is a
+/// `git init` in a workspace without a repository is ordinary work, and must produce a usable
 /// repository.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_repository_works_though_its_settings_are_not_kept() -> Result<()> {

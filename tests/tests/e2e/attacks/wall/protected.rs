@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::{Walled, put, tiers};
 
-/// What a node logs about such a tool.
+/// A text that a node logs about a tool that changed such files.
 const SAID: &str = "changed protected files";
 
-/// A repository with the least that a repository has.
+/// Writes the minimal files of a repository.
 fn repository(dir: &Path) -> Result<()> {
     put(dir.join(".git/HEAD"), "ref: refs/heads/main\n")?;
     put(
@@ -25,7 +25,7 @@ fn repository(dir: &Path) -> Result<()> {
     put(dir.join(".vscode/settings.json"), "{}")
 }
 
-/// Nothing that runs later is there, or has changed.
+/// Checks that no file that runs code later was added or changed.
 fn assert_unharmed(dir: &Path, after: &str) {
     let text = |path: &str| {
         fs::read_to_string(dir.join(path)).unwrap_or_else(|why| panic!("{after}: {path}: {why}"))
@@ -58,7 +58,7 @@ fn assert_unharmed(dir: &Path, after: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bash_leaves_nothing_that_runs_later() -> Result<()> {
+async fn bash_leaves_no_file_that_runs_code_later() -> Result<()> {
     for tier in tiers() {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         let dir = walled.world.dir();
@@ -149,7 +149,7 @@ async fn a_link_among_protected_files_shows_nothing_outside() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn write_and_edit_refuse_what_runs_later() -> Result<()> {
+async fn write_and_edit_refuse_files_that_run_code_later() -> Result<()> {
     let tier = super::landlock();
     let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
     let dir = walled.world.dir();

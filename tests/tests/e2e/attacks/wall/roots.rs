@@ -1,4 +1,4 @@
-//! Roots: which are for reading only, and that an agent cannot move its own.
+//! Root folders: some are only readable, and an agent cannot move its own.
 
 use std::fs;
 
@@ -52,8 +52,8 @@ async fn skills_are_read_and_never_written() -> Result<()> {
     Ok(())
 }
 
-/// The agent works in a folder below its workspace, and puts a link to the user's files in its
-/// place.
+/// The agent works in a folder below its workspace, and replaces that folder by a link to the
+/// user's files.
 #[tokio::test(flavor = "multi_thread")]
 async fn working_directory_that_becomes_a_link_leads_nowhere() -> Result<()> {
     for tier in tiers() {

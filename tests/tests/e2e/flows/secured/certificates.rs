@@ -1,4 +1,4 @@
-//! An authority of one test, with a server's and a client's certificate in files.
+//! A certificate authority for one test, with a server's and a client's certificate in files.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ impl Certificates {
         ] {
             let mut parameters = CertificateParams::new(["127.0.0.1".to_owned()])?;
             parameters.extended_key_usages = vec![purpose];
-            // OpenSSL takes a certificate whose subject is its issuer's for self-signed.
+            // OpenSSL treats a certificate whose subject equals its issuer as self-signed.
             parameters.distinguished_name.push(DnType::CommonName, name);
             let key = KeyPair::generate()?;
             let certificate = parameters.signed_by(&key, &authority)?;
@@ -42,7 +42,8 @@ impl Certificates {
         self.0.path().join(name).display().to_string()
     }
 
-    /// What makes a server show its certificate and ask for a client's.
+    /// Returns the configuration with which a server shows its certificate and requires one from
+    /// clients.
     pub fn config(&self) -> String {
         let [certificate, key, authority] =
             ["server.pem", "server.key", "ca.pem"].map(|name| self.file(name));

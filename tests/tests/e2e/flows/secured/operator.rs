@@ -1,5 +1,5 @@
-//! A server whose users show tokens that an account signed, and the account's that an operator
-//! signed.
+//! A server whose users present tokens that an account signed. An operator signed the account's
+//! token.
 
 use anyhow::Result;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -7,9 +7,9 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 pub struct Operator {
-    /// Of the server.
+    /// The configuration of the server.
     pub config: String,
-    /// Of a user, as a credentials file holds them.
+    /// The credentials of a user, in the form of a credentials file.
     pub credentials: String,
 }
 
@@ -63,7 +63,7 @@ impl Operator {
     }
 }
 
-/// What `issuer` says of `subject`, signed.
+/// Returns a signed token with the claims of `issuer` about `subject`.
 fn token(issuer: &KeyPair, subject: &KeyPair, kind: &str, mut claims: Value) -> Result<String> {
     (claims["type"], claims["version"]) = (kind.into(), 2.into());
     let body = json!({
