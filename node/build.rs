@@ -17,7 +17,6 @@ fn main() {
 
 /// Returns the commit that the builder names, or that of this checkout, marked if its files differ
 /// from it.
-///
 fn commit() -> Option<String> {
     if let Some(given) = env::var("PLANCK_BUILD_COMMIT")
         .ok()

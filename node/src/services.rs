@@ -59,7 +59,6 @@ pub struct ServicesParts {
 }
 
 /// The configuration of the services.
-///
 #[derive(Debug, Clone)]
 pub struct ServicesSettings {
     pub local: LocalSettings,

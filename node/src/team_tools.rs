@@ -122,7 +122,7 @@ impl CallerContext {
         if target.id == self.session.lead {
             return Err(Refusal::new(
                 Code::Denied,
-                format!("nobody {does} the orchestrator"),
+                format!("no agent {does} the orchestrator"),
             ));
         }
         Ok(target)

@@ -241,7 +241,7 @@ fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
     let tools = (!unknown_tools.is_empty()).then(|| Warning {
         code: "unknown_tools".into(),
         message: format!(
-            "this node has no tool {}; the agent goes without until somebody offers it",
+            "this node has no tool {}; the agent works without it until it is offered",
             unknown_tools.join(", ")
         ),
     });

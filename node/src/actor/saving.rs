@@ -43,7 +43,7 @@ pub enum Lost {
     Unsaved(AppendError),
     #[error("the store refuses the agent's data: {}", .0.why)]
     Unstorable(Unstorable),
-    #[error("what it remembered while it rested cannot be read: {0}")]
+    #[error("the state of the resting agent cannot be read: {0}")]
     Unreadable(serde_json::Error),
 }
 

@@ -86,7 +86,7 @@ impl Spans {
         }
     }
 
-    /// Closes the span without an outcome, because the turn continues on another node or later.
+    /// Marks the turn as unfinished, because it continues on another node or later.
     pub(super) fn leave_open(&mut self) {
         if let Some(turn) = &mut self.turn {
             turn.outcome = None;

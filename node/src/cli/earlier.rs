@@ -24,10 +24,10 @@ pub fn what_is_there(config: &Config) -> Option<String> {
     match count(Path::new(FOLDER)) {
         0 => None,
         1 => Some(format!(
-            "{FOLDER} holds a session of an earlier version, or of whoever wrote this folder"
+            "{FOLDER} holds a session of an earlier version, or of the author of this folder"
         )),
         count => Some(format!(
-            "{FOLDER} holds {count} sessions of an earlier version, or of whoever wrote this folder"
+            "{FOLDER} holds {count} sessions of an earlier version, or of the author of this folder"
         )),
     }
 }

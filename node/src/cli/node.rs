@@ -51,7 +51,8 @@ impl Node {
         let config = place.config_of_node()?;
         if config.nats.url.is_none() && !self.alone {
             return Err(Usage(
-                "a node without NATS serves nobody; set NATS_URL, or say --alone".into(),
+                "a node without NATS serves only its own process; set NATS_URL, or pass --alone"
+                    .into(),
             )
             .into());
         }

@@ -140,7 +140,6 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
 /// Finds a node by id or name. A restarted node has the same name as its earlier records, so a
 /// present node takes precedence over those that left or died. Among the latter, the one with the
 /// latest heartbeat is returned.
-///
 fn named(nodes: Vec<NodeInfo>, name: &str) -> anyhow::Result<NodeInfo> {
     let (gone, there): (Vec<_>, Vec<_>) = nodes
         .into_iter()

@@ -49,7 +49,7 @@ pub fn retraction(retracted: &Retracted) -> String {
     } = retracted;
     let (kind, agent) = (style::one_line(kind, 24), style::one_line(agent_id, 36));
     format!(
-        "warning: disregard {kind} #{seq} of {agent} above: it is not in the log, and somebody else than its node published it"
+        "warning: disregard {kind} #{seq} of {agent} above: it is not in the log, and was not published by its node"
     )
 }
 

@@ -225,7 +225,7 @@ impl Which {
         match flags.into_iter().find(|(_, is_given)| *is_given) {
             None => Ok(()),
             Some((flag, _)) => Err(Usage(format!(
-                "session {session} is there and goes on as it was started; leave out {flag}, or name another session"
+                "session {session} exists and continues as it was started; leave out {flag}, or name another session"
             ))),
         }
     }
@@ -360,7 +360,6 @@ pub fn lead(info: &SessionInfo) -> Option<&AgentRow> {
 }
 
 /// Returns every session that passes a filter, page by page.
-///
 pub async fn every_session(
     client: &Client,
     filter: &ListSessions,

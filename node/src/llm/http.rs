@@ -158,7 +158,7 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
 }
 
 /// Sends a request. If a reused connection turns out to be closed, the request is sent again on
-/// another one: no byte of an answer was received.
+/// another one. That is safe, because the server had sent no byte of an answer.
 async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
     for _ in 0..MOST_CLOSED {
         let Some(copy) = request.try_clone() else {

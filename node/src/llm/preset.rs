@@ -34,7 +34,6 @@ pub enum Serves {
     /// The models of several vendors, under the vendors' names.
     Any,
     /// Weights that a person downloaded; their names tell little about the model.
-    ///
     Weights,
 }
 

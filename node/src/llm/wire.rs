@@ -67,7 +67,6 @@ impl WireKind {
 
 /// Returns `path` below the path of `base`. The version of the API is added unless `base` already
 /// ends in it.
-///
 pub fn below(base: &Url, version: &str, path: &str) -> Url {
     let mut url = base.clone();
     let folder = url.path().trim_end_matches('/').to_owned();

@@ -33,7 +33,7 @@ impl Vitals for Node {
         }
         if self.services.view.is_suspended() {
             causes.push(
-                "the node is suspended: it does not hear itself, or cannot write to the registry"
+                "the node is suspended: its heartbeats do not come back, or it cannot write to the registry"
                     .into(),
             );
         }

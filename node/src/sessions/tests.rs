@@ -30,7 +30,7 @@ fn sessions(node: &TestNode) -> &Sessions {
 
 /// Returns once the orchestrator of the session has answered.
 async fn answered(node: &TestNode, session: &SessionId) {
-    node.until("the lead answers", async |services| {
+    node.until("the orchestrator answers", async |services| {
         let page = services.store.messages(session, None, None, None).await;
         json(&page.unwrap()).contains("hello")
     })

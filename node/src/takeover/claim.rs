@@ -161,7 +161,7 @@ impl Takeover {
         let agents = self.lookup.members(&session.id).await?;
         let Some(lead) = agents.iter().find(|agent| agent.id == session.spec.lead) else {
             return Err(Refusal::not_found(format!(
-                "session {} has no lead; it was stopped",
+                "session {} has no orchestrator; it was stopped",
                 session.name
             )));
         };

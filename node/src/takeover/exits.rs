@@ -53,7 +53,7 @@ impl Takeover {
                 .command(&record.spec.lead, Command::Record(Event::WorkerExit(exit)));
             let told = timeout(PATIENCE, told)
                 .await
-                .map_err(|_| Refusal::unavailable("the lead does not answer"))?;
+                .map_err(|_| Refusal::unavailable("the orchestrator does not answer"))?;
             told.map_err(|gone| Refusal::unavailable(gone.to_string()))?;
         }
         Ok(())

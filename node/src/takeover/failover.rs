@@ -272,7 +272,7 @@ impl Claiming<'_> {
             session: Some(self.session.id.clone()),
             team: Some(self.session.spec.team_id.clone()),
             node: self.lead.node.clone(),
-            ..Decided::because("nobody alive held it")
+            ..Decided::because("no live node held it")
         };
         self.takeover
             .decisions

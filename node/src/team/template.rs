@@ -177,8 +177,8 @@ pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
     (template, found)
 }
 
-/// Returns the template with this name in the first folder that has it. If the project has one with
-/// the same name too, neither is used.
+/// Returns the template with this name in the first folder that has it. Fails if both the user and
+/// the project have one.
 pub fn find(sources: &[Source], name: &str) -> Result<Option<TemplateFile>, Clash> {
     let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
     let below = Path::new(name).join(FILE);

@@ -33,7 +33,6 @@ pub const SPAWN: &str = "spawn_agent";
 pub const NOT_GRANTED: [&str; 2] = [SPAWN, "destroy_agent"];
 
 /// Returns canonical names, sorted and without duplicates, so that prompt caches stay valid.
-///
 pub fn sorted<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let names: std::collections::BTreeSet<&str> = names.into_iter().map(canonical).collect();
     names.into_iter().map(Into::into).collect()

@@ -18,7 +18,7 @@ impl InterruptAgent {
     pub(super) fn new(link: Link) -> Self {
         let spec = spec(
             "interrupt_agent",
-            "Abort the running turn of an agent of the team. It stays, and goes on with what waits in its inbox.",
+            "Abort the running turn of an agent of the team. The agent stays, and continues with the inputs in its inbox.",
             Effect::Idempotent,
             r#"{"type":"object","properties":{
                 "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},

@@ -41,11 +41,11 @@ impl Bash {
             "type": "object",
             "properties": {
                 "command": {"type": "string", "minLength": 1},
-                "cwd": {"type": "string", "minLength": 1, "description": "Where to run it; the working directory unless said."},
+                "cwd": {"type": "string", "minLength": 1, "description": "Where to run it; by default the working directory."},
                 "timeout": {
                     "type": "integer", "minimum": 1, "maximum": LONGEST_TIMEOUT,
                     "description": format!(
-                        "In milliseconds; {} unless said. Then it is killed, and the output so far is returned.",
+                        "Time limit in milliseconds; by default {}. After it the command is killed, and the output so far is returned.",
                         timeout.as_millis()
                     ),
                 },

@@ -17,8 +17,8 @@ use crate::nul;
 /// takes.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// The most calls of one agent that wait for others at once. Spawns that wait together are created
-/// in one batch.
+/// The most calls of one agent that wait for other agents or nodes at once. Spawns that wait
+/// together are created in one batch.
 const WAITING: usize = 128;
 
 /// The limits of one agent's calls.
@@ -45,7 +45,7 @@ impl Default for Bounds {
 #[derive(Debug, Clone)]
 pub struct Runner {
     slots: Arc<Semaphore>,
-    /// The slots of calls that wait for others.
+    /// The slots of calls that wait for other agents or nodes.
     waiting: Arc<Semaphore>,
     bounds: Bounds,
 }

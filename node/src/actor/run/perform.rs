@@ -370,7 +370,6 @@ struct Start {
 impl Start {
     /// Waits until a model may be called. Returns the guard that binds the agent to this node
     /// meanwhile. Never returns on a node that drains.
-    ///
     async fn of_model(self) -> Option<Arc<()>> {
         self.permit.given().await;
         let bound = self.binding.upgrade();

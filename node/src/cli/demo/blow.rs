@@ -53,7 +53,7 @@ pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> an
         .session(&started.session_id)
         .await?
         .owner
-        .context("nobody hosts the session")?;
+        .context("no node hosts the session")?;
     let node = stage
         .take(&owner)
         .context("the session's node is not ours")?;

@@ -107,7 +107,7 @@ impl Speech {
         }
         vec![
             Piece::Rest,
-            Piece::Line(style.paint(Paint::Dim, "  (the reply broke off and begins anew)")),
+            Piece::Line(style.paint(Paint::Dim, "  (the reply broke off; it starts again)")),
         ]
     }
 

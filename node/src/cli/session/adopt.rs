@@ -105,7 +105,7 @@ fn shown(strays: &[StraySession]) -> String {
 fn confirmed() -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
         return Err(Usage(
-            "nobody can be asked here; look at the list above, and say --yes".into(),
+            "cannot ask without a terminal; look at the list above, and pass --yes".into(),
         )
         .into());
     }

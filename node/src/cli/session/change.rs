@@ -55,7 +55,7 @@ impl SendPrompt {
         let accepted = link.client.prompt(&self.session, prompt).await?;
         let hint = match link.is_alone() {
             true => format!(
-                "no node works on it until `planck run --session {} PROMPT` or `planck chat` goes on with the session",
+                "no node works on it until `planck run --session {} PROMPT` or `planck chat` continues the session",
                 self.session
             ),
             false => format!(

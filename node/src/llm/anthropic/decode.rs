@@ -347,7 +347,7 @@ struct Delta<'a> {
     stop_reason: Option<Word<'a>>,
 }
 
-/// Wraps a `Cow`, because serde borrows one only where it stands by itself.
+/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 

@@ -223,7 +223,7 @@ struct Feedback<'a> {
     block_reason: Option<Word<'a>>,
 }
 
-/// Wraps a `Cow`, because serde borrows one only where it stands by itself.
+/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 

@@ -139,6 +139,6 @@ struct Called<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// Wraps a `Cow`, because serde borrows one only where it stands by itself.
+/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -155,7 +155,7 @@ fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     if sandbox.refuses() {
         let why = sandbox.reason();
         return Err(AssemblyError::Config(format!(
-            "`tools.sandbox` is required, and this machine offers no whole wall: {why}"
+            "`tools.sandbox` is required, and this machine does not support a complete sandbox: {why}"
         )));
     }
     if sandbox.is_open() && nix::unistd::geteuid().is_root() {

@@ -83,7 +83,7 @@ pub const MODEL_REQUESTS: Family = family(
     "planck_model_requests_total",
     Kind::Counter,
     Labels::Open,
-    "Requests to models, each try counted.",
+    "Requests to models, counting each attempt.",
 );
 pub const MODEL_REQUEST_DURATION: Family = family(
     "planck_model_request_duration_seconds",
@@ -107,13 +107,13 @@ pub const COST: Family = family(
     "planck_cost_usd_total",
     Kind::Counter,
     Labels::Open,
-    "What the tokens cost by the price table, in US dollars.",
+    "Cost of the tokens according to the price table, in US dollars.",
 );
 pub const MODEL_RETRIES: Family = family(
     "planck_model_retries_total",
     Kind::Counter,
     Labels::None,
-    "Failed requests that were to be sent again.",
+    "Failed requests that were retried.",
 );
 pub const TOOL_CALLS: Family = family(
     "planck_tool_calls_total",
@@ -149,19 +149,19 @@ pub const HEARTBEAT_AGE: Family = family(
     "planck_heartbeat_age_seconds",
     Kind::Gauge,
     Labels::None,
-    "Since this node last heard its own heartbeat; 0 of a node that works alone.",
+    "Time since this node last received its own heartbeat; 0 for a node that works alone.",
 );
 pub const VERDICTS: Family = family(
     "planck_verdicts_total",
     Kind::Counter,
     Labels::None,
-    "Nodes that this node judged to be dead.",
+    "Nodes that this node declared dead.",
 );
 pub const FAILOVERS: Family = family(
     "planck_failovers_total",
     Kind::Counter,
     Labels::None,
-    "Agents of a node that is gone which this node took over, or gave to another.",
+    "Agents of a departed node that this node took over or passed to another one.",
 );
 pub const FENCED_WRITES: Family = family(
     "planck_fenced_writes_total",

@@ -146,8 +146,8 @@ async fn ended_or_stopped<T>(
     }
 }
 
-/// Kills a reaper that was not waited for, so that its process id cannot belong to another process.
-/// The signal also ends a stopped process.
+/// Kills a reaper. It must not have been waited for, because its process id could belong to another
+/// process then. The signal also ends a stopped process.
 fn kill_unwaited(reaper: Option<Pid>) {
     let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
 }

@@ -82,7 +82,6 @@ impl Bubblewrap {
 
     /// Returns the command as it is started inside, with its environment. Bubblewrap itself gets
     /// the environment too, which is safe because it contains no variables of the dynamic loader.
-    ///
     pub fn wrap(&self, launch: Launch, mut policy: Policy, tmp: u64) -> Launch {
         policy.inside = true;
         // A mount of `/` comes first, because it would hide earlier mounts below it.

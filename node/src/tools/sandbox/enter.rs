@@ -68,7 +68,7 @@ pub(in crate::tools) fn check(
     file: &Path,
     port: u16,
 ) -> Result<ExitStatus, String> {
-    let policy = wall.ok_or("there is no wall to check")?;
+    let policy = wall.ok_or("there is no sandbox to check")?;
     enter(policy).map_err(|why| why.to_string())?;
     match File::open(file) {
         Ok(_) => return Err("a file outside can be read".into()),

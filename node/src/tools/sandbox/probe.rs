@@ -90,7 +90,7 @@ impl Outside {
                 "this kernel has no Landlock, or it is not enabled at boot (`lsm=landlock,…`)"
                     .into(),
             ),
-            Tier::Open | Tier::Refused => Err("there is no wall to try".into()),
+            Tier::Open | Tier::Refused => Err("there is no sandbox to try".into()),
         }
     }
 }
