@@ -10,11 +10,11 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 )
 
-// Columns of Grafana's grid.
+// The number of columns of Grafana's grid.
 const columns = 24
 
-// ReadDashboard refuses fields that Grafana does not know, fields that it requires and values of another type, in panels and
-// queries too, and gives the number of panels.
+// ReadDashboard returns the number of panels. It refuses unknown fields, missing required fields and values of another type, in
+// panels and queries too.
 func readDashboard(text []byte) (int, error) {
 	plugins.RegisterDefaultPlugins()
 	var board dashboard.Dashboard
@@ -72,8 +72,8 @@ func said(title *string) string {
 	return fmt.Sprintf("%q", *title)
 }
 
-// Known refuses what the strict reading lets through as something foreign: a kind of panel that Grafana does not have, and a
-// query of another source than Prometheus.
+// Known refuses what strict reading accepts as an extension: a kind of panel that Grafana does not have, and a query of another
+// source than Prometheus.
 func known(panel *dashboard.Panel) error {
 	if _, found := cog.ConfigForPanelcfgVariant(panel.Type); !found {
 		return fmt.Errorf("Grafana has no panel %q", panel.Type)

@@ -1,5 +1,5 @@
-// Planck-chart proves the Helm chart: with Helm's own engine it lints and renders it in several configurations, and reads what
-// comes of it as strictly as a Kubernetes API server does. It reads the dashboard with Grafana's own types. It needs no cluster, no
+// Planck-chart checks the Helm chart. It lints and renders the chart with Helm's own engine in several configurations, and reads the
+// result as strictly as a Kubernetes API server does. It reads the dashboard with Grafana's own types. It needs no cluster, no
 // Grafana and no network.
 //
 //	planck-chart CHART|DASHBOARD.json
@@ -21,10 +21,10 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 )
 
-// What every user has to say.
+// The values that every user has to set.
 const least = "image.repository=registry.example/planck,nats.secret=n,postgres.secret=p,workspaces[0].name=shared,workspaces[0].claim=work"
 
-// Everything that can be said.
+// All values of the chart that a user can set.
 const most = least + ",workspaces[1].name=data,workspaces[1].claim=data,replicas=5,maxUnavailable=2,drainSeconds=600" +
 	",image.digest=sha256:0,image.pullSecrets[0].name=pull,nats.creds=nats.creds,nats.tls.secret=t,nats.tls.client=true" +
 	",providers.secret=k,providers.keys={ANTHROPIC_API_KEY,OPENAI_API_KEY},config.limits.max_cost_usd=5,env[0].name=RUST_LOG" +
@@ -33,7 +33,7 @@ const most = least + ",workspaces[1].name=data,workspaces[1].claim=data,replicas
 	",affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=zone" +
 	",affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
 
-// What is refused, and what the user is told.
+// Settings that the chart refuses, and a part of the error.
 var refused = map[string]string{
 	"":                                            "workspaces",
 	least + ",image.repository=":                  "image.repository",
@@ -101,7 +101,7 @@ func kubernetes() *chartutil.KubeVersion {
 	return &chartutil.KubeVersion{Version: "v1.31.0", Major: "1", Minor: "31"}
 }
 
-// Render gives the text of each file.
+// Render returns the text of each file.
 func render(planck *chart.Chart, said map[string]any) (map[string]string, error) {
 	release := chartutil.ReleaseOptions{Name: "no", Namespace: "planck", Revision: 1, IsInstall: true}
 	capabilities := chartutil.DefaultCapabilities.Copy()

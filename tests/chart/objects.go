@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Objects are what the chart gives, each as Kubernetes' own types have it.
+// Objects holds the rendered objects of the chart, in Kubernetes' own types.
 type objects struct {
 	count   int
 	nodes   *apps.StatefulSet
@@ -28,7 +28,7 @@ type objects struct {
 	account *core.ServiceAccount
 }
 
-// Read refuses fields that Kubernetes does not know, fields given twice, and values of another type.
+// Read parses an object. It refuses fields that Kubernetes does not know, fields given twice, and values of another type.
 func read(files map[string]string) (*objects, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apps.AddToScheme, core.AddToScheme, policy.AddToScheme} {
@@ -82,7 +82,7 @@ func (o *objects) take(object runtime.Object) error {
 	return nil
 }
 
-// Agree says whether names in one object are those of others, and whether a pod is drained and confined.
+// Agree checks that names in one object match those in the others, and that a pod is drained and confined.
 func (o *objects) agree() error {
 	if o.nodes == nil || o.service == nil || o.budget == nil || o.config == nil || o.account == nil {
 		return errors.New("an object is missing")
@@ -160,7 +160,7 @@ func confined(pod core.PodSpec, node core.Container) bool {
 	return yes(all.RunAsNonRoot) && filtered && drops && yes(own.ReadOnlyRootFilesystem) && no(own.AllowPrivilegeEscalation)
 }
 
-// Every variable that holds a secret names a file that is mounted.
+// inFiles checks that every variable that holds a secret names a mounted file.
 func inFiles(node core.Container) bool {
 	for _, each := range node.Env {
 		if each.Name != "NATS_URL" && each.Name != "DATABASE_URL" && !strings.HasSuffix(each.Name, "_KEY") {

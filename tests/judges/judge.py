@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Judges captured requests by the types that the vendors' own SDKs publish, and by their rules of order.
+"""Checks captured requests against the types that the vendors' own SDKs publish, and against their rules of order.
 
-    judge.py FOLDER     every FOLDER/*.jsonl: a request a line, {"wire", "path", "headers", "body"}
-    judge.py --can     whether the SDKs are there
-    judge.py --self-test FILE     a line has "blamed" too, a part of the complaint it must get; null where it must get none
+    judge.py FOLDER     checks every FOLDER/*.jsonl, with one request per line: {"wire", "path", "headers", "body"}
+    judge.py --can     checks whether the SDKs are installed
+    judge.py --self-test FILE     checks lines that also have "blamed": a part of the expected complaint, or null if none is expected
 
-The wire is anthropic, openai, chat (a server that imitates OpenAI), responses, google or ollama. What an SDK's type does
-not name is an error, as is a member that is missing or of another type. Complaints go to the standard output, each with
-its body; the exit code is 1 if there are any.
+The wire is anthropic, openai, chat (a server that imitates OpenAI), responses, google or ollama. A member that an SDK's type
+does not name is an error, and so is a missing member or one of another type. Complaints go to standard output, each with its
+body; the exit code is 1 if there are any.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from walk import Judge, arguments_of, load, members_of_model
 
-# What only servers that imitate OpenAI know, by the type that has it there.
+# Members that only servers that imitate OpenAI accept, by the type that has them there.
 IMITATED = {
     "CompletionCreateParamsStreaming": {"chat_template_kwargs": dict, "thinking": dict, "reasoning": dict},
     "ChatCompletionAssistantMessageParam": {"reasoning_content": str, "reasoning": str, "reasoning_details": list, "extra_content": dict},
@@ -24,7 +24,7 @@ IMITATED = {
 }
 # Members of the beta types that the server refuses unless the header `anthropic-beta` names the feature.
 BETAS = {"block_binding": "thinking-binding-controls-2026-08-01"}
-# Ollama's server passes over keywords of a tool's schema that it does not read; its SDK's types name only those it reads.
+# Ollama's server ignores keywords of a tool's schema that it does not read; its SDK's types name only those that it reads.
 BOUNDS = dict.fromkeys(("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"), int)
 SCHEMA_OF_TOOLS = {"Parameters": {"additionalProperties": bool}, "Property": BOUNDS}
 CHAT = ("openai.types.chat.completion_create_params", "CompletionCreateParamsStreaming", "/chat/completions")
@@ -49,14 +49,14 @@ def faults_of_types(wire, headers, body):
         members |= {"tools": (list[sdk.Tool], False), "toolConfig": (sdk.ToolConfig, False), "cachedContent": (str, False)}
         return Judge(models=True).of_members(body, "GenerateContentRequest", members, "body")
     if wire == "ollama":
-        # The types of these two admit any object beside their own.
+        # The types of these two members accept any object besides their own.
         own = {"messages": (list[load(module, "Message")], True), "options": (load(module, "Options"), False)}
         return Judge(SCHEMA_OF_TOOLS, models=True).of_members(body, name, {**members_of_model(kind), **own}, "body")
     return Judge(IMITATED if wire == "chat" else None).faults(body, kind, "body")
 
 
 def faults_of_features(headers, body):
-    """Every feature that an Anthropic body uses is named in the header; no other is."""
+    """Checks that the header names every feature that an Anthropic body uses, and no other."""
     named = [word.strip() for word in headers.get("anthropic-beta", "").split(",") if word.strip()]
     thinking = body.get("thinking") or {}
     faults = [f"header anthropic-beta: lacks {beta} for `{member}`" for member, beta in BETAS.items() if member in thinking and beta not in named]
@@ -72,7 +72,7 @@ def faults_of_features(headers, body):
 
 
 def turns(wire, body):
-    """Each turn as [side, calls, answers, whether it ends in thinking]; a side is user, results or assistant."""
+    """Yields each turn as [side, calls, answers, whether it ends in thinking]. A side is user, results or assistant."""
     if wire == "anthropic":
         for message in body["messages"]:
             blocks = message["content"]

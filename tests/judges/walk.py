@@ -1,4 +1,4 @@
-"""The types of the vendors' SDKs, and a walk along them that admits nothing which they do not name."""
+"""Loads the types of the vendors' SDKs, and checks values against them. A member that a type does not name is a fault."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ from pathlib import Path
 SDKS = Path(__file__).resolve().parents[2] / ".tools" / "judges"
 sys.path.insert(0, str(SDKS))
 for bare in ("anthropic", "openai", "google.genai", "ollama"):
-    # Importing a whole SDK brings its client and what that needs; its types are below an empty package of its name.
+    # Importing a whole SDK would also import its client and the client's dependencies. An empty package gives access to the types alone.
     sys.modules[bare] = types.ModuleType(bare)
     sys.modules[bare].__path__ = [str(SDKS.joinpath(*bare.split(".")))]
 
@@ -36,9 +36,9 @@ def load(module, name):
 
 
 class Judge:
-    """Walks a value along a type; `more` has the members that a type may have beside its own.
+    """Checks a value against a type. `more` has the members that a type may have besides its own.
 
-    Models among typed dictionaries are what a server answered, for callers in Python; no request has their form.
+    A model class among typed dictionaries describes a server's answer to Python callers. No request has that form.
     """
 
     def __init__(self, more=None, models=False):
@@ -72,13 +72,13 @@ class Judge:
         if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel) and self.models:
             return self.of_members(value, kind.__name__, members_of_model(kind), at)
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            # The SDK's enums take either case, and so do the documents of its vendor.
+            # The SDK's enums accept either case, and so does its vendor's documentation.
             return [] if str(value).upper() in [known.value for known in kind] else [f"{at}: {value!r:.80} is no {kind.__name__}"]
         fits = isinstance(value, PLAIN.get(kind, ())) and (kind is bool or not isinstance(value, bool))
         return [] if fits else [f"{at}: {value!r:.80} is no {getattr(kind, '__name__', kind)}"]
 
     def of_union(self, value, kinds, at):
-        """The complaints of the alternative that is meant: the one that names itself by the same literals, else the nearest."""
+        """Returns the faults for the intended alternative: the one with the same literals in `type` and `role`, else the closest one."""
         tried = [self.faults(value, kind, at) for kind in kinds]
         kinds_differ = lambda faults: sum(fault.startswith((f"{at}.type: ", f"{at}.role: ")) for fault in faults)
         rank = lambda faults: (any(fault.startswith(f"{at}: ") for fault in faults), kinds_differ(faults), len(faults))
@@ -95,7 +95,7 @@ class Judge:
 
 
 def members_of_dict(kind):
-    """Each member with its type, and whether it must be there. Annotations are texts, so Python itself misses most `Required`."""
+    """Returns each member with its type and whether it is required. Annotations are strings, so Python itself misses most `Required`."""
     hints, total = te.get_type_hints(kind, include_extras=True), kind.__required_keys__
     wraps = {name: te.get_origin(hint) for name, hint in hints.items()}
     must = {name: wrap is te.Required or (wrap is not te.NotRequired and name in total) for name, wrap in wraps.items()}

@@ -1,4 +1,4 @@
-"""Fetches and builds the servers, below `.tools/servers`. What is there already and fits the pinned versions is used as it is."""
+"""Fetches and builds the servers below `.tools/servers`. A server that is already there in the pinned version is used."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ PLACE = HERE.parent.parent.parent / ".tools" / "servers"
 FETCH_SECONDS = 900
 BUILD_SECONDS = int(os.environ.get("PLANCK_JUDGES_BUILD_SECONDS", "5400"))
 
-# One process, one model, no downloads: the rest would only be compiled.
+# The server runs one process with one model and downloads nothing. Other parts would only cost compile time.
 CMAKE = [
     "-DCMAKE_BUILD_TYPE=Judge", "-DCMAKE_CXX_FLAGS=-O0 -g0", "-DCMAKE_C_FLAGS=-O1 -g0", "-DBUILD_SHARED_LIBS=OFF", "-DGGML_NATIVE=OFF",
     "-DGGML_OPENMP=OFF", "-DGGML_LLAMAFILE=OFF", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF",
@@ -22,7 +22,7 @@ CMAKE = [
 
 
 class NotHad(Exception):
-    """Why a server cannot be had on this machine."""
+    """Says why a server is not available on this machine."""
 
 
 def run(command, seconds, log):
@@ -47,7 +47,7 @@ def begin(folder):
 
 
 def llama_cpp():
-    """The path of `llama-server`, and the folder of chat templates beside it."""
+    """Returns the path of `llama-server`, and the folder of chat templates beside it."""
     folder, sources = PLACE / "llama_cpp", HERE / "sources.txt"
     pinned = sources.read_text() + "\n".join(CMAKE)
     if not is_current(folder, pinned):
@@ -79,8 +79,8 @@ def build_llama_cpp(folder, sources):
 
 
 def litellm():
-    """The command of LiteLLM's proxy. Its script names the interpreter by the path at which it was installed, which is another
-    one once the checkout has moved."""
+    """Returns the command of LiteLLM's proxy. The command names the interpreter, because the proxy's script contains the path at
+    which it was installed, and that path is wrong once the checkout has moved."""
     folder, wheels = PLACE / "litellm", HERE / "requirements.txt"
     pinned = wheels.read_text() + sys.implementation.cache_tag
     if not is_current(folder, pinned):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs agents against servers that nobody here wrote: llama.cpp's own, and LiteLLM's proxy in front of it.
+"""Runs agents against independent servers: llama.cpp's own, and LiteLLM's proxy in front of it.
 
     judge.py PLANCK SCRIPTED_MODEL    the binaries `planck` and `scripted-model`
 
-Every wire that a server speaks goes through the same scenes: text; thinking and two calls in one answer, with their results
-taken back; an abort in the midst of a stream, which must leave the server idle; and the next prompt of that session. Nothing
-of it may be retried or end in an error. Everything listens on loopback, has a deadline, and is ended by its process id.
+Every wire that a server speaks runs the same scenes: text; thinking and two calls in one answer, whose results are sent back;
+an abort in the middle of a stream, which must leave the server idle; and the next prompt of that session. No request may be
+retried or end in an error. Every server listens on loopback, has a deadline, and is ended by its process id.
 
-The exit code is 1 if a scene fails. A server that cannot be had is said at the end, and fails the run if
+The exit code is 1 if a scene fails. A server that is not available is named at the end, and fails the run if
 PLANCK_TESTS_NEED_JUDGES is set.
 """
 
@@ -33,7 +33,7 @@ KEY = "judges-0123456789"
 TEMPLATE = "Qwen-Qwen3-0.6B.jinja"
 LOOK = "Look at both files."
 
-# What stands in for llama.cpp's server behind LiteLLM where it cannot be had.
+# The script of the model that replaces llama.cpp's server behind LiteLLM if that server is not available.
 SCRIPT = {
     "auth": "off",
     "pace": {"per_second": 200, "chunk": 12},
@@ -47,7 +47,7 @@ SCRIPT = {
 
 
 class Server:
-    """A process of its own group that listens on a port of loopback."""
+    """A process in its own group that listens on a loopback port."""
 
     def __init__(self, name, command, port, health, log, env=None):
         self.name, self.port, self.log = name, port, log
@@ -74,7 +74,7 @@ class Server:
 
 
 def answers(port, health):
-    """Whether it says that it is well; without an address for that, whether it can be connected to."""
+    """Returns whether the server reports that it is healthy or, without a health address, whether it accepts connections."""
     try:
         if health is None:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -125,7 +125,7 @@ def endpoint(name, base, *more):
 
 
 class Desk:
-    """A home with a configuration, and a folder to work in."""
+    """A home folder with a configuration, and a working folder."""
 
     def __init__(self, planck, folder, config):
         self.planck, self.home, self.work = planck, folder / "home", folder / "work"
@@ -146,7 +146,7 @@ class Desk:
         return finish(self.start(model_name, session, prompt))
 
     def aborted(self, model_name, session, prompt):
-        """Interrupts a run once its text is being streamed."""
+        """Interrupts a run once it streams text."""
         process = self.start(model_name, session, prompt)
         read, deadline = [], time.monotonic() + SCENE_SECONDS
         os.set_blocking(process.stdout.fileno(), False)
@@ -241,7 +241,7 @@ def again(desk, name):
 
 
 class Bench:
-    """What was judged, and how it ended."""
+    """Runs the scenes, and counts how they ended."""
 
     def __init__(self):
         self.failed, self.passed, self.deviations = 0, 0, set()
@@ -292,8 +292,8 @@ def main():
         behind = llama.url if llama else start_scripted(scripted, folder, servers).url
         proxy = had(lambda: start_litellm(folder, behind), "LiteLLM", missing, servers)
         if proxy:
-            # LiteLLM passes thoughts on over chat alone unless they are asked for, and on Google's route it reads its upstream
-            # to the end after its client has gone.
+            # LiteLLM passes thinking on only over chat unless the request asks for it. On Google's route it reads its upstream to the
+            # end after its client has disconnected.
             for name, base, wire, stops in [
                 ("proxy_chat", f"{proxy.url}/v1", "chat", True),
                 ("proxy_messages", proxy.url, "anthropic", True),

@@ -1,8 +1,8 @@
-"""Writes a GGUF file with a llama of one layer, whose weights are made by hand so that it says what a test needs.
+"""Writes a GGUF file with a llama of one layer, with handmade weights, so that it says what a test needs.
 
-The next token follows from the current one. Attention is uniform, so its output is the share of each token in the prompt, and
-three tokens are given weight in it: a tool's result and END lead to the last words, LOOP to words without end. Without any of
-them the model thinks, calls `read` twice in one answer, and ends.
+The current token determines the next one. Attention is uniform, so its output is the share of each token in the prompt. Three
+tokens have weight in it: a tool's result and END lead to the last words, LOOP to endless words. Without any of them the model
+thinks, calls `read` twice in one answer, and ends.
 """
 
 import struct
@@ -11,7 +11,7 @@ import sys
 LOOP, END = "zzloop", "zzend"
 THOUGHT = "Two files at once."
 LAST = "Done with it."
-BLAH, MORE = "blah ", "and more "  # two in turn: LiteLLM ends a stream that repeats one chunk
+BLAH, MORE = "blah ", "and more "  # the model alternates them, because LiteLLM ends a stream that repeats one chunk
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": '
 CHAIN = [
@@ -19,11 +19,11 @@ CHAIN = [
     "\n\n" + CALL, '"a.txt"}}', "\n</tool_call>\n", CALL, '"b.txt"}}', "\n</tool_call>",
 ]
 MARKS = ["<tool_response>", LOOP, END]
-PLAIN = ["<tool_call>", "</tool_call>", "</think>", "</tool_response>"]  # as templates and parsers look for them
+PLAIN = ["<tool_call>", "</tool_call>", "</think>", "</tool_response>"]  # the tokens that templates and parsers look for
 CONTROL = ["<unk>", "<|im_start|>", "<|im_end|>"]
 WIDTH = 64
 CONTEXT = 65536
-UNIFORM = 40.0  # of logits, so that sampling has no choice
+UNIFORM = 40.0  # scales the logits, so that sampling has no choice
 
 UNKNOWN_TYPE, CONTROL_TYPE, USER_TYPE, BYTE_TYPE = 2, 3, 4, 6
 
@@ -38,7 +38,7 @@ def vocabulary():
 
 
 def weights(tokens):
-    """Each token that matters has a dimension of its own; the flags that attention writes have three more."""
+    """Gives each token that matters its own dimension, and three more to the flags that attention writes."""
     number = {text: at for at, (text, _) in enumerate(tokens)}
     newline, end = number["<0x0A>"], number["<|im_end|>"]
     chain = [number[text] for text in CHAIN]
@@ -57,8 +57,8 @@ def weights(tokens):
         value[at][dimension[mark]] = 1.0
         output[flag][at] = 1.0
 
-    # Of a row of the head: how much each dimension speaks for this token. A flag is at least the share of one token in a
-    # full context; what follows within an answer outweighs the largest one.
+    # A row of the head says how much each dimension counts for this token. A flag is at least the share of one token in a full
+    # context. The weight of the next token within an answer exceeds the largest flag.
     head = matrix(len(tokens))
     least, always = float(CONTEXT), 1e8
     head[chain[0]][dimension[newline]] = 1.0
@@ -66,7 +66,7 @@ def weights(tokens):
         head[after][dimension[before]] = always
     response, loop, ended = flags
     head[last][response] = head[blah][loop] = least
-    head[last][ended] = 4 * least  # against any loop and result before it
+    head[last][ended] = 4 * least  # exceeds any loop and result before it
     scaled = [[UNIFORM * weight for weight in row] for row in head]
     return embedding, value, output, scaled
 
