@@ -77,7 +77,7 @@ impl Report {
     }
 }
 
-/// Returns the unit in which a workload's cost is reported.
+/// Returns the divisor of a workload's cost, and the unit of the result.
 fn unit(line: &Line) -> (f64, &'static str) {
     let requests = |calls: usize| (line.tools / calls) as f64;
     match line.workload.as_str() {

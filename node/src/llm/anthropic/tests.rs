@@ -12,7 +12,7 @@ fn spoken() -> Spoken {
 }
 
 #[test]
-fn recorded_streams() {
+fn recorded_streams_match_their_snapshots() {
     spoken().check_streams("anthropic");
 }
 

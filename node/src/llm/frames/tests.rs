@@ -15,7 +15,7 @@ fn events(mut frames: impl Frames, pieces: &[&[u8]]) -> Result<Vec<String>, Fail
 }
 
 #[test]
-fn server_sent_events() {
+fn server_sent_events_are_split_wherever_the_network_splits_them() {
     for (stream, expected) in [
         ("data: a\n\ndata: b\n\n", vec!["a", "b"]),
         ("data: a\r\n\r\n", vec!["a"]),
@@ -46,7 +46,7 @@ fn server_sent_events() {
 }
 
 #[test]
-fn lines() {
+fn lines_of_json_are_split_wherever_the_network_splits_them() {
     let pieces: [&[u8]; 3] = [b"{\"a\":", b"1}\r\n\n{}\n", b"3"];
     assert_eq!(
         events(Ndjson::default(), &pieces).unwrap(),

@@ -15,7 +15,7 @@ fn llama_cpp() -> Spoken {
 }
 
 #[test]
-fn recorded_streams() {
+fn recorded_streams_match_their_snapshots() {
     openai().check_streams("openai");
 }
 

@@ -66,7 +66,7 @@ fn kinds(messages: &[Body]) -> Vec<String> {
 }
 
 #[test]
-fn recorded_streams() {
+fn recorded_streams_match_their_snapshots() {
     spoken().check_streams("responses");
 }
 

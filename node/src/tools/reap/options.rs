@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_before_the_command() {
+    fn options_precede_the_command() {
         let reap = |watch: Option<u64>, input, command: &[&str]| {
             let watch = watch.map(Duration::from_millis);
             let command = command.iter().map(OsString::from).collect();
