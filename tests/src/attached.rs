@@ -39,7 +39,7 @@ impl Attached {
                 .filter(|told| !told.is_empty())
                 .map(drop)
         };
-        eventually("the attached client tells of the log", told).await
+        eventually("the attached client prints the log", told).await
     }
 
     /// Waits until the client has printed the log up to `head`, and returns the events up to there.

@@ -195,7 +195,7 @@ async fn a_stopped_worker_is_reported_and_does_not_come_back() -> Result<()> {
     assert_eq!(stopped, json!({ "state": "stopped" }));
     assert_eq!(marker.count(), 0);
     let is_exit = |event: &Event| matches!(event, Event::WorkerExit(exit) if exit.id == runner && exit.reason == "not needed");
-    eventually("its exit is told", async || {
+    eventually("its exit is reported", async || {
         scene
             .log_of("lead")
             .await
@@ -296,7 +296,7 @@ async fn leaving(backend: Backend) -> Result<()> {
     let (node, recorder) = (scene.world.node().await?, scene.world.record().await?);
     scene.node = Some(node);
     let known = |event: &Event| matches!(event, Event::TurnEnd(end) if end.message.as_deref() == Some("it was interrupted"));
-    eventually("the turn goes on", async || {
+    eventually("the turn continues", async || {
         scene
             .log_of("runner")
             .await

@@ -362,7 +362,7 @@ async fn fills_up(desk: &Desk, store: &str, disk: &std::path::Path) -> Result<()
         .stderr(fs::File::create(&log)?)
         .spawn()?;
     let told = || fs::read_to_string(&log).unwrap_or_default();
-    eventually("the full disk is told", async || {
+    eventually("the full disk is reported", async || {
         told().contains("the disk is full").then_some(())
     })
     .await?;

@@ -134,7 +134,7 @@ fn examples_are_short() {
 
 /// The README shows the code of the example that is run.
 #[test]
-fn what_pages_show_is_an_example() {
+fn readme_shows_the_example_that_is_run() {
     let example = include_str!("../../../examples/sidecars/python/words.py");
     let shown = example.split_once("\"\"\"\n\n").unwrap().1;
     assert!(

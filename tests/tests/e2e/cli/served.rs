@@ -256,7 +256,7 @@ async fn a_finished_session_is_shown_from_its_beginning() -> Result<()> {
     screen.leave().await?;
     let log = world.caller.log(&started.session_id, 1).await?;
     let raw = attach(&["-o", "jsonl"], "raw.jsonl")?;
-    let told = eventually("the whole log is told", async || {
+    let told = eventually("the whole log is printed", async || {
         let text = raw.text();
         (text.lines().count() >= log.len() && text.ends_with('\n')).then_some(text)
     });

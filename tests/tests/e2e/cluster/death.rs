@@ -255,21 +255,25 @@ async fn lead_dies(backend: Backend) -> Result<()> {
     let (killed, gone) = (Timestamp::now().millis(), team.node("b").id().clone());
     team.nodes[1].kill().await?;
 
-    within(LONG, "the session goes on", async || {
+    within(LONG, "the session continues", async || {
         (kinds(&team, "session_resumed").await.ok()? == 1).then_some(())
     })
     .await?;
-    within(LONG, "the next life has begun its tool", async || {
-        // This is read before the processes are counted, because new tools and old processes must
-        // never run at the same time.
-        let begun = team.scene.world.dir().join("resumed-at").exists();
-        let left = marker.count();
-        assert!(
-            !begun || left == 0,
-            "{left} processes of the old life are left as the next one's begin"
-        );
-        begun.then_some(())
-    })
+    within(
+        LONG,
+        "the next incarnation has begun its tool",
+        async || {
+            // This is read before the processes are counted, because new tools and old processes must
+            // never run at the same time.
+            let begun = team.scene.world.dir().join("resumed-at").exists();
+            let left = marker.count();
+            assert!(
+                !begun || left == 0,
+                "{left} processes of the old life are left as the next one's begin"
+            );
+            begun.then_some(())
+        },
+    )
     .await?;
     let said = until_the_lead_said(&team).await?;
     assert!(
@@ -473,7 +477,7 @@ async fn a_worker_that_is_to_stop_with_its_node_is_reported() -> Result<()> {
     assert_eq!(ledger(&team).await?, 1);
     let one = team.scene.id("one").await?;
     team.nodes[1].kill().await?;
-    let exit = within(LONG, "its end is told", async || {
+    let exit = within(LONG, "its end is reported", async || {
         team.scene
             .log_of("lead")
             .await

@@ -168,7 +168,7 @@ async fn members_that_are_dropped_leave_no_process_and_no_row() -> Result<()> {
     assert!(!ended, "{log:?}");
 
     let ran = |event: &Event| matches!(event, Event::TurnEnd(end) if end.message.as_deref() == Some("ran"));
-    within(FOUND_OUT, "somebody goes on with the turn", async || {
+    within(FOUND_OUT, "another node continues the turn", async || {
         team.scene
             .log_of("runner")
             .await
@@ -296,7 +296,7 @@ async fn the_end_of_a_worker_is_reported_although_its_node_is_killed() -> Result
     stop.abort();
     team.node("a").resume()?;
     let is_exit = |event: &Event| matches!(event, Event::WorkerExit(exit) if exit.id == one && exit.reason == "not needed");
-    within(FOUND_OUT, "its exit is told", async || {
+    within(FOUND_OUT, "its exit is reported", async || {
         let log = tokio::time::timeout(Duration::from_secs(2), team.scene.log_of("lead"))
             .await
             .ok()?

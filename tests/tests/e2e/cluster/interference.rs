@@ -164,18 +164,22 @@ async fn a_node_that_dies_while_jetstream_loses_its_data_is_found() -> Result<()
     team.scene.world.nats.kill()?;
     team.nodes[1].kill().await?;
     team.scene.world.nats.restart_empty()?;
-    let dead = within(LONG, "it is convicted", async || {
+    let dead = within(LONG, "the node is declared dead", async || {
         decisions.of(DecisionKind::NodeDead).pop()
     })
     .await?;
     assert_eq!(dead.data.node.as_ref(), Some(&gone));
     // No node has the worker's label any more.
-    let exit = within(LONG, "the lead hears of its worker", async || {
-        let log = team.scene.log_of("lead").await.ok()?;
-        log.iter()
-            .any(|event| matches!(event, Event::TurnEnd(_)))
-            .then_some(())
-    });
+    let exit = within(
+        LONG,
+        "the lead is notified that its worker ended",
+        async || {
+            let log = team.scene.log_of("lead").await.ok()?;
+            log.iter()
+                .any(|event| matches!(event, Event::TurnEnd(_)))
+                .then_some(())
+        },
+    );
     exit.await?;
     assert_dense(&team.scene.log().await?);
     attached.leave().await?;
@@ -205,7 +209,7 @@ async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
         (marker.count() == 0).then_some(())
     })
     .await?;
-    let ended = within(LONG, "the session goes on elsewhere", async || {
+    let ended = within(LONG, "the session continues elsewhere", async || {
         let log = team.scene.log_of("lead").await.ok()?;
         log.into_iter().find_map(|event| {
             if let Event::TurnEnd(end) = event {
@@ -259,7 +263,7 @@ async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() ->
     );
     team.scene.world.nats.resume()?;
     drop(frozen);
-    let ended = within(LONG, "the turn goes on", async || {
+    let ended = within(LONG, "the turn continues", async || {
         let log = team.scene.log_of("lead").await.ok()?;
         log.into_iter().find_map(|event| {
             if let Event::TurnEnd(end) = event {
@@ -279,7 +283,7 @@ async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() ->
 /// The input is inserted without a wake-up, as when NATS loses the wake-up on its way to a living
 /// node.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_input_that_its_agents_node_did_not_hear_of_is_taken_up() -> Result<()> {
+async fn an_input_whose_wake_up_was_lost_is_taken_up_by_a_sweep() -> Result<()> {
     let world = World::start(
         Backend::Postgres,
         Script::new().always(Reply::text("ready")),

@@ -71,7 +71,7 @@ async fn records_that_jetstream_lost_are_written_again() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspended_node_begins_nothing_and_goes_on_after() -> Result<()> {
+async fn suspended_node_starts_no_model_call_and_continues_afterwards() -> Result<()> {
     let wait = json!({ "command": "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo x >> ledger" });
     let script = Script::new()
         .rule(When::any().result_of("bash"), Reply::text("Done."))
@@ -96,7 +96,7 @@ async fn a_suspended_node_begins_nothing_and_goes_on_after() -> Result<()> {
     })
     .await?;
     std::fs::write(world.dir().join("go"), "")?;
-    eventually("what ran goes on", async || {
+    eventually("the interrupted work continues", async || {
         world.dir().join("ledger").exists().then_some(())
     })
     .await?;

@@ -74,7 +74,7 @@ async fn asking(backend: Backend) -> Result<()> {
         "an attached client sees one stream of three nodes"
     );
     let subject = format!("session.{}", team.scene.started.session_id);
-    let heard = eventually("who listens has heard of the whole log", async || {
+    let heard = eventually("every subscriber has received the whole log", async || {
         let mut heard = team.scene.recorder.events(&subject);
         heard.retain(|event| event.seq.is_some());
         heard.sort_by_key(|event| event.seq);

@@ -72,7 +72,7 @@ impl Crash {
     }
 
     async fn in_state(&self, state: AgentState) -> Result<()> {
-        eventually("the agent is at it", async || {
+        eventually("the agent works", async || {
             (self
                 .world
                 .caller
@@ -110,7 +110,7 @@ impl Crash {
         if self.backend == Backend::Postgres {
             self.in_the_window().await?;
         }
-        let log = within(TAKEN_UP, "all that was asked is answered", async || {
+        let log = within(TAKEN_UP, "every request is answered", async || {
             let log = self
                 .world
                 .caller
@@ -418,7 +418,7 @@ async fn log_is_unbroken_when_nodes_are_killed_at_any_moment() -> Result<()> {
         node = world.node().await?;
     }
     for session in &sessions {
-        let log = within(TAKEN_UP, "all that was asked is answered", async || {
+        let log = within(TAKEN_UP, "every request is answered", async || {
             let log = world.caller.log(session, 1).await.ok()?;
             let mine = || asked.iter().filter(|(known, _)| known == session);
             mine()

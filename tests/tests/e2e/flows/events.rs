@@ -58,7 +58,7 @@ async fn are_the_same_on_both_subjects_and_in_the_log(backend: Backend) -> Resul
             .filter(|event: &Value| event["type"] != "head")
             .collect()
     };
-    eventually("both subjects were told the same", async || {
+    eventually("both subjects carried the same events", async || {
         (events(&on_agent) == events(&on_session)).then_some(())
     })
     .await?;

@@ -116,7 +116,7 @@ async fn goes_away_in_the_middle(backend: Backend, killed: bool) -> Result<()> {
         .caught_up(log.last().and_then(|event| event.seq).unwrap())
         .await?;
     assert_dense(&told);
-    eventually("a head tells of the end", async || {
+    eventually("a head announces the end", async || {
         let heads = recorder.on(&format!("session.{session}"));
         let last = format!("\"seq\":{}", log.last()?.seq?);
         heads

@@ -134,7 +134,7 @@ async fn an_abort_cancels_the_call() -> Result<()> {
         })
         .await?;
     scene.tell("talker", AgentVerb::Abort, json!({})).await?;
-    eventually("the sidecar hears of it", async || {
+    eventually("the sidecar is told to cancel", async || {
         (cancelled.entries().len() == 1).then_some(())
     })
     .await?;

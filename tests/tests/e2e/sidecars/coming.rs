@@ -110,7 +110,7 @@ async fn tools_of_a_sidecar_that_died_are_removed() -> Result<()> {
     })
     .await?;
     sidecar.kill().await?;
-    within(MISSED, "the sidecar is given up", async || {
+    within(MISSED, "the sidecar is no longer listed", async || {
         let listed: Sidecars = scene
             .world
             .caller

@@ -177,7 +177,7 @@ async fn garbled_record_of_a_team_is_written_again_and_its_session_continues() -
     let key = Key::parse(&text).context("a key")?;
     for form in ["not json", "", r#"{"state":"asleep"}"#] {
         bucket.put(text.clone(), form.into()).await?;
-        within(HEALED, "the team's record stands again", async || {
+        within(HEALED, "the team's record is written again", async || {
             let found: TeamRecord =
                 serde_json::from_value(value(&world.caller, &key).await.ok().flatten()?).ok()?;
             (found.state == TeamStanding::Alive).then_some(())

@@ -156,7 +156,7 @@ async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Resul
 
 /// An abort, and a call that is no longer waited for, also end a tool that stopped its reaper.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_leaves_takes_a_tool_with_a_stopped_reaper_along() -> Result<()> {
+async fn a_leaving_node_ends_a_tool_whose_reaper_is_stopped() -> Result<()> {
     let marker = Marker::new();
     let command = format!(
         "export MARK={}; (setsid sleep 1000 &); kill -STOP $PPID; sleep 1000",

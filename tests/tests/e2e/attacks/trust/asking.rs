@@ -38,7 +38,7 @@ async fn typed(desk: &Desk, arguments: &[&str], lines: &str) -> Result<Ran> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_terminal_acting_refuses_and_looking_goes_on() -> Result<()> {
+async fn without_a_terminal_commands_that_act_refuse_and_those_that_look_continue() -> Result<()> {
     let desk = desk().await?;
     write_tool(&desk, ".planck/tools/lint", "echo hostile >> ledger")?;
     // A file that is not valid TOML must not cause a failure either.
@@ -159,7 +159,7 @@ async fn trust_shows_asks_records_lists_and_revokes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn terminal_is_asked_in_place() -> Result<()> {
+async fn a_person_at_a_terminal_is_asked_and_the_answer_is_used() -> Result<()> {
     let desk = desk().await?;
     desk.write(".planck/config.toml", "[models]\ndefault = 'openai:m'\n")?;
     let mut asked = 0;

@@ -150,7 +150,7 @@ async fn skills_and_prompts_of_a_trusted_project_read_no_other_file() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_executes_is_refused_when_it_changes_and_texts_are_not() -> Result<()> {
+async fn changed_files_that_execute_are_refused_and_changed_texts_are_not() -> Result<()> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     write_tool(&desk, ".planck/tools/lint", "echo fine")?;
     write_team(&desk, ".planck/teams/mine")?;
