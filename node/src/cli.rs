@@ -66,7 +66,7 @@ pub struct Planck {
 enum Command {
     /// Run a node in this process until it is asked to stop
     Node(node::Node),
-    /// A small team at work on a scripted model, with everything it needs: no key, no set-up
+    /// Run a small team on a scripted model, with everything it needs: no key, no set-up
     Demo(demo::Demo),
     /// Start or continue a session, and stream it here until its turn ends
     Run(run::Run),
@@ -78,7 +78,7 @@ enum Command {
     /// Agents of a session: list, show, prompt, abort, stop
     #[command(subcommand)]
     Agent(agent::Agent),
-    /// Team templates
+    /// Team templates: new, list, validate, start
     #[command(subcommand)]
     Team(team::Team),
     /// Nodes of the cluster: list, show, drain
@@ -89,21 +89,21 @@ enum Command {
     Sidecar(sidecar::Sidecar),
     /// Watch what is published
     Events(events::Watch),
-    /// Models that can be used
+    /// List the models that can be used
     #[command(subcommand)]
     Model(model::Model),
     /// Write a first configuration, with a default model
     Init(init::Init),
-    /// The configuration in force
+    /// Show the configuration in force
     #[command(subcommand)]
     Config(config::Show),
     /// Check this machine, and list what is missing
     Doctor(doctor::Doctor),
     /// Measure what turns cost here, compared with a bare loop
     Bench(bench::Bench),
-    /// JSON Schemas of everything on the wire
+    /// Print JSON Schemas of everything on the wire
     Schema(schema::Schema),
-    /// A completion script for your shell
+    /// Print a completion script for your shell
     Completion(completion::Completion),
     /// Let a project's own `.planck/` have an effect: its configuration, tools, teams and skills
     Trust(trust::Trust),

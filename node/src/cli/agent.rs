@@ -1,4 +1,4 @@
-//! `planck agent …`
+//! The commands `planck agent …`.
 
 use clap::Subcommand;
 use planck_common::{AgentId, command::Prompt};

@@ -1,4 +1,4 @@
-//! `planck chat`
+//! The command `planck chat`.
 
 mod attachment;
 mod complete;

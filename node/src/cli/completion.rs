@@ -1,4 +1,4 @@
-//! `planck completion`
+//! The command `planck completion`.
 
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;

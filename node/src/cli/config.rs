@@ -1,4 +1,4 @@
-//! `planck config show`
+//! The command `planck config show`.
 
 use clap::Subcommand;
 use serde::Serialize;

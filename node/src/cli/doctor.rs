@@ -1,4 +1,4 @@
-//! `planck doctor`
+//! The command `planck doctor`.
 
 mod clock;
 mod machine;

@@ -1,4 +1,4 @@
-//! `planck events`
+//! The command `planck events`.
 
 use clap::Args;
 use futures_util::StreamExt as _;

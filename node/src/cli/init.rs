@@ -1,4 +1,4 @@
-//! `planck init`
+//! The command `planck init`.
 
 use std::{
     fs::{DirBuilder, OpenOptions},

@@ -1,4 +1,4 @@
-//! `planck model ls`
+//! The command `planck model ls`.
 
 use clap::Subcommand;
 use planck_common::command::{ModelRow, Models};

@@ -1,4 +1,4 @@
-//! `planck node`
+//! The command `planck node`.
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -1,4 +1,4 @@
-//! `planck nodes …`
+//! The commands `planck nodes …`.
 
 use std::time::Duration;
 

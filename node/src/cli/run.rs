@@ -1,4 +1,4 @@
-//! `planck run`
+//! The command `planck run`.
 
 use std::{
     io::{IsTerminal as _, Read as _},

@@ -1,4 +1,4 @@
-//! `planck schema`
+//! The command `planck schema`.
 
 use std::collections::BTreeMap;
 

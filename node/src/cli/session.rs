@@ -1,4 +1,4 @@
-//! `planck session …`
+//! The commands `planck session …`.
 
 mod adopt;
 mod change;

@@ -1,4 +1,4 @@
-//! `planck sidecar …`
+//! The commands `planck sidecar …`.
 
 mod call;
 mod new;

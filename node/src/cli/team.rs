@@ -1,4 +1,4 @@
-//! `planck team …`
+//! The commands `planck team …`.
 
 mod new;
 

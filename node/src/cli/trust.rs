@@ -1,4 +1,4 @@
-//! `planck trust`
+//! The command `planck trust`.
 
 use std::{
     io,

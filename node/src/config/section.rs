@@ -76,7 +76,7 @@ use crate::project::{Admitted, Part, Source};
 section! {
     /// Everything that can be configured.
     Config {
-        /// This node.
+        /// The settings of this node.
         node: Node = Node::default();
         /// A named root of working directories: its path on this node.
         workspaces: Named<PathBuf> = Named::default();
@@ -84,21 +84,21 @@ section! {
         nats: Nats = Nats::default();
         /// The store of the sessions.
         store: Store = Store::default();
-        /// Models.
+        /// The models.
         models: Models = Models::default();
-        /// Providers.
+        /// The providers of models.
         providers: Providers = Providers::default();
-        /// Limits.
+        /// The limits of turns, agents and sessions.
         limits: Limits = Limits::default();
-        /// Compaction.
+        /// The compaction of conversations.
         compaction: Compaction = Compaction::default();
-        /// Tools.
+        /// The tools.
         tools: Tools = Tools::default();
-        /// Team templates.
+        /// The folders of team templates.
         teams: Dirs = Dirs::planck("teams");
-        /// Skills.
+        /// The folders of skills.
         skills: Dirs = Dirs::planck("skills");
-        /// Sidecars.
+        /// The sidecars.
         sidecars: Sidecars = Sidecars::default();
         /// Failure detection in the cluster.
         cluster: Cluster = Cluster::default();

@@ -1,4 +1,4 @@
-//! `planck session adopt`
+//! The command `planck session adopt`.
 
 use std::{
     io::{BufRead as _, IsTerminal as _, stdin},

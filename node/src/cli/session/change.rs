@@ -1,4 +1,4 @@
-//! `planck session prompt`, `abort`, `resume`, `close`, `rm`
+//! The commands `planck session prompt`, `abort`, `resume`, `close` and `rm`.
 
 use clap::{Args, ValueEnum};
 use planck_common::command::{Mode, Prompt};

@@ -1,4 +1,4 @@
-//! `planck session export`
+//! The command `planck session export`.
 
 use planck_common::command::ReadEvents;
 

@@ -1,4 +1,4 @@
-//! `planck session ls`
+//! The command `planck session ls`.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! `planck session show`
+//! The command `planck session show`.
 
 use planck_common::command::SessionState;
 

@@ -1,4 +1,4 @@
-//! `planck session prune`
+//! The command `planck session prune`.
 
 use planck_common::{
     Timestamp,

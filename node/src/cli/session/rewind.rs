@@ -1,4 +1,4 @@
-//! `planck session rewind`
+//! The command `planck session rewind`.
 
 use planck_common::{
     Seq, SessionId,

@@ -1,4 +1,4 @@
-//! `[cluster]`
+//! The section `[cluster]`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `[limits]` and `[compaction]`
+//! The sections `[limits]` and `[compaction]`.
 
 use planck_common::spec;
 
@@ -7,13 +7,13 @@ use crate::config::setting::Size;
 section! {
     /// The limits of a turn, an agent, a session, a prompt and an answer.
     Limits {
-        /// Model calls in one turn of an agent.
+        /// The most model calls in one turn of an agent.
         max_requests_per_turn: u32 = 200;
-        /// Tokens of one agent.
+        /// The most tokens that one agent may use.
         max_tokens: Option<u64> = None;
-        /// Cost of one agent in US dollars.
+        /// The highest cost of one agent in US dollars.
         max_cost_usd: Option<f64> = None;
-        /// Duration of one turn in seconds.
+        /// The longest duration of one turn in seconds.
         max_turn_seconds: Option<u64> = None;
         /// The limits over all agents of a session.
         session: SessionLimits = SessionLimits::default();
@@ -29,11 +29,11 @@ section! {
 section! {
     /// The limits of unread inputs. An input that exceeds one is refused.
     InboxLimits {
-        /// Total size of the unread inputs of one agent.
+        /// The largest total size of the unread inputs of one agent.
         max_bytes: Size = Size::mebibytes(64);
-        /// Number of unread inputs of one agent.
+        /// The most unread inputs of one agent.
         max_inputs: u32 = 10_000;
-        /// Total size of the unread inputs of all agents of a session.
+        /// The largest total size of the unread inputs of all agents of a session.
         max_session_bytes: Size = Size::mebibytes(256);
     }
 }
@@ -42,9 +42,9 @@ section! {
     /// The limits of one answer of a model. An answer that exceeds one is cut and discarded, and
     /// the turn ends with an error.
     AnswerLimits {
-        /// Size of the text, thoughts and arguments of one answer.
+        /// The largest size of the text, thoughts and arguments of one answer.
         max_bytes: Size = Size::mebibytes(8);
-        /// Tool calls of one answer.
+        /// The most tool calls of one answer.
         max_calls: u32 = 128;
     }
 }
@@ -52,13 +52,13 @@ section! {
 section! {
     /// The limits of a session over all its agents.
     SessionLimits {
-        /// Tokens of all agents of a session.
+        /// The most tokens that all agents of a session may use together.
         max_tokens: Option<u64> = None;
-        /// Cost of all agents of a session in US dollars.
+        /// The highest cost of all agents of a session together, in US dollars.
         max_cost_usd: Option<f64> = None;
-        /// Agents of a session.
+        /// The most agents of a session.
         max_agents: u32 = 1_000;
-        /// Length of a chain of agents that wait for answers to their questions.
+        /// The longest chain of agents that wait for answers to their questions.
         max_ask_depth: u32 = 16;
     }
 }

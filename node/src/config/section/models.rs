@@ -1,4 +1,4 @@
-//! `[models]`
+//! The section `[models]`.
 
 use crate::config::setting::{Address, ModelsFile, Named};
 
@@ -29,9 +29,9 @@ section! {
         model: Option<String> = None;
         /// The address that serves it, if it differs from the provider's.
         base_url: Option<Address> = None;
-        /// Tokens of prompt and answer together.
+        /// The most tokens of prompt and answer together.
         context_window: Option<u64> = None;
-        /// Tokens of an answer.
+        /// The most tokens of an answer.
         max_output: Option<u64> = None;
         /// US dollars per million tokens.
         prices: Prices = Prices::default();

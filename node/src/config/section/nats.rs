@@ -1,4 +1,4 @@
-//! `[nats]`
+//! The section `[nats]`.
 
 use std::{net::IpAddr, path::PathBuf};
 

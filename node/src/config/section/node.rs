@@ -1,4 +1,4 @@
-//! `[node]`
+//! The section `[node]`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ section! {
         labels: Named<String> = Named::default();
         /// The most agents that it hosts.
         capacity: u32 = 1_000;
-        /// The threads that agents run on. Unset: one for each core.
+        /// The number of threads that agents run on. Unset: one for each core.
         threads: Option<u32> = None;
         /// How long an agent must be idle before it leaves memory. The next message for it loads it
         /// again.

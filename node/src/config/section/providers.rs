@@ -1,4 +1,4 @@
-//! `[providers]`
+//! The section `[providers]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,11 +53,11 @@ section! {
         idle_timeout: Period = Period::seconds(120);
         /// How long one request may take as a whole.
         request_timeout: Period = Period::seconds(1_800);
-        /// Attempts of one request, including the first.
+        /// The most attempts of one request, including the first.
         max_attempts: u32 = 5;
         /// The longest wait between two attempts.
         max_retry_delay: Period = Period::seconds(60);
-        /// Requests of this node that run at once.
+        /// The most requests of this node that run at once.
         max_concurrent: u32 = 64;
     }
 }

@@ -1,4 +1,4 @@
-//! `[sidecars]`
+//! The section `[sidecars]`.
 
 use crate::config::setting::{Named, Period};
 

@@ -1,4 +1,4 @@
-//! `[store]`
+//! The section `[store]`.
 
 use std::path::PathBuf;
 

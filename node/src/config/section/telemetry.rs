@@ -1,4 +1,4 @@
-//! `[telemetry]`
+//! The section `[telemetry]`.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! `[tools]`
+//! The section `[tools]`.
 
 use std::path::PathBuf;
 
@@ -25,15 +25,15 @@ section! {
         /// Variables that are passed to tool processes in addition to `PATH`, `HOME`, `LANG` and
         /// `TMPDIR`.
         pass_environment: Vec<String> = Vec::new();
-        /// Calls of one answer that run at once.
+        /// The most calls of one answer that run at once.
         concurrency: u32 = 16;
         /// How long a call may take if its tool sets no limit of its own.
         timeout: Period = Period::seconds(300);
         /// How long a `bash` command may take if the call names no limit.
         bash_timeout: Period = Period::seconds(30);
-        /// Lines of a result that reach the model.
+        /// The most lines of a result that reach the model.
         max_lines: usize = 2_000;
-        /// Bytes of a result that reach the model.
+        /// The most bytes of a result that reach the model.
         max_bytes: usize = 50_000;
         /// The limits of one call's processes; 0 means no limit.
         limits: ToolLimits = ToolLimits::default();
@@ -48,15 +48,15 @@ section! {
     /// The limits of all processes of one call. `docs/operations.md` shows which of them the kernel
     /// enforces, and where.
     ToolLimits {
-        /// Processes at one time. Threads are limited to 16 times as many.
+        /// The most processes at one time. Threads are limited to 16 times as many.
         processes: u64 = 512;
-        /// Memory of all processes together.
+        /// The most memory of all processes together.
         memory: Size = Size::mebibytes(4096);
-        /// Size of a file that a process writes.
+        /// The largest file that a process may write.
         file_size: Size = Size::mebibytes(2048);
-        /// Open files of each process.
+        /// The most open files of each process.
         open_files: u64 = 4_096;
-        /// Size of a private `/tmp` in memory, if the sandbox creates one.
+        /// The size of a private `/tmp` in memory, if the sandbox creates one.
         tmp: Size = Size::mebibytes(1024);
     }
 }
