@@ -37,7 +37,7 @@ pub fn run(name: &str, bytes: &[u8]) -> bool {
     target.inspect(|(_, target)| target(bytes)).is_some()
 }
 
-/// The messages that other nodes, the registry and clients send.
+/// Decodes the messages that other nodes, the registry and clients send.
 fn wire(bytes: &[u8]) {
     let _address = std::str::from_utf8(bytes).ok().and_then(Address::parse);
     let _event = serde_json::from_slice::<Envelope>(bytes)

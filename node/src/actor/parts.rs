@@ -67,18 +67,18 @@ pub struct SessionContext {
     pub limits: SessionLimits,
 }
 
-/// Notifies other agents, wherever they are.
+/// Receives the events of the agents on this node that other agents or services need.
 pub trait Links: Send + Sync {
-    /// These inputs have their outcome; their senders may be waiting.
+    /// Called when these inputs have their outcome; their senders may be waiting.
     fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>);
-    /// These agents of the session received an input.
+    /// Called when these agents of the session received an input.
     fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
-    /// An agent is on this node from now on.
+    /// Called when an agent starts on this node.
     fn arrived(&self, hosting: &Hosting);
-    /// A worker of the session was stopped here because of a failure; its orchestrator must be
-    /// informed.
+    /// Called when a worker of the session was stopped here because of a failure, so that its
+    /// orchestrator can be informed.
     fn gave_up(&self, session: &SessionId);
-    /// An agent is no longer on this node.
+    /// Called when an agent is no longer on this node.
     fn departed(&self, hosting: &Hosting);
 }
 

@@ -68,12 +68,12 @@ fn row(key: &Key) -> String {
 const PREFACE: &str = "# Configuration
 
 Defaults < `~/.planck/config.toml` < a trusted project's `.planck/config.toml` < `--config FILE` < environment < flags. `planck config show --origin`
-prints each value with where it came from. Every key has an environment name, `PLANCK_<SECTION>_<KEY>`: `PLANCK_NODE_CAPACITY` is `node.capacity`,
-`PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS` is `providers.openai.max_attempts`, `PLANCK_WORKSPACES_SRC` is `workspaces.src`; lists are written with commas.
+prints each value and its origin. Every key has an environment name, `PLANCK_<SECTION>_<KEY>`: `PLANCK_NODE_CAPACITY` is `node.capacity`,
+`PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS` is `providers.openai.max_attempts`, `PLANCK_WORKSPACES_SRC` is `workspaces.src`; lists are separated by commas.
 `*` is a name of your choice. Relative paths start where planck was started; `~/` is your home.
 
-A project's own `.planck/config.toml` sets any key, and none of them before `planck trust` ([behaviour](behaviour.md#projects)). Secrets never stand in
-a file: write `env:NAME` or `file:PATH`.
+A project's own `.planck/config.toml` may set any key, but has no effect before `planck trust` ([behaviour](behaviour.md#projects)). Secrets are never
+written into a file: write `env:NAME` or `file:PATH`.
 
 This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it again.
 ";

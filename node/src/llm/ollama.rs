@@ -24,7 +24,7 @@ impl Wire for Ollama {
         below(base, "/api", "/chat")
     }
 
-    /// A key is for the hosted service and for a server behind a proxy that requires one.
+    /// Returns the header of the key, for the hosted service and for a proxy that requires one.
     fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
         (AUTHORIZATION, "Bearer ")
     }
