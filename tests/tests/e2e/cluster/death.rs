@@ -263,8 +263,8 @@ async fn lead_dies(backend: Backend) -> Result<()> {
         LONG,
         "the next incarnation has begun its tool",
         async || {
-            // This is read before the processes are counted, because new tools and old processes must
-            // never run at the same time.
+            // This is read before the processes are counted, because new tools and old processes
+            // must never run at the same time.
             let begun = team.scene.world.dir().join("resumed-at").exists();
             let left = marker.count();
             assert!(
