@@ -26,7 +26,7 @@ pub enum Form {
 #[derive(Debug)]
 pub struct CallIds {
     form: Form,
-    /// How often each id was requested, by the id that was returned.
+    /// For each id that was returned, how often it was requested.
     wanted: HashMap<Box<str>, u32>,
     /// The ids that differ from the one in the message.
     given: HashMap<CallId, Box<str>>,

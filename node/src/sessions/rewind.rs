@@ -96,7 +96,7 @@ impl Sessions {
     }
 
     /// Asks other nodes to load their agents again. These agents are already fenced; the wake-up
-    /// only makes it immediate.
+    /// only makes their nodes notice it at once.
     async fn reload_elsewhere(&self, agents: &[AgentRecord]) {
         for some in agents.chunks(AT_ONCE) {
             let wakes = some.iter().filter_map(|agent| {
