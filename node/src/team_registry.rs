@@ -122,7 +122,8 @@ impl TeamRegistry {
     }
 
     /// Marks an incarnation of a team as dead, and publishes the decision if this node made it. If
-    /// there is no record, one is created if `whose` names the team's session and orchestrator.
+    /// there is no record, one is created, provided that `whose` names the team's session and
+    /// orchestrator.
     pub async fn mark_dead(
         &self,
         team: &Life,

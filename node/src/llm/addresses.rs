@@ -1,8 +1,8 @@
 //! Decides which addresses agents and clients may name for a model. Pure.
 //!
 //! A `base_url` in `spawn_agent`, `change_model` or `sessions.start` makes this node send a request
-//! with foreign text to a foreign address, which could be an internal service or a server outside.
-//! Such an address must therefore be in the configuration.
+//! whose address and text come from agents or clients. The address could be that of an internal
+//! service or of a foreign server, so it must be in the configuration.
 
 use reqwest::Url;
 

@@ -157,8 +157,8 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
     }
 }
 
-/// Sends a request. If a reused connection turns out to be closed, the request is sent again on
-/// another one. That is safe, because the server had sent no byte of an answer.
+/// Sends a request. If a reused connection turns out to be closed before the first byte of an
+/// answer, the request is sent again on another one.
 async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
     for _ in 0..MOST_CLOSED {
         let Some(copy) = request.try_clone() else {

@@ -22,8 +22,8 @@ impl TeamRegistry {
         let members: Vec<AgentId> = hosted.into_iter().map(|hosting| hosting.agent).collect();
         match order.reason {
             TeamEnd::NodeDead => {
-                // Nothing is written: the leases stay in this node's name until another node claims
-                // them. If no node does, a sweep of this node finds them.
+                // Nothing is written: the leases stay in this node's name until a node claims them.
+                // If none does, a sweep of this node finds them.
                 self.host.may_miss_agents();
                 self.host.drop_agents(&members).await;
             }
