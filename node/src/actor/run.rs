@@ -1,5 +1,5 @@
 //! Runs one agent on this node. The actor handles one event after another until it rests, is
-//! parked, stops or loses its lease.
+//! parked, stops or can no longer run here.
 
 mod change;
 mod end;
@@ -61,7 +61,7 @@ pub(super) struct Ends {
     pub(super) dropped: CancellationToken,
     /// The callers that wait for the abort of a turn.
     aborting: Vec<Answer<AgentState>>,
-    /// The callers that wait for the agent's stop, if one was requested.
+    /// The requested stop of the agent, with the callers that wait for it.
     stopping: Option<Stopping>,
 }
 
