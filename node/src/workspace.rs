@@ -62,7 +62,7 @@ impl Workspaces {
     }
 
     /// Returns the workspace that a request means: the one that it names, or that of an absolute
-    /// path on this host. This node may not see it.
+    /// path on this host. It may be one that this node does not see.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
         let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {

@@ -30,7 +30,7 @@ pub struct Call {
     /// The arguments
     #[arg(value_name = "JSON", default_value = "{}")]
     args: String,
-    /// How long it may be silent
+    /// How long the sidecar may be silent
     #[arg(long, value_name = "TIME", default_value = "5m")]
     timeout: Period,
 }

@@ -22,7 +22,7 @@ pub struct Guards {
     undone: Undone,
 }
 
-/// One root while calls run in it.
+/// The state of one root while calls run in it.
 #[derive(Debug, Default)]
 struct Watch {
     calls: usize,

@@ -145,8 +145,8 @@ fn all_processes() -> impl Iterator<Item = Pid> {
         .filter_map(|entry| parse(entry.file_name().to_str()?))
 }
 
-/// Reads the second field after the name. The name may contain any character and ends with the last
-/// parenthesis.
+/// Reads the parent's id, the second field after the name. The name may contain any character and
+/// ends with the last parenthesis.
 fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?)
