@@ -24,7 +24,8 @@ use planck_common::{
 use planck_node::{
     agent::{Entry, Mark, effect::Change},
     store::{
-        Batch, BatchOutcome, NewAgent, NewInput, NewSession, SessionStore,
+        Batch, BatchOutcome, Inbox as _, Log as _, NewAgent, NewInput, NewSession,
+        SessionRecords as _,
         sqlite::{SqliteOptions, SqliteStore},
     },
 };

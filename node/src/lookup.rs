@@ -72,7 +72,7 @@ impl Lookup {
         session: &SessionId,
         text: &str,
     ) -> Result<Vec<AgentRecord>, Refusal> {
-        let mut meant = self.store.meant(session, text).await?;
+        let mut meant = self.store.agents_matching(session, text).await?;
         meant.retain(AgentRecord::is_there);
         Ok(meant)
     }
@@ -146,7 +146,10 @@ async fn find_named(
     session: &SessionRecord,
     id_or_name: &str,
 ) -> Result<Option<AgentRecord>, Refusal> {
-    let meant = store.meant(&session.id, id_or_name).await?.into_iter();
+    let meant = store
+        .agents_matching(&session.id, id_or_name)
+        .await?
+        .into_iter();
     let named = meant.filter(|agent| *agent.id == *id_or_name || agent.spec.name == id_or_name);
     Ok(named.min_by_key(|agent| !agent.is_there()))
 }

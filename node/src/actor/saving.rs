@@ -13,7 +13,7 @@ use super::queues::Hold;
 use crate::{
     agent::{Entry, Input, Mark, Save, Ticket, Unstorable, input::Saved},
     bus::{Bus, Published},
-    store::queue::{AppendError, Pending, Receipt, Written},
+    store::queue::{AppendError, PendingSave, Receipt, WrittenRows},
     telemetry::metrics,
 };
 
@@ -29,7 +29,7 @@ struct Attempt {
     ticket: Ticket,
     entries: Vec<Entry>,
     marks: Vec<Mark>,
-    result: Result<Written, AppendError>,
+    result: Result<WrittenRows, AppendError>,
 }
 
 /// The reason why an agent cannot continue here.
@@ -90,7 +90,7 @@ impl Saves {
             state,
             beside: _,
         } = save;
-        let pending = Pending {
+        let pending = PendingSave {
             agent: self.writer.agent_id.clone(),
             epoch: self.writer.epoch,
             entries: entries.clone(),
@@ -157,7 +157,7 @@ impl Saves {
         }
     }
 
-    fn publish(&self, bus: &dyn Bus, entries: &[Entry], written: &Written) {
+    fn publish(&self, bus: &dyn Bus, entries: &[Entry], written: &WrittenRows) {
         let mut prev: Seq = written.prev;
         for (entry, &seq) in entries.iter().zip(&written.seqs) {
             let row = Row {

@@ -90,7 +90,7 @@ async fn look(folder: &Path) {
     }
 }
 
-async fn read_all(store: &SqliteStore) {
+async fn read_all(store: &dyn SessionStore) {
     let every = ListSessions {
         state: None,
         limit: None,
@@ -103,7 +103,7 @@ async fn read_all(store: &SqliteStore) {
         let _record = store.session(session.id.as_str()).await;
         let _events = store.events(&session.id, 1, 1_000, None).await;
         let _messages = store.messages(&session.id, None, None, None).await;
-        let _exits = store.untold_exits(&session.id).await;
+        let _exits = store.unreported_exits(&session.id).await;
         for agent in store.agents(&session.id).await.unwrap_or_default() {
             let _rows = store.load(&session.id, &agent.id).await;
             let _inputs = store.open_inputs(&session.id, &agent.id).await;

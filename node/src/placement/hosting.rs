@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{Placement, admission::AdmissionPermit};
 use crate::{
     actor::{Hosting, Opening, parts::SessionContext},
-    store::{AgentRecord, Claim, Lease, Under},
+    store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim},
 };
 
 /// The longest time that tools wait for those of a dead node to end.
@@ -52,7 +52,7 @@ impl Placement {
         self.teams
             .add_member(&context, &record.id, &record.spec)
             .await?;
-        let claim = Claim::Member(Under {
+        let claim = LeaseClaim::Member(LeadIncarnation {
             lead: request.lead.clone(),
             incarnation: request.incarnation,
         });
@@ -85,7 +85,7 @@ impl Placement {
         lead: &AgentRecord,
         permit: AdmissionPermit,
     ) -> Result<Hosted, Refusal> {
-        let claim = Claim::Lead { after_death: false };
+        let claim = LeaseClaim::Lead { after_death: false };
         let lease = self
             .claim(&context, &lead.id, request.epoch, claim)
             .await?
@@ -115,8 +115,8 @@ impl Placement {
         session: &SessionContext,
         agent: &AgentId,
         epoch: i64,
-        claim: Claim,
-    ) -> Result<Option<Lease>, Refusal> {
+        claim: LeaseClaim,
+    ) -> Result<Option<HeldLease>, Refusal> {
         self.host.may_miss_agents();
         Ok(self
             .store

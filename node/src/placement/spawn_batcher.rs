@@ -24,7 +24,9 @@ use crate::{
     actor::{Hosting, Opening, parts::SessionContext},
     agent::Memory,
     cluster::cascade::Life,
-    store::{AgentRecord, Birth, Lease, NewAgent, NewInput, Newborn, Under},
+    store::{
+        AgentCreation, AgentRecord, HeldLease, LeadIncarnation, NewAgent, NewInput, NewMember,
+    },
 };
 
 /// The most agents in a batch.
@@ -38,7 +40,7 @@ pub(super) struct SpawnBatcher(Arc<Mutex<BTreeMap<Life, Vec<PendingSpawn>>>>);
 /// An agent that waits to be created.
 struct PendingSpawn {
     request: HostAgent,
-    newborn: Newborn,
+    member: NewMember,
     permit: AdmissionPermit,
     hosted: oneshot::Sender<Result<Hosted, Refusal>>,
 }
@@ -122,10 +124,10 @@ impl Placement {
             team: request.team_id.clone(),
             incarnation: request.incarnation,
         };
-        let newborn = newborn(&request, spec);
+        let member = member(&request, spec);
         let spawn = PendingSpawn {
             request,
-            newborn,
+            member,
             permit,
             hosted,
         };
@@ -144,7 +146,7 @@ impl Placement {
     /// Creates a batch in the order that makes a spawn safe: the members' records in the registry,
     /// on condition that the team is alive; then SQL; then the start.
     async fn create(&self, batch: Vec<PendingSpawn>) {
-        let (context, births) = match self.record(&batch).await {
+        let (context, outcomes) = match self.record(&batch).await {
             Ok(recorded) => recorded,
             Err(refusal) => {
                 return batch
@@ -154,22 +156,22 @@ impl Placement {
         };
         let refused = batch
             .iter()
-            .zip(&births)
-            .filter(|(_, birth)| !matches!(birth, Birth::Born { .. }));
+            .zip(&outcomes)
+            .filter(|(_, outcome)| !matches!(outcome, AgentCreation::Created { .. }));
         let absent = refused
             .map(|(spawn, _)| &spawn.request.agent_id)
             .filter(|agent| !self.host.has(agent));
         future::join_all(absent.map(|agent| self.teams.remove_member(&context, agent))).await;
-        for (spawn, birth) in batch.into_iter().zip(births) {
-            match birth {
-                Birth::Born { lease, name } => {
-                    self.start_newborn(&context, spawn, lease, name).await
+        for (spawn, outcome) in batch.into_iter().zip(outcomes) {
+            match outcome {
+                AgentCreation::Created { lease, name } => {
+                    self.start_member(&context, spawn, lease, name).await
                 }
-                other @ (Birth::Known(_)
-                | Birth::TeamDead
-                | Birth::Full { .. }
-                | Birth::Refused(_)) => {
-                    spawn.answer(self.not_born(other));
+                other @ (AgentCreation::Known(_)
+                | AgentCreation::TeamDead
+                | AgentCreation::Full { .. }
+                | AgentCreation::Refused(_)) => {
+                    spawn.answer(self.not_created(other));
                 }
             }
         }
@@ -178,41 +180,41 @@ impl Placement {
     async fn record(
         &self,
         batch: &[PendingSpawn],
-    ) -> Result<(Arc<SessionContext>, Vec<Birth>), Refusal> {
+    ) -> Result<(Arc<SessionContext>, Vec<AgentCreation>), Refusal> {
         let first = batch
             .first()
             .map(|spawn| &spawn.request)
             .ok_or_else(team_moved)?;
         let context = self.context_of(first).await?;
         let agents = batch.iter().map(|spawn| {
-            let agent = &spawn.newborn.agent;
+            let agent = &spawn.member.agent;
             (&agent.id, &agent.spec)
         });
         self.teams.add_members(&context, agents).await?;
         self.host.may_miss_agents();
-        let newborns: Vec<Newborn> = batch.iter().map(|spawn| spawn.newborn.clone()).collect();
-        let under = Under {
+        let members: Vec<NewMember> = batch.iter().map(|spawn| spawn.member.clone()).collect();
+        let lead = LeadIncarnation {
             lead: first.lead.clone(),
             incarnation: first.incarnation,
         };
-        let births = self
+        let outcomes = self
             .store
-            .births(&context.id, &newborns, &under, self.view.id())
+            .create_agents(&context.id, &members, &lead, self.view.id())
             .await?;
-        Ok((context, births))
+        Ok((context, outcomes))
     }
 
     /// Starts a new agent from the data that was just written, without reading the store.
-    async fn start_newborn(
+    async fn start_member(
         &self,
         context: &Arc<SessionContext>,
         spawn: PendingSpawn,
-        lease: Lease,
+        lease: HeldLease,
         name: String,
     ) {
         let PendingSpawn {
             request: _,
-            newborn: Newborn { agent, task },
+            member: NewMember { agent, task },
             permit,
             hosted,
         } = spawn;
@@ -256,9 +258,9 @@ impl Placement {
         }
     }
 
-    fn not_born(&self, birth: Birth) -> Result<Hosted, Refusal> {
-        match birth {
-            Birth::Known(record) => {
+    fn not_created(&self, outcome: AgentCreation) -> Result<Hosted, Refusal> {
+        match outcome {
+            AgentCreation::Known(record) => {
                 let node_id = record.node.clone();
                 Ok(Hosted {
                     node_id: node_id.unwrap_or_else(|| self.view.id().clone()),
@@ -267,17 +269,17 @@ impl Placement {
                     has_task: false,
                 })
             }
-            Birth::Full { max } => Err(Refusal::new(
+            AgentCreation::Full { max } => Err(Refusal::new(
                 Code::Limit,
                 format!("the session has had its {max} agents (max_agents)"),
             )),
-            Birth::Refused(why) => Err(Refusal::bad_request(why)),
-            Birth::TeamDead | Birth::Born { .. } => Err(team_moved()),
+            AgentCreation::Refused(why) => Err(Refusal::bad_request(why)),
+            AgentCreation::TeamDead | AgentCreation::Created { .. } => Err(team_moved()),
         }
     }
 }
 
-fn newborn(request: &HostAgent, spec: AgentSpec) -> Newborn {
+fn member(request: &HostAgent, spec: AgentSpec) -> NewMember {
     let task = request
         .task
         .clone()
@@ -292,7 +294,7 @@ fn newborn(request: &HostAgent, spec: AgentSpec) -> Newborn {
             fresh: false,
             at: Timestamp::now(),
         });
-    Newborn {
+    NewMember {
         agent: NewAgent {
             session: request.session_id.clone(),
             id: request.agent_id.clone(),

@@ -22,7 +22,7 @@ use crate::{
     actor::{AT_ONCE, Hosting, Opening},
     agent::OpenTurn,
     bus::Published,
-    store::{AgentRecord, Rewound, SessionRecord, StoreError},
+    store::{AgentRecord, RewindOutcome, SessionRecord, StoreError},
     takeover::Purpose,
 };
 
@@ -57,9 +57,9 @@ impl Sessions {
     }
 
     /// Starts the agents on this node from the rest of their history.
-    fn reload_here(&self, rewound: &Rewound) {
+    fn reload_here(&self, rewound: &RewindOutcome) {
         for (agent, epoch) in &rewound.agents {
-            if rewound.unborn.contains(agent) {
+            if rewound.stopped.contains(agent) {
                 self.host.drop_agent(agent);
             } else if let Some(hosting) = self.host.hosting(agent) {
                 let opening = Opening {
@@ -82,7 +82,7 @@ impl Sessions {
         epoch: i64,
         to: Seq,
         by: &str,
-    ) -> Result<Rewound, StoreError> {
+    ) -> Result<RewindOutcome, StoreError> {
         for _ in 1..TRIES {
             match self.store.rewind(&session.id, epoch, to, by).await {
                 Err(StoreError::Away(reason)) => {
@@ -138,7 +138,7 @@ impl Sessions {
     /// Publishes the events that the rewind wrote, in the order of the log: the ends of what was
     /// open, and `rewound`. A reader that misses one reads the log, so nothing depends on these
     /// messages.
-    async fn publish_rewound(&self, session: &SessionRecord, before: Seq, rewound: &Rewound) {
+    async fn publish_rewound(&self, session: &SessionRecord, before: Seq, rewound: &RewindOutcome) {
         let epochs: HashMap<&AgentId, i64> = rewound
             .agents
             .iter()

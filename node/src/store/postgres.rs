@@ -4,13 +4,11 @@
 mod database;
 mod migrate;
 
-mod append;
-mod birth;
 mod inbox;
-mod lease;
+mod leases;
 mod log;
+mod records;
 mod rows;
-mod session;
 mod trial;
 
 #[cfg(test)]
@@ -19,15 +17,9 @@ mod tests;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use planck_common::{
-    AgentId, InputId, NodeId, Seq, SessionId, Timestamp,
-    command::{Events, ListSessions, Messages, RemovedCounts, SessionState, Sessions},
-    event::WorkerExit,
-    spec::AgentSpec,
-};
 
-use super::*;
-use database::Database;
+use self::{database::Database, rows::Columns};
+use super::{InboxBounds, SessionStore, StoreError};
 
 pub use trial::PostgresTrial;
 
@@ -120,190 +112,12 @@ impl PostgresStore {
 
 #[async_trait]
 impl SessionStore for PostgresStore {
+    async fn id(&self) -> Result<String, StoreError> {
+        let found = sqlx::query("SELECT id FROM store");
+        Columns(&self.database.one(found).await?).get("id")
+    }
+
     async fn close(&self) {
         self.database.close().await;
-    }
-
-    async fn id(&self) -> Result<String, StoreError> {
-        session::store_id(&self.database).await
-    }
-
-    async fn create(&self, session: NewSession, node: &NodeId) -> Result<Created, StoreError> {
-        session::create(&self.database, session, node).await
-    }
-
-    async fn session(&self, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError> {
-        session::find(&self.database, id_or_name).await
-    }
-
-    async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError> {
-        session::list(&self.database, filter).await
-    }
-
-    async fn set_state(
-        &self,
-        session: &SessionId,
-        epoch: i64,
-        state: SessionState,
-    ) -> Result<(), StoreError> {
-        session::set_state(&self.database, session, epoch, state).await
-    }
-
-    async fn delete(&self, session: &SessionId) -> Result<RemovedCounts, StoreError> {
-        session::delete(&self.database, session).await
-    }
-
-    async fn expired(&self, before: Timestamp) -> Result<Vec<SessionId>, StoreError> {
-        session::expired(&self.database, before).await
-    }
-
-    async fn find_agent(&self, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
-        lease::find_agent(&self.database, agent).await
-    }
-
-    async fn agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError> {
-        lease::agents(&self.database, session).await
-    }
-
-    async fn meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
-        lease::meant(&self.database, session, text).await
-    }
-
-    async fn births(
-        &self,
-        session: &SessionId,
-        born: &[Newborn],
-        under: &Under,
-        node: &NodeId,
-    ) -> Result<Vec<Birth>, StoreError> {
-        birth::births(&self.database, session, born, under, node).await
-    }
-
-    async fn claim(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-        seen: i64,
-        claim: Claim,
-        node: &NodeId,
-    ) -> Result<Option<Lease>, StoreError> {
-        lease::claim(&self.database, session, agent, seen, claim, node).await
-    }
-
-    async fn release(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-        epoch: i64,
-        stopped: bool,
-    ) -> Result<(), StoreError> {
-        lease::release(&self.database, session, agent, epoch, stopped).await
-    }
-
-    async fn respec(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-        epoch: i64,
-        spec: &AgentSpec,
-    ) -> Result<(), StoreError> {
-        lease::respec(&self.database, session, agent, epoch, spec).await
-    }
-
-    async fn append(
-        &self,
-        session: &SessionId,
-        node: &NodeId,
-        batches: &[Batch],
-    ) -> Result<Appended, StoreError> {
-        append::append(&self.database, session, node, batches).await
-    }
-
-    async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
-        inbox::put(&self.database, session, input, &self.inbox).await
-    }
-
-    async fn ask(
-        &self,
-        session: &SessionId,
-        question: NewInput,
-        asker_epoch: i64,
-        max_depth: u32,
-    ) -> Result<Asked, StoreError> {
-        inbox::ask(&self.database, session, question, asker_epoch, max_depth).await
-    }
-
-    async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
-        inbox::withdraw(&self.database, session, question).await
-    }
-
-    async fn input(
-        &self,
-        session: &SessionId,
-        id: &InputId,
-    ) -> Result<Option<StoredInput>, StoreError> {
-        inbox::input(&self.database, session, id).await
-    }
-
-    async fn open_inputs(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-    ) -> Result<Vec<StoredInput>, StoreError> {
-        inbox::open_inputs(&self.database, session, agent).await
-    }
-
-    async fn tasks(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<Task>, StoreError> {
-        inbox::tasks(&self.database, session, agent).await
-    }
-
-    async fn load(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
-        log::load(&self.database, session, agent).await
-    }
-
-    async fn head(&self, session: &SessionId) -> Result<Seq, StoreError> {
-        log::head(&self.database, session).await
-    }
-
-    async fn events(
-        &self,
-        session: &SessionId,
-        from: Seq,
-        limit: u32,
-        agent: Option<&AgentId>,
-    ) -> Result<Events, StoreError> {
-        log::events(&self.database, session, from, limit, agent).await
-    }
-
-    async fn messages(
-        &self,
-        session: &SessionId,
-        agent: Option<&AgentId>,
-        before: Option<Seq>,
-        limit: Option<u32>,
-    ) -> Result<Messages, StoreError> {
-        log::messages(&self.database, session, agent, before, limit).await
-    }
-
-    async fn rewind(
-        &self,
-        session: &SessionId,
-        lead_epoch: i64,
-        to: Seq,
-        by: &str,
-    ) -> Result<Rewound, StoreError> {
-        log::rewind(&self.database, session, lead_epoch, to, by).await
-    }
-
-    async fn untold_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
-        lease::untold_exits(&self.database, session).await
-    }
-
-    async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
-        lease::sweep(&self.database, alive).await
-    }
-
-    async fn held(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
-        lease::held(&self.database, node).await
     }
 }

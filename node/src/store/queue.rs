@@ -16,10 +16,10 @@ use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, command::AgentStat
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Appended, Batch, NewInput, SessionStore, StoreError};
+use super::{Appended, Batch, Log, NewInput, StoreError};
 use crate::agent::{Entry, Mark};
-use failures::{Failure, Failures};
-use worker::Worker;
+use failures::{Failures, SaveFailure};
+use worker::QueueWorker;
 
 /// Orders that wait for the statement in flight; who comes when it is full waits for a place.
 const PLACES: usize = 256;
@@ -27,7 +27,7 @@ const PLACES: usize = 256;
 /// One agent's rows and marks for the log, written whole or not at all. The queue knows what they
 /// follow.
 #[derive(Debug, Clone)]
-pub struct Pending {
+pub struct PendingSave {
     pub agent: AgentId,
     pub epoch: i64,
     pub entries: Vec<Entry>,
@@ -39,7 +39,7 @@ pub struct Pending {
 
 /// Where a save stands in the log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Written {
+pub struct WrittenRows {
     /// One for each entry, in order.
     pub seqs: Vec<Seq>,
     /// The agent's last seq before them.
@@ -75,7 +75,7 @@ pub enum AppendError {
 /// The one thing the queue needs of a store.
 #[async_trait]
 pub trait AppendLog: Send + Sync {
-    /// [`SessionStore::append`].
+    /// See [`Log::append`].
     async fn send(
         &self,
         session: &SessionId,
@@ -85,7 +85,7 @@ pub trait AppendLog: Send + Sync {
 }
 
 #[async_trait]
-impl<S: SessionStore + ?Sized> AppendLog for S {
+impl<S: Log + ?Sized> AppendLog for S {
     async fn send(
         &self,
         session: &SessionId,
@@ -96,15 +96,15 @@ impl<S: SessionStore + ?Sized> AppendLog for S {
     }
 }
 
-enum Order {
+enum QueueRequest {
     Enroll { agent: AgentId, last_seq: Seq },
     Append(Queued),
 }
 
 /// A save with where its answer goes, and the agent's latest failure its writer knew of.
 struct Queued {
-    pending: Pending,
-    reply: oneshot::Sender<Result<Written, Failure>>,
+    pending: PendingSave,
+    reply: oneshot::Sender<Result<WrittenRows, SaveFailure>>,
     knows: u64,
 }
 
@@ -112,7 +112,7 @@ struct Queued {
 /// work is settled and no handle is left, or at once when it is stopped.
 #[derive(Debug, Clone)]
 pub struct AppendQueue {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<QueueRequest>,
     failures: Arc<Failures>,
 }
 
@@ -126,7 +126,7 @@ impl AppendQueue {
     ) -> Self {
         let (orders, received) = mpsc::channel(PLACES);
         let failures = Arc::new(Failures::default());
-        let worker = Worker::new(store, session, node, received, failures.clone(), stop);
+        let worker = QueueWorker::new(store, session, node, received, failures.clone(), stop);
         tasks.spawn(worker.run());
         Self { orders, failures }
     }
@@ -135,19 +135,19 @@ impl AppendQueue {
     /// rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
         self.orders
-            .send(Order::Enroll { agent, last_seq })
+            .send(QueueRequest::Enroll { agent, last_seq })
             .await
             .map_err(|_| AppendError::Closed)
     }
 
     /// Takes a place in the queue, which settles the order; the save is written whatever becomes of
     /// the receipt.
-    pub async fn submit(&self, pending: Pending) -> Result<Receipt, AppendError> {
+    pub async fn submit(&self, pending: PendingSave) -> Result<Receipt, AppendError> {
         let (reply, outcome) = oneshot::channel();
         let agent = pending.agent.clone();
         let knows = self.failures.known_of(&agent);
         self.orders
-            .send(Order::Append(Queued {
+            .send(QueueRequest::Append(Queued {
                 pending,
                 reply,
                 knows,
@@ -162,7 +162,7 @@ impl AppendQueue {
     }
 
     /// Submits a save and waits for its outcome.
-    pub async fn append(&self, pending: Pending) -> Result<Written, AppendError> {
+    pub async fn append(&self, pending: PendingSave) -> Result<WrittenRows, AppendError> {
         self.submit(pending).await?.outcome().await
     }
 }
@@ -171,13 +171,13 @@ impl AppendQueue {
 #[derive(Debug)]
 pub struct Receipt {
     agent: AgentId,
-    outcome: oneshot::Receiver<Result<Written, Failure>>,
+    outcome: oneshot::Receiver<Result<WrittenRows, SaveFailure>>,
     failures: Arc<Failures>,
 }
 
 impl Receipt {
     /// Waits until it is settled. Outcomes of one agent come in the order of its saves.
-    pub async fn outcome(self) -> Result<Written, AppendError> {
+    pub async fn outcome(self) -> Result<WrittenRows, AppendError> {
         match self.outcome.await {
             Ok(Ok(written)) => Ok(written),
             Ok(Err(failure)) => {

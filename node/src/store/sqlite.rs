@@ -1,9 +1,6 @@
 //! SQLite for every node process of one host: a file for each session, and an index of them.
 
 mod adopt;
-mod agents;
-mod append;
-mod create;
 mod db;
 mod decode;
 mod fault;
@@ -11,14 +8,12 @@ mod files;
 mod folder;
 mod inbox;
 mod index;
-mod lease;
-mod list;
+mod leases;
 mod lock;
 mod log;
 mod own_place;
-mod rewind;
+mod records;
 mod schema;
-mod sweep;
 mod trial;
 mod view;
 
@@ -28,23 +23,20 @@ mod tests;
 use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
-use planck_common::{
-    AgentId, InputId, NodeId, Seq, SessionId, Timestamp,
-    command::{Events, ListSessions, Messages, RemovedCounts, SessionState, Sessions},
-    event::WorkerExit,
-    spec::AgentSpec,
-};
+use planck_common::{NodeId, SessionId};
 
 pub use adopt::{StraySession, stray_sessions};
 pub use own_place::OwnPlace;
-pub use trial::{SqliteTrial, Written};
+pub use trial::{SqliteTrial, TrialWrite};
 
-use self::{db::Opening, files::Files, folder::Folder, index::Index, lock::NodeLock};
-use super::{
-    AgentRecord, Appended, Asked, Batch, Birth, Claim, Created, InboxBounds, Lease, LogRow,
-    NewInput, NewSession, Newborn, PutResult, Rewound, SessionRecord, SessionStore, StoreError,
-    StoredInput, Stray, Task, Under,
+use self::{
+    db::DbOptions,
+    files::{InUse, SessionFiles},
+    folder::StoreFolder,
+    index::Index,
+    lock::NodeLock,
 };
+use super::{InboxBounds, SessionStore, StoreError};
 
 /// Where the files are, and how they are opened.
 #[derive(Debug, Clone)]
@@ -81,10 +73,10 @@ impl SqliteOptions {
 pub struct SqliteStore {
     node: NodeId,
     folder: PathBuf,
-    opening: Opening,
+    opening: DbOptions,
     inbox: InboxBounds,
     index: Index,
-    files: Files,
+    files: SessionFiles,
     /// None where the store is only looked at.
     _lock: Option<NodeLock>,
 }
@@ -102,18 +94,18 @@ impl SqliteStore {
         } = options;
         let place = match own_place {
             Some(own_place) => own_place.make(&folder)?,
-            None => Folder::create(&folder)?,
+            None => StoreFolder::create(&folder)?,
         };
         let lock = NodeLock::take(&place, node)?;
         lock::tidy(&place);
-        let opening = Opening {
+        let opening = DbOptions {
             busy,
             full_sync,
             look: false,
         };
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;
-        let files = Files::new(folder.clone(), opening, open_files);
+        let files = SessionFiles::new(folder.clone(), opening, open_files);
         Ok(Self {
             node: node.clone(),
             folder,
@@ -149,21 +141,21 @@ impl SqliteStore {
         } = options;
         let place = match own_place {
             Some(own_place) => own_place.find(&folder)?,
-            None if folder.symlink_metadata().is_ok() => Some(Folder::open(&folder)?),
+            None if folder.symlink_metadata().is_ok() => Some(StoreFolder::open(&folder)?),
             None => None,
         };
         if let Some(place) = place {
             // No lock is needed; what stands in their place is refused as it is for a node.
             place.find_folder(lock::FOLDER)?;
         }
-        let opening = Opening {
+        let opening = DbOptions {
             busy,
             full_sync,
             look: true,
         };
         let index = Index::new(folder.clone(), opening);
         index.store_id().await?;
-        let files = Files::new(folder.clone(), opening, open_files);
+        let files = SessionFiles::new(folder.clone(), opening, open_files);
         Ok(Self {
             node: NodeId::mint(),
             folder,
@@ -174,202 +166,36 @@ impl SqliteStore {
             _lock: None,
         })
     }
+
+    /// The open file of a session.
+    async fn file(&self, id: &SessionId) -> Result<InUse, StoreError> {
+        if let Some(open) = self.files.open_one(id).await? {
+            return Ok(open);
+        }
+        let unknown = || StoreError::NotFound(format!("there is no session {id}"));
+        let (found, name) = self.index.find(id.as_str()).await?.ok_or_else(unknown)?;
+        if found != *id {
+            return Err(unknown());
+        }
+        match self.files.open(id, &name).await {
+            Err(StoreError::NotFound(_)) => Err(unknown()),
+            other => other,
+        }
+    }
+
+    /// The same; `None` where the session is gone.
+    async fn file_if_any(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
+        match self.file(id).await {
+            Ok(file) => Ok(Some(file)),
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 #[async_trait]
 impl SessionStore for SqliteStore {
     async fn id(&self) -> Result<String, StoreError> {
         self.index.store_id().await
-    }
-
-    async fn create(&self, session: NewSession, node: &NodeId) -> Result<Created, StoreError> {
-        self.create_session(session, node).await
-    }
-
-    async fn session(&self, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError> {
-        self.record(id_or_name).await
-    }
-
-    async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError> {
-        self.list(filter).await
-    }
-
-    async fn set_state(
-        &self,
-        session: &SessionId,
-        epoch: i64,
-        state: SessionState,
-    ) -> Result<(), StoreError> {
-        self.change_state(session, epoch, state).await
-    }
-
-    async fn delete(&self, session: &SessionId) -> Result<RemovedCounts, StoreError> {
-        self.remove(session).await
-    }
-
-    async fn expired(&self, before: Timestamp) -> Result<Vec<SessionId>, StoreError> {
-        self.closed_and_old(before).await
-    }
-
-    async fn find_agent(&self, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
-        self.agent_record(agent).await
-    }
-
-    async fn agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError> {
-        self.all_agents(session).await
-    }
-
-    async fn meant(&self, session: &SessionId, text: &str) -> Result<Vec<AgentRecord>, StoreError> {
-        self.agents_meant(session, text).await
-    }
-
-    async fn births(
-        &self,
-        session: &SessionId,
-        born: &[Newborn],
-        under: &Under,
-        node: &NodeId,
-    ) -> Result<Vec<Birth>, StoreError> {
-        self.bear_all(session, born, under, node).await
-    }
-
-    async fn claim(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-        seen: i64,
-        claim: Claim,
-        node: &NodeId,
-    ) -> Result<Option<Lease>, StoreError> {
-        self.take(session, agent, seen, claim, node).await
-    }
-
-    async fn release(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-        epoch: i64,
-        stopped: bool,
-    ) -> Result<(), StoreError> {
-        self.give_up(session, agent, epoch, stopped).await
-    }
-
-    async fn respec(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-        epoch: i64,
-        spec: &AgentSpec,
-    ) -> Result<(), StoreError> {
-        self.replace_spec(session, agent, epoch, spec).await
-    }
-
-    async fn append(
-        &self,
-        session: &SessionId,
-        node: &NodeId,
-        batches: &[Batch],
-    ) -> Result<Appended, StoreError> {
-        self.append_all(session, node, batches).await
-    }
-
-    async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
-        self.put_input(session, input).await
-    }
-
-    async fn ask(
-        &self,
-        session: &SessionId,
-        question: NewInput,
-        asker_epoch: i64,
-        max_depth: u32,
-    ) -> Result<Asked, StoreError> {
-        self.ask_question(session, question, asker_epoch, max_depth)
-            .await
-    }
-
-    async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
-        self.withdraw_question(session, question).await
-    }
-
-    async fn input(
-        &self,
-        session: &SessionId,
-        id: &InputId,
-    ) -> Result<Option<StoredInput>, StoreError> {
-        let file = self.file(session).await?;
-        self.input_in(&file, id).await
-    }
-
-    async fn open_inputs(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-    ) -> Result<Vec<StoredInput>, StoreError> {
-        self.inputs_without_outcome(session, agent).await
-    }
-
-    async fn tasks(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<Task>, StoreError> {
-        self.tasks_of(session, agent).await
-    }
-
-    async fn load(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
-        self.load_rows(session, agent).await
-    }
-
-    async fn head(&self, session: &SessionId) -> Result<Seq, StoreError> {
-        self.last_seq(session).await
-    }
-
-    async fn events(
-        &self,
-        session: &SessionId,
-        from: Seq,
-        limit: u32,
-        agent: Option<&AgentId>,
-    ) -> Result<Events, StoreError> {
-        self.page_of_events(session, from, limit, agent).await
-    }
-
-    async fn messages(
-        &self,
-        session: &SessionId,
-        agent: Option<&AgentId>,
-        before: Option<Seq>,
-        limit: Option<u32>,
-    ) -> Result<Messages, StoreError> {
-        self.page_of_messages(session, agent, before, limit).await
-    }
-
-    async fn rewind(
-        &self,
-        session: &SessionId,
-        lead_epoch: i64,
-        to: Seq,
-        by: &str,
-    ) -> Result<Rewound, StoreError> {
-        self.rewind_to(session, lead_epoch, to, by).await
-    }
-
-    async fn untold_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
-        self.exits_not_told(session).await
-    }
-
-    async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
-        self.strays(alive).await
-    }
-
-    async fn held(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
-        self.held_by(node).await
-    }
-
-    async fn node_lives(&self, node: &NodeId) -> Result<Option<bool>, StoreError> {
-        lock::lives(&self.folder, node).map(Some)
-    }
-
-    async fn end_node(&self, node: &NodeId) -> Result<(), StoreError> {
-        let (folder, node) = (self.folder.clone(), node.clone());
-        let ended = tokio::task::spawn_blocking(move || lock::end(&folder, &node)).await;
-        ended.map_err(|error| StoreError::Away(error.to_string()))?
     }
 }

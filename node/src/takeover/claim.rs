@@ -18,7 +18,9 @@ use crate::{
     agent::OpenTurn,
     cluster::clock,
     placement::claim_request,
-    store::{AgentRecord, Claim, Lease, SessionRecord, StoreError, Stray, Under},
+    store::{
+        AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, StoreError, Stray,
+    },
     telemetry::metrics,
 };
 
@@ -237,7 +239,7 @@ impl Takeover {
     /// it may be; otherwise the lease is released.
     async fn is_open_under(
         &self,
-        lease: &Lease,
+        lease: &HeldLease,
         session: &SessionRecord,
         may_open: bool,
     ) -> Result<bool, Refusal> {
@@ -313,12 +315,12 @@ impl Takeover {
                 .add_member(context, &member.id, &member.spec)
                 .await?;
         }
-        let claim = Claim::Member(Under {
+        let claim = LeaseClaim::Member(LeadIncarnation {
             lead: context.lead.clone(),
             incarnation: context.incarnation,
         });
         match self.claim(&context.id, member, claim).await? {
-            Some(Lease { epoch, .. }) => self.host.start(Hosting {
+            Some(HeldLease { epoch, .. }) => self.host.start(Hosting {
                 session: Arc::clone(context),
                 agent: member.id.clone(),
                 epoch,
@@ -362,8 +364,8 @@ impl Takeover {
         &self,
         session: &SessionId,
         agent: &AgentRecord,
-        claim: Claim,
-    ) -> Result<Option<Lease>, StoreError> {
+        claim: LeaseClaim,
+    ) -> Result<Option<HeldLease>, StoreError> {
         self.host.may_miss_agents();
         let lease = self
             .store

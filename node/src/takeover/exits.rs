@@ -47,7 +47,7 @@ impl Takeover {
     pub async fn record_exits(&self, session: &SessionId) -> Result<(), Refusal> {
         let _guard = self.maintenance.lock_exit_reports(session).await?;
         let record = self.lookup.session(session).await?;
-        for exit in self.store.untold_exits(session).await? {
+        for exit in self.store.unreported_exits(session).await? {
             let told = self
                 .host
                 .command(&record.spec.lead, Command::Record(Event::WorkerExit(exit)));

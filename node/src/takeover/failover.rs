@@ -27,7 +27,7 @@ use crate::{
         view::ClusterView,
     },
     peers::Peers,
-    store::{AgentRecord, Claim, Lease, SessionRecord, StoreError},
+    store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError},
     team_registry::TeamRegistry,
 };
 
@@ -39,7 +39,7 @@ const STOPPING: Duration = Duration::from_millis(1_500);
 
 /// The orchestrator's lease, which this node holds now.
 pub(super) struct Won {
-    pub lease: Lease,
+    pub lease: HeldLease,
     /// Whether a new incarnation of the team began with it.
     pub is_new_incarnation: bool,
     pub tools_from: Option<Instant>,
@@ -83,7 +83,7 @@ impl Takeover {
         lead: &AgentRecord,
         after_death: bool,
     ) -> Result<Option<Won>, Refusal> {
-        let claim = Claim::Lead { after_death };
+        let claim = LeaseClaim::Lead { after_death };
         let lease = self.claim(&session.id, lead, claim).await?;
         Ok(lease.map(|lease| Won {
             lease,
@@ -197,12 +197,12 @@ struct Claiming<'a> {
     next: Arc<SessionContext>,
     claim: claiming::Claim,
     jobs: JoinSet<Option<Input>>,
-    taken: Option<Lease>,
+    taken: Option<HeldLease>,
 }
 
 impl Claiming<'_> {
     /// Runs the machine. Returns the lease and the time from which tools may start under it.
-    async fn run(mut self, first: Vec<Effect>) -> Result<Option<(Lease, Instant)>, Refusal> {
+    async fn run(mut self, first: Vec<Effect>) -> Result<Option<(HeldLease, Instant)>, Refusal> {
         let mut effects = first;
         loop {
             for effect in std::mem::take(&mut effects) {
@@ -260,7 +260,7 @@ impl Claiming<'_> {
     }
 
     async fn take_lease(&mut self) -> Result<Input, StoreError> {
-        let claim = Claim::Lead { after_death: true };
+        let claim = LeaseClaim::Lead { after_death: true };
         self.taken = self
             .takeover
             .claim(&self.session.id, self.lead, claim)
@@ -292,7 +292,7 @@ impl Claiming<'_> {
         else {
             return Ok(Input::LeaseRefused);
         };
-        self.taken = Some(Lease {
+        self.taken = Some(HeldLease {
             epoch,
             incarnation,
             last_seq,

@@ -26,7 +26,7 @@ impl Takeover {
     /// return this node's leases.
     pub async fn drop_superseded(&self) -> bool {
         let here = self.host.agents(None);
-        let Ok(held) = timeout(PATIENCE, self.store.held(self.view.id())).await else {
+        let Ok(held) = timeout(PATIENCE, self.store.held_by(self.view.id())).await else {
             return false;
         };
         let held: BTreeSet<_> = match held {

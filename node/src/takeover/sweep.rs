@@ -72,7 +72,7 @@ impl Takeover {
         self.wake_own(&strays).await;
         strays.retain(|stray| stray.node.as_ref().is_none_or(|node| !alive.contains(node)));
         let held = if self.host.take_may_miss_agents() {
-            self.store.held(self.view.id()).await?
+            self.store.held_by(self.view.id()).await?
         } else {
             Vec::new()
         };

@@ -186,7 +186,7 @@ async fn agent_whose_lease_another_node_holds_is_dropped() {
     assert!(first.services().host.has(&started.orchestrator));
 
     let lead = first.agent(&started.orchestrator).await;
-    let claim = crate::store::Claim::Lead { after_death: true };
+    let claim = crate::store::LeaseClaim::Lead { after_death: true };
     let store = &second.services().store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, second.id());
     assert!(lease.await.unwrap().is_some());

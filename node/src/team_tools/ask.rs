@@ -15,7 +15,7 @@ use super::{CallerContext, Link, Services, arguments, outcome, roster, spec};
 use crate::{
     actor::waiters::Waiter,
     model::ToolSpec,
-    store::{AgentRecord, Asked, InputOutcome, NewInput, StoredInput},
+    store::{AgentRecord, AskOutcome, InputOutcome, NewInput, StoredInput},
     tools::{Invocation, Outcome, Tool},
 };
 
@@ -100,13 +100,13 @@ async fn put(
         .ask(&call.session_id, question.clone(), call.epoch, depth)
         .await?
     {
-        Asked::Asked { node } => caller
+        AskOutcome::Asked { node } => caller
             .services
             .sessions
             .deliver(&call.session_id, node, question)
             .await
             .map(drop),
-        Asked::Known { .. } => {
+        AskOutcome::Known { .. } => {
             caller
                 .services
                 .sessions
@@ -114,11 +114,11 @@ async fn put(
                 .await;
             Ok(())
         }
-        Asked::NotFound => Err(Refusal::not_found(format!(
+        AskOutcome::NotFound => Err(Refusal::not_found(format!(
             "{} is stopped",
             target.spec.name
         ))),
-        Asked::Cycle(ids) => {
+        AskOutcome::Cycle(ids) => {
             let path = roster::path(
                 &caller.services.lookup.members(&call.session_id).await?,
                 &ids,
@@ -127,11 +127,11 @@ async fn put(
                 "asking would never end: {path} wait for each other"
             )))
         }
-        Asked::TooDeep(depth) => Err(Refusal::new(
+        AskOutcome::TooDeep(depth) => Err(Refusal::new(
             Code::Limit,
             format!("questions in questions are {depth} deep; answer without asking"),
         )),
-        Asked::StaleEpoch => Err(Refusal::unavailable("this agent moved to another node")),
+        AskOutcome::StaleEpoch => Err(Refusal::unavailable("this agent moved to another node")),
     }
 }
 

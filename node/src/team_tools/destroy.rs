@@ -59,7 +59,7 @@ async fn is_stopped(caller: &CallerContext, wanted: &str) -> Result<bool, Refusa
     let meant = caller
         .services
         .store
-        .meant(&caller.session.id, wanted)
+        .agents_matching(&caller.session.id, wanted)
         .await?;
     let (there, ended): (Vec<_>, Vec<_>) = meant.into_iter().partition(AgentRecord::is_there);
     Ok(roster::find(&there, wanted).is_err() && roster::find(&ended, wanted).is_ok())

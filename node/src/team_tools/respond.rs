@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{Link, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
-    store::{PutResult, Task},
+    store::{PutResult, TaskRecord},
     tools::{Invocation, Outcome, Tool},
 };
 
@@ -54,7 +54,7 @@ impl SendResponse {
                 .find(|task| Some(&task.id) == sent.input.reply_to.as_ref()),
             None => choose(&tasks, args.task_id.as_deref()),
         };
-        let Some(Task {
+        let Some(TaskRecord {
             id,
             from: Some(Sender {
                 id: delegator,
@@ -95,14 +95,14 @@ impl SendResponse {
     }
 }
 
-fn choose<'a>(tasks: &'a [Task], wanted: Option<&str>) -> Option<&'a Task> {
+fn choose<'a>(tasks: &'a [TaskRecord], wanted: Option<&str>) -> Option<&'a TaskRecord> {
     match wanted {
         Some(id) => tasks.iter().find(|task| *task.id == *id),
         None => tasks.iter().rfind(|task| task.consumed && !task.responded),
     }
 }
 
-fn none(tasks: &[Task], wanted: Option<&str>) -> String {
+fn none(tasks: &[TaskRecord], wanted: Option<&str>) -> String {
     let open: Vec<&str> = tasks
         .iter()
         .filter(|task| !task.responded)

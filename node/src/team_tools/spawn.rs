@@ -77,7 +77,7 @@ enum Near {
 }
 
 /// The agent that was created, by this call or by an earlier attempt of it.
-struct Newborn {
+struct SpawnedAgent {
     id: AgentId,
     name: String,
     r#type: String,
@@ -122,11 +122,11 @@ impl SpawnAgent {
         let caller = self.link.caller(call).await?;
         let Spawned { spec, not_granted } = self.resolve(&caller, args)?;
         let task = task.map(|text| caller.first_task(call, text));
-        let newborn = self.birth(&caller, call, spec, near, task.clone()).await?;
-        if let Some(task) = task.filter(|_| !newborn.has_task) {
-            self.delegate(&caller, &newborn, task).await?;
+        let spawned = self.create(&caller, call, spec, near, task.clone()).await?;
+        if let Some(task) = task.filter(|_| !spawned.has_task) {
+            self.delegate(&caller, &spawned, task).await?;
         }
-        Ok(self.report(newborn, &not_granted))
+        Ok(self.report(spawned, &not_granted))
     }
 
     fn resolve(&self, caller: &CallerContext, args: Args) -> Result<Spawned, Refusal> {
@@ -154,14 +154,14 @@ impl SpawnAgent {
     }
 
     /// Places the agent like any other member.
-    async fn birth(
+    async fn create(
         &self,
         caller: &CallerContext,
         call: &Invocation,
         spec: AgentSpec,
         near: Option<Near>,
         task: Option<FirstTask>,
-    ) -> Result<Newborn, Refusal> {
+    ) -> Result<SpawnedAgent, Refusal> {
         let session = &caller.session;
         let mut wanted = wanted(&session.workspace, &spec);
         wanted.only = match near {
@@ -186,7 +186,7 @@ impl SpawnAgent {
             has_task,
             ..
         } = caller.services.placement.place(&wanted, request).await?;
-        Ok(Newborn {
+        Ok(SpawnedAgent {
             id,
             name,
             r#type: spec.r#type,
@@ -200,35 +200,35 @@ impl SpawnAgent {
     async fn delegate(
         &self,
         caller: &CallerContext,
-        newborn: &Newborn,
+        spawned: &SpawnedAgent,
         task: FirstTask,
     ) -> Result<(), Refusal> {
         let (session, task) = (
             &caller.session.id,
-            caller.input(task.id, &newborn.id, InputKind::Task, task.text),
+            caller.input(task.id, &spawned.id, InputKind::Task, task.text),
         );
         match caller.services.store.put(session, task).await? {
             PutResult::Put { .. } | PutResult::Known(_) => {
-                caller.services.sessions.wake(session, &newborn.id).await;
+                caller.services.sessions.wake(session, &spawned.id).await;
                 Ok(())
             }
             PutResult::NotFound => Err(Refusal::not_found(format!(
                 "{} was stopped at once",
-                newborn.name
+                spawned.name
             ))),
         }
     }
 
     /// Reports the agent. A resumed turn that finds the agent it created publishes `worker_spawned`
     /// again, because the first event may not have been saved.
-    fn report(&self, newborn: Newborn, not_granted: &[String]) -> Outcome {
-        let Newborn {
+    fn report(&self, spawned: SpawnedAgent, not_granted: &[String]) -> Outcome {
+        let SpawnedAgent {
             id,
             name,
             r#type,
             node_id,
             has_task: _,
-        } = newborn;
+        } = spawned;
         let without = (!not_granted.is_empty()).then(|| {
             format!(
                 "{name} was started without {}: unknown, or not yours to grant",

@@ -155,7 +155,7 @@ impl Actor {
         let recorded = self
             .parts
             .store
-            .respec(&identity.session.id, &identity.agent, identity.epoch, spec)
+            .replace_spec(&identity.session.id, &identity.agent, identity.epoch, spec)
             .await;
         recorded.map_err(|error: StoreError| error.into())
     }

@@ -9,9 +9,9 @@ use crate::{
     config::{Config, InboxLimits, Size, StoreKind, Synchronous},
     server_clock::ServerClock,
     store::{
-        InboxBounds, SessionStore, StoreError,
+        InboxBounds, SessionRecords as _, SessionStore, StoreError,
         postgres::{PostgresOptions, PostgresStore, PostgresTrial},
-        sqlite::{OwnPlace, SqliteOptions, SqliteStore, SqliteTrial, Written},
+        sqlite::{OwnPlace, SqliteOptions, SqliteStore, SqliteTrial, TrialWrite},
     },
 };
 
@@ -176,10 +176,10 @@ async fn try_sqlite(config: &Config) -> Result<StoreTrial, StoreError> {
     })
 }
 
-fn told_of(written: Written) -> String {
+fn told_of(written: TrialWrite) -> String {
     let told = match written {
-        Written::Folder => "wrote a page to its folder, and kept no file",
-        Written::Index => "wrote to its index beside the node that uses it, and rolled back",
+        TrialWrite::Folder => "wrote a page to its folder, and kept no file",
+        TrialWrite::Index => "wrote to its index beside the node that uses it, and rolled back",
     };
     told.into()
 }

@@ -6,7 +6,7 @@ use super::{
     World,
     team::{Team, consumed, ended, entry, message, turn_end, turn_start, warnings},
 };
-use crate::store::{Batch, BatchOutcome, Claim, InputOutcome, PutResult, StoreError};
+use crate::store::{Batch, BatchOutcome, InputOutcome, LeaseClaim, PutResult, StoreError};
 
 pub async fn the_log_is_dense_and_chained(world: &dyn World) {
     let team = Team::start(world, 3).await;
@@ -78,7 +78,7 @@ pub async fn a_resend_is_found_after_the_lease_moved(world: &dyn World) {
     let batch = team.batch(0, 0, warnings(2));
     assert_eq!(team.write(batch.clone()).await, [1, 2]);
     let other = NodeId::mint();
-    let claim = Claim::Lead { after_death: true };
+    let claim = LeaseClaim::Lead { after_death: true };
     team.store
         .claim(&team.session, team.lead(), 1, claim, &other)
         .await

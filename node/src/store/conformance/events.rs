@@ -108,7 +108,7 @@ pub async fn an_envelope_is_that_of_its_writer(world: &dyn World) {
     let second = entry(EventKind::AgentStopped, 7, r#"{"reason":"a \u0000 in it"}"#);
     team.log(0, vec![first.clone(), second.clone()]).await;
     let other = NodeId::mint();
-    let claim = crate::store::Claim::Lead { after_death: false };
+    let claim = crate::store::LeaseClaim::Lead { after_death: false };
     team.store
         .claim(&team.session, team.lead(), 1, claim, &other)
         .await

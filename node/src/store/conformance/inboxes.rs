@@ -7,7 +7,7 @@ use super::{
     World,
     team::{Team, consumed, turn_start, warnings},
 };
-use crate::store::{Batch, InputOutcome, NewInput, PutResult, StoreError, Stray, Task};
+use crate::store::{Batch, InputOutcome, NewInput, PutResult, StoreError, Stray, TaskRecord};
 
 pub async fn a_put_is_idempotent(world: &dyn World) {
     let team = Team::start(world, 2).await;
@@ -226,7 +226,7 @@ pub async fn tasks_are_known_until_answered(world: &dyn World) {
         ..team.batch(1, 0, vec![turn_start(1)])
     })
     .await;
-    let task = |input: &NewInput, consumed, responded| Task {
+    let task = |input: &NewInput, consumed, responded| TaskRecord {
         id: input.id.clone(),
         from: input.sender.clone(),
         consumed,

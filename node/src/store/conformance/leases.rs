@@ -15,8 +15,8 @@ use super::{
     team::{Team, entry, message, new_agent, warnings},
 };
 use crate::store::{
-    BatchOutcome, Birth, Claim, InputOutcome, Lease, NAMESAKES, NewInput, Newborn, PutResult,
-    StoreError, StoredInput, Stray,
+    AgentCreation, BatchOutcome, HeldLease, InputOutcome, LeaseClaim, NAMESAKES, NewInput,
+    NewMember, PutResult, StoreError, StoredInput, Stray,
 };
 
 pub async fn claiming_fences(world: &dyn World) {
@@ -25,14 +25,14 @@ pub async fn claiming_fences(world: &dyn World) {
     let store = world.open(&thief).await;
     assert_eq!(team.log(0, warnings(2)).await, [1, 2]);
 
-    let lead = |after_death| Claim::Lead { after_death };
+    let lead = |after_death| LeaseClaim::Lead { after_death };
     let lease = store
         .claim(&team.session, team.lead(), 1, lead(true), &thief)
         .await
         .unwrap();
     assert_eq!(
         lease,
-        Some(Lease {
+        Some(HeldLease {
             epoch: 2,
             last_seq: 2,
             incarnation: 2
@@ -56,7 +56,7 @@ pub async fn claiming_fences(world: &dyn World) {
         .unwrap();
     assert_eq!(
         handed_over,
-        Some(Lease {
+        Some(HeldLease {
             epoch: 3,
             last_seq: 2,
             incarnation: 2
@@ -77,14 +77,14 @@ pub async fn a_claim_of_unknown_outcome_is_found_to_be_mine(world: &dyn World) {
             &team.session,
             team.lead(),
             1,
-            Claim::Lead { after_death: true },
+            LeaseClaim::Lead { after_death: true },
             &me,
         )
     };
     let first = claim().await.unwrap();
     assert_eq!(
         first,
-        Some(Lease {
+        Some(HeldLease {
             epoch: 2,
             last_seq: 0,
             incarnation: 2
@@ -103,7 +103,7 @@ pub async fn members_follow_the_leads_incarnation(world: &dyn World) {
             &team.session,
             &team.agents[1],
             1,
-            Claim::Member(team.under(incarnation)),
+            LeaseClaim::Member(team.under(incarnation)),
             &me,
         )
     };
@@ -112,7 +112,7 @@ pub async fn members_follow_the_leads_incarnation(world: &dyn World) {
             &team.session,
             team.lead(),
             1,
-            Claim::Lead { after_death: true },
+            LeaseClaim::Lead { after_death: true },
             &me,
         )
         .await
@@ -121,7 +121,7 @@ pub async fn members_follow_the_leads_incarnation(world: &dyn World) {
     assert_eq!(member(1).await.unwrap(), None);
     assert_eq!(
         member(2).await.unwrap(),
-        Some(Lease {
+        Some(HeldLease {
             epoch: 2,
             last_seq: 0,
             incarnation: 0
@@ -137,17 +137,17 @@ pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
     let team = Team::start_with(world, 1, limits).await;
     let agent = new_agent(&team.session, "born");
     assert!(matches!(
-        team.birth(agent.clone(), 2).await,
-        Birth::TeamDead
+        team.create_agent(agent.clone(), 2).await,
+        AgentCreation::TeamDead
     ));
 
-    let Birth::Born { lease, name } = team.birth(agent.clone(), 1).await else {
+    let AgentCreation::Created { lease, name } = team.create_agent(agent.clone(), 1).await else {
         panic!("not born")
     };
     assert_eq!(
         (lease, name.as_str()),
         (
-            Lease {
+            HeldLease {
                 epoch: 1,
                 last_seq: 0,
                 incarnation: 0
@@ -155,7 +155,7 @@ pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
             "born"
         )
     );
-    let Birth::Known(known) = team.birth(agent.clone(), 1).await else {
+    let AgentCreation::Known(known) = team.create_agent(agent.clone(), 1).await else {
         panic!("born twice")
     };
     assert_eq!(
@@ -171,8 +171,13 @@ pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
         Some(team.session.clone())
     );
 
-    let refused = team.birth(new_agent(&team.session, "too many"), 1).await;
-    assert!(matches!(refused, Birth::Full { max: 2 }), "{refused:?}");
+    let refused = team
+        .create_agent(new_agent(&team.session, "too many"), 1)
+        .await;
+    assert!(
+        matches!(refused, AgentCreation::Full { max: 2 }),
+        "{refused:?}"
+    );
     assert_eq!(
         team.store
             .session(&team.session)
@@ -191,7 +196,7 @@ pub async fn agents_are_born_together(world: &dyn World) {
         ..SessionLimits::default()
     };
     let team = Team::start_with(world, 1, limits).await;
-    let agent = |name: &str| Newborn {
+    let agent = |name: &str| NewMember {
         agent: new_agent(&team.session, name),
         task: None,
     };
@@ -201,15 +206,15 @@ pub async fn agents_are_born_together(world: &dyn World) {
             agent: born.agent.id.clone(),
             ..team.said_by(0, 0, InputKind::Task)
         };
-        Newborn {
+        NewMember {
             task: Some(task),
             ..born
         }
     };
     let known = with_task("known");
     assert!(matches!(
-        team.births(vec![known.clone()], 1).await[..],
-        [Birth::Born { .. }]
+        team.create_agents(vec![known.clone()], 1).await[..],
+        [AgentCreation::Created { .. }]
     ));
 
     let group = vec![
@@ -219,20 +224,22 @@ pub async fn agents_are_born_together(world: &dyn World) {
         agent("agent 0"),
         agent("one too many"),
     ];
-    let births = team.births(group.clone(), 1).await;
+    let births = team.create_agents(group.clone(), 1).await;
     let told = births.iter().map(|birth| match birth {
-        Birth::Born {
+        AgentCreation::Created {
             lease:
-                Lease {
+                HeldLease {
                     epoch: 1,
                     last_seq: 0,
                     ..
                 },
             name,
         } => name.clone(),
-        Birth::Known(record) => format!("{} again", record.spec.name),
-        Birth::Full { max } => format!("over {max}"),
-        other @ (Birth::Born { .. } | Birth::TeamDead | Birth::Refused(_)) => panic!("{other:?}"),
+        AgentCreation::Known(record) => format!("{} again", record.spec.name),
+        AgentCreation::Full { max } => format!("over {max}"),
+        other @ (AgentCreation::Created { .. }
+        | AgentCreation::TeamDead
+        | AgentCreation::Refused(_)) => panic!("{other:?}"),
     });
     assert_eq!(
         told.collect::<Vec<_>>(),
@@ -247,7 +254,7 @@ pub async fn agents_are_born_together(world: &dyn World) {
             .agents,
         5
     );
-    for (number, Newborn { agent, task }) in group.iter().enumerate() {
+    for (number, NewMember { agent, task }) in group.iter().enumerate() {
         let inbox = team
             .store
             .open_inputs(&team.session, &agent.id)
@@ -271,8 +278,9 @@ pub async fn agents_are_born_together(world: &dyn World) {
         }
     }
     assert!(matches!(
-        team.births(vec![agent("late"), agent("later")], 2).await[..],
-        [Birth::TeamDead, Birth::TeamDead]
+        team.create_agents(vec![agent("late"), agent("later")], 2)
+            .await[..],
+        [AgentCreation::TeamDead, AgentCreation::TeamDead]
     ));
 }
 
@@ -282,24 +290,31 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
         let mut agent = new_agent(&team.session, name);
         agent.spec.r#type = r#type.into();
         let id = agent.id.clone();
-        assert!(matches!(team.birth(agent, 1).await, Birth::Born { .. }));
+        assert!(matches!(
+            team.create_agent(agent, 1).await,
+            AgentCreation::Created { .. }
+        ));
         id
     };
     let tester = of_type("tester", "kim").await;
-    let meant = async |text: &str| {
-        let meant = team.store.meant(&team.session, text).await.unwrap();
+    let matching = async |text: &str| {
+        let meant = team
+            .store
+            .agents_matching(&team.session, text)
+            .await
+            .unwrap();
         meant.into_iter().map(|agent| agent.id).collect::<Vec<_>>()
     };
-    assert_eq!(meant("kim").await, slice::from_ref(&tester));
-    assert_eq!(meant(tester.as_str()).await, slice::from_ref(&tester));
-    assert_eq!(meant("tester").await, slice::from_ref(&tester));
-    assert_eq!(meant("worker").await, team.agents);
-    assert_eq!(meant("nobody").await, []);
+    assert_eq!(matching("kim").await, slice::from_ref(&tester));
+    assert_eq!(matching(tester.as_str()).await, slice::from_ref(&tester));
+    assert_eq!(matching("tester").await, slice::from_ref(&tester));
+    assert_eq!(matching("worker").await, team.agents);
+    assert_eq!(matching("nobody").await, []);
     let other = Team::start(world, 1).await;
     assert_eq!(
         other
             .store
-            .meant(&other.session, tester.as_str())
+            .agents_matching(&other.session, tester.as_str())
             .await
             .unwrap()
             .len(),
@@ -313,18 +328,18 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
         .await
         .unwrap();
     assert_eq!(
-        meant("kim").await,
+        matching("kim").await,
         slice::from_ref(&tester),
         "stopped ones too"
     );
     assert_eq!(
-        meant("tester").await,
+        matching("tester").await,
         [twin.clone(), tester.clone()],
         "last"
     );
     let namesake = of_type("coder", "tester").await;
     assert_eq!(
-        meant("tester").await,
+        matching("tester").await,
         [namesake],
         "a name goes before a type"
     );
@@ -332,12 +347,12 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
         of_type("kim", &format!("kim {number}")).await;
     }
     assert_eq!(
-        meant("kim").await.len(),
+        matching("kim").await.len(),
         1 + NAMESAKES as usize,
         "one of that name who is stopped, and those of that type"
     );
     of_type("kim", "one more").await;
-    assert_eq!(meant("kim").await.len(), 1 + NAMESAKES as usize);
+    assert_eq!(matching("kim").await.len(), 1 + NAMESAKES as usize);
 }
 
 pub async fn a_born_name_is_unique(world: &dyn World) {
@@ -352,7 +367,7 @@ pub async fn a_born_name_is_unique(world: &dyn World) {
         &"x".repeat(64),
     ] {
         let agent = new_agent(&team.session, name);
-        let Birth::Born { name, .. } = team.birth(agent.clone(), 1).await else {
+        let AgentCreation::Created { name, .. } = team.create_agent(agent.clone(), 1).await else {
             panic!("not born")
         };
         assert_eq!(
@@ -384,17 +399,17 @@ pub async fn a_born_name_is_unique(world: &dyn World) {
 
 pub async fn nobody_is_born_into_a_closed_session(world: &dyn World) {
     let team = Team::start(world, 1).await;
-    let birth = || team.birth(new_agent(&team.session, "late"), 1);
+    let birth = || team.create_agent(new_agent(&team.session, "late"), 1);
     team.store
         .set_state(&team.session, 1, SessionState::Closed)
         .await
         .unwrap();
-    assert!(matches!(birth().await, Birth::TeamDead));
+    assert!(matches!(birth().await, AgentCreation::TeamDead));
     team.store
         .set_state(&team.session, 1, SessionState::Open)
         .await
         .unwrap();
-    assert!(matches!(birth().await, Birth::Born { .. }));
+    assert!(matches!(birth().await, AgentCreation::Created { .. }));
 }
 
 pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
@@ -417,7 +432,7 @@ pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
             .unwrap();
     };
     let untold = async || {
-        let exits = team.store.untold_exits(&team.session).await.unwrap();
+        let exits = team.store.unreported_exits(&team.session).await.unwrap();
         exits
             .into_iter()
             .map(|exit| (exit.id, exit.name, exit.reason))
@@ -451,7 +466,7 @@ pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
         .await
         .unwrap();
     team.store
-        .release(&team.session, &rewound.unborn[0], 2, true)
+        .release(&team.session, &rewound.stopped[0], 2, true)
         .await
         .unwrap();
     assert_eq!(
@@ -521,9 +536,15 @@ pub async fn a_spec_is_replaced_under_its_lease(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let mut spec = team.record(0).await.spec;
     spec.tools.push("write".into());
-    let respec = |epoch| team.store.respec(&team.session, team.lead(), epoch, &spec);
-    assert!(matches!(respec(2).await, Err(StoreError::StaleEpoch(_))));
-    respec(1).await.unwrap();
+    let replace_spec = |epoch| {
+        team.store
+            .replace_spec(&team.session, team.lead(), epoch, &spec)
+    };
+    assert!(matches!(
+        replace_spec(2).await,
+        Err(StoreError::StaleEpoch(_))
+    ));
+    replace_spec(1).await.unwrap();
     assert_eq!(team.record(0).await.spec, spec);
 }
 
@@ -545,7 +566,7 @@ pub async fn leases_are_swept(world: &dyn World) {
         [stray(0), stray(1)]
     );
     assert_eq!(
-        sorted(mine.store.held(&dead.node).await.unwrap()),
+        sorted(mine.store.held_by(&dead.node).await.unwrap()),
         [stray(0), stray(1)]
     );
 
@@ -553,15 +574,15 @@ pub async fn leases_are_swept(world: &dyn World) {
         .release(&dead.session, &dead.agents[1], 1, false)
         .await
         .unwrap();
-    let claim = Claim::Lead { after_death: true };
+    let claim = LeaseClaim::Lead { after_death: true };
     mine.store
         .claim(&dead.session, dead.lead(), 1, claim, &mine.node)
         .await
         .unwrap()
         .unwrap();
     assert_eq!(mine.store.sweep(&alive).await.unwrap(), []);
-    assert_eq!(mine.store.held(&dead.node).await.unwrap(), []);
-    let held = mine.store.held(&mine.node).await.unwrap();
+    assert_eq!(mine.store.held_by(&dead.node).await.unwrap(), []);
+    let held = mine.store.held_by(&mine.node).await.unwrap();
     assert_eq!(held.len(), 2);
     assert!(held.contains(&Stray {
         node: Some(mine.node.clone()),

@@ -6,14 +6,14 @@ use super::{
     World,
     team::{Team, consumed, ended, turn_end, turn_start},
 };
-use crate::store::{Asked, Batch, NewInput};
+use crate::store::{AskOutcome, Batch, NewInput};
 
 impl Team {
-    pub async fn ask(&self, from: usize, to: usize) -> (NewInput, Asked) {
+    pub async fn ask(&self, from: usize, to: usize) -> (NewInput, AskOutcome) {
         self.ask_within(from, to, 16).await
     }
 
-    async fn ask_within(&self, from: usize, to: usize, max_depth: u32) -> (NewInput, Asked) {
+    async fn ask_within(&self, from: usize, to: usize, max_depth: u32) -> (NewInput, AskOutcome) {
         let question = self.said_by(from, to, InputKind::Question);
         let asked = self
             .store
@@ -23,14 +23,14 @@ impl Team {
         (question, asked)
     }
 
-    fn asked(&self) -> Asked {
-        Asked::Asked {
+    fn asked(&self) -> AskOutcome {
+        AskOutcome::Asked {
             node: Some(self.node.clone()),
         }
     }
 
-    fn cycle(&self, path: &[usize]) -> Asked {
-        Asked::Cycle(
+    fn cycle(&self, path: &[usize]) -> AskOutcome {
+        AskOutcome::Cycle(
             path.iter()
                 .map(|agent| self.agents[*agent].clone())
                 .collect(),
@@ -60,7 +60,7 @@ pub async fn depth_is_bounded(world: &dyn World) {
     let team = Team::start(world, 4).await;
     assert_eq!(team.ask_within(0, 1, 2).await.1, team.asked());
     assert_eq!(team.ask_within(1, 2, 2).await.1, team.asked());
-    assert_eq!(team.ask_within(2, 3, 2).await.1, Asked::TooDeep(3));
+    assert_eq!(team.ask_within(2, 3, 2).await.1, AskOutcome::TooDeep(3));
     assert_eq!(team.ask_within(2, 3, 3).await.1, team.asked());
 }
 
@@ -89,7 +89,7 @@ pub async fn asking_again_finds_the_question(world: &dyn World) {
             .unwrap()
     );
     assert!(!waiting().await);
-    assert_eq!(again().await.unwrap(), Asked::Known { outcome: None });
+    assert_eq!(again().await.unwrap(), AskOutcome::Known { outcome: None });
     assert!(waiting().await);
     team.write(Batch {
         marks: vec![ended(&question, "completed", Some("yes"))],
@@ -98,7 +98,7 @@ pub async fn asking_again_finds_the_question(world: &dyn World) {
     .await;
     assert_eq!(
         again().await.unwrap(),
-        Asked::Known {
+        AskOutcome::Known {
             outcome: Some("completed".into())
         }
     );
@@ -113,7 +113,7 @@ pub async fn only_the_holder_asks(world: &dyn World) {
             .ask(&team.session, question.clone(), 2, 16)
             .await
             .unwrap(),
-        Asked::StaleEpoch
+        AskOutcome::StaleEpoch
     );
     assert!(
         team.store
@@ -129,7 +129,7 @@ pub async fn only_the_holder_asks(world: &dyn World) {
     };
     assert_eq!(
         team.store.ask(&team.session, nobody, 1, 16).await.unwrap(),
-        Asked::NotFound
+        AskOutcome::NotFound
     );
     team.store
         .release(&team.session, &team.agents[1], 1, true)
@@ -140,14 +140,14 @@ pub async fn only_the_holder_asks(world: &dyn World) {
             .ask(&team.session, question, 1, 16)
             .await
             .unwrap(),
-        Asked::NotFound
+        AskOutcome::NotFound
     );
 }
 
 pub async fn an_answer_ends_the_wait(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let (question, _) = team.ask(0, 1).await;
-    assert!(matches!(team.ask(1, 0).await.1, Asked::Cycle(_)));
+    assert!(matches!(team.ask(1, 0).await.1, AskOutcome::Cycle(_)));
     let marks = vec![
         consumed(&question, 1),
         ended(&question, "completed", Some("so")),

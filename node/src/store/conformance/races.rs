@@ -12,8 +12,8 @@ use super::{
     team::{Team, message, new_agent, new_session, warnings},
 };
 use crate::store::{
-    Appended, Asked, Batch, BatchOutcome, Birth, Claim, Created, InputOutcome, NewSession,
-    PutResult, SessionStore, StoreError,
+    AgentCreation, Appended, AskOutcome, Batch, BatchOutcome, Created, InputOutcome, LeaseClaim,
+    NewSession, PutResult, SessionStore, StoreError,
 };
 
 const ROUNDS: usize = 30;
@@ -29,7 +29,7 @@ pub async fn one_of_many_claims_wins(world: &dyn World) {
                 team.session.clone(),
                 team.lead().clone(),
             );
-            let claim = Claim::Lead { after_death: true };
+            let claim = LeaseClaim::Lead { after_death: true };
             claims.spawn(async move {
                 store
                     .claim(&session, &lead, seen, claim, &node)
@@ -115,9 +115,9 @@ pub async fn racing_writers_with_lost_answers(world: &dyn World) {
         };
         writers.spawn(first.run(ROUNDS));
         let claim = if agent == 0 {
-            Claim::Lead { after_death: false }
+            LeaseClaim::Lead { after_death: false }
         } else {
-            Claim::Member(team.under(1))
+            LeaseClaim::Member(team.under(1))
         };
         writers.spawn(async move {
             tokio::task::yield_now().await;
@@ -182,7 +182,7 @@ pub async fn crossing_questions_never_make_a_cycle(world: &dyn World) {
         let asked = asks.join_all().await;
         let refused = asked
             .iter()
-            .filter(|(_, asked)| matches!(asked, Asked::Cycle(path) if path.len() == 4))
+            .filter(|(_, asked)| matches!(asked, AskOutcome::Cycle(path) if path.len() == 4))
             .count();
         assert_eq!(refused, 1, "{asked:?}");
         for (question, _) in asked {
@@ -229,28 +229,30 @@ pub async fn no_member_is_born_beside_a_claim_of_the_lead(world: &dyn World) {
     for incarnation in 1..=10 {
         let agent = new_agent(&team.session, "born");
         let (born, claimed) = tokio::join!(
-            team.birth(agent.clone(), incarnation),
+            team.create_agent(agent.clone(), incarnation),
             other.claim(
                 &team.session,
                 team.lead(),
                 incarnation,
-                Claim::Lead { after_death: true },
+                LeaseClaim::Lead { after_death: true },
                 &thief
             )
         );
         assert_eq!(claimed.unwrap().unwrap().incarnation, incarnation + 1);
         let there = team.store.find_agent(&agent.id).await.unwrap().is_some();
         match born {
-            Birth::Born { .. } => assert!(there),
-            Birth::TeamDead => assert!(!there),
-            other @ (Birth::Known(_) | Birth::Full { .. } | Birth::Refused(_)) => {
+            AgentCreation::Created { .. } => assert!(there),
+            AgentCreation::TeamDead => assert!(!there),
+            other @ (AgentCreation::Known(_)
+            | AgentCreation::Full { .. }
+            | AgentCreation::Refused(_)) => {
                 panic!("{other:?}")
             }
         }
         let late = team
-            .birth(new_agent(&team.session, "late"), incarnation)
+            .create_agent(new_agent(&team.session, "late"), incarnation)
             .await;
-        assert!(matches!(late, Birth::TeamDead));
+        assert!(matches!(late, AgentCreation::TeamDead));
     }
 }
 

@@ -36,7 +36,7 @@ pub async fn a_rewind_hides_and_fences(world: &dyn World) {
         Err(StoreError::StaleEpoch(_))
     ));
     let rewound = team.store.rewind(&team.session, 1, 5, "me").await.unwrap();
-    assert_eq!((rewound.head, rewound.unborn), (8, vec![]));
+    assert_eq!((rewound.head, rewound.stopped), (8, vec![]));
     let epochs: Vec<_> = team.agents.iter().map(|agent| (agent.clone(), 2)).collect();
     assert_eq!(rewound.agents, epochs);
     assert_eq!(
@@ -186,7 +186,7 @@ pub async fn a_rewind_names_the_unborn(world: &dyn World) {
     };
     team.log(0, vec![born(1), message("2"), born(2)]).await;
     let rewound = team.store.rewind(&team.session, 1, 2, "me").await.unwrap();
-    assert_eq!(rewound.unborn, [team.agents[2].clone()]);
+    assert_eq!(rewound.stopped, [team.agents[2].clone()]);
     let record = team.record(2).await;
     assert_eq!((record.state, record.node), (AgentState::Stopped, None));
     assert_eq!(team.record(1).await.state, AgentState::Idle);
@@ -230,8 +230,8 @@ pub async fn a_rewind_sent_again_is_the_same(world: &dyn World) {
     let first = team.store.rewind(&team.session, 1, 2, "me").await.unwrap();
     let again = team.store.rewind(&team.session, 1, 2, "me").await.unwrap();
     assert_eq!(
-        (first.head, first.agents, first.unborn),
-        (again.head, again.agents, again.unborn)
+        (first.head, first.agents, first.stopped),
+        (again.head, again.agents, again.stopped)
     );
     assert_eq!(team.store.head(&team.session).await.unwrap(), 3);
     assert!(matches!(

@@ -22,8 +22,8 @@ use super::World;
 use crate::{
     agent::{Entry, Mark, effect::Change},
     store::{
-        Batch, BatchOutcome, Birth, Created, NewAgent, NewInput, NewSession, Newborn, SessionStore,
-        Under,
+        AgentCreation, Batch, BatchOutcome, Created, LeadIncarnation, NewAgent, NewInput,
+        NewMember, NewSession, SessionStore,
     },
 };
 
@@ -66,24 +66,28 @@ impl Team {
         &self.agents[0]
     }
 
-    pub fn under(&self, incarnation: i64) -> Under {
-        Under {
+    pub fn under(&self, incarnation: i64) -> LeadIncarnation {
+        LeadIncarnation {
             lead: self.lead().clone(),
             incarnation,
         }
     }
 
     /// One agent's birth, without a task.
-    pub async fn birth(&self, agent: NewAgent, incarnation: i64) -> Birth {
-        self.births(vec![Newborn { agent, task: None }], incarnation)
+    pub async fn create_agent(&self, agent: NewAgent, incarnation: i64) -> AgentCreation {
+        self.create_agents(vec![NewMember { agent, task: None }], incarnation)
             .await
             .remove(0)
     }
 
-    pub async fn births(&self, born: Vec<Newborn>, incarnation: i64) -> Vec<Birth> {
+    pub async fn create_agents(
+        &self,
+        born: Vec<NewMember>,
+        incarnation: i64,
+    ) -> Vec<AgentCreation> {
         let births = self
             .store
-            .births(&self.session, &born, &self.under(incarnation), &self.node)
+            .create_agents(&self.session, &born, &self.under(incarnation), &self.node)
             .await
             .unwrap();
         assert_eq!(births.len(), born.len());

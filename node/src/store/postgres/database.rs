@@ -32,7 +32,7 @@ const BEYOND: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_secs(1);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub type Statement<'q> = Query<'q, Postgres, PgArguments>;
+pub type PgStatement<'q> = Query<'q, Postgres, PgArguments>;
 
 #[derive(Debug, Clone)]
 pub struct Database {
@@ -106,16 +106,18 @@ impl Database {
             .map_err(|error| classify(&error))
     }
 
-    pub async fn all(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, StoreError> {
-        self.try_all(statement).await.map_err(Failed::into_error)
+    pub async fn all(&self, statement: PgStatement<'_>) -> Result<Vec<PgRow>, StoreError> {
+        self.try_all(statement)
+            .await
+            .map_err(StatementError::into_error)
     }
 
-    pub async fn optional(&self, statement: Statement<'_>) -> Result<Option<PgRow>, StoreError> {
+    pub async fn optional(&self, statement: PgStatement<'_>) -> Result<Option<PgRow>, StoreError> {
         Ok(self.all(statement).await?.into_iter().next())
     }
 
     /// The only row of a statement that always gives one.
-    pub async fn one(&self, statement: Statement<'_>) -> Result<PgRow, StoreError> {
+    pub async fn one(&self, statement: PgStatement<'_>) -> Result<PgRow, StoreError> {
         let row = self.optional(statement).await?;
         row.ok_or_else(|| {
             StoreError::Broken("the database gave no row where there is always one".into())
@@ -123,33 +125,33 @@ impl Database {
     }
 
     /// As [`Self::all`], for a caller to whom the kind of a refusal matters.
-    pub async fn try_all(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, Failed> {
-        let mut connection = self.pool.acquire().await.map_err(Failed::Sql)?;
+    pub async fn try_all(&self, statement: PgStatement<'_>) -> Result<Vec<PgRow>, StatementError> {
+        let mut connection = self.pool.acquire().await.map_err(StatementError::Sql)?;
         match tokio::time::timeout(self.deadline, statement.fetch_all(&mut *connection)).await {
             Ok(result) => result.map_err(|error| self.failed(error)),
             Err(_) => {
                 self.trouble.came();
                 abandon(connection);
-                Err(Failed::TooSlow(self.deadline))
+                Err(StatementError::TooSlow(self.deadline))
             }
         }
     }
 
-    fn failed(&self, error: sqlx::Error) -> Failed {
+    fn failed(&self, error: sqlx::Error) -> StatementError {
         if matches!(classify(&error), StoreError::Away(_)) {
             self.trouble.came();
         }
-        Failed::Sql(error)
+        StatementError::Sql(error)
     }
 }
 
 /// Why a statement gave no answer.
-pub enum Failed {
+pub enum StatementError {
     Sql(sqlx::Error),
     TooSlow(Duration),
 }
 
-impl Failed {
+impl StatementError {
     pub fn into_error(self) -> StoreError {
         match self {
             Self::Sql(error) => classify(&error),

@@ -1,14 +1,19 @@
-//! The inbox: putting, asking, withdrawing, and what waits.
+//! The inboxes of Postgres' agents.
 
+use async_trait::async_trait;
 use planck_common::{AgentId, InputId, Seq, SessionId};
 use sqlx::postgres::PgRow;
 
 use super::{
-    Asked, InboxBounds, NewInput, PutResult, StoreError, StoredInput, Task,
-    database::{Database, Failed, Statement},
+    PostgresStore,
+    database::{Database, PgStatement, StatementError},
+    log::head,
     rows::{self, Columns, outcome},
 };
-use crate::store::unread::Unread;
+use crate::store::{
+    AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
+    unread::Unread,
+};
 
 const PUT: &str =
     "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
@@ -56,40 +61,116 @@ SELECT t.id, t.sender, t.sender_name, t.turn IS NOT NULL AS consumed,
 FROM inputs t WHERE t.session_id = $1 AND t.agent_id = $2 AND t.kind = 'task'
   AND (t.outcome IS NULL OR t.outcome NOT IN ('withdrawn', 'rewound')) ORDER BY t.accepted";
 
-pub async fn put(
-    database: &Database,
-    session: &SessionId,
-    input: NewInput,
-    bounds: &InboxBounds,
-) -> Result<PutResult, StoreError> {
-    let statement = bind(PUT, session, &input)
-        .bind(bounds.agent_bytes)
-        .bind(bounds.agent_inputs)
-        .bind(bounds.session_bytes);
-    let rows = match database.try_all(statement).await {
-        Err(failed) if failed.is_unknown_function() => {
-            return put_before(database, session, input, bounds).await;
+#[async_trait]
+impl Inbox for PostgresStore {
+    async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
+        let statement = bind(PUT, session, &input)
+            .bind(self.inbox.agent_bytes)
+            .bind(self.inbox.agent_inputs)
+            .bind(self.inbox.session_bytes);
+        let rows = match self.database.try_all(statement).await {
+            Err(failed) if failed.is_unknown_function() => {
+                return put_before(&self.database, session, input, &self.inbox).await;
+            }
+            rows => rows.map_err(StatementError::into_error)?,
+        };
+        let Some(row) = rows.first() else {
+            return Err(StoreError::Broken("a put has no verdict".into()));
+        };
+        let row = Columns(row);
+        match row.get::<&str>("verdict")? {
+            "put" => Ok(PutResult::Put {
+                head: row.get("head")?,
+                node: row.parse_optional("node_id")?,
+                epoch: row.get("epoch")?,
+            }),
+            "full" => match known(&self.database, session, &input).await? {
+                PutResult::NotFound => Err(full(of_row(&row)?, &input, &self.inbox)),
+                known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
+            },
+            "known" | "gone" => known(&self.database, session, &input).await,
+            other => Err(StoreError::Broken(format!(
+                "unknown verdict `{other}` of the database"
+            ))),
         }
-        rows => rows.map_err(Failed::into_error)?,
-    };
-    let Some(row) = rows.first() else {
-        return Err(StoreError::Broken("a put has no verdict".into()));
-    };
-    let row = Columns(row);
-    match row.get::<&str>("verdict")? {
-        "put" => Ok(PutResult::Put {
-            head: row.get("head")?,
-            node: row.parse_optional("node_id")?,
-            epoch: row.get("epoch")?,
-        }),
-        "full" => match known(database, session, &input).await? {
-            PutResult::NotFound => Err(full(of_row(&row)?, &input, bounds)),
-            known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
-        },
-        "known" | "gone" => known(database, session, &input).await,
-        other => Err(StoreError::Broken(format!(
-            "unknown verdict `{other}` of the database"
-        ))),
+    }
+
+    async fn ask(
+        &self,
+        session: &SessionId,
+        question: NewInput,
+        asker_epoch: i64,
+        max_depth: u32,
+    ) -> Result<AskOutcome, StoreError> {
+        let Some(asker) = &question.sender else {
+            return Err(StoreError::BadRequest("a question needs a sender".into()));
+        };
+        let statement = sqlx::query(ASK)
+            .bind(session.as_str())
+            .bind(question.id.as_str())
+            .bind(asker.id.as_str())
+            .bind(asker_epoch)
+            .bind(question.agent.as_str())
+            .bind(asker.name.as_str())
+            .bind(question.mode.name())
+            .bind(question.content.as_str())
+            .bind(question.fresh)
+            .bind(question.at.millis())
+            .bind(i32::try_from(max_depth).unwrap_or(i32::MAX));
+        let row = self.database.one(statement).await?;
+        asked(&question, &Columns(&row))
+    }
+
+    async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
+        let row = self
+            .database
+            .optional(
+                sqlx::query(WITHDRAW)
+                    .bind(session.as_str())
+                    .bind(question.as_str()),
+            )
+            .await?;
+        row.map_or(Ok(false), |row| Columns(&row).get("unread"))
+    }
+
+    async fn input(
+        &self,
+        session: &SessionId,
+        id: &InputId,
+    ) -> Result<Option<StoredInput>, StoreError> {
+        input(&self.database, session, id).await
+    }
+
+    async fn open_inputs(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<StoredInput>, StoreError> {
+        let found = self
+            .database
+            .all(
+                sqlx::query(OPEN_INPUTS)
+                    .bind(session.as_str())
+                    .bind(agent.as_str()),
+            )
+            .await?;
+        found.iter().map(rows::input).collect()
+    }
+
+    async fn tasks(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        let found = self
+            .database
+            .all(
+                sqlx::query(TASKS)
+                    .bind(session.as_str())
+                    .bind(agent.as_str()),
+            )
+            .await?;
+        found.iter().map(task).collect()
     }
 }
 
@@ -131,7 +212,7 @@ async fn put_before(
     }
 }
 
-fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> Statement<'q> {
+fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> PgStatement<'q> {
     sqlx::query(sql)
         .bind(session.as_str())
         .bind(input.id.as_str())
@@ -182,9 +263,7 @@ async fn known(
     match self::input(database, session, &input.id).await? {
         Some(known) if known.input.agent == input.agent => Ok(PutResult::Known(Box::new(known))),
         Some(known) => Err(taken(&known.input.id)),
-        None => super::log::head(database, session)
-            .await
-            .map(|_| PutResult::NotFound),
+        None => head(database, session).await.map(|_| PutResult::NotFound),
     }
 }
 
@@ -192,45 +271,21 @@ fn taken(id: &InputId) -> StoreError {
     StoreError::BadRequest(format!("input {id} was put into another inbox"))
 }
 
-pub async fn ask(
-    database: &Database,
-    session: &SessionId,
-    question: NewInput,
-    asker_epoch: i64,
-    max_depth: u32,
-) -> Result<Asked, StoreError> {
-    let Some(asker) = &question.sender else {
-        return Err(StoreError::BadRequest("a question needs a sender".into()));
-    };
-    let statement = sqlx::query(ASK)
-        .bind(session.as_str())
-        .bind(question.id.as_str())
-        .bind(asker.id.as_str())
-        .bind(asker_epoch)
-        .bind(question.agent.as_str())
-        .bind(asker.name.as_str())
-        .bind(question.mode.name())
-        .bind(question.content.as_str())
-        .bind(question.fresh)
-        .bind(question.at.millis())
-        .bind(i32::try_from(max_depth).unwrap_or(i32::MAX));
-    let row = database.one(statement).await?;
-    asked(&question, &Columns(&row))
-}
-
-fn asked(question: &NewInput, row: &Columns<'_>) -> Result<Asked, StoreError> {
+fn asked(question: &NewInput, row: &Columns<'_>) -> Result<AskOutcome, StoreError> {
     Ok(match row.get::<&str>("verdict")? {
-        "asked" => Asked::Asked {
+        "asked" => AskOutcome::Asked {
             node: row.parse_optional("node")?,
         },
-        "known" => Asked::Known {
+        "known" => AskOutcome::Known {
             outcome: outcome(row, "detail")?,
         },
         "taken" => return Err(taken(&question.id)),
-        "not_found" => Asked::NotFound,
-        "cycle" => Asked::Cycle(path(row)?),
-        "too_deep" => Asked::TooDeep(u32::try_from(row.get::<i32>("depth")?).unwrap_or(u32::MAX)),
-        "stale_epoch" => Asked::StaleEpoch,
+        "not_found" => AskOutcome::NotFound,
+        "cycle" => AskOutcome::Cycle(path(row)?),
+        "too_deep" => {
+            AskOutcome::TooDeep(u32::try_from(row.get::<i32>("depth")?).unwrap_or(u32::MAX))
+        }
+        "stale_epoch" => AskOutcome::StaleEpoch,
         other => {
             return Err(StoreError::Broken(format!(
                 "unknown verdict `{other}` of the database"
@@ -247,22 +302,7 @@ fn path(row: &Columns<'_>) -> Result<Vec<AgentId>, StoreError> {
         .collect())
 }
 
-pub async fn withdraw(
-    database: &Database,
-    session: &SessionId,
-    question: &InputId,
-) -> Result<bool, StoreError> {
-    let row = database
-        .optional(
-            sqlx::query(WITHDRAW)
-                .bind(session.as_str())
-                .bind(question.as_str()),
-        )
-        .await?;
-    row.map_or(Ok(false), |row| Columns(&row).get("unread"))
-}
-
-pub async fn input(
+async fn input(
     database: &Database,
     session: &SessionId,
     id: &InputId,
@@ -276,40 +316,10 @@ pub async fn input(
         .transpose()
 }
 
-pub async fn open_inputs(
-    database: &Database,
-    session: &SessionId,
-    agent: &AgentId,
-) -> Result<Vec<StoredInput>, StoreError> {
-    let found = database
-        .all(
-            sqlx::query(OPEN_INPUTS)
-                .bind(session.as_str())
-                .bind(agent.as_str()),
-        )
-        .await?;
-    found.iter().map(rows::input).collect()
-}
-
-pub async fn tasks(
-    database: &Database,
-    session: &SessionId,
-    agent: &AgentId,
-) -> Result<Vec<Task>, StoreError> {
-    let found = database
-        .all(
-            sqlx::query(TASKS)
-                .bind(session.as_str())
-                .bind(agent.as_str()),
-        )
-        .await?;
-    found.iter().map(task).collect()
-}
-
-fn task(row: &PgRow) -> Result<Task, StoreError> {
+fn task(row: &PgRow) -> Result<TaskRecord, StoreError> {
     let row = Columns(row);
     let (id, from) = (row.parse("id")?, rows::sender(&row)?);
-    Ok(Task {
+    Ok(TaskRecord {
         id,
         from,
         consumed: row.get("consumed")?,

@@ -1,19 +1,20 @@
-//! Reading the log, and rewinding it.
+//! The logs of Postgres' sessions.
 
+pub mod append;
 mod messages;
 
+use async_trait::async_trait;
 use planck_common::{
     AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
-    command::Events,
+    command::{Events, Messages},
     envelope::{Place, Row, Writer},
     event::EventKind,
 };
 use serde_json::value::RawValue;
 use sqlx::postgres::PgRow;
 
-use super::{LogRow, Rewound, StoreError, database::Database, rows::Columns};
-
-pub use messages::messages;
+use super::{PostgresStore, database::Database, rows::Columns};
+use crate::store::{Appended, Batch, Log, LogRow, RewindOutcome, StoreError};
 
 /// Rows of a page of events at most.
 const MAX_EVENTS: u32 = 500;
@@ -41,20 +42,113 @@ SELECT seq, kind, turn, request, at, body FROM log WHERE session_id = $1 AND age
     AND kind IN ('turn_start', 'turn_end', 'error') ORDER BY seq DESC LIMIT 1) t WHERE t.kind = 'turn_start'))
 ORDER BY seq";
 
-pub async fn load(
-    database: &Database,
-    session: &SessionId,
-    agent: &AgentId,
-) -> Result<Vec<LogRow>, StoreError> {
-    let found = database
-        .all(
-            sqlx::query(LOAD)
-                .bind(session.as_str())
-                .bind(agent.as_str()),
-        )
-        .await?;
-    let rows: Vec<Option<LogRow>> = found.iter().map(log_row).collect::<Result<_, _>>()?;
-    Ok(rows.into_iter().flatten().collect())
+#[async_trait]
+impl Log for PostgresStore {
+    async fn append(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
+        append::append(&self.database, session, node, batches).await
+    }
+
+    async fn load(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
+        let found = self
+            .database
+            .all(
+                sqlx::query(LOAD)
+                    .bind(session.as_str())
+                    .bind(agent.as_str()),
+            )
+            .await?;
+        let rows: Vec<Option<LogRow>> = found.iter().map(log_row).collect::<Result<_, _>>()?;
+        Ok(rows.into_iter().flatten().collect())
+    }
+
+    async fn head(&self, session: &SessionId) -> Result<Seq, StoreError> {
+        head(&self.database, session).await
+    }
+
+    async fn events(
+        &self,
+        session: &SessionId,
+        from: Seq,
+        limit: u32,
+        agent: Option<&AgentId>,
+    ) -> Result<Events, StoreError> {
+        let statement = sqlx::query(EVENTS)
+            .bind(session.as_str())
+            .bind(from)
+            .bind(agent.map(AgentId::as_str))
+            .bind(i64::from(limit.clamp(1, MAX_EVENTS)))
+            .bind(ENVELOPE)
+            .bind(MAX_BYTES);
+        let rows = self.database.all(statement).await?;
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Err(no_session(session));
+        };
+        let head: Seq = Columns(first).get("head")?;
+        let Some(last_seq) = Columns(last).get::<Option<Seq>>("seq")? else {
+            return Ok(Events {
+                events: Vec::new(),
+                next: head + 1,
+                head,
+            });
+        };
+        let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
+        let next = if found > rows.len() {
+            last_seq + 1
+        } else {
+            head + 1
+        };
+        let team = Columns(first).parse("team_id")?;
+        let events = rows
+            .iter()
+            .map(|row| envelope(&Columns(row), session, &team))
+            .collect::<Result<_, _>>()?;
+        Ok(Events { events, next, head })
+    }
+
+    async fn messages(
+        &self,
+        session: &SessionId,
+        agent: Option<&AgentId>,
+        before: Option<Seq>,
+        limit: Option<u32>,
+    ) -> Result<Messages, StoreError> {
+        messages::messages(&self.database, session, agent, before, limit).await
+    }
+
+    async fn rewind(
+        &self,
+        session: &SessionId,
+        lead_epoch: i64,
+        to: Seq,
+        by: &str,
+    ) -> Result<RewindOutcome, StoreError> {
+        let statement = sqlx::query("SELECT * FROM planck_rewind($1, $2, $3, $4, $5)");
+        let statement = statement
+            .bind(session.as_str())
+            .bind(lead_epoch)
+            .bind(to)
+            .bind(by)
+            .bind(Timestamp::now().millis());
+        let rows = self.database.all(statement).await?;
+        let Some(first) = rows.first() else {
+            return Err(no_session(session));
+        };
+        match Columns(first).get::<&str>("verdict")? {
+            "rewound" => rewound(&rows, Columns(first).get("head")?),
+            "stale_epoch" => Err(StoreError::StaleEpoch(format!("session {session}"))),
+            "no_message" => Err(StoreError::BadRequest(format!(
+                "{to} is no message of session {session} that can be rewound to"
+            ))),
+            other => Err(StoreError::Broken(format!(
+                "unknown verdict `{other}` of the database"
+            ))),
+        }
+    }
 }
 
 /// `None` for a kind that only a newer version knows.
@@ -79,7 +173,7 @@ fn place(row: &Columns<'_>) -> Result<Place, StoreError> {
     })
 }
 
-pub async fn head(database: &Database, session: &SessionId) -> Result<Seq, StoreError> {
+pub(super) async fn head(database: &Database, session: &SessionId) -> Result<Seq, StoreError> {
     let head = "SELECT next_seq - 1 AS head FROM sessions WHERE id = $1";
     let row = database
         .optional(sqlx::query(head).bind(session.as_str()))
@@ -87,48 +181,8 @@ pub async fn head(database: &Database, session: &SessionId) -> Result<Seq, Store
     Columns(&row.ok_or_else(|| no_session(session))?).get("head")
 }
 
-fn no_session(session: &SessionId) -> StoreError {
+pub(super) fn no_session(session: &SessionId) -> StoreError {
     StoreError::NotFound(format!("no session {session}"))
-}
-
-pub async fn events(
-    database: &Database,
-    session: &SessionId,
-    from: Seq,
-    limit: u32,
-    agent: Option<&AgentId>,
-) -> Result<Events, StoreError> {
-    let statement = sqlx::query(EVENTS)
-        .bind(session.as_str())
-        .bind(from)
-        .bind(agent.map(AgentId::as_str))
-        .bind(i64::from(limit.clamp(1, MAX_EVENTS)))
-        .bind(ENVELOPE)
-        .bind(MAX_BYTES);
-    let rows = database.all(statement).await?;
-    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-        return Err(no_session(session));
-    };
-    let head: Seq = Columns(first).get("head")?;
-    let Some(last_seq) = Columns(last).get::<Option<Seq>>("seq")? else {
-        return Ok(Events {
-            events: Vec::new(),
-            next: head + 1,
-            head,
-        });
-    };
-    let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
-    let next = if found > rows.len() {
-        last_seq + 1
-    } else {
-        head + 1
-    };
-    let team = Columns(first).parse("team_id")?;
-    let events = rows
-        .iter()
-        .map(|row| envelope(&Columns(row), session, &team))
-        .collect::<Result<_, _>>()?;
-    Ok(Events { events, next, head })
 }
 
 fn envelope(
@@ -164,47 +218,17 @@ fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
         .map_err(|error| StoreError::Broken(format!("a stored body is no JSON: {error}")))
 }
 
-pub async fn rewind(
-    database: &Database,
-    session: &SessionId,
-    lead_epoch: i64,
-    to: Seq,
-    by: &str,
-) -> Result<Rewound, StoreError> {
-    let statement = sqlx::query("SELECT * FROM planck_rewind($1, $2, $3, $4, $5)");
-    let statement = statement
-        .bind(session.as_str())
-        .bind(lead_epoch)
-        .bind(to)
-        .bind(by)
-        .bind(Timestamp::now().millis());
-    let rows = database.all(statement).await?;
-    let Some(first) = rows.first() else {
-        return Err(no_session(session));
-    };
-    match Columns(first).get::<&str>("verdict")? {
-        "rewound" => rewound(&rows, Columns(first).get("head")?),
-        "stale_epoch" => Err(StoreError::StaleEpoch(format!("session {session}"))),
-        "no_message" => Err(StoreError::BadRequest(format!(
-            "{to} is no message of session {session} that can be rewound to"
-        ))),
-        other => Err(StoreError::Broken(format!(
-            "unknown verdict `{other}` of the database"
-        ))),
-    }
-}
-
-fn rewound(rows: &[PgRow], head: Seq) -> Result<Rewound, StoreError> {
-    let mut rewound = Rewound {
+fn rewound(rows: &[PgRow], head: Seq) -> Result<RewindOutcome, StoreError> {
+    let mut rewound = RewindOutcome {
         head,
         agents: Vec::with_capacity(rows.len()),
-        unborn: Vec::new(),
+        stopped: Vec::new(),
     };
     for row in rows {
         let row = Columns(row);
         let agent: AgentId = row.parse("agent")?;
         if row.get("unborn")? {
-            rewound.unborn.push(agent.clone());
+            rewound.stopped.push(agent.clone());
         }
         rewound.agents.push((agent, row.get("new_epoch")?));
     }

@@ -10,9 +10,8 @@ use planck_common::{
 use serde::de::DeserializeOwned;
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::{
-    AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput, database::classify,
-};
+use super::database::classify;
+use crate::store::{AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput};
 
 /// Reads columns of a row by name.
 pub struct Columns<'r>(pub &'r PgRow);

@@ -12,7 +12,7 @@ use super::AppendError;
 
 /// A failure and its number, higher than those of all before it.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct SaveFailure {
     pub number: u64,
     pub error: AppendError,
 }

@@ -3,7 +3,7 @@
 use planck_common::{AgentId, Seq, command::AgentState, usage::Usage};
 use tokio::sync::oneshot;
 
-use super::{Failure, Pending, Queued, Written};
+use super::{PendingSave, Queued, SaveFailure, WrittenRows};
 use crate::store::Batch;
 
 /// Batches and rows of a statement at most, and bytes of its rows, unless one save alone has more.
@@ -12,26 +12,26 @@ const MAX_ROWS: usize = 2_000;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// One save within a batch.
-pub struct Part {
+pub struct BatchedSave {
     pub entries: usize,
     marks: usize,
     puts: usize,
     usage: Usage,
     state: AgentState,
-    pub reply: oneshot::Sender<Result<Written, Failure>>,
+    pub reply: oneshot::Sender<Result<WrittenRows, SaveFailure>>,
     pub knows: u64,
 }
 
 /// Batches with the saves they are made of, in step.
 #[derive(Default)]
-pub struct Statement {
+pub struct AppendStatement {
     pub batches: Vec<Batch>,
-    pub parts: Vec<Vec<Part>>,
+    pub parts: Vec<Vec<BatchedSave>>,
     rows: usize,
     bytes: usize,
 }
 
-impl Statement {
+impl AppendStatement {
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
@@ -75,10 +75,10 @@ impl Statement {
     }
 }
 
-fn open(queued: Queued, prev: Seq) -> (Batch, Part) {
+fn open(queued: Queued, prev: Seq) -> (Batch, BatchedSave) {
     let Queued {
         pending:
-            Pending {
+            PendingSave {
                 agent,
                 epoch,
                 entries,
@@ -90,7 +90,7 @@ fn open(queued: Queued, prev: Seq) -> (Batch, Part) {
         reply,
         knows,
     } = queued;
-    let part = Part {
+    let part = BatchedSave {
         entries: entries.len(),
         marks: marks.len(),
         puts: puts.len(),
@@ -114,7 +114,7 @@ fn open(queued: Queued, prev: Seq) -> (Batch, Part) {
     )
 }
 
-fn join(batch: &mut Batch, queued: Queued) -> Part {
+fn join(batch: &mut Batch, queued: Queued) -> BatchedSave {
     let (more, part) = open(queued, batch.prev);
     batch.entries.extend(more.entries);
     batch.marks.extend(more.marks);
@@ -126,8 +126,8 @@ fn join(batch: &mut Batch, queued: Queued) -> Part {
 
 /// The saves of a batch again, each for itself, in order; `prev` is to be set when their turn
 /// comes.
-pub fn split(mut batch: Batch, parts: Vec<Part>) -> Vec<(Batch, Part)> {
-    let alone = |part: Part| {
+pub fn split(mut batch: Batch, parts: Vec<BatchedSave>) -> Vec<(Batch, BatchedSave)> {
+    let alone = |part: BatchedSave| {
         let (entries, marks, puts) = (
             take(&mut batch.entries, part.entries),
             take(&mut batch.marks, part.marks),

@@ -10,7 +10,7 @@ use planck_common::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{AppendError, AppendQueue, PLACES, Pending, Receipt, Written};
+use super::{AppendError, AppendQueue, PLACES, PendingSave, Receipt, WrittenRows};
 use crate::agent::{Entry, Mark, effect::Change};
 use model::{Fault, Model};
 
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    async fn submit(&self, pending: Pending) -> Receipt {
+    async fn submit(&self, pending: PendingSave) -> Receipt {
         self.queue.submit(pending).await.unwrap()
     }
 
@@ -70,7 +70,7 @@ impl World {
     }
 }
 
-fn save(n: usize, bodies: &[&str]) -> Pending {
+fn save(n: usize, bodies: &[&str]) -> PendingSave {
     let entry = |body: &&str| Entry {
         kind: EventKind::Warning,
         place: Place {
@@ -80,7 +80,7 @@ fn save(n: usize, bodies: &[&str]) -> Pending {
         },
         body: (*body).to_owned(),
     };
-    Pending {
+    PendingSave {
         agent: agent(n),
         epoch: 1,
         entries: bodies.iter().map(entry).collect(),
@@ -95,14 +95,14 @@ fn save(n: usize, bodies: &[&str]) -> Pending {
 }
 
 /// A save whose input was withdrawn.
-fn gone(n: usize) -> (Pending, AppendError) {
+fn gone(n: usize) -> (PendingSave, AppendError) {
     let input = InputId::parse("gone").unwrap();
     let mark = Mark {
         input: input.clone(),
         change: Change::Consumed { turn: 1 },
     };
     (
-        Pending {
+        PendingSave {
             marks: vec![mark],
             ..save(n, &["never"])
         },
@@ -110,7 +110,7 @@ fn gone(n: usize) -> (Pending, AppendError) {
     )
 }
 
-fn place(written: Result<Written, AppendError>) -> (Vec<i64>, i64) {
+fn place(written: Result<WrittenRows, AppendError>) -> (Vec<i64>, i64) {
     let written = written.unwrap();
     (written.seqs, written.prev)
 }
@@ -197,7 +197,7 @@ async fn a_lost_lease_fails_what_waits_behind_it() {
     world.queue.enroll(agent(0), 0).await.unwrap();
     let renewed = world
         .queue
-        .append(Pending {
+        .append(PendingSave {
             epoch: 2,
             ..save(0, &["again"])
         })
@@ -215,7 +215,7 @@ async fn an_older_epochs_failure_does_not_touch_a_newer_one() {
     let first = world.hold_up().await;
     let old = world.submit(save(0, &["old"])).await;
     let new = world
-        .submit(Pending {
+        .submit(PendingSave {
             epoch: 2,
             ..save(0, &["new"])
         })

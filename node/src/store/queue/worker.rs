@@ -7,9 +7,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AppendError, AppendLog, Order, Queued, Written,
-    failures::{Failure, Failures},
-    statement::{Part, Statement, split},
+    AppendError, AppendLog, QueueRequest, Queued, WrittenRows,
+    failures::{Failures, SaveFailure},
+    statement::{AppendStatement, BatchedSave, split},
 };
 use crate::store::{Appended, Batch, BatchOutcome, StoreError};
 
@@ -21,19 +21,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 struct Stopped;
 
 /// What the queue knows of an enrolled agent.
-struct Agent {
+struct EnrolledAgent {
     last_seq: Seq,
     /// The latest failure, and the epoch of what failed.
-    failed: Option<(Failure, i64)>,
+    failed: Option<(SaveFailure, i64)>,
     /// The failure of the highest epoch that was found stale.
-    fenced: Option<(Failure, i64)>,
+    fenced: Option<(SaveFailure, i64)>,
 }
 
-impl Agent {
+impl EnrolledAgent {
     /// Why a save cannot be written, before it is tried: its lease is known to be lost, or what it
     /// follows was not written.
-    fn refusal(&self, epoch: i64, knows: u64) -> Option<Failure> {
-        let of_epoch = |failure: &&(Failure, i64)| epoch <= failure.1;
+    fn refusal(&self, epoch: i64, knows: u64) -> Option<SaveFailure> {
+        let of_epoch = |failure: &&(SaveFailure, i64)| epoch <= failure.1;
         let built_upon = self
             .failed
             .as_ref()
@@ -47,26 +47,26 @@ impl Agent {
     }
 }
 
-pub struct Worker<S: ?Sized> {
+pub struct QueueWorker<S: ?Sized> {
     store: Arc<S>,
     session: SessionId,
     node: NodeId,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<QueueRequest>,
     /// Came, but has to wait for the next statement.
-    carried: Option<Order>,
-    agents: HashMap<AgentId, Agent>,
+    carried: Option<QueueRequest>,
+    agents: HashMap<AgentId, EnrolledAgent>,
     failures: Arc<Failures>,
     /// How many failures there were; their numbers.
     failed: u64,
     stop: CancellationToken,
 }
 
-impl<S: AppendLog + ?Sized> Worker<S> {
+impl<S: AppendLog + ?Sized> QueueWorker<S> {
     pub fn new(
         store: Arc<S>,
         session: SessionId,
         node: NodeId,
-        orders: mpsc::Receiver<Order>,
+        orders: mpsc::Receiver<QueueRequest>,
         failures: Arc<Failures>,
         stop: CancellationToken,
     ) -> Self {
@@ -92,7 +92,7 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         }
     }
 
-    async fn next(&mut self) -> Option<Order> {
+    async fn next(&mut self) -> Option<QueueRequest> {
         if let Some(order) = self.carried.take() {
             return Some(order);
         }
@@ -104,8 +104,8 @@ impl<S: AppendLog + ?Sized> Worker<S> {
     }
 
     /// What came meanwhile, from this order on, as far as it fits into one statement.
-    fn gather(&mut self, first: Order) -> Statement {
-        let mut statement = Statement::default();
+    fn gather(&mut self, first: QueueRequest) -> AppendStatement {
+        let mut statement = AppendStatement::default();
         let mut order = Some(first);
         while let Some(next) = order {
             self.carried = self.admit(&mut statement, next);
@@ -118,13 +118,17 @@ impl<S: AppendLog + ?Sized> Worker<S> {
     }
 
     /// Gives an order back that must wait until the statement is settled.
-    fn admit(&mut self, statement: &mut Statement, order: Order) -> Option<Order> {
+    fn admit(
+        &mut self,
+        statement: &mut AppendStatement,
+        order: QueueRequest,
+    ) -> Option<QueueRequest> {
         match order {
-            Order::Enroll { agent, last_seq } if !statement.has(&agent) => {
+            QueueRequest::Enroll { agent, last_seq } if !statement.has(&agent) => {
                 self.failures.forget(&agent);
                 self.agents.insert(
                     agent,
-                    Agent {
+                    EnrolledAgent {
                         last_seq,
                         failed: None,
                         fenced: None,
@@ -132,15 +136,17 @@ impl<S: AppendLog + ?Sized> Worker<S> {
                 );
                 None
             }
-            waits @ Order::Enroll { .. } => Some(waits),
-            Order::Append(queued) => self.admit_save(statement, queued).map(Order::Append),
+            waits @ QueueRequest::Enroll { .. } => Some(waits),
+            QueueRequest::Append(queued) => {
+                self.admit_save(statement, queued).map(QueueRequest::Append)
+            }
         }
     }
 
-    fn admit_save(&mut self, statement: &mut Statement, queued: Queued) -> Option<Queued> {
+    fn admit_save(&mut self, statement: &mut AppendStatement, queued: Queued) -> Option<Queued> {
         let Some(agent) = self.agents.get(&queued.pending.agent) else {
             let error = AppendError::NotEnrolled(queued.pending.agent.clone());
-            let _ = queued.reply.send(Err(Failure { number: 0, error }));
+            let _ = queued.reply.send(Err(SaveFailure { number: 0, error }));
             return None;
         };
         match agent.refusal(queued.pending.epoch, queued.knows) {
@@ -156,8 +162,8 @@ impl<S: AppendLog + ?Sized> Worker<S> {
     }
 
     /// One statement; then, one by one, the saves of batches that failed together.
-    async fn write(&mut self, statement: Statement) -> Result<(), Stopped> {
-        let Statement { batches, parts, .. } = statement;
+    async fn write(&mut self, statement: AppendStatement) -> Result<(), Stopped> {
+        let AppendStatement { batches, parts, .. } = statement;
         let answer = self.send(&batches).await?;
         for ((batch, parts), (outcome, totals)) in batches.into_iter().zip(parts).zip(answer) {
             match outcome {
@@ -170,7 +176,7 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         Ok(())
     }
 
-    async fn write_alone(&mut self, batch: Batch, parts: Vec<Part>) -> Result<(), Stopped> {
+    async fn write_alone(&mut self, batch: Batch, parts: Vec<BatchedSave>) -> Result<(), Stopped> {
         for (mut batch, part) in split(batch, parts) {
             let Some(agent) = self.agents.get(&batch.agent) else {
                 continue;
@@ -272,7 +278,7 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         &mut self,
         agent: &AgentId,
         epoch: i64,
-        parts: Vec<Part>,
+        parts: Vec<BatchedSave>,
         outcome: Result<Vec<Seq>, AppendError>,
         totals: Usage,
     ) {
@@ -282,7 +288,13 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         }
     }
 
-    fn hand_out(&mut self, agent: &AgentId, parts: Vec<Part>, seqs: &[Seq], session_totals: Usage) {
+    fn hand_out(
+        &mut self,
+        agent: &AgentId,
+        parts: Vec<BatchedSave>,
+        seqs: &[Seq],
+        session_totals: Usage,
+    ) {
         let Some(known) = self.agents.get_mut(agent) else {
             return;
         };
@@ -290,7 +302,7 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         for part in parts {
             let (mine, others) = rest.split_at(part.entries.min(rest.len()));
             rest = others;
-            let written = Written {
+            let written = WrittenRows {
                 seqs: mine.to_vec(),
                 prev: known.last_seq,
                 session_totals,
@@ -301,9 +313,9 @@ impl<S: AppendLog + ?Sized> Worker<S> {
         }
     }
 
-    fn fail(&mut self, agent: &AgentId, epoch: i64, parts: Vec<Part>, error: AppendError) {
+    fn fail(&mut self, agent: &AgentId, epoch: i64, parts: Vec<BatchedSave>, error: AppendError) {
         self.failed += 1;
-        let failure = Failure {
+        let failure = SaveFailure {
             number: self.failed,
             error,
         };
@@ -334,8 +346,8 @@ impl<S: AppendLog + ?Sized> Worker<S> {
     fn answer(
         &self,
         agent: &AgentId,
-        reply: tokio::sync::oneshot::Sender<Result<Written, Failure>>,
-        answer: Result<Written, Failure>,
+        reply: tokio::sync::oneshot::Sender<Result<WrittenRows, SaveFailure>>,
+        answer: Result<WrittenRows, SaveFailure>,
     ) {
         if let Err(Err(failure)) = reply.send(answer) {
             self.failures.is_known(agent, failure.number);

@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 use super::{
     SqliteStore,
-    db::{Db, Opening},
-    decode::Reader,
+    db::{Db, DbOptions},
+    decode::RowReader,
     fault,
-    folder::Folder,
+    folder::StoreFolder,
     index::{Reserved, session_of_file},
     lock, view,
 };
@@ -44,7 +44,7 @@ impl StraySession {
 
 /// The session files of a folder, by name. Nothing is opened but to see that it is a regular file.
 pub fn stray_sessions(folder: &Path) -> Result<Vec<StraySession>, StoreError> {
-    let folder = Folder::open(folder)?;
+    let folder = StoreFolder::open(folder)?;
     let mut found: Vec<StraySession> = Vec::new();
     for file in folder.names()? {
         let Some((id, name)) = session_of_file(&file) else {
@@ -73,7 +73,7 @@ impl SqliteStore {
     /// Brings a session over as a closed one: nobody holds its agents, and its unread inputs count
     /// as withdrawn. The files it came from are removed.
     pub async fn adopt(&self, from: &Path, stray: &StraySession) -> Result<(), StoreError> {
-        let source = Folder::open(from)?;
+        let source = StoreFolder::open(from)?;
         if lock::is_in_use(&source) {
             let message = format!(
                 "a planck process still works in {}; end it first",
@@ -121,7 +121,7 @@ impl SqliteStore {
 
     /// When the session of a copy was created; its schema is brought up to date.
     async fn created_at(&self, old: &Path, stray: &StraySession) -> Result<Timestamp, StoreError> {
-        let opening = Opening {
+        let opening = DbOptions {
             look: false,
             ..self.opening
         };
@@ -140,7 +140,7 @@ impl SqliteStore {
                 stray.name
             ))
         })?;
-        Reader {
+        RowReader {
             row: &row,
             path: old,
         }
@@ -187,7 +187,7 @@ impl SqliteStore {
 }
 
 /// A private copy of a session's file and its journal.
-fn copied(source: &Folder, stray: &StraySession) -> Result<TempDir, StoreError> {
+fn copied(source: &StoreFolder, stray: &StraySession) -> Result<TempDir, StoreError> {
     let failed = |path: PathBuf| {
         move |error: io::Error| fault::refused(&path, &error, "free some space for temporary files")
     };

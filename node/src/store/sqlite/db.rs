@@ -24,14 +24,15 @@ use tokio::{
 };
 
 use super::{
-    fault::{self, Fault},
+    decode::RowReader,
+    fault::{self, SqliteFault},
     folder,
-    schema::Found,
+    schema::FileSchema,
     view::{self, View},
 };
 use crate::store::StoreError;
 
-pub type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
+pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
 /// Pages a connection keeps, in KiB by SQLite's way of a negative number; the system has the rest
 /// of the file in its own cache.
@@ -39,7 +40,7 @@ const CACHE: &str = "-512";
 
 /// How files are opened.
 #[derive(Debug, Clone, Copy)]
-pub struct Opening {
+pub struct DbOptions {
     /// How long to wait for another process's write.
     pub busy: Duration,
     /// Whether a commit survives the power, not only the death of every process.
@@ -48,7 +49,7 @@ pub struct Opening {
     pub look: bool,
 }
 
-impl Opening {
+impl DbOptions {
     /// What bounds a call: the wait for others, and as long again for the work.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.busy * 2
@@ -84,7 +85,7 @@ pub struct Db {
     in_memory: bool,
     /// Whether the connection's thread ended: it answers nothing any more.
     is_dead: AtomicBool,
-    opening: Opening,
+    opening: DbOptions,
     connection: Mutex<SqliteConnection>,
     /// What is open in the file's place.
     _copy: Option<TempDir>,
@@ -94,10 +95,10 @@ impl Db {
     /// Opens a file, brings its schema up to date, and refuses one that is newer.
     pub async fn open(
         path: &Path,
-        opening: Opening,
+        opening: DbOptions,
         create: bool,
         schema: &[Migration],
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, SqliteFault> {
         folder::admit(path, create && !opening.look)?;
         if opening.look {
             return Self::look(path, opening, schema).await;
@@ -126,9 +127,9 @@ impl Db {
     /// A database of this process alone, which is gone with it.
     pub async fn in_memory(
         path: &Path,
-        opening: Opening,
+        opening: DbOptions,
         schema: &[Migration],
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, SqliteFault> {
         let connect = SqliteConnectOptions::new()
             .filename(":memory:")
             .foreign_keys(false)
@@ -152,7 +153,7 @@ impl Db {
         Ok(db)
     }
 
-    async fn connect(path: &Path, view: View, opening: Opening) -> Result<Self, Fault> {
+    async fn connect(path: &Path, view: View, opening: DbOptions) -> Result<Self, SqliteFault> {
         let opened = timeout_at(opening.deadline(), view.connect.connect()).await;
         let connection = opened
             .map_err(|_elapsed| slow(path))?
@@ -171,11 +172,15 @@ impl Db {
 
     /// Opens a file without changing anything beside it; one whose schema is older than this
     /// version's is refused.
-    async fn look(path: &Path, opening: Opening, schema: &[Migration]) -> Result<Self, Fault> {
+    async fn look(
+        path: &Path,
+        opening: DbOptions,
+        schema: &[Migration],
+    ) -> Result<Self, SqliteFault> {
         if inode(path).is_none() {
             return Err(missing(path));
         }
-        let mut tried = Err(Fault::Missing(format!(
+        let mut tried = Err(SqliteFault::Missing(format!(
             "{} cannot be looked at",
             path.display()
         )));
@@ -193,10 +198,10 @@ impl Db {
         tried
     }
 
-    async fn is_of(&self, schema: &[Migration]) -> Result<(), Fault> {
+    async fn is_of(&self, schema: &[Migration]) -> Result<(), SqliteFault> {
         let known = schema.last().map_or(0, |migration| migration.version);
         match self.checked_version(schema).await? {
-            0 => Err(Fault::Missing(format!(
+            0 => Err(SqliteFault::Missing(format!(
                 "{} holds nothing yet",
                 self.path.display()
             ))),
@@ -217,9 +222,9 @@ impl Db {
 
     /// The version of the file's schema, which is one that this version knows and has the tables of
     /// it.
-    async fn checked_version(&self, schema: &[Migration]) -> Result<u32, Fault> {
+    async fn checked_version(&self, schema: &[Migration]) -> Result<u32, SqliteFault> {
         let known = schema.last().map_or(0, |migration| migration.version);
-        let found = Found::read(self).await?;
+        let found = FileSchema::read(self).await?;
         if found.version > known {
             return Err(self.newer(found.version, known));
         }
@@ -229,13 +234,20 @@ impl Db {
             .map(|()| found.version)
     }
 
-    fn newer(&self, found: u32, known: u32) -> Fault {
+    fn newer(&self, found: u32, known: u32) -> SqliteFault {
         let what = format!("its schema {found} is newer than {known}, the newest this node knows");
         fault::broken(&self.path, what, "run a newer planck").into()
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> RowReader<'a> {
+        RowReader {
+            row,
+            path: &self.path,
+        }
     }
 
     /// Whether the file that is open is still the one at its path, and answers.
@@ -248,7 +260,10 @@ impl Db {
     }
 
     /// All rows of one statement. It is run to its end, so that what it changes is committed.
-    pub async fn rows(&self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Fault> {
+    pub async fn rows(
+        &self,
+        statement: SqliteStatement<'_>,
+    ) -> Result<Vec<SqliteRow>, SqliteFault> {
         let run = async {
             statement
                 .fetch_all(&mut *self.connection.lock().await)
@@ -258,12 +273,15 @@ impl Db {
     }
 
     /// The first row of one statement.
-    pub async fn row(&self, statement: Statement<'_>) -> Result<Option<SqliteRow>, Fault> {
+    pub async fn row(
+        &self,
+        statement: SqliteStatement<'_>,
+    ) -> Result<Option<SqliteRow>, SqliteFault> {
         Ok(self.rows(statement).await?.into_iter().next())
     }
 
     /// How many rows one statement changed.
-    pub async fn execute(&self, statement: Statement<'_>) -> Result<u64, Fault> {
+    pub async fn execute(&self, statement: SqliteStatement<'_>) -> Result<u64, SqliteFault> {
         let run = async { statement.execute(&mut *self.connection.lock().await).await };
         Ok(self.bounded(run).await?.rows_affected())
     }
@@ -272,9 +290,9 @@ impl Db {
     /// how many rows there must be for the others to be carried out.
     pub async fn all_or_nothing(
         &self,
-        first: Statement<'_>,
-        others: Vec<Statement<'_>>,
-    ) -> Result<bool, Fault> {
+        first: SqliteStatement<'_>,
+        others: Vec<SqliteStatement<'_>>,
+    ) -> Result<bool, SqliteFault> {
         let run = async {
             let mut connection = self.connection.lock().await;
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
@@ -292,7 +310,7 @@ impl Db {
     async fn bounded<T>(
         &self,
         run: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, SqliteFault> {
         let done = timeout_at(self.opening.deadline(), run)
             .await
             .map_err(|_elapsed| slow(&self.path))?;
@@ -309,7 +327,7 @@ impl Db {
         })
     }
 
-    async fn migrate(&self, schema: &[Migration]) -> Result<(), Fault> {
+    async fn migrate(&self, schema: &[Migration]) -> Result<(), SqliteFault> {
         let found = self.checked_version(schema).await?;
         for migration in schema.iter().filter(|migration| migration.version > found) {
             self.step(migration).await?;
@@ -318,7 +336,7 @@ impl Db {
     }
 
     /// One process does it; another that waited finds it done.
-    async fn step(&self, migration: &Migration) -> Result<(), Fault> {
+    async fn step(&self, migration: &Migration) -> Result<(), SqliteFault> {
         let run = async {
             let mut connection = self.connection.lock().await;
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
@@ -340,14 +358,14 @@ impl Db {
     }
 }
 
-fn missing(path: &Path) -> Fault {
-    Fault::Missing(format!("there is no {}", path.display()))
+fn missing(path: &Path) -> SqliteFault {
+    SqliteFault::Missing(format!("there is no {}", path.display()))
 }
 
 fn inode(path: &Path) -> Option<u64> {
     Some(fs::symlink_metadata(path).ok()?.ino())
 }
 
-fn slow(path: &Path) -> Fault {
+fn slow(path: &Path) -> SqliteFault {
     StoreError::Away(format!("{} did not answer in time", path.display())).into()
 }

@@ -21,12 +21,12 @@ use crate::store::{
 
 /// A row of a file.
 #[derive(Clone, Copy)]
-pub struct Reader<'a> {
+pub struct RowReader<'a> {
     pub row: &'a SqliteRow,
     pub path: &'a Path,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RowReader<'a> {
     pub fn get<T: Decode<'a, Sqlite> + Type<Sqlite>>(&self, column: &str) -> Result<T, StoreError> {
         self.row
             .try_get(column)

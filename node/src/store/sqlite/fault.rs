@@ -4,11 +4,36 @@ use std::path::Path;
 
 use crate::store::StoreError;
 
+/// Why a trigger of the schema refused a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Abort {
+    /// The lease has another epoch, or the agent's last row is another one.
+    StaleEpoch,
+    /// An input was consumed or has an outcome.
+    InputGone,
+    /// The message of a rewind does not exist or is hidden.
+    NoMessage,
+    /// A trigger of a newer schema.
+    Other(String),
+}
+
+impl Abort {
+    /// Reads the text that the trigger passes to `RAISE`.
+    fn parse(text: &str) -> Self {
+        match text {
+            "stale_epoch" => Self::StaleEpoch,
+            "input_gone" => Self::InputGone,
+            "no_message" => Self::NoMessage,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
 /// Why a statement was not carried out.
 #[derive(Debug)]
-pub enum Fault {
-    /// A trigger refused it, by its word.
-    Aborted(String),
+pub enum SqliteFault {
+    /// A trigger refused it.
+    Aborted(Abort),
     /// A row with this key is there, or a value is not allowed.
     Refused(String),
     /// The file is not there.
@@ -18,20 +43,23 @@ pub enum Fault {
     Store(StoreError),
 }
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
+impl From<SqliteFault> for StoreError {
+    fn from(fault: SqliteFault) -> Self {
         match fault {
-            Fault::Store(error) => error,
-            Fault::Missing(message) => Self::NotFound(message),
-            Fault::Damaged(message) => Self::Broken(message),
-            Fault::Aborted(message) | Fault::Refused(message) => {
-                Self::Broken(format!("the store contradicts itself: {message}"))
+            SqliteFault::Store(error) => error,
+            SqliteFault::Missing(message) => Self::NotFound(message),
+            SqliteFault::Damaged(message) => Self::Broken(message),
+            SqliteFault::Aborted(abort) => {
+                Self::Broken(format!("a trigger refused the statement: {abort:?}"))
+            }
+            SqliteFault::Refused(message) => {
+                Self::Broken(format!("the database refused the statement: {message}"))
             }
         }
     }
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for SqliteFault {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
@@ -58,7 +86,7 @@ mod code {
 }
 
 /// Sorts an error of a statement or an opening of the file at `path`.
-pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
+pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
     let Some(database) = error.as_database_error() else {
         return sort_own(error, path);
     };
@@ -67,19 +95,19 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
         .and_then(|code| code.parse().ok())
         .unwrap_or(0);
     if extended == code::CONSTRAINT_TRIGGER {
-        return Fault::Aborted(database.message().to_owned());
+        return SqliteFault::Aborted(Abort::parse(database.message()));
     }
-    let broken = |what, way_out| Fault::Store(broken(path, what, way_out));
+    let broken = |what, way_out| SqliteFault::Store(broken(path, what, way_out));
     match extended & 0xff {
         code::BUSY | code::LOCKED | code::INTERRUPT | code::PROTOCOL => away(path, error),
-        code::CONSTRAINT | code::TOOBIG => Fault::Refused(database.message().to_owned()),
-        code::FULL => Fault::Store(full(path)),
+        code::CONSTRAINT | code::TOOBIG => SqliteFault::Refused(database.message().to_owned()),
+        code::FULL => SqliteFault::Store(full(path)),
         code::READONLY | code::PERM => broken(
             "it cannot be written",
             "give this user write permission to the file and its folder",
         ),
         code::CANTOPEN if !path.exists() => {
-            Fault::Missing(format!("there is no {}", path.display()))
+            SqliteFault::Missing(format!("there is no {}", path.display()))
         }
         code::CANTOPEN => broken(
             "it cannot be opened",
@@ -104,7 +132,7 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> Fault {
 
 /// Sorts an error that is not SQLite's own.
 #[allow(clippy::wildcard_enum_match_arm, reason = "sqlx may add errors")]
-fn sort_own(error: &sqlx::Error, path: &Path) -> Fault {
+fn sort_own(error: &sqlx::Error, path: &Path) -> SqliteFault {
     match error {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => damaged(path, error),
         // sqlx answers so for every statement after a panic of its thread; the next call opens the
@@ -120,16 +148,16 @@ fn sort_own(error: &sqlx::Error, path: &Path) -> Fault {
 }
 
 /// What the file at `path` holds makes no sense.
-pub fn damaged(path: &Path, what: impl std::fmt::Display) -> Fault {
+pub fn damaged(path: &Path, what: impl std::fmt::Display) -> SqliteFault {
     let way_out = "put it aside, or recover it with `sqlite3 FILE .recover`";
-    Fault::Damaged(format!(
+    SqliteFault::Damaged(format!(
         "cannot use {}: it is damaged: {what}; {way_out}",
         path.display()
     ))
 }
 
-fn away(path: &Path, error: &sqlx::Error) -> Fault {
-    Fault::Store(StoreError::Away(format!("{}: {error}", path.display())))
+fn away(path: &Path, error: &sqlx::Error) -> SqliteFault {
+    SqliteFault::Store(StoreError::Away(format!("{}: {error}", path.display())))
 }
 
 fn full(path: &Path) -> StoreError {

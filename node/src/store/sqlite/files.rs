@@ -11,15 +11,15 @@ use std::{
 
 use planck_common::{AgentId, SessionId, SessionName, TeamId};
 use planck_migrations::SQLITE_SESSION;
-use sqlx::query;
+use sqlx::{query, sqlite::SqliteRow};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    db::{Db, Opening},
-    decode::Reader,
-    fault::{self, Fault},
+    db::{Db, DbOptions},
+    decode::RowReader,
+    fault::{self, SqliteFault},
 };
-use crate::store::StoreError;
+use crate::store::{AgentRecord, StoreError};
 
 /// One session's open file, with what never changes in it.
 #[derive(Debug)]
@@ -53,16 +53,16 @@ struct Pool {
 }
 
 #[derive(Debug)]
-pub struct Files {
+pub struct SessionFiles {
     folder: PathBuf,
-    opening: Opening,
+    opening: DbOptions,
     capacity: usize,
     pool: Mutex<Pool>,
     permits: Arc<Semaphore>,
 }
 
-impl Files {
-    pub fn new(folder: PathBuf, opening: Opening, capacity: usize) -> Self {
+impl SessionFiles {
+    pub fn new(folder: PathBuf, opening: DbOptions, capacity: usize) -> Self {
         let permits = Arc::new(Semaphore::new(capacity.max(1)));
         Self {
             folder,
@@ -186,7 +186,11 @@ fn is_unused(cell: &Cell) -> bool {
 }
 
 impl SessionFile {
-    async fn open(named: &SessionId, path: PathBuf, opening: Opening) -> Result<Self, Fault> {
+    async fn open(
+        named: &SessionId,
+        path: PathBuf,
+        opening: DbOptions,
+    ) -> Result<Self, SqliteFault> {
         let db = Db::open(&path, opening, false, SQLITE_SESSION).await?;
         let row = db
             .row(query(
@@ -194,20 +198,29 @@ impl SessionFile {
             ))
             .await?;
         let Some(row) = row else {
-            return Err(Fault::Missing(format!(
+            return Err(SqliteFault::Missing(format!(
                 "{} holds no session",
                 path.display()
             )));
         };
-        let row = Reader {
-            row: &row,
-            path: &path,
-        };
+        let row = db.reader(&row);
         let (id, lead) = (row.parse("id", SessionId::parse)?, row.agent_id("lead")?);
         if id != *named {
             return Err(fault::damaged(&path, format!("it holds session {id}")));
         }
         let team = row.parse("team_id", TeamId::parse)?;
         Ok(Self { db, id, team, lead })
+    }
+
+    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> RowReader<'a> {
+        self.db.reader(row)
+    }
+
+    /// Reads an agent of the session.
+    pub async fn agent(&self, id: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
+        let found = query("SELECT * FROM agents WHERE id = ?1").bind(id.as_str());
+        let row = self.db.row(found).await?;
+        row.map(|row| self.reader(&row).agent(&self.id, &self.team))
+            .transpose()
     }
 }

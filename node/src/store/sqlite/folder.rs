@@ -36,12 +36,12 @@ const WRITABLE: &str =
 
 /// An open directory.
 #[derive(Debug)]
-pub struct Folder {
+pub struct StoreFolder {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl Folder {
+impl StoreFolder {
     /// Opens a directory, and creates it with the missing ones above it. A link in its place is
     /// refused.
     pub fn create(path: &Path) -> Result<Self, StoreError> {
@@ -135,8 +135,8 @@ impl Folder {
     /// Opens a file to read, whoever it belongs to; `None` where there is none.
     pub fn read_file(&self, name: &str) -> Result<Option<File>, StoreError> {
         match self.open_file(name, OFlag::O_RDONLY) {
-            Err(Refused::Missing) => Ok(None),
-            Err(Refused::Store(error)) => Err(error),
+            Err(FileRefusal::Missing) => Ok(None),
+            Err(FileRefusal::Store(error)) => Err(error),
             Ok(file) => Ok(Some(file)),
         }
     }
@@ -144,8 +144,8 @@ impl Folder {
     /// Opens a file to read and write; `None` where there is none.
     pub fn find_file(&self, name: &str) -> Result<Option<File>, StoreError> {
         match self.open_file(name, OFlag::O_RDWR) {
-            Err(Refused::Missing) => Ok(None),
-            Err(Refused::Store(error)) => Err(error),
+            Err(FileRefusal::Missing) => Ok(None),
+            Err(FileRefusal::Store(error)) => Err(error),
             Ok(file) => Ok(Some(file)),
         }
     }
@@ -154,34 +154,34 @@ impl Folder {
     pub fn create_file(&self, name: &str) -> Result<File, StoreError> {
         match self.open_file(name, OFlag::O_RDWR | OFlag::O_CREAT) {
             Ok(file) => Ok(file),
-            Err(Refused::Missing) => {
+            Err(FileRefusal::Missing) => {
                 Err(fault::broken(&self.path, "it was removed", "start again"))
             }
-            Err(Refused::Store(error)) => Err(error),
+            Err(FileRefusal::Store(error)) => Err(error),
         }
     }
 
-    fn open_file(&self, name: &str, flags: OFlag) -> Result<File, Refused> {
+    fn open_file(&self, name: &str, flags: OFlag) -> Result<File, FileRefusal> {
         let path = self.path.join(name);
         let private = Mode::from_bits_truncate(mode(PRIVATE_FILE));
         let file = match regular_file::open(&self.fd, name.as_ref(), flags, private) {
             Ok((file, _)) => file,
-            Err(NotOpened::Missing) => return Err(Refused::Missing),
-            Err(NotOpened::Kind(_)) => return Err(Refused::Store(refuse(&path))),
+            Err(NotOpened::Missing) => return Err(FileRefusal::Missing),
+            Err(NotOpened::Kind(_)) => return Err(FileRefusal::Store(refuse(&path))),
             Err(NotOpened::Io(error)) => {
-                return Err(Refused::Store(fault::refused(&path, &error, WRITABLE)));
+                return Err(FileRefusal::Store(fault::refused(&path, &error, WRITABLE)));
             }
         };
         let there = file
             .metadata()
-            .map_err(|error| Refused::Store(fault::refused(&path, &error, WRITABLE)))?;
+            .map_err(|error| FileRefusal::Store(fault::refused(&path, &error, WRITABLE)))?;
         let wrong = if flags.contains(OFlag::O_RDWR) {
             complaint(&there)
         } else {
             kind_complaint(&there)
         };
         match wrong {
-            Some(what) => Err(Refused::Store(fault::broken(&path, what, PUT_RIGHT))),
+            Some(what) => Err(FileRefusal::Store(fault::broken(&path, what, PUT_RIGHT))),
             None => Ok(file),
         }
     }
@@ -219,7 +219,7 @@ impl Folder {
     }
 }
 
-enum Refused {
+enum FileRefusal {
     Missing,
     Store(StoreError),
 }
@@ -241,7 +241,7 @@ pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
         )
         && fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     {
-        Folder::open(folder)?.create_file(name)?;
+        StoreFolder::open(folder)?.create_file(name)?;
     }
     Ok(())
 }

@@ -1,11 +1,13 @@
-//! Inboxes: inputs put, questions asked, and what became of them.
+//! The inboxes of SQLite's agents.
 
+use async_trait::async_trait;
 use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 use sqlx::query;
 
-use super::{SqliteStore, db::Statement, decode::Reader, files::InUse};
+use super::{SqliteStore, db::SqliteStatement, files::InUse};
 use crate::store::{
-    Asked, InboxBounds, NewInput, PutResult, StoreError, StoredInput, Task, unread::Unread,
+    AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
+    unread::Unread,
 };
 
 /// What waits for an agent and in its session. The index holds open inputs only, however long the
@@ -64,20 +66,14 @@ const WHY_NOT: &str = "SELECT
 /// How often an input is tried whose obstacle was gone when it was looked for.
 const TRIES: u32 = 5;
 
-impl SqliteStore {
-    pub(super) async fn put_input(
-        &self,
-        session: &SessionId,
-        input: NewInput,
-    ) -> Result<PutResult, StoreError> {
+#[async_trait]
+impl Inbox for SqliteStore {
+    async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
         let file = self.file(session).await?;
         check_text(&input)?;
         for _ in 0..TRIES {
             if let Some(row) = file.db.row(put(&input, &self.inbox)).await? {
-                let row = Reader {
-                    row: &row,
-                    path: file.db.path(),
-                };
+                let row = file.reader(&row);
                 let node = row.node()?;
                 self.announce(session, &input, node.as_ref()).await?;
                 return Ok(PutResult::Put {
@@ -86,17 +82,17 @@ impl SqliteStore {
                     epoch: row.get("epoch")?,
                 });
             }
-            if let Some(known) = self.known(&file, &input).await? {
+            if let Some(known) = known(&file, &input).await? {
                 if known.turn.is_none() && known.outcome.is_none() {
                     self.announce(session, &input, None).await?;
                 }
                 return Ok(PutResult::Known(Box::new(known)));
             }
-            let target = self.agent_in(&file, &input.agent).await?;
+            let target = file.agent(&input.agent).await?;
             if target.is_none_or(|target| !target.is_there()) {
                 return Ok(PutResult::NotFound);
             }
-            self.unread(&file, &input.agent)
+            unread(&file, &input.agent)
                 .await?
                 .check(input.content.len(), &self.inbox)?;
         }
@@ -106,22 +102,104 @@ impl SqliteStore {
         )))
     }
 
-    async fn unread(&self, file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
-        let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else {
-            return Ok(Unread::default());
-        };
-        let row = Reader {
-            row: &row,
-            path: file.db.path(),
-        };
-        let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
-        Ok(Unread {
-            agent_bytes,
-            agent_inputs,
-            session_bytes: row.get("session_bytes")?,
-        })
+    async fn ask(
+        &self,
+        session: &SessionId,
+        question: NewInput,
+        asker_epoch: i64,
+        max_depth: u32,
+    ) -> Result<AskOutcome, StoreError> {
+        let file = self.file(session).await?;
+        check_text(&question)?;
+        let asker = question.sender.as_ref().map(|sender| sender.id.clone());
+        let asker =
+            asker.ok_or_else(|| StoreError::BadRequest("a question has a sender".into()))?;
+        for _ in 0..TRIES {
+            let asked = file
+                .db
+                .row(bind(ASK, &question).bind(asker_epoch).bind(max_depth))
+                .await?;
+            if let Some(row) = asked {
+                let node = file.reader(&row).node()?;
+                self.announce(session, &question, node.as_ref()).await?;
+                return Ok(AskOutcome::Asked { node });
+            }
+            if let Some(refused) = why_not(&file, &question, &asker, asker_epoch, max_depth).await?
+            {
+                if let AskOutcome::Known { outcome: None } = refused {
+                    self.announce(session, &question, None).await?;
+                }
+                return Ok(refused);
+            }
+        }
+        Err(StoreError::Away(format!(
+            "question {} was refused for reasons that went away",
+            question.id
+        )))
     }
 
+    async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
+        const WITHDRAW: &str = "UPDATE inputs SET waiting = 0,
+            outcome = CASE WHEN turn IS NULL AND outcome IS NULL THEN 'withdrawn' ELSE outcome END
+            WHERE id = ?1 RETURNING coalesce(outcome = 'withdrawn', 0) AS left";
+        let file = self.file(session).await?;
+        let Some(row) = file.db.row(query(WITHDRAW).bind(question.as_str())).await? else {
+            return Ok(false);
+        };
+        let left = file.reader(&row).get("left")?;
+        if left {
+            self.settled(session, &[question]).await;
+        }
+        Ok(left)
+    }
+
+    async fn input(
+        &self,
+        session: &SessionId,
+        id: &InputId,
+    ) -> Result<Option<StoredInput>, StoreError> {
+        find_input(&self.file(session).await?, id).await
+    }
+
+    async fn open_inputs(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<StoredInput>, StoreError> {
+        let file = self.file(session).await?;
+        let open = query("SELECT * FROM inputs WHERE agent_id = ?1 AND outcome IS NULL ORDER BY n")
+            .bind(agent.as_str());
+        let rows = file.db.rows(open).await?;
+        rows.iter().map(|row| file.reader(row).input()).collect()
+    }
+
+    async fn tasks(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        const TASKS: &str = "SELECT i.id, i.sender, i.sender_name, i.turn IS NOT NULL AS consumed,
+            EXISTS (SELECT 1 FROM inputs r WHERE r.reply_to = i.id AND r.kind = 'response' AND r.sender = i.agent_id
+              AND coalesce(r.outcome, '') <> 'rewound') AS responded
+            FROM inputs i WHERE i.agent_id = ?1 AND i.kind = 'task'
+              AND coalesce(i.outcome, '') NOT IN ('rewound', 'withdrawn') ORDER BY i.n";
+        let file = self.file(session).await?;
+        let rows = file.db.rows(query(TASKS).bind(agent.as_str())).await?;
+        let task = |row| {
+            let row = file.reader(row);
+            let id = row.parse("id", InputId::parse)?;
+            Ok(TaskRecord {
+                id,
+                from: row.sender()?,
+                consumed: row.get("consumed")?,
+                responded: row.get("responded")?,
+            })
+        };
+        rows.iter().map(task).collect()
+    }
+}
+
+impl SqliteStore {
     /// Tells the index of an unread input before it is acknowledged, unless this node holds the
     /// agent: what is waiting for agents of a node that dies is found by the node's leases.
     async fn announce(
@@ -138,149 +216,6 @@ impl SqliteStore {
             .await
     }
 
-    /// The input of that id; one of another agent is a mistake.
-    async fn known(
-        &self,
-        file: &InUse,
-        input: &NewInput,
-    ) -> Result<Option<StoredInput>, StoreError> {
-        let known = self.input_in(file, &input.id).await?;
-        match known {
-            Some(known) if known.input.agent != input.agent => Err(StoreError::BadRequest(
-                format!("input {} was put for another agent before", input.id),
-            )),
-            known => Ok(known),
-        }
-    }
-
-    pub(super) async fn ask_question(
-        &self,
-        session: &SessionId,
-        question: NewInput,
-        asker_epoch: i64,
-        max_depth: u32,
-    ) -> Result<Asked, StoreError> {
-        let file = self.file(session).await?;
-        check_text(&question)?;
-        let asker = question.sender.as_ref().map(|sender| sender.id.clone());
-        let asker =
-            asker.ok_or_else(|| StoreError::BadRequest("a question has a sender".into()))?;
-        for _ in 0..TRIES {
-            let asked = file
-                .db
-                .row(bind(ASK, &question).bind(asker_epoch).bind(max_depth))
-                .await?;
-            if let Some(row) = asked {
-                let node = Reader {
-                    row: &row,
-                    path: file.db.path(),
-                }
-                .node()?;
-                self.announce(session, &question, node.as_ref()).await?;
-                return Ok(Asked::Asked { node });
-            }
-            if let Some(refused) = self
-                .why_not(&file, &question, &asker, asker_epoch, max_depth)
-                .await?
-            {
-                if let Asked::Known { outcome: None } = refused {
-                    self.announce(session, &question, None).await?;
-                }
-                return Ok(refused);
-            }
-        }
-        Err(StoreError::Away(format!(
-            "question {} was refused for reasons that went away",
-            question.id
-        )))
-    }
-
-    async fn why_not(
-        &self,
-        file: &InUse,
-        question: &NewInput,
-        asker: &AgentId,
-        epoch: i64,
-        max_depth: u32,
-    ) -> Result<Option<Asked>, StoreError> {
-        if self
-            .agent_in(file, asker)
-            .await?
-            .is_none_or(|asker| asker.epoch != epoch)
-        {
-            return Ok(Some(Asked::StaleEpoch));
-        }
-        if self.known(file, question).await?.is_some() {
-            return self.wait_again(file, &question.id).await;
-        }
-        let target = self.agent_in(file, &question.agent).await?;
-        if target.is_none_or(|target| target.state == planck_common::command::AgentState::Stopped) {
-            return Ok(Some(Asked::NotFound));
-        }
-        let why = query(WHY_NOT)
-            .bind(question.agent.as_str())
-            .bind(asker.as_str())
-            .bind(max_depth);
-        let Some(row) = file.db.row(why).await? else {
-            return Ok(None);
-        };
-        let row = Reader {
-            row: &row,
-            path: file.db.path(),
-        };
-        if let Some(path) = row.get::<Option<&str>>("path")? {
-            let path: Vec<AgentId> = serde_json::from_str(path).unwrap_or_default();
-            return Ok(Some(Asked::Cycle(
-                std::iter::once(asker.clone()).chain(path).collect(),
-            )));
-        }
-        let depth: u32 = row.get("depth")?;
-        Ok((depth > max_depth).then_some(Asked::TooDeep(depth)))
-    }
-
-    async fn wait_again(
-        &self,
-        file: &InUse,
-        question: &InputId,
-    ) -> Result<Option<Asked>, StoreError> {
-        const WAIT: &str =
-            "UPDATE inputs SET waiting = outcome IS NULL WHERE id = ?1 RETURNING outcome";
-        let row = file.db.row(query(WAIT).bind(question.as_str())).await?;
-        let known = |row| {
-            Ok(Asked::Known {
-                outcome: Reader {
-                    row: &row,
-                    path: file.db.path(),
-                }
-                .outcome()?,
-            })
-        };
-        row.map(known).transpose()
-    }
-
-    pub(super) async fn withdraw_question(
-        &self,
-        session: &SessionId,
-        question: &InputId,
-    ) -> Result<bool, StoreError> {
-        const WITHDRAW: &str = "UPDATE inputs SET waiting = 0,
-            outcome = CASE WHEN turn IS NULL AND outcome IS NULL THEN 'withdrawn' ELSE outcome END
-            WHERE id = ?1 RETURNING coalesce(outcome = 'withdrawn', 0) AS left";
-        let file = self.file(session).await?;
-        let Some(row) = file.db.row(query(WITHDRAW).bind(question.as_str())).await? else {
-            return Ok(false);
-        };
-        let left = Reader {
-            row: &row,
-            path: file.db.path(),
-        }
-        .get("left")?;
-        if left {
-            self.settled(session, &[question]).await;
-        }
-        Ok(left)
-    }
-
     /// The index need not name these inputs any more. A sweep does it where this fails.
     pub(super) async fn settled(&self, session: &SessionId, inputs: &[&InputId]) {
         if inputs.is_empty() {
@@ -290,88 +225,105 @@ impl SqliteStore {
             tracing::debug!(%session, %error, "the index still names consumed inputs");
         }
     }
+}
 
-    pub(super) async fn input_in(
-        &self,
-        file: &InUse,
-        id: &InputId,
-    ) -> Result<Option<StoredInput>, StoreError> {
-        let row = file
-            .db
-            .row(query("SELECT * FROM inputs WHERE id = ?1").bind(id.as_str()))
-            .await?;
-        row.map(|row| {
-            Reader {
-                row: &row,
-                path: file.db.path(),
-            }
-            .input()
+async fn unread(file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
+    let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else {
+        return Ok(Unread::default());
+    };
+    let row = file.reader(&row);
+    let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
+    Ok(Unread {
+        agent_bytes,
+        agent_inputs,
+        session_bytes: row.get("session_bytes")?,
+    })
+}
+
+/// The input of that id; one of another agent is a mistake.
+async fn known(file: &InUse, input: &NewInput) -> Result<Option<StoredInput>, StoreError> {
+    let known = find_input(file, &input.id).await?;
+    match known {
+        Some(known) if known.input.agent != input.agent => Err(StoreError::BadRequest(format!(
+            "input {} was put for another agent before",
+            input.id
+        ))),
+        known => Ok(known),
+    }
+}
+
+async fn why_not(
+    file: &InUse,
+    question: &NewInput,
+    asker: &AgentId,
+    epoch: i64,
+    max_depth: u32,
+) -> Result<Option<AskOutcome>, StoreError> {
+    if file
+        .agent(asker)
+        .await?
+        .is_none_or(|asker| asker.epoch != epoch)
+    {
+        return Ok(Some(AskOutcome::StaleEpoch));
+    }
+    if known(file, question).await?.is_some() {
+        return wait_again(file, &question.id).await;
+    }
+    let target = file.agent(&question.agent).await?;
+    if target.is_none_or(|target| target.state == planck_common::command::AgentState::Stopped) {
+        return Ok(Some(AskOutcome::NotFound));
+    }
+    let why = query(WHY_NOT)
+        .bind(question.agent.as_str())
+        .bind(asker.as_str())
+        .bind(max_depth);
+    let Some(row) = file.db.row(why).await? else {
+        return Ok(None);
+    };
+    let row = file.reader(&row);
+    if let Some(path) = row.get::<Option<&str>>("path")? {
+        let path: Vec<AgentId> = serde_json::from_str(path).unwrap_or_default();
+        return Ok(Some(AskOutcome::Cycle(
+            std::iter::once(asker.clone()).chain(path).collect(),
+        )));
+    }
+    let depth: u32 = row.get("depth")?;
+    Ok((depth > max_depth).then_some(AskOutcome::TooDeep(depth)))
+}
+
+async fn wait_again(file: &InUse, question: &InputId) -> Result<Option<AskOutcome>, StoreError> {
+    const WAIT: &str =
+        "UPDATE inputs SET waiting = outcome IS NULL WHERE id = ?1 RETURNING outcome";
+    let row = file.db.row(query(WAIT).bind(question.as_str())).await?;
+    let known = |row| {
+        Ok(AskOutcome::Known {
+            outcome: file.reader(&row).outcome()?,
         })
-        .transpose()
-    }
+    };
+    row.map(known).transpose()
+}
 
-    pub(super) async fn inputs_without_outcome(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-    ) -> Result<Vec<StoredInput>, StoreError> {
-        let file = self.file(session).await?;
-        let open = query("SELECT * FROM inputs WHERE agent_id = ?1 AND outcome IS NULL ORDER BY n")
-            .bind(agent.as_str());
-        let rows = file.db.rows(open).await?;
-        rows.iter()
-            .map(|row| {
-                Reader {
-                    row,
-                    path: file.db.path(),
-                }
-                .input()
-            })
-            .collect()
-    }
-
-    pub(super) async fn tasks_of(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-    ) -> Result<Vec<Task>, StoreError> {
-        const TASKS: &str = "SELECT i.id, i.sender, i.sender_name, i.turn IS NOT NULL AS consumed,
-            EXISTS (SELECT 1 FROM inputs r WHERE r.reply_to = i.id AND r.kind = 'response' AND r.sender = i.agent_id
-              AND coalesce(r.outcome, '') <> 'rewound') AS responded
-            FROM inputs i WHERE i.agent_id = ?1 AND i.kind = 'task'
-              AND coalesce(i.outcome, '') NOT IN ('rewound', 'withdrawn') ORDER BY i.n";
-        let file = self.file(session).await?;
-        let rows = file.db.rows(query(TASKS).bind(agent.as_str())).await?;
-        let task = |row| {
-            let row = Reader {
-                row,
-                path: file.db.path(),
-            };
-            let id = row.parse("id", InputId::parse)?;
-            Ok(Task {
-                id,
-                from: row.sender()?,
-                consumed: row.get("consumed")?,
-                responded: row.get("responded")?,
-            })
-        };
-        rows.iter().map(task).collect()
-    }
+async fn find_input(file: &InUse, id: &InputId) -> Result<Option<StoredInput>, StoreError> {
+    let row = file
+        .db
+        .row(query("SELECT * FROM inputs WHERE id = ?1").bind(id.as_str()))
+        .await?;
+    row.map(|row| file.reader(&row).input()).transpose()
 }
 
 /// The statement that puts an input which nothing stands against.
-pub fn insert(input: &NewInput) -> Statement<'static> {
+pub fn insert(input: &NewInput) -> SqliteStatement<'static> {
     put(input, &InboxBounds::NONE)
 }
 
-fn put(input: &NewInput, bounds: &InboxBounds) -> Statement<'static> {
+fn put(input: &NewInput, bounds: &InboxBounds) -> SqliteStatement<'static> {
     bind(PUT, input)
         .bind(bounds.agent_bytes)
         .bind(bounds.agent_inputs)
         .bind(bounds.session_bytes)
 }
 
-fn bind(sql: &'static str, input: &NewInput) -> Statement<'static> {
+fn bind(sql: &'static str, input: &NewInput) -> SqliteStatement<'static> {
     query(sql)
         .bind(input.id.to_string())
         .bind(input.agent.to_string())

@@ -13,20 +13,20 @@ use sqlx::{query, sqlite::SqliteRow};
 use tokio::sync::Mutex;
 
 use super::{
-    db::{Db, Opening, Statement},
-    decode::{Reader, session_state_name},
+    db::{Db, DbOptions, SqliteStatement},
+    decode::{RowReader, session_state_name},
 };
 use crate::store::StoreError;
-use known::Known;
+use known::IndexCache;
 pub use rebuild::{NAME, session_of_file};
 
 /// The index of one folder.
 #[derive(Debug)]
 pub struct Index {
     folder: PathBuf,
-    opening: Opening,
+    opening: DbOptions,
     open: Mutex<Option<Arc<Db>>>,
-    known: Known,
+    known: IndexCache,
 }
 
 /// What became of a name that was wanted.
@@ -48,12 +48,12 @@ pub struct Listed {
 }
 
 impl Index {
-    pub fn new(folder: PathBuf, opening: Opening) -> Self {
+    pub fn new(folder: PathBuf, opening: DbOptions) -> Self {
         Self {
             folder,
             opening,
             open: Mutex::new(None),
-            known: Known::default(),
+            known: IndexCache::default(),
         }
     }
 
@@ -73,25 +73,18 @@ impl Index {
         Ok(db)
     }
 
-    async fn execute(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
+    async fn execute(&self, statement: SqliteStatement<'_>) -> Result<u64, StoreError> {
         Ok(self.db().await?.execute(statement).await?)
     }
 
     async fn read<T>(
         &self,
-        statement: Statement<'_>,
-        read: impl Fn(Reader<'_>) -> Result<T, StoreError>,
+        statement: SqliteStatement<'_>,
+        read: impl Fn(RowReader<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         let db = self.db().await?;
         let rows: Vec<SqliteRow> = db.rows(statement).await?;
-        rows.iter()
-            .map(|row| {
-                read(Reader {
-                    row,
-                    path: db.path(),
-                })
-            })
-            .collect()
+        rows.iter().map(|row| read(db.reader(row))).collect()
     }
 
     pub async fn store_id(&self) -> Result<String, StoreError> {
@@ -292,7 +285,7 @@ impl Index {
             return Ok(Some(known));
         }
         let found = query("SELECT session_id FROM agents WHERE id = ?1").bind(agent.as_str());
-        let read = |row: Reader<'_>| row.parse("session_id", SessionId::parse);
+        let read = |row: RowReader<'_>| row.parse("session_id", SessionId::parse);
         let session = self.read(found, read).await?.into_iter().next();
         session
             .iter()
@@ -316,7 +309,7 @@ impl Index {
             .bind(at)
             .bind(id)
             .bind(limit);
-        let listed = |row: Reader<'_>| {
+        let listed = |row: RowReader<'_>| {
             let (id, name) = id_and_name(row)?;
             Ok(Listed {
                 id,
@@ -348,7 +341,7 @@ impl Index {
         let statement = query(LEASES)
             .bind(json(&but))
             .bind(of.map(|node| node.to_string()));
-        let lease = |row: Reader<'_>| {
+        let lease = |row: RowReader<'_>| {
             Ok((
                 row.parse("session_id", SessionId::parse)?,
                 row.parse("node_id", NodeId::parse)?,
@@ -359,7 +352,7 @@ impl Index {
 
     /// Inputs that may be unread, by session, with when they were announced.
     pub async fn all_pending(&self) -> Result<Vec<(SessionId, InputId, Timestamp)>, StoreError> {
-        let pending = |row: Reader<'_>| {
+        let pending = |row: RowReader<'_>| {
             Ok((
                 row.parse("session_id", SessionId::parse)?,
                 row.parse("input_id", InputId::parse)?,
@@ -374,7 +367,7 @@ impl Index {
     }
 }
 
-fn id_and_name(row: Reader<'_>) -> Result<(SessionId, SessionName), StoreError> {
+fn id_and_name(row: RowReader<'_>) -> Result<(SessionId, SessionName), StoreError> {
     Ok((
         row.parse("id", SessionId::parse)?,
         row.parse("name", SessionName::parse)?,

@@ -14,7 +14,7 @@ use nix::{
 };
 use planck_common::NodeId;
 
-use super::{fault, folder::Folder};
+use super::{fault, folder::StoreFolder};
 use crate::store::StoreError;
 
 /// Where the lock files are, in the folder of a store.
@@ -36,7 +36,7 @@ pub struct NodeLock {
 }
 
 impl NodeLock {
-    pub fn take(store: &Folder, node: &NodeId) -> Result<Self, StoreError> {
+    pub fn take(store: &StoreFolder, node: &NodeId) -> Result<Self, StoreError> {
         let (folder, name) = (store.create_folder(FOLDER)?, file_name(node));
         let path = folder.path().join(&name);
         let failed = |error: std::io::Error| {
@@ -71,7 +71,7 @@ impl NodeLock {
 
 /// Removes the lock files of dead nodes: a missing one says the same. Every other file stays,
 /// whatever put it there.
-pub fn tidy(store: &Folder) {
+pub fn tidy(store: &StoreFolder) {
     let Ok(Some(folder)) = store.find_folder(FOLDER) else {
         return;
     };
@@ -85,7 +85,7 @@ pub fn tidy(store: &Folder) {
 /// Whether a file is certainly a lock that a node left: by its name, by its text, and because
 /// nobody holds it. A node that takes its lock at this moment has not written its text yet; it
 /// notices that the file was removed, and tries again.
-fn is_of_the_dead(folder: &Folder, name: &str) -> Result<bool, StoreError> {
+fn is_of_the_dead(folder: &StoreFolder, name: &str) -> Result<bool, StoreError> {
     if name
         .strip_suffix(".lock")
         .is_none_or(|id| uuid::Uuid::try_parse(id).is_err())
@@ -108,7 +108,7 @@ fn is_empty(file: &File) -> bool {
 }
 
 /// Whether any node holds a lock in a store.
-pub fn is_in_use(store: &Folder) -> bool {
+pub fn is_in_use(store: &StoreFolder) -> bool {
     let Ok(Some(folder)) = store.find_folder(FOLDER) else {
         return false;
     };
@@ -156,7 +156,7 @@ fn held(store: &Path, node: &NodeId) -> Result<Option<Holder>, StoreError> {
     let name = file_name(node);
     let path = store.join(FOLDER).join(&name);
     let failed = |error| fault::broken(&path, error, "give this user read permission to the file");
-    let Some(folder) = Folder::open(store)?.find_folder(FOLDER)? else {
+    let Some(folder) = StoreFolder::open(store)?.find_folder(FOLDER)? else {
         return Ok(None);
     };
     let Some(mut file) = folder.find_file(&name)? else {

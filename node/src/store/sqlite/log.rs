@@ -1,6 +1,10 @@
-//! Reading the log: events in dense pages, messages in segments between checkpoints, what an agent
-//! loads.
+//! The logs of SQLite's sessions.
 
+mod append;
+mod messages;
+mod rewind;
+
+use async_trait::async_trait;
 use planck_common::{
     AgentId, NodeId, Seq, SessionId,
     command::{Events, Messages},
@@ -9,8 +13,8 @@ use planck_common::{
 use serde_json::value::RawValue;
 use sqlx::query;
 
-use super::{SqliteStore, decode::Reader, fault, files::InUse};
-use crate::store::{LogRow, StoreError};
+use super::{SqliteStore, decode::RowReader, fault, files::InUse};
+use crate::store::{Appended, Batch, Log, LogRow, RewindOutcome, StoreError};
 
 /// Rows of a page at most, and bytes of what is in it but for its first row.
 const PAGE: u32 = 500;
@@ -28,33 +32,30 @@ const LOAD: &str = "WITH
       AND seq >= min((SELECT seq + 1 FROM covered), coalesce((SELECT seq FROM unfinished), (SELECT seq + 1 FROM covered)))
     ORDER BY seq";
 
-impl SqliteStore {
-    pub(super) async fn load_rows(
+#[async_trait]
+impl Log for SqliteStore {
+    async fn append(
         &self,
         session: &SessionId,
-        agent: &AgentId,
-    ) -> Result<Vec<LogRow>, StoreError> {
+        node: &NodeId,
+        batches: &[Batch],
+    ) -> Result<Appended, StoreError> {
+        append::append(self, session, node, batches).await
+    }
+
+    async fn load(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
         let file = self.file(session).await?;
         let rows = file.db.rows(query(LOAD).bind(agent.as_str())).await?;
-        let rows: Result<Vec<_>, _> = rows
-            .iter()
-            .map(|row| {
-                Reader {
-                    row,
-                    path: file.db.path(),
-                }
-                .log_row()
-            })
-            .collect();
+        let rows: Result<Vec<_>, _> = rows.iter().map(|row| file.reader(row).log_row()).collect();
         Ok(rows?.into_iter().flatten().collect())
     }
 
-    pub(super) async fn last_seq(&self, session: &SessionId) -> Result<Seq, StoreError> {
-        last_seq_in(&self.file(session).await?).await
+    async fn head(&self, session: &SessionId) -> Result<Seq, StoreError> {
+        head(&self.file(session).await?).await
     }
 
-    /// The head is read first: what is in the log up to it stays as it is, but for `hidden_by`.
-    pub(super) async fn page_of_events(
+    /// Reads the head first: the rows up to it do not change any more, except for `hidden_by`.
+    async fn events(
         &self,
         session: &SessionId,
         from: Seq,
@@ -64,7 +65,7 @@ impl SqliteStore {
         const ALL: &str = "SELECT * FROM log WHERE seq >= ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3";
         const OF_AGENT: &str = "SELECT * FROM log WHERE agent_id = ?4 AND seq >= ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3";
         let file = self.file(session).await?;
-        let head = last_seq_in(&file).await?;
+        let head = head(&file).await?;
         let limit = limit.clamp(1, PAGE);
         let mut page = Events {
             events: vec![],
@@ -83,10 +84,7 @@ impl SqliteStore {
             });
             let rows = file.db.rows(statement).await?;
             for row in &rows {
-                let row = Reader {
-                    row,
-                    path: file.db.path(),
-                };
+                let row = file.reader(row);
                 let (seq, event) = (row.number("seq")?, envelope(&file, row)?);
                 bytes += event.get().len();
                 if bytes > PAGE_BYTES && !page.events.is_empty() {
@@ -105,33 +103,24 @@ impl SqliteStore {
         Ok(page)
     }
 
-    pub(super) async fn page_of_messages(
+    async fn messages(
         &self,
         session: &SessionId,
         agent: Option<&AgentId>,
         before: Option<Seq>,
         limit: Option<u32>,
     ) -> Result<Messages, StoreError> {
-        let file = self.file(session).await?;
-        let before = before.unwrap_or(Seq::MAX);
-        let covers = covers_before(&file, agent, before).await?;
-        let limit = limit.unwrap_or(PAGE).clamp(1, PAGE);
-        let (mut messages, whole) = newest(&file, agent, covers, before, limit).await?;
-        if !whole {
-            let before = messages.last().map(|(seq, _)| *seq);
-            return Ok(Messages {
-                messages: messages.into_iter().rev().map(|(_, text)| text).collect(),
-                before,
-            });
-        }
-        messages.extend(summaries(&file, agent, covers).await?.into_iter().rev());
-        let before = is_any_before(&file, agent, covers)
-            .await?
-            .then_some(covers + 1);
-        Ok(Messages {
-            messages: messages.into_iter().rev().map(|(_, text)| text).collect(),
-            before,
-        })
+        messages::messages(&self.file(session).await?, agent, before, limit).await
+    }
+
+    async fn rewind(
+        &self,
+        session: &SessionId,
+        lead_epoch: i64,
+        to: Seq,
+        by: &str,
+    ) -> Result<RewindOutcome, StoreError> {
+        rewind::rewind(&self.file(session).await?, lead_epoch, to, by).await
     }
 }
 
@@ -140,21 +129,17 @@ fn chunk(left: u32) -> u32 {
     left.min(64)
 }
 
-async fn last_seq_in(file: &InUse) -> Result<Seq, StoreError> {
+async fn head(file: &InUse) -> Result<Seq, StoreError> {
     let row = file
         .db
         .row(query("SELECT next_seq - 1 AS head FROM sessions"))
         .await?;
     let row =
         row.ok_or_else(|| StoreError::NotFound(format!("there is no session {}", file.id)))?;
-    Reader {
-        row: &row,
-        path: file.db.path(),
-    }
-    .number("head")
+    file.reader(&row).number("head")
 }
 
-fn envelope(file: &InUse, row: Reader<'_>) -> Result<Box<RawValue>, StoreError> {
+fn envelope(file: &InUse, row: RowReader<'_>) -> Result<Box<RawValue>, StoreError> {
     let writer = writer(file, row)?;
     let (place, body) = (row.place()?, row.get::<&str>("body")?);
     let at = Row {
@@ -165,7 +150,7 @@ fn envelope(file: &InUse, row: Reader<'_>) -> Result<Box<RawValue>, StoreError> 
     raw(file, writer.stored(row.get("kind")?, place, at, body))
 }
 
-fn writer(file: &InUse, row: Reader<'_>) -> Result<Writer, StoreError> {
+fn writer(file: &InUse, row: RowReader<'_>) -> Result<Writer, StoreError> {
     Ok(Writer {
         agent_id: row.agent_id("agent_id")?,
         session_id: file.id.clone(),
@@ -178,130 +163,4 @@ fn writer(file: &InUse, row: Reader<'_>) -> Result<Writer, StoreError> {
 fn raw(file: &InUse, text: String) -> Result<Box<RawValue>, StoreError> {
     RawValue::from_string(text)
         .map_err(|error| fault::damaged(file.db.path(), format!("malformed body: {error}")).into())
-}
-
-type Found = Vec<(Seq, Box<RawValue>)>;
-
-/// The highest checkpoint that leaves a segment before `before`.
-async fn covers_before(
-    file: &InUse,
-    agent: Option<&AgentId>,
-    before: Seq,
-) -> Result<Seq, StoreError> {
-    const COVERS: &str = "SELECT coalesce(max(covers), 0) AS covers FROM log
-        WHERE covers IS NOT NULL AND covers < ?1 - 1 AND (?2 IS NULL OR agent_id = ?2) AND hidden_by IS NULL";
-    let row = file
-        .db
-        .row(
-            query(COVERS)
-                .bind(before)
-                .bind(agent.map(ToString::to_string)),
-        )
-        .await?;
-    row.map_or(Ok(0), |row| {
-        Reader {
-            row: &row,
-            path: file.db.path(),
-        }
-        .number("covers")
-    })
-}
-
-/// The messages of a segment, newest first, and whether all of it is there.
-async fn newest(
-    file: &InUse,
-    agent: Option<&AgentId>,
-    covers: Seq,
-    before: Seq,
-    limit: u32,
-) -> Result<(Found, bool), StoreError> {
-    const ALL: &str =
-        "SELECT * FROM log WHERE seq > ?1 AND seq < ?2 AND kind = 'message' AND covers IS NULL AND hidden_by IS NULL
-        ORDER BY seq DESC LIMIT ?3";
-    const OF_AGENT: &str =
-        "SELECT * FROM log WHERE agent_id = ?4 AND seq > ?1 AND seq < ?2 AND kind = 'message' AND covers IS NULL
-        AND hidden_by IS NULL ORDER BY seq DESC LIMIT ?3";
-    let (mut found, mut bytes, mut before): (Found, usize, Seq) = (vec![], 0, before);
-    loop {
-        let left = limit - u32::try_from(found.len()).unwrap_or(limit);
-        // One more than fits shows that there is more.
-        let part = chunk(left + 1);
-        let statement = query(if agent.is_some() { OF_AGENT } else { ALL })
-            .bind(covers)
-            .bind(before)
-            .bind(part);
-        let statement = agent.into_iter().fold(statement, |statement, agent| {
-            statement.bind(agent.to_string())
-        });
-        let rows = file.db.rows(statement).await?;
-        for row in &rows {
-            let (seq, message) = message(
-                file,
-                Reader {
-                    row,
-                    path: file.db.path(),
-                },
-            )?;
-            bytes += message.get().len();
-            if found.len() >= usize::try_from(limit).unwrap_or(usize::MAX)
-                || (bytes > PAGE_BYTES && !found.is_empty())
-            {
-                return Ok((found, false));
-            }
-            found.push((seq, message));
-            before = seq;
-        }
-        if rows.len() < usize::try_from(part).unwrap_or(usize::MAX) {
-            return Ok((found, true));
-        }
-    }
-}
-
-fn message(file: &InUse, row: Reader<'_>) -> Result<(Seq, Box<RawValue>), StoreError> {
-    let seq = row.number("seq")?;
-    let text = writer(file, row)?.message(seq, row.timestamp("at")?, row.get("body")?);
-    Ok((seq, raw(file, text)?))
-}
-
-/// The summaries of the checkpoint that a segment begins with.
-async fn summaries(
-    file: &InUse,
-    agent: Option<&AgentId>,
-    covers: Seq,
-) -> Result<Found, StoreError> {
-    const SUMMARIES: &str =
-        "SELECT * FROM log WHERE covers = ?1 AND (?2 IS NULL OR agent_id = ?2) AND kind = 'message'
-        AND hidden_by IS NULL ORDER BY seq";
-    let rows = file
-        .db
-        .rows(
-            query(SUMMARIES)
-                .bind(covers)
-                .bind(agent.map(ToString::to_string)),
-        )
-        .await?;
-    rows.iter()
-        .map(|row| {
-            message(
-                file,
-                Reader {
-                    row,
-                    path: file.db.path(),
-                },
-            )
-        })
-        .collect()
-}
-
-/// Whether a message, or the summary of an earlier checkpoint, comes before the segment that begins
-/// after `covers`.
-async fn is_any_before(
-    file: &InUse,
-    agent: Option<&AgentId>,
-    covers: Seq,
-) -> Result<bool, StoreError> {
-    const ANY: &str = "SELECT 1 FROM log WHERE kind = 'message' AND hidden_by IS NULL AND (?2 IS NULL OR agent_id = ?2)
-        AND (covers IS NULL AND seq <= ?1 OR covers < ?1) LIMIT 1";
-    let statement = query(ANY).bind(covers).bind(agent.map(ToString::to_string));
-    Ok(covers > 0 && file.db.row(statement).await?.is_some())
 }

@@ -9,7 +9,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::{fault, folder::Folder};
+use super::{fault, folder::StoreFolder};
 use crate::store::StoreError;
 
 /// The file beside the sessions that names their project.
@@ -29,7 +29,7 @@ pub struct OwnPlace {
 
 impl OwnPlace {
     /// Makes what is missing of the place, and gives the folder of sessions.
-    pub fn make(&self, sessions: &Path) -> Result<Folder, StoreError> {
+    pub fn make(&self, sessions: &Path) -> Result<StoreFolder, StoreError> {
         let made = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -53,7 +53,7 @@ impl OwnPlace {
     }
 
     /// The folder of sessions, changing nothing; `None` where it was not made yet.
-    pub fn find(&self, sessions: &Path) -> Result<Option<Folder>, StoreError> {
+    pub fn find(&self, sessions: &Path) -> Result<Option<StoreFolder>, StoreError> {
         if !self.data.exists() {
             return Ok(None);
         }
@@ -70,12 +70,12 @@ impl OwnPlace {
         Ok(Some(folder))
     }
 
-    fn base(&self) -> Result<Folder, StoreError> {
+    fn base(&self) -> Result<StoreFolder, StoreError> {
         let data = fs::canonicalize(&self.data);
         let data = data.map_err(|error| {
             fault::refused(&self.data, &error, "set HOME or XDG_DATA_HOME to a folder")
         })?;
-        Folder::open(&data)
+        StoreFolder::open(&data)
     }
 
     /// The folders from the data directory down to the sessions.
@@ -99,7 +99,7 @@ impl OwnPlace {
     }
 
     /// Marks a new place; a place that is there must have this project's mark.
-    fn mark(&self, place: &Folder) -> Result<(), StoreError> {
+    fn mark(&self, place: &StoreFolder) -> Result<(), StoreError> {
         if place.names()?.is_empty() {
             let mut file = place.create_file(MARKER)?;
             let path = place.path().join(MARKER);
@@ -117,7 +117,7 @@ impl OwnPlace {
         self.check_mark(place)
     }
 
-    fn check_mark(&self, place: &Folder) -> Result<(), StoreError> {
+    fn check_mark(&self, place: &StoreFolder) -> Result<(), StoreError> {
         let way_out =
             "name it with `--store sqlite:DIR` if you trust what it holds, or move it away";
         let mut project = Vec::new();
@@ -142,7 +142,7 @@ impl OwnPlace {
 }
 
 /// A folder that this user owns and no other one writes.
-fn private(folder: Folder) -> Result<Folder, StoreError> {
+fn private(folder: StoreFolder) -> Result<StoreFolder, StoreError> {
     match folder.exposure()? {
         None => Ok(folder),
         Some(what) => {

@@ -12,8 +12,8 @@ use planck_migrations::Migration;
 use sqlx::{Row as _, query, sqlite::SqliteRow};
 
 use super::{
-    db::{Db, Opening},
-    fault::{self, Fault},
+    db::{Db, DbOptions},
+    fault::{self, SqliteFault},
 };
 
 /// The version and the objects in one statement, so that another process's migration is seen whole
@@ -31,13 +31,13 @@ const TOOLS: [&[u8]; 2] = [b"lost_and_found", b"sqlite_stat"];
 type Object = [Option<Vec<u8>>; 4];
 
 /// What a file says of its schema.
-pub struct Found {
+pub struct FileSchema {
     pub version: u32,
     objects: Vec<Object>,
 }
 
-impl Found {
-    pub async fn read(db: &Db) -> Result<Self, Fault> {
+impl FileSchema {
+    pub async fn read(db: &Db) -> Result<Self, SqliteFault> {
         let rows = db.rows(query(READ)).await?;
         let damaged = |error: sqlx::Error| fault::sort(&error, db.path());
         let version = rows
@@ -58,9 +58,9 @@ impl Found {
     pub async fn check(
         &self,
         path: &Path,
-        opening: Opening,
+        opening: DbOptions,
         schema: &[Migration],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SqliteFault> {
         let steps: Vec<Migration> = schema
             .iter()
             .filter(|migration| migration.version <= self.version)
@@ -102,9 +102,9 @@ type Made = Vec<(Vec<&'static str>, Arc<Vec<Object>>)>;
 /// The objects that migrations make, each list of them made once in a process.
 async fn made_by(
     path: &Path,
-    opening: Opening,
+    opening: DbOptions,
     steps: &[Migration],
-) -> Result<Arc<Vec<Object>>, Fault> {
+) -> Result<Arc<Vec<Object>>, SqliteFault> {
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     if steps.is_empty() {
         return Ok(Arc::default());
@@ -119,7 +119,7 @@ async fn made_by(
         return Ok(objects);
     }
     let objects = Arc::new(
-        Found::read(&Db::in_memory(path, opening, steps).await?)
+        FileSchema::read(&Db::in_memory(path, opening, steps).await?)
             .await?
             .objects,
     );

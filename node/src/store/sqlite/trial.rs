@@ -7,9 +7,9 @@ use tokio::time::timeout_at;
 
 use super::{
     SqliteOptions,
-    db::Opening,
-    fault::{self, Fault},
-    folder::Folder,
+    db::DbOptions,
+    fault::{self, SqliteFault},
+    folder::StoreFolder,
     index, lock, view,
 };
 use crate::{folder_trial, store::StoreError};
@@ -24,12 +24,12 @@ pub enum SqliteTrial {
     /// written.
     Missing { above: PathBuf },
     /// The folder is there.
-    There(Result<Written, StoreError>),
+    There(Result<TrialWrite, StoreError>),
 }
 
 /// What of a store was written to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum TrialWrite {
     /// The folder; the index in it can be opened for writing.
     Folder,
     /// The index, by a transaction that was rolled back.
@@ -43,7 +43,7 @@ pub async fn run(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
         .map_err(|error| fault::refused(folder, &error, WRITABLE))?;
     let place = match &options.own_place {
         Some(own_place) => own_place.find(folder)?,
-        None if nearest == *folder => Some(Folder::open(folder)?),
+        None if nearest == *folder => Some(StoreFolder::open(folder)?),
         None => None,
     };
     match place {
@@ -55,7 +55,7 @@ pub async fn run(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
     }
 }
 
-async fn write(place: &Folder, options: &SqliteOptions) -> Result<Written, StoreError> {
+async fn write(place: &StoreFolder, options: &SqliteOptions) -> Result<TrialWrite, StoreError> {
     try_folder(place.path()).await?;
     // A node makes its lock in there.
     if let Some(locks) = place.find_folder(lock::FOLDER)? {
@@ -69,10 +69,10 @@ async fn write(place: &Folder, options: &SqliteOptions) -> Result<Written, Store
     // Without a node at work SQLite would make a journal for the trial, or take in the one that a
     // killed node left.
     if !is_there || !has_journal || !lock::is_in_use(place) {
-        return Ok(Written::Folder);
+        return Ok(TrialWrite::Folder);
     }
     roll_back(&index, options).await?;
-    Ok(Written::Index)
+    Ok(TrialWrite::Index)
 }
 
 async fn try_folder(folder: &Path) -> Result<(), StoreError> {
@@ -80,8 +80,8 @@ async fn try_folder(folder: &Path) -> Result<(), StoreError> {
     tried.map_err(|error| fault::refused(folder, &error, WRITABLE))
 }
 
-async fn roll_back(index: &Path, options: &SqliteOptions) -> Result<(), Fault> {
-    let opening = Opening {
+async fn roll_back(index: &Path, options: &SqliteOptions) -> Result<(), SqliteFault> {
+    let opening = DbOptions {
         busy: options.busy,
         full_sync: options.full_sync,
         look: false,
@@ -95,7 +95,7 @@ async fn roll_back(index: &Path, options: &SqliteOptions) -> Result<(), Fault> {
     };
     let late = |_| {
         let what = format!("{} did not answer in time", index.display());
-        Fault::from(StoreError::Away(what))
+        SqliteFault::from(StoreError::Away(what))
     };
     timeout_at(opening.deadline(), tried)
         .await

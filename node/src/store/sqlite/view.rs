@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sqlx::{ConnectOptions as _, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
-use super::fault::{self, Fault};
+use super::fault::{self, SqliteFault};
 
 /// What a path in a `file:` URI keeps as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -27,7 +27,7 @@ pub struct View {
 }
 
 /// One way to look at a database.
-pub type Way = fn(&Path) -> Result<View, Fault>;
+pub type Way = fn(&Path) -> Result<View, SqliteFault>;
 
 /// The ways to look at a database, the best one first; the next one is for a database that the one
 /// before cannot open.
@@ -55,14 +55,14 @@ fn options() -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn alone(path: &Path) -> Result<View, Fault> {
+fn alone(path: &Path) -> Result<View, SqliteFault> {
     Ok(View {
         connect: options().filename(path).read_only(true).immutable(true),
         copy: None,
     })
 }
 
-fn with_journal(path: &Path) -> Result<View, Fault> {
+fn with_journal(path: &Path) -> Result<View, SqliteFault> {
     let Some(text) = path.to_str() else {
         return copied(path);
     };
@@ -76,9 +76,9 @@ fn with_journal(path: &Path) -> Result<View, Fault> {
     })
 }
 
-fn copied(path: &Path) -> Result<View, Fault> {
+fn copied(path: &Path) -> Result<View, SqliteFault> {
     let failed = |error: std::io::Error| {
-        Fault::Store(fault::refused(
+        SqliteFault::Store(fault::refused(
             path,
             &error,
             "free some space in the folder for temporary files",

@@ -6,7 +6,11 @@
 use planck_common::{AgentId, Seq, SessionId, TeamId, command::Messages};
 use serde_json::value::RawValue;
 
-use super::{Columns, Database, MAX_BYTES, MAX_EVENTS, StoreError, no_session, raw, writer};
+use super::{MAX_BYTES, MAX_EVENTS, no_session, raw, writer};
+use crate::store::{
+    StoreError,
+    postgres::{database::Database, rows::Columns},
+};
 
 /// `after` is the `covers` of the checkpoint that the segment begins with, -1 at the log's
 /// beginning.

@@ -19,10 +19,11 @@ use super::Private;
 use crate::{
     agent::{Mark, effect::Change},
     store::{
-        Appended, Asked, Batch, Claim, SessionStore, StoreError, Under,
+        Appended, AskOutcome, Batch, Inbox as _, LeadIncarnation, LeaseClaim, Leases as _,
+        Log as _, SessionRecords as _, StoreError,
         conformance::{Team, assert_log_is_sound, message, whole_log},
         postgres::PostgresStore,
-        queue::{AppendError, AppendLog, AppendQueue, Pending},
+        queue::{AppendError, AppendLog, AppendQueue, PendingSave},
     },
 };
 
@@ -145,15 +146,15 @@ impl Writer {
         let lead = settled!(self.store.find_agent(self.shared.team.lead()))
             .unwrap()
             .unwrap();
-        let under = Under {
+        let under = LeadIncarnation {
             lead: lead.id,
             incarnation: lead.incarnation,
         };
         let claim = || match self.agent {
-            0 => Claim::Lead {
+            0 => LeaseClaim::Lead {
                 after_death: fastrand::bool(),
             },
-            _ => Claim::Member(under.clone()),
+            _ => LeaseClaim::Member(under.clone()),
         };
         let lease = settled!(
             self.store
@@ -188,7 +189,7 @@ impl Writer {
         let texts: Vec<String> = (0..fastrand::usize(1..4))
             .map(|_| InputId::mint().to_string())
             .collect();
-        let pending = Pending {
+        let pending = PendingSave {
             agent: self.id().clone(),
             epoch,
             entries: texts.iter().map(|text| message(text)).collect(),
@@ -228,10 +229,12 @@ async fn ask(shared: Arc<Shared>, store: PostgresStore) {
         let question = shared.team.said_by(from, to, InputKind::Question);
         let session = &shared.team.session;
         match settled!(store.ask(session, question.clone(), asker.epoch, 16)).unwrap() {
-            Asked::Asked { .. } | Asked::Known { .. } => shared.count(|counts| counts.asked += 1),
-            Asked::Cycle(_) => shared.count(|counts| counts.cycles += 1),
-            Asked::StaleEpoch => {}
-            other @ (Asked::NotFound | Asked::TooDeep(_)) => panic!("{other:?}"),
+            AskOutcome::Asked { .. } | AskOutcome::Known { .. } => {
+                shared.count(|counts| counts.asked += 1)
+            }
+            AskOutcome::Cycle(_) => shared.count(|counts| counts.cycles += 1),
+            AskOutcome::StaleEpoch => {}
+            other @ (AskOutcome::NotFound | AskOutcome::TooDeep(_)) => panic!("{other:?}"),
         }
         if fastrand::bool() {
             settled!(store.withdraw(session, &question.id)).unwrap();
@@ -245,7 +248,7 @@ async fn rewind(shared: Arc<Shared>, store: PostgresStore, node: NodeId) {
     while shared.goes_on() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let seen = settled!(store.find_agent(lead)).unwrap().unwrap().epoch;
-        let claim = || Claim::Lead { after_death: false };
+        let claim = || LeaseClaim::Lead { after_death: false };
         let Some(lease) = settled!(store.claim(session, lead, seen, claim(), &node)).unwrap()
         else {
             continue;

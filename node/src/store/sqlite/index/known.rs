@@ -11,13 +11,13 @@ use planck_common::{AgentId, InputId, SessionId};
 const MOST: usize = 65_536;
 
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct IndexCache {
     /// An agent never changes its session.
     sessions: Mutex<HashMap<AgentId, SessionId>>,
     announced: Mutex<HashSet<InputId>>,
 }
 
-impl Known {
+impl IndexCache {
     pub fn session_of(&self, agent: &AgentId) -> Option<SessionId> {
         lock(&self.sessions).get(agent).cloned()
     }

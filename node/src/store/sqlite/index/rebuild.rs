@@ -11,9 +11,9 @@ use planck_migrations::{SQLITE_INDEX, SQLITE_SESSION};
 use sqlx::{Row, query};
 
 use super::super::{
-    db::{Db, Opening},
-    fault::{self, Fault},
-    folder::Folder,
+    db::{Db, DbOptions},
+    fault::{self, SqliteFault},
+    folder::StoreFolder,
     lock,
 };
 use crate::store::StoreError;
@@ -22,9 +22,9 @@ use crate::store::StoreError;
 pub const NAME: &str = "index.db";
 
 /// The index of a folder, whatever state it was in.
-pub async fn open(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
+pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     let db = match checked(folder, opening).await {
-        Err(Fault::Damaged(_)) => put_aside(folder, opening).await?,
+        Err(SqliteFault::Damaged(_)) => put_aside(folder, opening).await?,
         other => other?,
     };
     if db.rows(query("SELECT id FROM store")).await?.is_empty() {
@@ -35,10 +35,10 @@ pub async fn open(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
 
 /// The index of a folder that is only looked at: as it is, or made in memory where it is missing or
 /// broken.
-pub async fn look(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
+pub async fn look(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     match as_it_is(folder, opening).await {
         Ok(Some(db)) => Ok(db),
-        Ok(None) | Err(Fault::Missing(_) | Fault::Damaged(_)) => {
+        Ok(None) | Err(SqliteFault::Missing(_) | SqliteFault::Damaged(_)) => {
             let db = Db::in_memory(&folder.join(NAME), opening, SQLITE_INDEX).await?;
             fill(&db, folder, opening).await?;
             Ok(db)
@@ -47,13 +47,13 @@ pub async fn look(folder: &Path, opening: Opening) -> Result<Db, StoreError> {
     }
 }
 
-async fn as_it_is(folder: &Path, opening: Opening) -> Result<Option<Db>, Fault> {
+async fn as_it_is(folder: &Path, opening: DbOptions) -> Result<Option<Db>, SqliteFault> {
     let db = Db::open(&folder.join(NAME), opening, false, SQLITE_INDEX).await?;
     let is_filled = !db.rows(query("SELECT id FROM store")).await?.is_empty();
     Ok(is_filled.then_some(db))
 }
 
-async fn checked(folder: &Path, opening: Opening) -> Result<Db, Fault> {
+async fn checked(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     let path = folder.join(NAME);
     let db = Db::open(&path, opening, true, SQLITE_INDEX).await?;
     let row = db.row(query("PRAGMA quick_check(1)")).await?;
@@ -68,10 +68,10 @@ async fn checked(folder: &Path, opening: Opening) -> Result<Db, Fault> {
 }
 
 /// Renames a damaged index, so that it can be looked at, and opens a new one. One process does it.
-async fn put_aside(folder: &Path, opening: Opening) -> Result<Db, Fault> {
+async fn put_aside(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     let _guard = guard(folder, opening).await?;
     let why = match checked(folder, opening).await {
-        Err(Fault::Damaged(why)) => why,
+        Err(SqliteFault::Damaged(why)) => why,
         other => return other,
     };
     tracing::warn!(folder = %folder.display(), why, "the index is rebuilt");
@@ -89,7 +89,7 @@ async fn put_aside(folder: &Path, opening: Opening) -> Result<Db, Fault> {
     checked(folder, opening).await
 }
 
-async fn guard(folder: &Path, opening: Opening) -> Result<File, StoreError> {
+async fn guard(folder: &Path, opening: DbOptions) -> Result<File, StoreError> {
     let path = folder.join(lock::FOLDER).join("index.lock");
     let failed = |error| {
         fault::broken(
@@ -98,7 +98,7 @@ async fn guard(folder: &Path, opening: Opening) -> Result<File, StoreError> {
             "give this user write permission to the folder",
         )
     };
-    let file = Folder::open(folder)?
+    let file = StoreFolder::open(folder)?
         .create_folder(lock::FOLDER)?
         .create_file("index.lock")?;
     let until = tokio::time::Instant::now() + opening.busy;
@@ -146,7 +146,7 @@ pub fn session_of_file(file: &str) -> Option<(SessionId, SessionName)> {
 
 /// What the index holds of one file, as JSON rows.
 #[derive(Default)]
-struct Found {
+struct IndexRows {
     store_id: Option<String>,
     sessions: Vec<serde_json::Value>,
     agents: Vec<serde_json::Value>,
@@ -154,7 +154,7 @@ struct Found {
     pending: Vec<serde_json::Value>,
 }
 
-async fn fill(db: &Db, folder: &Path, opening: Opening) -> Result<(), StoreError> {
+async fn fill(db: &Db, folder: &Path, opening: DbOptions) -> Result<(), StoreError> {
     let found = read_all(folder, opening, &session_files(folder)?).await;
     let id = found
         .store_id
@@ -170,7 +170,7 @@ async fn fill(db: &Db, folder: &Path, opening: Opening) -> Result<(), StoreError
 pub async fn add(
     db: &Db,
     folder: &Path,
-    opening: Opening,
+    opening: DbOptions,
     files: &[(SessionId, SessionName)],
 ) -> Result<(), StoreError> {
     for statement in read_all(folder, opening, files).await.statements() {
@@ -179,8 +179,12 @@ pub async fn add(
     Ok(())
 }
 
-async fn read_all(folder: &Path, opening: Opening, files: &[(SessionId, SessionName)]) -> Found {
-    let mut found = Found::default();
+async fn read_all(
+    folder: &Path,
+    opening: DbOptions,
+    files: &[(SessionId, SessionName)],
+) -> IndexRows {
+    let mut found = IndexRows::default();
     for (id, name) in files {
         if let Err(error) = found
             .read(&folder.join(format!("{id}_{name}.db")), opening)
@@ -193,8 +197,8 @@ async fn read_all(folder: &Path, opening: Opening, files: &[(SessionId, SessionN
     found
 }
 
-impl Found {
-    async fn read(&mut self, path: &Path, opening: Opening) -> Result<(), Fault> {
+impl IndexRows {
+    async fn read(&mut self, path: &Path, opening: DbOptions) -> Result<(), SqliteFault> {
         let db = Db::open(path, opening, false, SQLITE_SESSION).await?;
         for (sql, into) in [
             (
@@ -225,7 +229,7 @@ impl Found {
         Ok(())
     }
 
-    fn statements(&self) -> Vec<super::Statement<'static>> {
+    fn statements(&self) -> Vec<super::SqliteStatement<'static>> {
         [
             (
                 "INSERT INTO sessions SELECT value->>0, value->>1, value->>2, value->>3, value->>4 FROM json_each(?1) WHERE true

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, sqlite::SqliteCo
 
 use super::{Folder, SqliteStore};
 use crate::store::{
-    SessionStore, StoreError,
+    Inbox as _, Leases as _, Log as _, SessionRecords as _, StoreError,
     conformance::{Team, team::warnings},
 };
 
@@ -162,8 +162,8 @@ async fn one_damaged_file_hides_no_other_session() {
             .map(|stray| stray.agent)
             .collect::<Vec<AgentId>>()
     };
-    assert_eq!(ids(store.held(&node).await.unwrap()), agents);
-    assert_eq!(ids(store.held(&written.team.node).await.unwrap()), []);
+    assert_eq!(ids(store.held_by(&node).await.unwrap()), agents);
+    assert_eq!(ids(store.held_by(&written.team.node).await.unwrap()), []);
     assert_eq!(ids(store.sweep(&[]).await.unwrap()), agents);
 }
 

@@ -13,7 +13,7 @@ use super::{SqliteOptions, SqliteStore};
 use crate::{
     agent::Entry,
     store::{
-        Created, SessionStore, StoreError,
+        Created, SessionRecords as _, StoreError,
         conformance::team::{Team, message, new_session},
     },
 };

@@ -8,13 +8,13 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{
-        db::{Db, Opening},
-        fault::Fault,
+        db::{Db, DbOptions},
+        fault::SqliteFault,
     },
     Folder, SqliteOptions, SqliteStore,
 };
 use crate::store::{
-    Created, SessionStore, StoreError,
+    Created, Leases as _, Log as _, SessionRecords as _, SessionStore, StoreError,
     conformance::{Team, team},
 };
 
@@ -67,7 +67,7 @@ async fn assert_found(store: &SqliteStore, team: &Team, store_id: &str) {
         strays.iter().map(|stray| &stray.agent).collect::<Vec<_>>(),
         [&team.agents[1]]
     );
-    assert_eq!(store.held(&team.node).await.unwrap().len(), 1);
+    assert_eq!(store.held_by(&team.node).await.unwrap().len(), 1);
     assert_eq!(
         store
             .sessions(ListSessions {
@@ -143,8 +143,8 @@ async fn a_file_that_was_brought_here_is_found() {
     );
 }
 
-fn opening() -> Opening {
-    Opening {
+fn opening() -> DbOptions {
+    DbOptions {
         busy: std::time::Duration::from_secs(3),
         full_sync: false,
         look: false,
@@ -206,7 +206,7 @@ async fn a_newer_schema_is_refused() {
         let path = folder.path().join(&file);
         let db = Db::open(&path, opening(), false, &[]).await;
         assert!(
-            matches!(db, Err(Fault::Store(StoreError::Broken(_)))),
+            matches!(db, Err(SqliteFault::Store(StoreError::Broken(_)))),
             "1 is newer than nothing"
         );
         let newer = [

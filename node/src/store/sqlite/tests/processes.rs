@@ -15,7 +15,7 @@ use planck_common::{AgentId, NodeId, Seq, SessionId};
 
 use super::{Folder, SqliteOptions, SqliteStore};
 use crate::store::{
-    BatchOutcome, Claim, SessionStore, StoreError, Under,
+    BatchOutcome, LeadIncarnation, LeaseClaim, Leases as _, Log as _, StoreError,
     conformance::{Team, assert_log_is_sound, events, team},
 };
 
@@ -101,9 +101,9 @@ async fn writer() {
         .await
         .unwrap();
     let claim = if lead == agent {
-        Claim::Lead { after_death: false }
+        LeaseClaim::Lead { after_death: false }
     } else {
-        Claim::Member(Under {
+        LeaseClaim::Member(LeadIncarnation {
             lead,
             incarnation: 1,
         })
@@ -241,7 +241,7 @@ async fn a_stopped_process_is_ended_by_its_claimer() {
             team.store.node_lives(&stopped.node).await.unwrap(),
             Some(false)
         );
-        let member = Claim::Member(team.under(1));
+        let member = LeaseClaim::Member(team.under(1));
         let lease = team
             .store
             .claim(&team.session, &team.agents[1], seen + 1, member, &team.node)

@@ -5,8 +5,11 @@ mod arguments;
 
 pub use arguments::column;
 
-use super::{Appended, Batch, BatchOutcome, StoreError, database::Database, rows::Columns};
-use crate::store::append::{one_batch_each, refused};
+use crate::store::{
+    Appended, Batch, BatchOutcome, StoreError,
+    append::{one_batch_each, refused},
+    postgres::{database::Database, rows::Columns},
+};
 use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
 
@@ -89,11 +92,11 @@ pub async fn append(
         .filter(|(_, bad)| bad.is_none())
         .map(|(batch, _)| batch)
         .collect();
-    let Written { answers, totals } = write(database, session, node, &good).await?;
+    let AppendResult { answers, totals } = write(database, session, node, &good).await?;
     let lost: Vec<&Batch> = good
         .iter()
         .zip(&answers)
-        .filter(|(_, answer)| matches!(answer, Answer::NotHeld))
+        .filter(|(_, answer)| matches!(answer, BatchAnswer::NotHeld))
         .map(|(batch, _)| *batch)
         .collect();
     let (known, totals) = match totals {
@@ -113,19 +116,19 @@ pub async fn append(
     })
 }
 
-struct Written {
-    answers: Vec<Answer>,
+struct AppendResult {
+    answers: Vec<BatchAnswer>,
     /// The session's, where something was written.
     totals: Option<Usage>,
 }
 
-enum Answer {
+enum BatchAnswer {
     Settled(BatchOutcome),
     /// The lease or the last seq is another one: the batch is in the log already, or it is stale.
     NotHeld,
 }
 
-impl Answer {
+impl BatchAnswer {
     fn settle(self, known: &mut impl Iterator<Item = Option<Vec<Seq>>>) -> Option<BatchOutcome> {
         match self {
             Self::Settled(outcome) => Some(outcome),
@@ -145,17 +148,17 @@ async fn write(
     session: &SessionId,
     node: &NodeId,
     batches: &[&Batch],
-) -> Result<Written, StoreError> {
+) -> Result<AppendResult, StoreError> {
     if batches.is_empty() {
-        return Ok(Written {
+        return Ok(AppendResult {
             answers: Vec::new(),
             totals: None,
         });
     }
     match state(database, session, node, batches).await? {
         Ok(written) => Ok(written),
-        Err(refusal) if batches.len() == 1 => Ok(Written {
-            answers: vec![Answer::Settled(BatchOutcome::Refused(refusal))],
+        Err(refusal) if batches.len() == 1 => Ok(AppendResult {
+            answers: vec![BatchAnswer::Settled(BatchOutcome::Refused(refusal))],
             totals: None,
         }),
         Err(_) => write_each(database, session, node, batches).await,
@@ -167,8 +170,8 @@ async fn write_each(
     session: &SessionId,
     node: &NodeId,
     batches: &[&Batch],
-) -> Result<Written, StoreError> {
-    let mut all = Written {
+) -> Result<AppendResult, StoreError> {
+    let mut all = AppendResult {
         answers: Vec::with_capacity(batches.len()),
         totals: None,
     };
@@ -180,7 +183,7 @@ async fn write_each(
             }
             Err(refusal) => all
                 .answers
-                .push(Answer::Settled(BatchOutcome::Refused(refusal))),
+                .push(BatchAnswer::Settled(BatchOutcome::Refused(refusal))),
         }
     }
     Ok(all)
@@ -192,7 +195,7 @@ async fn state(
     session: &SessionId,
     node: &NodeId,
     batches: &[&Batch],
-) -> Result<Result<Written, String>, StoreError> {
+) -> Result<Result<AppendResult, String>, StoreError> {
     let rows = match database
         .try_all(bind(
             sqlx::query(APPEND)
@@ -219,15 +222,17 @@ async fn state(
         .map(|row| totals(&Columns(row)))
         .transpose()?
         .flatten();
-    Ok(Ok(Written { answers, totals }))
+    Ok(Ok(AppendResult { answers, totals }))
 }
 
-fn answer(row: &Columns<'_>) -> Result<Answer, StoreError> {
+fn answer(row: &Columns<'_>) -> Result<BatchAnswer, StoreError> {
     if row.get("written")? {
-        return Ok(Answer::Settled(BatchOutcome::Written(row.get("seqs")?)));
+        return Ok(BatchAnswer::Settled(BatchOutcome::Written(
+            row.get("seqs")?,
+        )));
     }
     if !row.get::<bool>("held")? {
-        return Ok(Answer::NotHeld);
+        return Ok(BatchAnswer::NotHeld);
     }
     let missing: Option<Vec<String>> = row.get("missing")?;
     let missing = missing
@@ -235,7 +240,7 @@ fn answer(row: &Columns<'_>) -> Result<Answer, StoreError> {
         .iter()
         .filter_map(|id| InputId::parse(id).ok())
         .collect();
-    Ok(Answer::Settled(BatchOutcome::InputsGone(missing)))
+    Ok(BatchAnswer::Settled(BatchOutcome::InputsGone(missing)))
 }
 
 fn totals(row: &Columns<'_>) -> Result<Option<Usage>, StoreError> {

@@ -2,13 +2,12 @@
 
 use planck_common::AgentId;
 
-use super::Batch;
 use crate::{
     agent::Entry,
     store::{
-        NewInput,
+        Batch, NewInput,
         append::{MarkRow, covers, mark_rows},
-        postgres::database::Statement,
+        postgres::database::PgStatement,
     },
 };
 
@@ -21,7 +20,7 @@ pub fn entries(batch: &Batch) -> i64 {
     i64::try_from(batch.entries.len()).unwrap_or(i64::MAX)
 }
 
-pub fn bind<'q>(statement: Statement<'q>, batches: &[&Batch]) -> Statement<'q> {
+pub fn bind<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'q> {
     let statement = bind_writers(statement, batches);
     let statement = bind_rows(statement, &of_agents(batches, |batch| batch.entries.iter()));
     let statement = bind_marks(
@@ -42,7 +41,7 @@ fn of_agents<'a, T, I: IntoIterator<Item = T>>(
         .collect()
 }
 
-fn bind_writers<'q>(statement: Statement<'q>, batches: &[&Batch]) -> Statement<'q> {
+fn bind_writers<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'q> {
     // A batch without rows leaves no trace by which a repetition would be known, so it consumes
     // nothing.
     let tokens = |of: fn(&Batch) -> u64| {
@@ -81,7 +80,7 @@ fn number(of: u32) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }
 
-fn bind_rows<'q>(statement: Statement<'q>, rows: &[(&AgentId, &Entry)]) -> Statement<'q> {
+fn bind_rows<'q>(statement: PgStatement<'q>, rows: &[(&AgentId, &Entry)]) -> PgStatement<'q> {
     statement
         .bind(column(rows, |(agent, _)| agent.as_str()))
         .bind(column(rows, |(_, entry)| entry.kind.name()))
@@ -92,7 +91,7 @@ fn bind_rows<'q>(statement: Statement<'q>, rows: &[(&AgentId, &Entry)]) -> State
         .bind(column(rows, |(_, entry)| entry.body.as_str()))
 }
 
-fn bind_marks<'q>(statement: Statement<'q>, marks: &[(&AgentId, MarkRow)]) -> Statement<'q> {
+fn bind_marks<'q>(statement: PgStatement<'q>, marks: &[(&AgentId, MarkRow)]) -> PgStatement<'q> {
     statement
         .bind(column(marks, |(agent, _)| agent.as_str()))
         .bind(column(marks, |(_, mark)| mark.id.as_str()))
@@ -101,7 +100,7 @@ fn bind_marks<'q>(statement: Statement<'q>, marks: &[(&AgentId, MarkRow)]) -> St
         .bind(column(marks, |(_, mark)| mark.answer.as_deref()))
 }
 
-fn bind_puts<'q>(statement: Statement<'q>, puts: &[(&AgentId, &NewInput)]) -> Statement<'q> {
+fn bind_puts<'q>(statement: PgStatement<'q>, puts: &[(&AgentId, &NewInput)]) -> PgStatement<'q> {
     let statement = statement
         .bind(column(puts, |(writer, _)| writer.as_str()))
         .bind(column(puts, |(_, put)| put.id.as_str()))

@@ -12,11 +12,11 @@ use crate::{
     store::{
         Batch, NewInput,
         append::{covers, mark_rows},
-        sqlite::db::Statement,
+        sqlite::db::SqliteStatement,
     },
 };
 
-pub fn statement(node: &NodeId, batches: &[&Batch]) -> Statement<'static> {
+pub fn statement(node: &NodeId, batches: &[&Batch]) -> SqliteStatement<'static> {
     let count: usize = batches.iter().map(|batch| batch.entries.len().max(1)).sum();
     let node: std::sync::Arc<str> = node.as_str().into();
     let mut statement = query(AssertSqlSafe(sql(count))).persistent(count <= KEPT);
@@ -45,12 +45,12 @@ fn sql(rows: usize) -> String {
 
 /// All columns but the last one. The first row of a batch carries what is said once.
 fn bind(
-    statement: Statement<'static>,
+    statement: SqliteStatement<'static>,
     batch: &Batch,
     entry: Option<&Entry>,
     first: bool,
     node: &std::sync::Arc<str>,
-) -> Statement<'static> {
+) -> SqliteStatement<'static> {
     let usage = if first && entry.is_some() {
         batch.usage
     } else {

@@ -9,15 +9,14 @@ use planck_common::{
 use sqlx::{Row, query, sqlite::SqliteRow};
 
 use self::statement::statement;
-use super::{
-    SqliteStore,
-    decode::Reader,
-    fault::{self, Fault},
-    files::InUse,
-};
 use crate::store::{
     Appended, Batch, BatchOutcome, StoreError,
     append::{MarkRow, mark_rows, one_batch_each, refused},
+    sqlite::{
+        SqliteStore,
+        fault::{self, SqliteFault},
+        files::InUse,
+    },
 };
 
 /// Rows of one statement: SQLite takes 32,766 parameters.
@@ -39,57 +38,56 @@ const RETURNING: &str =
     (SELECT cache_write_tokens FROM sessions WHERE append.last) AS cache_write_tokens,
     (SELECT cost_usd FROM sessions WHERE append.last) AS cost_usd";
 
-impl SqliteStore {
-    pub(super) async fn append_all(
-        &self,
-        session: &SessionId,
-        node: &NodeId,
-        batches: &[Batch],
-    ) -> Result<Appended, StoreError> {
-        one_batch_each(batches)?;
-        let file = self.file(session).await?;
-        self.announce_puts(session, batches).await?;
-        let mut outcomes: Vec<Option<BatchOutcome>> = batches.iter().map(refused_here).collect();
-        let mut totals = None;
-        for (start, count) in statements(batches, &outcomes) {
-            let part: Vec<&Batch> = batches.iter().skip(start).take(count).collect();
-            let (done, session) = write(&file, node, &part).await?;
-            totals = session;
-            for (slot, outcome) in outcomes.iter_mut().skip(start).zip(done) {
-                *slot = Some(outcome);
-            }
+pub async fn append(
+    store: &SqliteStore,
+    session: &SessionId,
+    node: &NodeId,
+    batches: &[Batch],
+) -> Result<Appended, StoreError> {
+    one_batch_each(batches)?;
+    let file = store.file(session).await?;
+    announce_puts(store, session, batches).await?;
+    let mut outcomes: Vec<Option<BatchOutcome>> = batches.iter().map(refused_here).collect();
+    let mut totals = None;
+    for (start, count) in statements(batches, &outcomes) {
+        let part: Vec<&Batch> = batches.iter().skip(start).take(count).collect();
+        let (done, session) = write(&file, node, &part).await?;
+        totals = session;
+        for (slot, outcome) in outcomes.iter_mut().skip(start).zip(done) {
+            *slot = Some(outcome);
         }
-        let totals = match totals {
-            Some(totals) => totals,
-            None => session_totals(&file).await?,
-        };
-        let outcomes: Vec<BatchOutcome> = outcomes.into_iter().flatten().collect();
-        self.settled(
+    }
+    let totals = match totals {
+        Some(totals) => totals,
+        None => session_totals(&file).await?,
+    };
+    let outcomes: Vec<BatchOutcome> = outcomes.into_iter().flatten().collect();
+    store
+        .settled(
             session,
-            &self.index.announced_here(&settled(batches, &outcomes)),
+            &store.index.announced_here(&settled(batches, &outcomes)),
         )
         .await;
-        Ok(Appended {
-            batches: outcomes,
-            session: totals,
-        })
-    }
+    Ok(Appended {
+        batches: outcomes,
+        session: totals,
+    })
+}
 
-    async fn announce_puts(
-        &self,
-        session: &SessionId,
-        batches: &[Batch],
-    ) -> Result<(), StoreError> {
-        let puts: Vec<(&InputId, &AgentId)> = batches
-            .iter()
-            .flat_map(|batch| &batch.puts)
-            .map(|put| (&put.id, &put.agent))
-            .collect();
-        if puts.is_empty() {
-            return Ok(());
-        }
-        self.index.pending(session, &puts, Timestamp::now()).await
+async fn announce_puts(
+    store: &SqliteStore,
+    session: &SessionId,
+    batches: &[Batch],
+) -> Result<(), StoreError> {
+    let puts: Vec<(&InputId, &AgentId)> = batches
+        .iter()
+        .flat_map(|batch| &batch.puts)
+        .map(|put| (&put.id, &put.agent))
+        .collect();
+    if puts.is_empty() {
+        return Ok(());
     }
+    store.index.pending(session, &puts, Timestamp::now()).await
 }
 
 fn refused_here(batch: &Batch) -> Option<BatchOutcome> {
@@ -145,9 +143,9 @@ async fn write(
 ) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
     match file.db.rows(statement(node, batches)).await {
         Ok(rows) => outcomes(file, batches, &rows),
-        Err(Fault::Store(error)) => Err(error),
-        Err(fault @ (Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.into()),
-        Err(fault @ (Fault::Aborted(_) | Fault::Refused(_))) => match batches {
+        Err(SqliteFault::Store(error)) => Err(error),
+        Err(fault @ (SqliteFault::Missing(_) | SqliteFault::Damaged(_))) => Err(fault.into()),
+        Err(fault @ (SqliteFault::Aborted(_) | SqliteFault::Refused(_))) => match batches {
             [batch] => Ok((vec![why_not(file, batch, fault).await?], None)),
             _several => {
                 let mut outcomes = Vec::with_capacity(batches.len());
@@ -172,7 +170,7 @@ fn outcomes(
     });
     let mut outcomes = Vec::with_capacity(batches.len());
     for batch in batches {
-        let written: Result<Vec<Seq>, Fault> =
+        let written: Result<Vec<Seq>, SqliteFault> =
             seqs.by_ref().take(batch.entries.len().max(1)).collect();
         let mut written = written?;
         written.truncate(batch.entries.len());
@@ -180,31 +178,23 @@ fn outcomes(
     }
     let totals = rows
         .last()
-        .map(|row| {
-            Reader {
-                row,
-                path: file.db.path(),
-            }
-            .usage()
-        })
+        .map(|row| file.reader(row).usage())
         .transpose()?;
     Ok((outcomes, totals))
 }
 
 async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
     let row = file.db.row(query("SELECT * FROM sessions")).await?;
-    row.map_or(Ok(Usage::default()), |row| {
-        Reader {
-            row: &row,
-            path: file.db.path(),
-        }
-        .usage()
-    })
+    row.map_or(Ok(Usage::default()), |row| file.reader(&row).usage())
 }
 
 /// What stands against a batch: its rows are in the log already, the epoch moved, an input is gone,
 /// or its data is bad.
-async fn why_not(file: &InUse, batch: &Batch, fault: Fault) -> Result<BatchOutcome, StoreError> {
+async fn why_not(
+    file: &InUse,
+    batch: &Batch,
+    fault: SqliteFault,
+) -> Result<BatchOutcome, StoreError> {
     if let Some(seqs) = in_the_log(file, batch).await? {
         return Ok(BatchOutcome::Written(seqs));
     }
@@ -220,13 +210,14 @@ async fn why_not(file: &InUse, batch: &Batch, fault: Fault) -> Result<BatchOutco
         return Ok(BatchOutcome::InputsGone(gone));
     }
     match fault {
-        Fault::Refused(why) => Ok(BatchOutcome::Refused(why)),
-        Fault::Aborted(_) | Fault::Missing(_) | Fault::Damaged(_) | Fault::Store(_) => {
-            Err(StoreError::Away(format!(
-                "a batch of {} was refused for reasons that went away",
-                batch.agent
-            )))
-        }
+        SqliteFault::Refused(why) => Ok(BatchOutcome::Refused(why)),
+        SqliteFault::Aborted(_)
+        | SqliteFault::Missing(_)
+        | SqliteFault::Damaged(_)
+        | SqliteFault::Store(_) => Err(StoreError::Away(format!(
+            "a batch of {} was refused for reasons that went away",
+            batch.agent
+        ))),
     }
 }
 
@@ -245,10 +236,7 @@ async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, Sto
     let rows = file.db.rows(written).await?;
     let (mut seqs, mut prev) = (Vec::with_capacity(batch.entries.len()), batch.prev);
     for (row, entry) in rows.iter().zip(&batch.entries) {
-        let row = Reader {
-            row,
-            path: file.db.path(),
-        };
+        let row = file.reader(row);
         let same = row.get::<Seq>("prev")? == prev
             && row.get::<&str>("kind")? == entry.kind.name()
             && row.get::<&str>("body")? == entry.body;
@@ -284,13 +272,7 @@ async fn gone(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<Vec<Inpu
         .rows(query(GONE).bind(json(&marks)).bind(batch.agent.as_str()))
         .await?;
     rows.iter()
-        .map(|row| {
-            Reader {
-                row,
-                path: file.db.path(),
-            }
-            .parse("id", InputId::parse)
-        })
+        .map(|row| file.reader(row).parse("id", InputId::parse))
         .collect()
 }
 

@@ -1,0 +1,123 @@
+//! The leases of Postgres' agents.
+
+use async_trait::async_trait;
+use planck_common::{AgentId, NodeId, SessionId};
+use sqlx::postgres::PgRow;
+
+use super::{PostgresStore, rows::Columns};
+use crate::store::{HeldLease, LeaseClaim, Leases, StoreError, Stray};
+
+const CLAIM_LEAD: &str = "
+UPDATE agents SET node_id = $4, epoch = epoch + 1, incarnation = incarnation + $5
+WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING epoch, last_seq, incarnation";
+
+const CLAIM_MEMBER: &str = "
+WITH lead AS MATERIALIZED (SELECT 1 FROM agents WHERE session_id = $1 AND id = $5 AND incarnation = $6 FOR SHARE)
+UPDATE agents a SET node_id = $4, epoch = a.epoch + 1 FROM lead
+WHERE a.session_id = $1 AND a.id = $2 AND a.epoch = $3 RETURNING a.epoch, a.last_seq, a.incarnation";
+
+/// A claim whose answer was lost.
+const CLAIMED: &str = "
+SELECT epoch, last_seq, incarnation FROM agents WHERE session_id = $1 AND id = $2 AND epoch = $3 + 1 AND node_id = $4";
+
+const SWEEP: &str = "
+SELECT session_id, id, node_id, epoch FROM agents WHERE node_id <> ALL ($1)
+UNION ALL SELECT DISTINCT a.session_id, a.id, a.node_id, a.epoch FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id
+WHERE i.outcome IS NULL AND i.turn IS NULL AND (a.node_id IS NULL OR a.node_id = ANY ($1)) AND a.state <> 'stopped'";
+
+const HELD: &str = "SELECT session_id, id, node_id, epoch FROM agents WHERE node_id = $1";
+
+#[async_trait]
+impl Leases for PostgresStore {
+    async fn claim(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        seen: i64,
+        claim: LeaseClaim,
+        node: &NodeId,
+    ) -> Result<Option<HeldLease>, StoreError> {
+        let text = match &claim {
+            LeaseClaim::Lead { .. } => CLAIM_LEAD,
+            LeaseClaim::Member(_) => CLAIM_MEMBER,
+        };
+        let statement = sqlx::query(text)
+            .bind(session.as_str())
+            .bind(agent.as_str())
+            .bind(seen)
+            .bind(node.as_str());
+        let statement = match &claim {
+            LeaseClaim::Lead { after_death } => statement.bind(i64::from(*after_death)),
+            LeaseClaim::Member(lead) => statement.bind(lead.lead.as_str()).bind(lead.incarnation),
+        };
+        let mut claimed = self.database.optional(statement).await?;
+        if claimed.is_none() {
+            let before = sqlx::query(CLAIMED)
+                .bind(session.as_str())
+                .bind(agent.as_str())
+                .bind(seen)
+                .bind(node.as_str());
+            claimed = self.database.optional(before).await?;
+        }
+        claimed.as_ref().map(lease).transpose()
+    }
+
+    async fn release(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        stopped: bool,
+    ) -> Result<(), StoreError> {
+        let statement = sqlx::query("SELECT planck_release($1, $2, $3, $4) AS verdict");
+        let statement = statement
+            .bind(session.as_str())
+            .bind(agent.as_str())
+            .bind(epoch)
+            .bind(stopped);
+        let row = self.database.one(statement).await?;
+        match Columns(&row).get::<&str>("verdict")? {
+            "released" => Ok(()),
+            "not_found" => Err(StoreError::NotFound(format!(
+                "no agent {agent} in session {session}"
+            ))),
+            "stale_epoch" => Err(StoreError::StaleEpoch(agent.to_string())),
+            other => Err(StoreError::Broken(format!(
+                "unknown verdict `{other}` of the database"
+            ))),
+        }
+    }
+
+    async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
+        let alive: Vec<&str> = alive.iter().map(NodeId::as_str).collect();
+        let found = self.database.all(sqlx::query(SWEEP).bind(alive)).await?;
+        found.iter().map(stray).collect()
+    }
+
+    async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
+        let found = self
+            .database
+            .all(sqlx::query(HELD).bind(node.as_str()))
+            .await?;
+        found.iter().map(stray).collect()
+    }
+}
+
+fn lease(row: &PgRow) -> Result<HeldLease, StoreError> {
+    let row = Columns(row);
+    Ok(HeldLease {
+        epoch: row.get("epoch")?,
+        last_seq: row.get("last_seq")?,
+        incarnation: row.get("incarnation")?,
+    })
+}
+
+fn stray(row: &PgRow) -> Result<Stray, StoreError> {
+    let row = Columns(row);
+    Ok(Stray {
+        session: row.parse("session_id")?,
+        agent: row.parse("id")?,
+        node: row.parse_optional("node_id")?,
+        epoch: row.get("epoch")?,
+    })
+}

@@ -1,0 +1,98 @@
+//! Records a new session with one statement.
+
+use planck_common::{NodeId, SessionName, event::json};
+
+use super::find;
+use crate::store::{
+    Created, NewAgent, NewSession, StoreError, name,
+    postgres::{
+        database::{Database, PgStatement},
+        rows,
+    },
+};
+
+/// Tries at a name that nobody has.
+const NAMES: u32 = 12;
+
+const CREATE: &str = "
+WITH s AS (INSERT INTO sessions (id, name, team_id, lead, spec, metadata, agents, created_at, updated_at)
+  SELECT $1, $2, $3, $4, $5, $6, cardinality($9::text[]), $7, $7 ON CONFLICT DO NOTHING RETURNING id),
+a AS (INSERT INTO agents (session_id, id, name, type, role, spec, node_id, incarnation)
+  SELECT s.id, a.id, a.name, a.type, a.role, a.spec, $8, CASE WHEN a.id = $4 THEN 1 ELSE 0 END
+  FROM s, unnest($9::text[], $10::text[], $11::text[], $12::text[], $13::text[]) WITH ORDINALITY AS a(id, name, type, role, spec, n) ORDER BY a.n),
+i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, content, fresh, at, head)
+  SELECT s.id, $14, $15, $16, $17, $18, $19, $20, 0 FROM s WHERE $14::text IS NOT NULL)
+SELECT id FROM s";
+
+pub async fn create(
+    database: &Database,
+    session: NewSession,
+    node: &NodeId,
+) -> Result<Created, StoreError> {
+    session.check()?;
+    for tries in 0..NAMES {
+        let name = session.name.clone().unwrap_or_else(|| name::make_up(tries));
+        let inserted = database
+            .optional(insert(&session, &name, node))
+            .await?
+            .is_some();
+        match find(database, &session.id).await? {
+            Some(record) if inserted => return Ok(Created::New(record)),
+            Some(record) if record.id == session.id => return Ok(Created::Known(record)),
+            Some(_) | None if session.name.is_some() => {
+                return Err(StoreError::Exists(format!("a session is named {name}")));
+            }
+            Some(_) | None => {}
+        }
+    }
+    Err(StoreError::Exists(
+        "found no free name for the session".into(),
+    ))
+}
+
+fn insert<'q>(session: &NewSession, name: &SessionName, node: &NodeId) -> PgStatement<'q> {
+    let statement = sqlx::query(CREATE)
+        .bind(session.id.to_string())
+        .bind(name.to_string())
+        .bind(session.spec.team_id.to_string())
+        .bind(session.spec.lead.to_string())
+        .bind(json(&session.spec))
+        .bind(json(&session.metadata))
+        .bind(session.at.millis())
+        .bind(node.to_string());
+    bind_prompt(bind_agents(statement, &session.agents), session)
+}
+
+fn bind_agents<'q>(statement: PgStatement<'q>, agents: &[NewAgent]) -> PgStatement<'q> {
+    let column = |value: fn(&NewAgent) -> String| agents.iter().map(value).collect::<Vec<_>>();
+    statement
+        .bind(column(|agent| agent.id.to_string()))
+        .bind(distinct_names(agents))
+        .bind(column(|agent| agent.spec.r#type.clone()))
+        .bind(column(|agent| rows::role_name(agent.spec.role).to_owned()))
+        .bind(column(|agent| json(&agent.spec)))
+}
+
+fn bind_prompt<'q>(statement: PgStatement<'q>, session: &NewSession) -> PgStatement<'q> {
+    let prompt = session.prompt.as_ref();
+    statement
+        .bind(prompt.map(|prompt| prompt.id.to_string()))
+        .bind(prompt.map(|prompt| prompt.agent.to_string()))
+        .bind(prompt.map(|prompt| prompt.kind.name()))
+        .bind(prompt.map(|prompt| prompt.mode.name()))
+        .bind(prompt.map(|prompt| prompt.content.clone()))
+        .bind(prompt.is_some_and(|prompt| prompt.fresh))
+        .bind(prompt.map(|prompt| prompt.at.millis()))
+}
+
+fn distinct_names(agents: &[NewAgent]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::with_capacity(agents.len());
+    for agent in agents {
+        names.extend(
+            (1..)
+                .map(|n| name::nth(&agent.spec.name, n))
+                .find(|name| !names.contains(name)),
+        );
+    }
+    names
+}

@@ -1,0 +1,76 @@
+//! Pages of sessions, each with what it is doing.
+
+use planck_common::{
+    SessionId, Timestamp,
+    command::{ListSessions, Sessions},
+};
+use sqlx::postgres::PgRow;
+
+use crate::store::{
+    StoreError,
+    postgres::{
+        database::Database,
+        rows::{self, Columns, SESSION},
+    },
+};
+
+const PAGE: u32 = 100;
+const MAX_PAGE: u32 = 1_000;
+
+/// Of a session `s`. A turn that runs has begun after the last one ended. A body is searched as text:
+/// Postgres' JSON functions refuse all of it for one `\u0000`, and a quote within a string of it has
+/// a backslash before it.
+const ACTIVITY: &str = r#"CASE
+  WHEN EXISTS (SELECT 1 FROM agents a WHERE a.session_id = s.id AND a.state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
+  WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id
+    WHERE i.session_id = s.id AND i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped') THEN 'waiting'
+  WHEN (SELECT g.kind = 'error' OR g.kind = 'turn_end' AND g.body ~ '"outcome"\s*:\s*"(limit|truncated)"' FROM log g
+    WHERE g.session_id = s.id AND g.agent_id = s.lead AND g.kind IN ('turn_start', 'turn_end', 'error') AND g.hidden_by IS NULL
+    ORDER BY g.seq DESC LIMIT 1) THEN 'failed'
+  ELSE 'idle' END AS activity"#;
+
+pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessions, StoreError> {
+    let limit = filter.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let after = filter.after.as_deref().map(parse_cursor).transpose()?;
+    let text = format!(
+        "SELECT {SESSION}, {ACTIVITY} FROM sessions s LEFT JOIN agents l ON l.session_id = s.id AND l.id = s.lead
+         WHERE ($1::text IS NULL OR s.state = $1) AND ($2::bigint IS NULL OR (s.created_at, s.id) < ($2, $3))
+         ORDER BY s.created_at DESC, s.id DESC LIMIT $4"
+    );
+    let statement = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(filter.state.map(rows::session_state_name))
+        .bind(after.as_ref().map(|(at, _)| at.millis()))
+        .bind(after.as_ref().map(|(_, id)| id.as_str()))
+        .bind(i64::from(limit) + 1);
+    let mut found = database.all(statement).await?;
+    let page = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = found.len() > page;
+    found.truncate(page);
+    let next = found.last().filter(|_| more).map(cursor).transpose()?;
+    Ok(Sessions {
+        sessions: found
+            .iter()
+            .map(rows::session_row)
+            .collect::<Result<_, _>>()?,
+        next,
+    })
+}
+
+fn cursor(row: &PgRow) -> Result<String, StoreError> {
+    let row = Columns(row);
+    Ok(format!(
+        "{}.{}",
+        row.get::<i64>("created_at")?,
+        row.get::<&str>("id")?
+    ))
+}
+
+fn parse_cursor(text: &str) -> Result<(Timestamp, SessionId), StoreError> {
+    let parts = text
+        .split_once('.')
+        .and_then(|(at, id)| Some((at.parse().ok()?, SessionId::parse(id).ok()?)));
+    let (at, id) = parts.ok_or_else(|| {
+        StoreError::BadRequest(format!("`after` is no cursor of a page: `{text}`"))
+    })?;
+    Ok((Timestamp::from_millis(at), id))
+}

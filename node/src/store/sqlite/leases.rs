@@ -1,0 +1,168 @@
+//! The leases of SQLite's agents.
+
+mod sweep;
+
+use async_trait::async_trait;
+use planck_common::{AgentId, NodeId, SessionId};
+use sqlx::query;
+
+use super::{SqliteStore, decode::RowReader, files::InUse, lock};
+use crate::store::{AgentRecord, HeldLease, LeaseClaim, Leases, StoreError, Stray};
+
+const CLAIM_LEAD: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1, incarnation = incarnation + ?4
+    WHERE id = ?2 AND epoch = ?3 AND id = (SELECT lead FROM sessions) RETURNING epoch, last_seq, incarnation";
+
+const CLAIM_MEMBER: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1
+    WHERE id = ?2 AND epoch = ?3 AND EXISTS (
+      SELECT 1 FROM sessions s JOIN agents l ON l.id = s.lead WHERE l.id = ?4 AND l.incarnation = ?5)
+    RETURNING epoch, last_seq, incarnation";
+
+#[async_trait]
+impl Leases for SqliteStore {
+    /// The index gets the lease before the file does, and once more after it, because a sweep may
+    /// have removed it in between.
+    async fn claim(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        seen: i64,
+        claim: LeaseClaim,
+        node: &NodeId,
+    ) -> Result<Option<HeldLease>, StoreError> {
+        let file = self.file(session).await?;
+        self.index.leased(session, node).await?;
+        let under = match &claim {
+            LeaseClaim::Lead { .. } => None,
+            LeaseClaim::Member(under) => Some(under),
+        };
+        let raised = i64::from(matches!(claim, LeaseClaim::Lead { after_death: true }));
+        let statement = query(if under.is_some() {
+            CLAIM_MEMBER
+        } else {
+            CLAIM_LEAD
+        });
+        let statement = statement
+            .bind(node.as_str())
+            .bind(agent.as_str())
+            .bind(seen);
+        let statement = match under {
+            None => statement.bind(raised),
+            Some(under) => statement.bind(under.lead.as_str()).bind(under.incarnation),
+        };
+        let Some(row) = file.db.row(statement).await? else {
+            return mine(&file, agent, seen, node).await;
+        };
+        self.index.leased(session, node).await?;
+        let row = file.reader(&row);
+        Ok(Some(HeldLease {
+            epoch: row.number("epoch")?,
+            last_seq: row.number("last_seq")?,
+            incarnation: row.number("incarnation")?,
+        }))
+    }
+
+    async fn release(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        epoch: i64,
+        stopped: bool,
+    ) -> Result<(), StoreError> {
+        const RELEASE: &str =
+            "UPDATE agents SET node_id = NULL, epoch = epoch + 1, state = iif(?3, 'stopped', state)
+            WHERE id = ?1 AND epoch = ?2";
+        let file = self.file(session).await?;
+        if file
+            .db
+            .execute(
+                query(RELEASE)
+                    .bind(agent.as_str())
+                    .bind(epoch)
+                    .bind(stopped),
+            )
+            .await?
+            > 0
+        {
+            return Ok(());
+        }
+        match file.agent(agent).await? {
+            None => Err(StoreError::NotFound(format!("there is no agent {agent}"))),
+            Some(record) if record.node.is_none() && record.epoch == epoch + 1 => Ok(()),
+            Some(_) => Err(StoreError::StaleEpoch(agent.to_string())),
+        }
+    }
+
+    async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
+        sweep::sweep(self, alive).await
+    }
+
+    async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
+        let mut held = vec![];
+        for (session, _) in self.index.leases(&[], Some(node)).await? {
+            match self.held_in(&session, node).await {
+                Ok(found) => held.extend(found),
+                // One file that makes no sense keeps nobody from what is held in the others.
+                Err(StoreError::Broken(error)) => {
+                    tracing::warn!(%session, error, "a session is left out of what the node holds")
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(held)
+    }
+
+    async fn node_lives(&self, node: &NodeId) -> Result<Option<bool>, StoreError> {
+        lock::lives(&self.folder, node).map(Some)
+    }
+
+    async fn end_node(&self, node: &NodeId) -> Result<(), StoreError> {
+        let (folder, node) = (self.folder.clone(), node.clone());
+        let ended = tokio::task::spawn_blocking(move || lock::end(&folder, &node)).await;
+        ended.map_err(|error| StoreError::Away(error.to_string()))?
+    }
+}
+
+impl SqliteStore {
+    async fn held_in(&self, session: &SessionId, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
+        const HELD: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id = ?1 ORDER BY n";
+        let Some(file) = self.file_if_any(session).await? else {
+            return Ok(vec![]);
+        };
+        let rows = file.db.rows(query(HELD).bind(node.as_str())).await?;
+        rows.iter()
+            .map(|row| stray(&file, file.reader(row)))
+            .collect()
+    }
+}
+
+/// A claim whose answer was lost may have been carried out.
+async fn mine(
+    file: &InUse,
+    agent: &AgentId,
+    seen: i64,
+    node: &NodeId,
+) -> Result<Option<HeldLease>, StoreError> {
+    let record = file.agent(agent).await?;
+    let AgentRecord {
+        epoch,
+        last_seq,
+        incarnation,
+        node: holder,
+        ..
+    } = record.ok_or_else(|| StoreError::NotFound(format!("there is no agent {agent}")))?;
+    let mine = holder.as_ref() == Some(node) && epoch == seen + 1;
+    Ok(mine.then_some(HeldLease {
+        epoch,
+        last_seq,
+        incarnation,
+    }))
+}
+
+fn stray(file: &InUse, row: RowReader<'_>) -> Result<Stray, StoreError> {
+    Ok(Stray {
+        session: file.id.clone(),
+        agent: row.agent_id("id")?,
+        node: row.node()?,
+        epoch: row.number("epoch")?,
+    })
+}

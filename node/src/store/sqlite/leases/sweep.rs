@@ -1,0 +1,149 @@
+//! Sweeps: the index names the sessions that may need a host, and their files tell.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use planck_common::{InputId, NodeId, SessionId, Timestamp, event::json};
+use sqlx::query;
+
+use super::stray;
+use crate::store::{
+    StoreError, Stray,
+    sqlite::{SqliteStore, files::InUse},
+};
+
+/// An announced input that is not there after this long never came.
+const ANNOUNCED_MS: u64 = 60_000;
+
+/// A session file that nobody used for so long is closed by the next sweep.
+const UNUSED: Duration = Duration::from_secs(60);
+
+const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
+    UNION ALL SELECT a.id, a.node_id, a.epoch FROM agents a
+      WHERE (a.node_id IS NULL OR a.node_id IN (SELECT value FROM json_each(?1))) AND a.state <> 'stopped'
+      AND EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)";
+
+/// What the index says of one session.
+#[derive(Default)]
+struct Hints {
+    nodes: Vec<NodeId>,
+    inputs: Vec<(InputId, Timestamp)>,
+}
+
+pub async fn sweep(store: &SqliteStore, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
+    store.files.close_unused(UNUSED);
+    let mut hints: BTreeMap<SessionId, Hints> = BTreeMap::new();
+    for (session, node) in store.index.leases(alive, None).await? {
+        hints.entry(session).or_default().nodes.push(node);
+    }
+    for (session, input, at) in store.index.all_pending().await? {
+        hints.entry(session).or_default().inputs.push((input, at));
+    }
+    let mut strays = vec![];
+    for (session, hints) in hints {
+        match strays_of(store, &session, &hints, alive).await {
+            Ok(found) => strays.extend(found),
+            Err(StoreError::NotFound(_)) => forget_gone(store, &session, &hints).await?,
+            Err(error) => {
+                tracing::warn!(%session, %error, "a session is left out of the sweep")
+            }
+        }
+    }
+    Ok(strays)
+}
+
+async fn strays_of(
+    store: &SqliteStore,
+    session: &SessionId,
+    hints: &Hints,
+    alive: &[NodeId],
+) -> Result<Vec<Stray>, StoreError> {
+    let file = store.file(session).await?;
+    let rows = file.db.rows(query(STRAYS).bind(json(&alive))).await?;
+    let strays = rows.iter().map(|row| stray(&file, file.reader(row)));
+    let strays: Vec<Stray> = strays.collect::<Result<_, _>>()?;
+    tidy(store, &file, hints, &strays).await?;
+    Ok(strays)
+}
+
+/// Takes out of the index what the file shows to be over.
+async fn tidy(
+    store: &SqliteStore,
+    file: &InUse,
+    hints: &Hints,
+    strays: &[Stray],
+) -> Result<(), StoreError> {
+    let holding: BTreeSet<&NodeId> = strays
+        .iter()
+        .filter_map(|stray| stray.node.as_ref())
+        .collect();
+    let idle: Vec<NodeId> = hints
+        .nodes
+        .iter()
+        .filter(|node| !holding.contains(node))
+        .cloned()
+        .collect();
+    if !idle.is_empty() {
+        store.index.unleased(&file.id, &idle).await?;
+    }
+    let over = over(file, hints).await?;
+    store
+        .settled(&file.id, &over.iter().collect::<Vec<_>>())
+        .await;
+    Ok(())
+}
+
+/// A session that is being created is not there yet.
+async fn forget_gone(
+    store: &SqliteStore,
+    session: &SessionId,
+    hints: &Hints,
+) -> Result<(), StoreError> {
+    if store
+        .index
+        .abandoned(
+            session,
+            Timestamp::now().millis() - ANNOUNCED_MS.cast_signed(),
+        )
+        .await?
+    {
+        store.index.forget(session).await?;
+    }
+    let now = Timestamp::now();
+    let old: Vec<&InputId> = hints
+        .inputs
+        .iter()
+        .filter(|(_, at)| now.millis_since(*at) > ANNOUNCED_MS)
+        .map(|(id, _)| id)
+        .collect();
+    store.settled(session, &old).await;
+    Ok(())
+}
+
+/// The announced inputs that were consumed or ended, or never came.
+async fn over(file: &InUse, hints: &Hints) -> Result<Vec<InputId>, StoreError> {
+    if hints.inputs.is_empty() {
+        return Ok(vec![]);
+    }
+    const THERE: &str = "SELECT id, outcome IS NOT NULL OR turn IS NOT NULL AS over FROM inputs
+        WHERE id IN (SELECT value FROM json_each(?1))";
+    let ids: Vec<&InputId> = hints.inputs.iter().map(|(id, _)| id).collect();
+    let mut there = BTreeMap::new();
+    for row in &file.db.rows(query(THERE).bind(json(&ids))).await? {
+        let row = file.reader(row);
+        there.insert(row.parse("id", InputId::parse)?, row.get::<bool>("over")?);
+    }
+    let now = Timestamp::now();
+    let is_over = |(id, at): &&(InputId, Timestamp)| match there.get(id) {
+        Some(over) => *over,
+        None => now.millis_since(*at) > ANNOUNCED_MS,
+    };
+    Ok(hints
+        .inputs
+        .iter()
+        .filter(is_over)
+        .map(|(id, _)| id.clone())
+        .collect())
+}

@@ -1,0 +1,133 @@
+//! Records a new session: reserves its name in the index, then makes its file.
+
+use planck_common::{NodeId, SessionName, Timestamp, event::json};
+use sqlx::query;
+
+use crate::store::{
+    Created, NewAgent, NewSession, SessionRecords as _, StoreError, max_agents, name,
+    sqlite::{SqliteStore, db::SqliteStatement, decode::role_name, inbox, index::Reserved},
+};
+
+/// How many made-up names are tried.
+const TRIES: u32 = 40;
+
+/// A name that was reserved for a session without a file is free again after this time.
+const ABANDONED_MS: i64 = 60_000;
+
+pub async fn create(
+    store: &SqliteStore,
+    session: NewSession,
+    node: &NodeId,
+) -> Result<Created, StoreError> {
+    session.check()?;
+    let name = reserve(store, &session).await?;
+    store
+        .index
+        .add(
+            &session.id,
+            session.agents.iter().map(|agent| &agent.id),
+            node,
+        )
+        .await?;
+    if let Some(prompt) = &session.prompt {
+        store
+            .index
+            .pending(
+                &session.id,
+                &[(&prompt.id, &prompt.agent)],
+                Timestamp::now(),
+            )
+            .await?;
+    }
+    let db = store.files.create(&session.id, &name).await?;
+    let first = insert(store, &session, &name).await?;
+    let is_new = db.all_or_nothing(first, rest(&session, node)).await?;
+    drop(db);
+    store.index.state_of_new(&session.id).await?;
+    let record = store.session(session.id.as_str()).await?;
+    let record = record
+        .ok_or_else(|| StoreError::NotFound(format!("session {} was deleted", session.id)))?;
+    Ok(if is_new {
+        Created::New(record)
+    } else {
+        Created::Known(record)
+    })
+}
+
+async fn reserve(store: &SqliteStore, session: &NewSession) -> Result<SessionName, StoreError> {
+    let now = Timestamp::now();
+    for attempt in 0..TRIES {
+        let name = session
+            .name
+            .clone()
+            .unwrap_or_else(|| name::make_up(attempt));
+        match store.index.reserve(&session.id, &name, session.at).await? {
+            Reserved::Yes => return Ok(name),
+            Reserved::Known(name) => return Ok(name),
+            Reserved::Taken(by)
+                if store
+                    .index
+                    .abandoned(&by, now.millis() - ABANDONED_MS)
+                    .await? =>
+            {
+                store.index.forget(&by).await?;
+            }
+            Reserved::Taken(_) if session.name.is_some() => {
+                return Err(StoreError::Exists(format!(
+                    "there is a session `{name}` already"
+                )));
+            }
+            Reserved::Taken(_) => {}
+        }
+    }
+    Err(StoreError::Limit(
+        "no free session name was found; give one".into(),
+    ))
+}
+
+async fn insert(
+    store: &SqliteStore,
+    session: &NewSession,
+    name: &SessionName,
+) -> Result<SqliteStatement<'static>, StoreError> {
+    const INSERT: &str =
+        "INSERT INTO sessions (only, id, store_id, name, state, spec, lead, metadata, max_agents, created_at, updated_at)
+        VALUES (1, ?1, ?2, ?3, 'open', ?4, ?5, ?6, ?7, ?8, ?8) ON CONFLICT DO NOTHING";
+    Ok(query(INSERT)
+        .bind(session.id.to_string())
+        .bind(store.index.store_id().await?)
+        .bind(name.to_string())
+        .bind(json(&session.spec))
+        .bind(session.spec.lead.to_string())
+        .bind(json(&session.metadata))
+        .bind(max_agents(&session.spec.limits))
+        .bind(session.at.millis()))
+}
+
+fn rest(session: &NewSession, node: &NodeId) -> Vec<SqliteStatement<'static>> {
+    let names = session.agent_names();
+    let agents = session.agents.iter().zip(names).enumerate();
+    let agents =
+        agents.map(|(n, (agent, name))| insert_agent(agent, &name, node, i64::from(n == 0)));
+    agents
+        .chain(session.prompt.iter().map(inbox::insert))
+        .collect()
+}
+
+fn insert_agent(
+    agent: &NewAgent,
+    name: &str,
+    node: &NodeId,
+    incarnation: i64,
+) -> SqliteStatement<'static> {
+    const INSERT: &str = "INSERT INTO agents (id, name, type, role, spec, node_id, incarnation)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    query(INSERT)
+        .bind(agent.id.to_string())
+        .bind(name.to_owned())
+        .bind(agent.spec.r#type.clone())
+        .bind(role_name(agent.spec.role))
+        .bind(json(&agent.spec))
+        .bind(node.to_string())
+        .bind(incarnation)
+}

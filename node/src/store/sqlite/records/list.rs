@@ -1,0 +1,79 @@
+//! Pages of sessions, each with what it is doing.
+
+use planck_common::{
+    SessionId,
+    command::{ListSessions, SessionRow, Sessions},
+};
+use sqlx::query;
+
+use super::record_in;
+use crate::store::{StoreError, sqlite::SqliteStore};
+
+/// Sessions of a page, unless said and at most.
+const PAGE: u32 = 100;
+const LARGEST_PAGE: u32 = 1000;
+
+/// Of the session of a file. A turn that runs has begun after the last one ended.
+const ACTIVITY: &str = "SELECT CASE
+  WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
+  WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
+    WHERE i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped') THEN 'waiting'
+  WHEN (SELECT kind = 'error' OR kind = 'turn_end' AND body->>'outcome' IN ('limit', 'truncated') FROM log
+    WHERE agent_id = s.lead AND kind IN ('turn_start', 'turn_end', 'error') AND hidden_by IS NULL
+    ORDER BY seq DESC LIMIT 1) THEN 'failed'
+  ELSE 'idle' END AS activity FROM sessions s";
+
+pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessions, StoreError> {
+    let limit = filter.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
+    let after = filter.after.as_deref().map(parse_place).transpose()?;
+    let listed = store.index.page(filter.state, after, limit).await?;
+    let full = listed.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+    let last = listed
+        .last()
+        .filter(|_| full)
+        .map(|last| format!("{}_{}", last.created_at.millis(), last.id));
+    let mut sessions = Vec::with_capacity(listed.len());
+    for listed in listed {
+        match row_of(store, &listed.id).await {
+            Ok(row) => {
+                sessions.extend(row.filter(|r| filter.state.is_none_or(|state| state == r.state)));
+            }
+            Err(error) => {
+                tracing::warn!(session = %listed.id, name = %listed.name, %error, "a session is left out of the list")
+            }
+        }
+    }
+    Ok(Sessions {
+        sessions,
+        next: last,
+    })
+}
+
+async fn row_of(
+    store: &SqliteStore,
+    session: &SessionId,
+) -> Result<Option<SessionRow>, StoreError> {
+    let Some(file) = store.file_if_any(session).await? else {
+        return Ok(None);
+    };
+    let Some(record) = record_in(&file.db).await? else {
+        return Ok(None);
+    };
+    let Some(row) = file.db.row(query(ACTIVITY)).await? else {
+        return Ok(None);
+    };
+    let activity = file.reader(&row).activity()?;
+    Ok(Some(record.row(activity)))
+}
+
+/// A place in the list's order, as `next` says it.
+fn parse_place(text: &str) -> Result<(i64, String), StoreError> {
+    let place = text
+        .split_once('_')
+        .and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
+    place.ok_or_else(|| {
+        StoreError::BadRequest(format!(
+            "malformed `after`: `{text}` is no `next` of a page before"
+        ))
+    })
+}
