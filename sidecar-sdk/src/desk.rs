@@ -2,7 +2,6 @@
 //! call, and handles calls that are repeated, cancelled, late or that panic.
 
 use std::{
-    any::Any,
     collections::{BTreeMap, HashMap},
     future::Future,
     panic::AssertUnwindSafe,
@@ -24,10 +23,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Compactor, Context, Conversation, Sidecar, Tool, compactor, epochs::Epochs, trace};
-
-/// How long a cancelled call has to end by itself.
-const GRACE: Duration = Duration::from_secs(1);
+use crate::{
+    Compactor, Context, Conversation, Sidecar, Tool, compactor,
+    epochs::Epochs,
+    local::{GRACE, panic_text},
+    trace,
+};
 
 /// How many calls may wait for each one that runs.
 const WAITING: usize = 16;
@@ -249,7 +250,7 @@ impl Desk {
         };
         tokio::select! {
             biased;
-            ended = AssertUnwindSafe(work).catch_unwind() => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
+            ended = AssertUnwindSafe(work).catch_unwind() => ended.unwrap_or_else(|panic| Err(panic_text(panic.as_ref()))),
             () = cancelled => Err("cancelled: the answer was no longer wanted".into()),
             () = sleep_until(deadline) => Err("out of time: the call's deadline has passed".into()),
         }
@@ -279,12 +280,4 @@ fn parse<T: DeserializeOwned>(body: &[u8], version: impl Fn(&T) -> u32) -> Resul
             "the request has version {other} of the protocol, this sidecar speaks {PROTOCOL_VERSION}"
         )),
     }
-}
-
-fn told(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the tool failed: {}", text.unwrap_or("it panicked"))
 }

@@ -55,6 +55,7 @@ mod serve;
 mod trace;
 
 pub mod harness;
+pub mod local;
 
 #[cfg(feature = "conform")]
 pub mod conform;

@@ -22,12 +22,12 @@ pub(crate) type Function =
 /// [`idempotent`](Self::idempotent). A node never sends a mutating call twice.
 pub struct Tool {
     pub(crate) name: String,
-    description: String,
-    parameters: String,
+    pub(crate) description: String,
+    pub(crate) parameters: String,
     /// Whether the arguments are an object, which is required because models name their arguments.
     pub(crate) takes_object: bool,
-    effect: Effect,
-    timeout: Duration,
+    pub(crate) effect: Effect,
+    pub(crate) timeout: Duration,
     pub(crate) function: Function,
 }
 

@@ -1,0 +1,228 @@
+//! Runs a tool in the process that defines it: what a runtime that is embedded in a program needs.
+
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use planck_common::{AgentId, CallId, SessionId, TeamId, event::Effect, sidecar::ToolSaid};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Context, Tool, context::REPORTS};
+
+/// How long a cancelled call may go on before it is dropped.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+
+/// A call may take this many times the tool's timeout if it keeps reporting progress.
+const RENEWALS: u32 = 10;
+
+/// A tool that is called in this process, without NATS.
+pub struct LocalTool {
+    tool: Tool,
+}
+
+/// One call of a [`LocalTool`].
+#[derive(Debug)]
+pub struct LocalCall {
+    /// The same for the same call, however often it is made.
+    pub call_id: CallId,
+    /// The agent that calls.
+    pub agent_id: AgentId,
+    /// The agent's session.
+    pub session_id: SessionId,
+    /// The agent's team.
+    pub team_id: TeamId,
+    /// The agent's lease.
+    pub epoch: i64,
+    /// The arguments as JSON text.
+    pub args: Arc<RawValue>,
+    /// Cancelled when the result is no longer wanted.
+    pub cancel: CancellationToken,
+}
+
+impl LocalTool {
+    /// Wraps a tool.
+    pub fn new(tool: Tool) -> Self {
+        Self { tool }
+    }
+
+    /// The name by which models call the tool.
+    pub fn name(&self) -> &str {
+        &self.tool.name
+    }
+
+    /// What models are told about the tool.
+    pub fn description(&self) -> &str {
+        &self.tool.description
+    }
+
+    /// The JSON Schema of the arguments, as JSON text.
+    pub fn parameters(&self) -> &str {
+        &self.tool.parameters
+    }
+
+    /// What running the tool changes.
+    pub fn effect(&self) -> Effect {
+        self.tool.effect
+    }
+
+    /// Runs the tool until it returns, panics, is cancelled or exceeds its timeout. Each progress
+    /// report goes to `report` and renews the timeout.
+    ///
+    /// # Errors
+    ///
+    /// The error text for the model.
+    pub async fn run(
+        &self,
+        call: LocalCall,
+        report: impl Fn(String, Option<f64>) + Send,
+    ) -> Result<String, String> {
+        let (reports, mut reported) = mpsc::channel(REPORTS);
+        let idle = self.tool.timeout;
+        let deadline = Instant::now() + idle * RENEWALS;
+        let cancel = call.cancel.clone();
+        let context = Context {
+            call_id: call.call_id,
+            agent_id: call.agent_id,
+            session_id: call.session_id,
+            team: Some((call.team_id, call.epoch)),
+            deadline,
+            cancel: call.cancel,
+            reports,
+            traceparent: None,
+        };
+        let work = async { (self.tool.function)(context, &call.args).await };
+        let mut work = std::pin::pin!(AssertUnwindSafe(work).catch_unwind());
+        let mut cancelled = std::pin::pin!(async {
+            cancel.cancelled().await;
+            sleep(GRACE).await;
+        });
+        let mut silent_until = Instant::now() + idle;
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut work => {
+                    while let Ok(ToolSaid::Progress { message, percent }) = reported.try_recv() {
+                        report(message, percent);
+                    }
+                    return ended.unwrap_or_else(|panic| Err(panic_text(panic.as_ref())));
+                }
+                () = &mut cancelled => return Err("cancelled: the answer was no longer wanted".into()),
+                Some(ToolSaid::Progress { message, percent }) = reported.recv() => {
+                    report(message, percent);
+                    silent_until = (Instant::now() + idle).min(deadline);
+                }
+                () = sleep_until(silent_until) => {
+                    return Err(format!(
+                        "timed out: no result and no progress report for {} s",
+                        idle.as_secs_f64()
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// The text of a panic, as the model reads it.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the tool failed: {}", text.unwrap_or("it panicked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Wait {
+        reports: u32,
+        silent_ms: u64,
+    }
+
+    /// Reports progress every 50 ms, and then is silent.
+    async fn wait(context: Context, args: Wait) -> Result<String, String> {
+        for number in 0..args.reports {
+            sleep(Duration::from_millis(50)).await;
+            context.progress(format!("report {number}"), None);
+        }
+        sleep(Duration::from_millis(args.silent_ms)).await;
+        Ok("done".into())
+    }
+
+    const TIMEOUT: Duration = Duration::from_millis(100);
+
+    async fn run(
+        args: serde_json::Value,
+        timeout: Duration,
+        cancel: CancellationToken,
+    ) -> (Result<String, String>, Vec<String>) {
+        let tool = Tool::new("wait", "Waits.", wait).timeout(timeout);
+        let call = LocalCall {
+            call_id: CallId::mint(),
+            agent_id: AgentId::mint(),
+            session_id: SessionId::mint(),
+            team_id: TeamId::mint(),
+            epoch: 1,
+            args: to_raw_value(&args).unwrap().into(),
+            cancel,
+        };
+        let reports = Mutex::new(Vec::new());
+        let result = LocalTool::new(tool)
+            .run(call, |message, _| reports.lock().unwrap().push(message))
+            .await;
+        (result, reports.into_inner().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_renews_the_timeout() {
+        let args = serde_json::json!({"reports": 5, "silent_ms": 50});
+        let (result, reports) = run(args, TIMEOUT, CancellationToken::new()).await;
+        assert_eq!(result, Ok("done".into()));
+        assert_eq!(reports.len(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_call_times_out() {
+        let args = serde_json::json!({"reports": 1, "silent_ms": 500});
+        let (result, _) = run(args, TIMEOUT, CancellationToken::new()).await;
+        let why = "timed out: no result and no progress report for 0.1 s";
+        assert_eq!(result, Err(why.into()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_progress_ends_at_the_tenfold_timeout() {
+        let args = serde_json::json!({"reports": 1000, "silent_ms": 0});
+        let began = Instant::now();
+        let (result, reports) = run(args, TIMEOUT, CancellationToken::new()).await;
+        assert!(result.is_err());
+        assert!(reports.len() <= 20);
+        assert!(began.elapsed() <= Duration::from_millis(1_100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancelled_call_ends_after_its_grace() {
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        let args = serde_json::json!({"reports": 1000, "silent_ms": 0});
+        let began = Instant::now();
+        let (result, _) = run(args, Duration::from_secs(60), cancel).await;
+        assert!(result.unwrap_err().starts_with("cancelled"));
+        assert!(began.elapsed() <= Duration::from_millis(1_100));
+    }
+
+    #[tokio::test]
+    async fn arguments_that_do_not_fit_are_refused() {
+        let (result, _) = run(serde_json::json!({}), TIMEOUT, CancellationToken::new()).await;
+        assert!(result.unwrap_err().starts_with("the arguments do not fit"));
+    }
+}
