@@ -13,6 +13,7 @@ use planck_common::{
     AgentId, Seq, SessionId,
     command::{AgentState, Events, ReadEvents, Snapshot},
     envelope::{Envelope, Head},
+    event::Event,
     reply::Code,
     subject::Topic,
 };
@@ -45,6 +46,17 @@ pub enum FollowEvent {
     /// The log cannot be read at the moment. The follower tries again every two seconds, and
     /// reports this once.
     Retrying(ClientError),
+}
+
+impl FollowEvent {
+    /// Returns the event, durable or live. Returns `None` for what is not an event, and for an
+    /// event of a newer version that this one does not know.
+    pub fn event(&self) -> Option<Event> {
+        match self {
+            Self::Durable(envelope) | Self::Live(envelope) => envelope.event()?.ok(),
+            Self::Retracted(_) | Self::CaughtUp | Self::Retrying(_) => None,
+        }
+    }
 }
 
 /// Follows a session from a place in its log, then live. Created by [`Client::follow`].

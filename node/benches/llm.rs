@@ -9,9 +9,8 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use planck_common::message::{Body, Metadata, Part, Role};
-use planck_node::{
-    llm::{ClientOptions, Head, Llm, LlmOptions, ProviderOptions, client},
-    secret::Secret,
+use planck_node::internals::llm::{
+    ClientOptions, Head, Llm, LlmOptions, ProviderOptions, Secret, client,
 };
 use serde::de::IgnoredAny;
 use serde_json::Value;

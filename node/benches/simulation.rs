@@ -1,4 +1,4 @@
-//! Runs seeds of the cluster's simulation on all cores and prints how many it runs per minute:
+//! Plays seeds of the cluster's simulation on all cores and says how many a minute:
 //! `simulation [seeds] [first]`.
 #![allow(
     clippy::unwrap_used,
@@ -7,19 +7,12 @@
     reason = "a bench ends at the first surprise"
 )]
 
-/// The simulation is not part of the library, so it is compiled here.
-#[path = "../src/cluster"]
-mod beside {
-    pub mod simulation;
-}
-
 use std::{env, time::Instant};
 
-use beside::simulation::{Flaws, run_all};
-use planck_node::{cluster, config};
+use planck_node::internals::simulation::{Flaws, run_all};
 
 fn main() {
-    // Arguments that are not numbers are ignored, because Cargo adds an option of its own.
+    // Cargo adds an option of its own.
     let numbers: Vec<u64> = env::args().filter_map(|arg| arg.parse().ok()).collect();
     let (seeds, first) = (
         numbers.first().copied().unwrap_or(10_000),

@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 use nix::sys::resource::{UsageWho, getrusage};
+use planck_agent::{Entry, Mark, effect::Change};
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, TeamId, Timestamp,
     command::{AgentState, Mode},
@@ -21,13 +22,9 @@ use planck_common::{
     },
     usage::Usage,
 };
-use planck_node::{
-    agent::{Entry, Mark, effect::Change},
-    store::{
-        Batch, BatchOutcome, Inbox as _, Log as _, NewAgent, NewInput, NewSession,
-        SessionRecords as _,
-        sqlite::{SqliteOptions, SqliteStore},
-    },
+use planck_node::internals::store::{
+    Batch, BatchOutcome, Inbox as _, Log as _, NewAgent, NewInput, NewSession, SessionRecords as _,
+    SqliteOptions, SqliteStore,
 };
 use serde_json::{Map, json};
 

@@ -17,9 +17,9 @@ use std::{
 };
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
-use planck_node::tools::{
-    Caps, Catalogue, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell, Toolbox,
-    Undone, built_in, cgroup::Groups, reap::Limits, sandbox::Settings,
+use planck_node::internals::tools::{
+    Caps, Catalogue, Files, Groups, Guards, Invocation, Launcher, Limits, Roots, Runner, Sandbox,
+    Settings, Shell, Toolbox, Undone, built_in,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;

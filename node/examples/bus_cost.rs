@@ -6,8 +6,8 @@ use std::{env, fs, time::Duration};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use nix::sys::resource::{UsageWho, getrusage};
+use planck_bus::{Bus, Limits, NatsBus, NatsOptions, Published};
 use planck_common::{AgentId, SessionId};
-use planck_node::bus::{Bus, Limits, NatsBus, NatsOptions, Published};
 use planck_tests::nats::NatsServer;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

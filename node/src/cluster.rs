@@ -8,8 +8,8 @@ pub mod membership;
 pub mod cascade;
 pub mod claiming;
 
-#[cfg(test)]
-mod simulation;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 
 #[cfg(test)]
 mod seeds;

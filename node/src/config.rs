@@ -19,19 +19,18 @@ mod written;
 
 pub mod show;
 
+#[cfg(test)]
+mod page;
+
 pub use crate::secret::Secret;
 pub use environment::may_be_secret;
 pub use load::{Loaded, Sources, keys};
-pub use origin::{Origin, Problem, Problems};
+pub use origin::{Origin, Problems};
 pub use project::ProjectPlace;
 pub use section::{
-    AnswerLimits, Cluster, Compaction, Config, Dirs, InboxLimits, Limits, ModelEntry, Models, Nats,
-    Node, PlainTool, Prices, ProjectPart, Provider, Providers, SessionLimits, Sidecars, Store,
-    Telemetry, ToolLimits, Tools,
+    AnswerLimits, Cluster, Config, InboxLimits, ModelEntry, PlainTool, Prices, Provider, Telemetry,
 };
-pub use setting::{
-    Address, Choice, LogFormat, Named, Network, Period, Sandbox, Size, StoreKind, Synchronous,
-};
+pub use setting::{Address, LogFormat, Network, Period, Sandbox, Size, StoreKind, Synchronous};
 pub use written::{Written, written};
 
 #[cfg(test)]

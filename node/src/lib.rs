@@ -1,68 +1,85 @@
-//! The Planck runtime. `docs/architecture.md` describes it. The modules are listed in the order in
-//! which to read them.
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
+// What only the `planck` command uses is unused in a program that embeds the runtime.
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
-pub mod environment;
+// The modules stand in the order to read them; `docs/architecture.md` has the map.
+mod environment;
+#[cfg(feature = "cli")]
 mod hardening;
-pub mod permit;
-pub mod secret;
-pub mod terminal;
+mod permit;
+#[allow(missing_docs, reason = "reachable through `internals` only")]
+mod secret;
+mod terminal;
 
 mod folder_trial;
-pub mod project;
-pub mod regular_file;
-use planck_common::server_clock;
+#[allow(missing_docs, reason = "reachable through `internals` only")]
+mod project;
+mod regular_file;
 
-pub use planck_agent::{self as agent, model};
+mod compact;
+#[allow(missing_docs, reason = "reachable through `internals` only")]
+mod llm;
+mod skill;
+#[allow(missing_docs, reason = "reachable through `internals` only")]
+mod tools;
 
-pub mod compact;
+mod sidecar;
+#[allow(missing_docs, reason = "reachable through `internals` only")]
+mod store;
+mod workspace;
 
-pub mod llm;
-pub mod skill;
-pub mod tools;
-
-use planck_agent::nul;
-
-pub mod store;
-
-pub use planck_bus as bus;
-pub mod sidecar;
-
-pub mod workspace;
-
-pub mod actor;
-pub mod cluster;
-pub mod team;
+mod actor;
+#[allow(dead_code)]
+mod cluster;
+mod team;
 
 mod late;
-pub mod lookup;
+mod lookup;
 
-pub mod peers;
+mod base;
+mod peers;
+mod placement;
+mod services;
+mod sessions;
+mod takeover;
+mod team_registry;
+mod team_tools;
 
-pub mod base;
-pub mod team_registry;
+#[allow(missing_docs, reason = "reachable through `internals` only")]
+mod config;
+mod gateway;
+#[allow(missing_docs, reason = "reachable through `internals` only")]
+mod node;
+mod telemetry;
 
-pub mod placement;
+mod embed;
 
-pub mod takeover;
-
-pub mod sessions;
-
-pub mod services;
-pub mod team_tools;
-
-pub mod gateway;
-pub mod node;
-
-pub mod cli;
-pub use planck_client as client;
-pub mod config;
-pub mod schema;
-pub mod telemetry;
+#[cfg(feature = "cli")]
+mod cli;
+#[cfg(feature = "cli")]
+mod schema;
 
 #[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
 pub mod fuzz;
+#[doc(hidden)]
+pub mod internals;
 
-/// Runs the `planck` binary: a command of the command line, or the reaper of a tool.
+use planck_agent::{self as agent, model, nul};
+use planck_bus as bus;
+use planck_client as client;
+use planck_common::server_clock;
+
+pub use embed::{Agent, Runtime, RuntimeBuilder, RuntimeError, ScriptedModel, Session};
+pub use planck_client::{
+    Client, ClientError, Follow, FollowEvent, protocol, protocol::event::Event,
+};
+pub use planck_sidecar::{Context as ToolContext, Tool};
+
+/// The `planck` command: runs it with the arguments of this process. A program that embeds the
+/// runtime has no use for it.
+#[cfg(feature = "cli")]
 pub fn main() -> std::process::ExitCode {
     use std::io::Write as _;
 

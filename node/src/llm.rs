@@ -49,10 +49,9 @@ pub use addresses::Addresses;
 pub use allowance::AnswerBounds;
 pub use catalogue::{BadTable, ModelTable};
 pub use client::{ClientError, ClientOptions, Clients, Proxy, Route, check_authorities, client};
-pub use decode::Decoder;
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};
 pub use preset::{PRESETS, Preset};
-pub use registry::{Llm, LlmError};
+pub use registry::Llm;
 pub use wire::WireKind;
 
 use crate::model::{Chunk, Failure, Finish, ToolSpec};

@@ -12,10 +12,11 @@ use std::{sync::Arc, time::Duration};
 use planck_common::NodeId;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use assemble::{AssemblyError, nats, open, open_on};
 pub(crate) use assemble::{
-    Inventory, StoreTrial, default_model, look, prefix, sandbox, sqlite_options, try_store,
+    Additions, Inventory, StoreTrial, default_model, look, open_embedded, prefix, sandbox,
+    sqlite_options, try_store,
 };
+pub use assemble::{AssemblyError, nats, open, open_on};
 pub use cluster_handle::Joining;
 
 use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier, toolbox_factory::NodeToolboxes};

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 
-pub use admission::Admission;
 pub use choice::wanted;
 pub use local::{LocalNode, LocalSettings};
 

@@ -14,10 +14,9 @@ mod standing;
 mod admitted;
 mod source;
 
-pub use admitted::{Admitted, Altered};
+pub use admitted::Admitted;
 pub use ledger::{Ledger, Line, Record};
-pub use scan::Untrustable;
-pub use snapshot::{Print, Snapshot};
+pub use snapshot::Snapshot;
 pub use source::{Clash, NotRead, Part, Source};
 pub use standing::{Difference, Project, Standing, Uses};
 

@@ -23,7 +23,6 @@ use planck_common::{SidecarId, command::SidecarRow, subject::Prefix};
 use tokio::{sync::watch, time::Instant};
 
 pub use self::{
-    compactor::RemoteCompactor,
     info::Patience,
     tool::{RemoteTool, call_tool},
 };

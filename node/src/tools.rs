@@ -99,11 +99,18 @@ pub const fn built_in_names() -> [&'static str; 4] {
     ["bash", "edit", "read", "write"]
 }
 
-/// Returns the tools that every node has. `bash` is the time limit of a command whose call names
-/// none.
+/// Returns the tools that every node of the `planck` binary has. `bash` is the time limit of a
+/// command whose call names none.
 pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Tool>> {
+    let bash: Arc<dyn Tool> = Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash));
+    let mut tools = file_tools(files);
+    tools.push(bash);
+    tools
+}
+
+/// The tools that need no process.
+pub fn file_tools(files: &Files) -> Vec<Arc<dyn Tool>> {
     vec![
-        Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash)),
         Arc::new(edit::EditFile::new(files.clone())),
         Arc::new(read::ReadFile::new(files.clone())),
         Arc::new(write::WriteFile::new(files.clone())),

@@ -19,6 +19,7 @@ pub struct Workspaces {
     named: BTreeMap<String, PathBuf>,
     local: String,
     takes_paths: bool,
+    announces_local: bool,
 }
 
 /// A directory for agents to work in, and the root that their tools must not leave.
@@ -41,6 +42,16 @@ impl Workspaces {
             named,
             local: format!("{LOCAL}{host}"),
             takes_paths: true,
+            announces_local: true,
+        }
+    }
+
+    /// Hosts no agents that work in a path of the node's machine. Requests that name a path are for
+    /// other nodes of the cluster.
+    pub fn only_named(self) -> Self {
+        Self {
+            announces_local: false,
+            ..self
         }
     }
 
@@ -57,7 +68,7 @@ impl Workspaces {
         self.named
             .keys()
             .cloned()
-            .chain([self.local.clone()])
+            .chain(self.announces_local.then(|| self.local.clone()))
             .collect()
     }
 

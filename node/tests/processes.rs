@@ -17,10 +17,9 @@ use std::{
 };
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
-use planck_node::project::Source;
-use planck_node::tools::{
+use planck_node::internals::tools::{
     CallEnd, Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox,
-    Shell, Undone, built_in, external, sandbox::Settings,
+    Settings, Shell, Source, Undone, built_in, external,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;

@@ -25,7 +25,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_node::tools::process::{End, Finished, Heart, Launch, Launcher, heart::INTERVAL};
+use planck_node::internals::tools::{End, Finished, Heart, INTERVAL, Launch, Launcher};
 use tokio_util::sync::CancellationToken;
 
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");

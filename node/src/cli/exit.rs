@@ -76,7 +76,7 @@ fn number(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<AssemblyError>() {
         Some(AssemblyError::Bus(_)) => 4,
         Some(AssemblyError::Store(error)) => of_store(error),
-        Some(AssemblyError::Config(_)) => 2,
+        Some(AssemblyError::Config(_) | AssemblyError::Tool(_)) => 2,
         Some(AssemblyError::Join(JoinError::TooLate)) => 4,
         Some(AssemblyError::Threads(_) | AssemblyError::Join(_)) => 1,
         None if error.is::<BusError>() => 4,

@@ -13,7 +13,6 @@ use crate::{
 /// A client, with everything that must live as long as it.
 pub struct Link {
     pub client: Client,
-    pub bus: Arc<dyn Bus>,
     to: To,
 }
 
@@ -42,7 +41,6 @@ impl Link {
         let bus = Arc::clone(&running.node().services().bus);
         Ok(Self {
             client: client(&bus, config),
-            bus,
             to: To::Node(running),
         })
     }
@@ -58,7 +56,6 @@ impl Link {
         let service = node::look(config, &bus).await?;
         Ok(Self {
             client: client(&bus, config),
-            bus,
             to: To::Store(service),
         })
     }
@@ -67,7 +64,6 @@ impl Link {
         let bus = to_nats(config, "planck client").await?;
         Ok(bus.map(|bus| Self {
             client: client(&bus, config),
-            bus,
             to: To::Cluster,
         }))
     }

@@ -39,15 +39,6 @@ pub const HONOURED: [(&str, &str); 24] = [
     ("RUST_LOG", "telemetry.log"),
 ];
 
-/// Returns the variable of another program that sets a key.
-pub fn honoured_name(key: &KeyPath) -> Option<&'static str> {
-    let key = key.to_string();
-    HONOURED
-        .iter()
-        .find(|(_, known)| *known == key)
-        .map(|(name, _)| *name)
-}
-
 /// Words in the names of variables whose values are secrets in most programs.
 const SECRET_WORDS: [&str; 11] = [
     "KEY",

@@ -31,6 +31,8 @@ pub struct Sources {
     pub environment: BTreeMap<String, String>,
     /// Triples of a key, a value, and the flag that gave it.
     pub flags: Vec<(String, String, String)>,
+    /// Key and value, from a program that embeds the runtime. A later one wins.
+    pub settings: Vec<(String, String)>,
 }
 
 impl Sources {
@@ -55,6 +57,7 @@ impl Sources {
             file,
             environment,
             flags,
+            settings: Vec::new(),
         })
     }
 
@@ -122,6 +125,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     loader.named_file(sources);
     loader.environment(sources);
     loader.flags(sources);
+    loader.settings(sources);
     loader.finish(sources)
 }
 
@@ -182,6 +186,16 @@ impl Loader {
             let given = Given {
                 raw: Raw::Text(text.clone()),
                 origin: Origin::Flag(flag.clone()),
+            };
+            self.take(KeyPath::of(key), given);
+        }
+    }
+
+    fn settings(&mut self, sources: &Sources) {
+        for (key, text) in &sources.settings {
+            let given = Given {
+                raw: Raw::Text(text.clone()),
+                origin: Origin::Program,
             };
             self.take(KeyPath::of(key), given);
         }

@@ -8,9 +8,14 @@ use super::key::KeyPath;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
-    File { path: Arc<PathBuf>, line: usize },
+    File {
+        path: Arc<PathBuf>,
+        line: usize,
+    },
     Environment(String),
     Flag(String),
+    /// The program that embeds the runtime.
+    Program,
 }
 
 impl fmt::Display for Origin {
@@ -20,6 +25,7 @@ impl fmt::Display for Origin {
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Flag(flag) => write!(f, "flag {flag}"),
+            Self::Program => f.write_str("the program"),
         }
     }
 }

@@ -56,7 +56,7 @@ mod tools;
 use std::{collections::BTreeSet, path::PathBuf};
 
 pub use cluster::Cluster;
-pub use limits::{AnswerLimits, Compaction, InboxLimits, Limits, SessionLimits};
+pub use limits::{AnswerLimits, Compaction, InboxLimits, Limits};
 pub use models::{ModelEntry, Models, Prices};
 pub use nats::Nats;
 pub use node::Node;
@@ -64,7 +64,7 @@ pub use providers::{Provider, Providers};
 pub use sidecars::{PlainTool, Sidecars};
 pub use store::Store;
 pub use telemetry::Telemetry;
-pub use tools::{ToolLimits, Tools};
+pub use tools::Tools;
 
 use super::{
     key::{Key, KeyPath},

@@ -32,6 +32,7 @@ impl Place {
 
     fn sources(&self, environment: &[(&str, &str)]) -> Sources {
         Sources {
+            settings: Vec::new(),
             home: Some(self.path("home")),
             folder: self.path("project"),
             project: None,
@@ -398,11 +399,11 @@ fn every_key_has_a_description_and_a_unique_variable() {
 fn the_page_of_keys_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
     if std::env::var_os("PLANCK_BLESS").is_some() {
-        fs::write(&path, show::page()).unwrap();
+        fs::write(&path, page::page()).unwrap();
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        written == show::page(),
+        written == page::page(),
         "docs/configuration.md is not current; run this test with PLANCK_BLESS=1"
     );
 }

@@ -56,10 +56,6 @@ impl Values {
         self.given.insert(key, given);
     }
 
-    pub fn given(&self) -> &BTreeMap<KeyPath, Given> {
-        &self.given
-    }
-
     pub fn origin(&self, key: &KeyPath) -> Origin {
         self.given
             .get(key)

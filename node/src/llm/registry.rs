@@ -41,6 +41,8 @@ pub enum LlmError {
 pub struct Llm {
     options: LlmOptions,
     catalogue: Arc<Catalogue>,
+    /// Providers that are no servers, before the configured ones of the same name.
+    in_process: Vec<Arc<dyn Provider>>,
     endpoints: Mutex<HashMap<(String, Url), Arc<Endpoint>>>,
 }
 
@@ -58,13 +60,23 @@ impl Llm {
         Self {
             options,
             catalogue,
+            in_process: Vec::new(),
             endpoints: Mutex::default(),
         }
+    }
+
+    /// Adds providers that run in this process.
+    pub fn with_in_process(self, in_process: Vec<Arc<dyn Provider>>) -> Self {
+        Self { in_process, ..self }
     }
 
     /// Returns the provider of a model, at the model's own address if it has one. Requests to the
     /// same address share their limits.
     pub fn provider(&self, model: &ModelRef) -> Result<Arc<dyn Provider>, LlmError> {
+        let mut in_process = self.in_process.iter();
+        if let Some(provider) = in_process.find(|provider| provider.name() == model.provider) {
+            return Ok(Arc::clone(provider));
+        }
         let known = self.known(&model.provider)?;
         let base = known.base_url(model.base_url.as_deref())?;
         let mut endpoints = self
@@ -156,11 +168,10 @@ impl Llm {
                     .is_ok_and(|base| !known.lacks_key(&base))
             })
         };
-        names
-            .into_iter()
-            .filter(usable)
-            .map(str::to_owned)
-            .collect()
+        let in_process: BTreeSet<&str> = self.in_process.iter().map(|own| own.name()).collect();
+        let usable: BTreeSet<&str> = names.into_iter().filter(usable).collect();
+        let all = usable.union(&in_process);
+        all.map(|name| (*name).to_owned()).collect()
     }
 
     fn known<'a>(&self, name: &'a str) -> Result<Known<'a>, LlmError> {

@@ -7,7 +7,7 @@ mod tools;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
-use tools::Workshop;
+use tools::NodeTools;
 
 pub(crate) use inventory::Inventory;
 pub(crate) use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
@@ -24,7 +24,7 @@ use crate::{
     compact,
     config::Config,
     gateway,
-    llm::{self, Llm},
+    llm::{self, Llm, Provider},
     placement::LocalSettings,
     project::{Clash, Part},
     services::ServicesSettings,
@@ -35,7 +35,7 @@ use crate::{
     takeover::TakeoverSettings,
     team::{Context, KnownModels, TeamLibrary},
     telemetry::instance,
-    tools::Heart,
+    tools::{BadTool, Heart, Tool},
     workspace::Workspaces,
 };
 
@@ -52,49 +52,113 @@ pub enum AssemblyError {
     Join(JoinError),
     #[error("cannot start the agents' threads: {0}")]
     Threads(std::io::Error),
+    #[error(transparent)]
+    Tool(#[from] BadTool),
+}
+
+/// What a program that embeds the runtime adds to the configuration.
+pub(crate) struct Additions {
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    /// Whether agents get tools for the files of their workspace.
+    pub(crate) files: bool,
+    /// Models that run in this process.
+    pub(crate) providers: Vec<Arc<dyn Provider>>,
+}
+
+/// The bus of a node, and the cluster's records if it has a cluster.
+struct Connection {
+    bus: Arc<dyn Bus>,
+    registry: Option<Registry>,
+}
+
+/// What agents of a node can use.
+struct Equipment {
+    tools: NodeTools,
+    models: Arc<Llm>,
+    workspaces: Workspaces,
 }
 
 /// Builds a node and puts it into service. It uses the memory bus if NATS is not configured.
 pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
-    match nats(config)? {
-        Some(options) => {
-            let bus = NatsBus::connect(options).await?;
-            bus.check_jetstream().await?;
-            if let Some(exposure) = bus.exposure() {
-                tracing::warn!("{exposure}");
-            }
-            let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
-            assemble(config, Arc::new(bus), Some(registry)).await
-        }
-        None => {
-            open_on(
-                config,
-                Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
-            )
-            .await
-        }
-    }
+    let connection = connect(config).await?;
+    open_connected(config, connection).await
 }
 
 /// Builds a node on an existing bus, without a cluster.
 pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, AssemblyError> {
-    assemble(config, bus, None).await
+    let connection = Connection {
+        bus,
+        registry: None,
+    };
+    open_connected(config, connection).await
+}
+
+/// Builds a node in another program's process, and puts it into service. It starts no processes.
+/// Returns it with the names of its tools.
+pub(crate) async fn open_embedded(
+    config: &Config,
+    additions: Additions,
+) -> Result<(Running, Vec<String>), AssemblyError> {
+    let connection = connect(config).await?;
+    let tools = tools::embedded(config, &additions)?;
+    let names = tools.catalogue.names();
+    let models = Llm::new(models::options(config)).with_in_process(additions.providers);
+    let equipment = Equipment {
+        tools,
+        models: Arc::new(models),
+        workspaces: workspaces(config).only_named(),
+    };
+    let running = assemble(config, connection, equipment).await?;
+    Ok((running, names))
+}
+
+async fn connect(config: &Config) -> Result<Connection, AssemblyError> {
+    let Some(options) = nats(config)? else {
+        return Ok(Connection {
+            bus: Arc::new(MemoryBus::new(MemoryHub::new())),
+            registry: None,
+        });
+    };
+    let bus = NatsBus::connect(options).await?;
+    bus.check_jetstream().await?;
+    if let Some(exposure) = bus.exposure() {
+        tracing::warn!("{exposure}");
+    }
+    let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
+    Ok(Connection {
+        bus: Arc::new(bus),
+        registry: Some(registry),
+    })
+}
+
+async fn open_connected(config: &Config, connection: Connection) -> Result<Running, AssemblyError> {
+    let equipment = Equipment {
+        tools: tools::build(config, &connection.bus).await?,
+        models: Arc::new(Llm::new(models::options(config))),
+        workspaces: workspaces(config),
+    };
+    assemble(config, connection, equipment).await
 }
 
 async fn assemble(
     config: &Config,
-    bus: Arc<dyn Bus>,
-    registry: Option<Registry>,
+    connection: Connection,
+    equipment: Equipment,
 ) -> Result<Running, AssemblyError> {
     let id = instance::take();
     let store = store::open(config, &id).await?;
-    let models = Arc::new(Llm::new(models::options(config)));
-    let Workshop {
+    let Connection { bus, registry } = connection;
+    let Equipment {
+        tools,
+        models,
+        workspaces,
+    } = equipment;
+    let NodeTools {
         catalogue,
         skills,
         heart,
         clashes,
-    } = tools::build(config, &bus).await?;
+    } = tools;
     let sidecars = Sidecars::new(
         Arc::clone(&bus),
         catalogue.clone(),
@@ -102,7 +166,7 @@ async fn assemble(
     );
     let joining = joining(config, heart, registry)?;
     let parts = NodeParts {
-        workspaces: workspaces(config),
+        workspaces,
         library: TeamLibrary {
             context: teams(config, &skills, &models, clashes),
             sources: config.sources(Part::Teams),

@@ -28,10 +28,6 @@ impl Drawing {
     pub fn len(&self) -> usize {
         self.0.len()
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl From<&str> for Drawing {

@@ -10,17 +10,14 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures_util::StreamExt as _;
+use planck_bus::{Bus, MemoryBus, MemoryHub};
 use planck_common::{
     NodeId,
     envelope::Envelope,
     reply::{self, Refusal, ReplyError},
     subject::Address,
 };
-use planck_node::{
-    bus::{Bus, MemoryBus, MemoryHub},
-    config::{Config, Sources, load},
-    node::{self, Running},
-};
+use planck_node::internals::node::{self, Config, Running, Sources, load};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{

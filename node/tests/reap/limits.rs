@@ -3,7 +3,7 @@
 use std::{env, io, process::Command};
 
 use super::*;
-use planck_node::tools::reap::Limits;
+use planck_node::internals::tools::Limits;
 
 async fn limited(limits: Limits, command: &str, mark: &Mark) -> Finished {
     run(

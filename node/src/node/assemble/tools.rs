@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AssemblyError, folders};
+use super::{Additions, AssemblyError, folders};
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted},
@@ -11,10 +11,10 @@ use crate::{
     skill::{self, Skills},
     team::tool_names,
     tools::{
-        Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell, Tool,
-        Undone, built_in,
+        BadTool, Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell,
+        Tool, Undone, built_in,
         cgroup::Groups,
-        external,
+        external, file_tools,
         reap::Limits,
         sandbox::{self, Demand},
     },
@@ -24,7 +24,7 @@ use crate::{
 const UNDONE: &str = "undone";
 
 /// The tools and skills that the agents of this node can have.
-pub(super) struct Workshop {
+pub(super) struct NodeTools {
     pub(super) catalogue: Catalogue,
     pub(super) skills: Skills,
     /// Signals to the reapers that this node is alive. Only a node in a cluster has it.
@@ -33,19 +33,10 @@ pub(super) struct Workshop {
     pub(super) clashes: Vec<Clash>,
 }
 
-pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Workshop, AssemblyError> {
-    let (skills, of_skills) = Skills::load(&config.sources(Part::Skills));
-    for problem in &of_skills {
-        tracing::warn!("{problem}");
-    }
+pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeTools, AssemblyError> {
+    let (skills, of_skills) = skills(config);
     let files = Files::new(roots(config), caps(config));
-    // In a cluster, a process also ends when its node is stopped, because another node may have
-    // taken up its session.
-    let heart = config
-        .nats
-        .url
-        .is_some()
-        .then(|| Heart::new(config.cluster.reap_after.0));
+    let heart = heart(config);
     let launcher = Launcher::of_this_binary(heart.clone())
         .limited(limits(config))
         .grouped(groups(config).await);
@@ -76,12 +67,46 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<Worksho
             tracing::warn!(%error, "left out a tool");
         }
     }
-    Ok(Workshop {
+    Ok(NodeTools {
         catalogue,
         skills,
         heart,
         clashes,
     })
+}
+
+/// The tools of a node in another program's process: the program's own, and those for files if it
+/// wants them. None of them starts a process.
+pub(super) fn embedded(config: &Config, additions: &Additions) -> Result<NodeTools, BadTool> {
+    let (skills, of_skills) = skills(config);
+    let catalogue = Catalogue::default();
+    let files = additions
+        .files
+        .then(|| file_tools(&Files::new(roots(config), caps(config))));
+    for tool in files.into_iter().flatten().chain(additions.tools.clone()) {
+        catalogue.add(tool)?;
+    }
+    Ok(NodeTools {
+        catalogue,
+        skills,
+        heart: heart(config),
+        clashes: skill::clashes(&of_skills).cloned().collect(),
+    })
+}
+
+fn skills(config: &Config) -> (Skills, Vec<skill::Problem>) {
+    let (skills, problems) = Skills::load(&config.sources(Part::Skills));
+    for problem in &problems {
+        tracing::warn!("{problem}");
+    }
+    (skills, problems)
+}
+
+/// Returns the heart of a node in a cluster. There, a process also ends when its node is stopped,
+/// because another node may have taken up its session.
+fn heart(config: &Config) -> Option<Heart> {
+    let in_cluster = config.nats.url.is_some();
+    in_cluster.then(|| Heart::new(config.cluster.reap_after.0))
 }
 
 /// Returns how sidecars are found and how long they may be silent.

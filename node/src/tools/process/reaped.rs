@@ -90,11 +90,6 @@ impl Reaped {
         })
     }
 
-    /// Returns the process id of the reaper.
-    pub fn id(&self) -> Option<u32> {
-        self.reaper.child.as_ref()?.id()
-    }
-
     /// Reads all output until the command ends. After `limit`, or when cancelled, kills the command
     /// and keeps the output so far.
     pub async fn finish(

@@ -1,0 +1,207 @@
+//! The runtime as a library: a node inside the process of a program, with the program's own tools.
+
+mod agent;
+mod builder;
+mod scripted;
+mod session;
+mod tool;
+
+use std::time::Duration;
+
+use planck_client::{Client, ClientError};
+use planck_common::{NodeId, command::Start};
+use tempfile::TempDir;
+
+pub use agent::Agent;
+pub use builder::RuntimeBuilder;
+pub use scripted::ScriptedModel;
+pub use session::Session;
+
+use crate::{config::Problems, node, node::Running, tools::BadTool};
+
+/// A node inside this process: it hosts agents, and runs the tools that the program gives it.
+///
+/// Without NATS nothing outside the process can reach it. With NATS it is a node of the cluster,
+/// under the same rules as every other: it is drained, declared dead, and its sessions continue on
+/// another runtime of the same [name](RuntimeBuilder::name).
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use planck_node::{Agent, Event, Runtime, ScriptedModel};
+///
+/// let runtime = Runtime::builder()
+///     .scripted_model(ScriptedModel::new().text("Hello!"))
+///     .start()
+///     .await?;
+/// let session = runtime.start(Agent::new("greeter")).await?;
+/// let mut events = session.events().await?;
+/// session.prompt("Hi.").await?;
+/// loop {
+///     match events.next().await?.event() {
+///         Some(Event::TurnEnd(end)) => {
+///             assert_eq!(end.message.as_deref(), Some("Hello!"));
+///             break;
+///         }
+///         Some(Event::Error(error)) => return Err(error.reason.into()),
+///         _ => {}
+///     }
+/// }
+/// runtime.shut_down().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Call [`Runtime::shut_down`] at the end. A runtime that is dropped shuts down in the background,
+/// as far as the program's own tokio runtime lives that long.
+pub struct Runtime {
+    id: NodeId,
+    /// `None` once it shuts down.
+    running: Option<Running>,
+    client: Client,
+    /// The workspace of the sessions that this runtime starts.
+    workspace: String,
+    /// The tools that an agent has if it names none.
+    tools: Vec<String>,
+    /// How long a running turn may go on after [`Runtime::shut_down`] is called.
+    drain_timeout: Duration,
+    /// Holds what the program gave no place of its own.
+    folder: Option<TempDir>,
+}
+
+/// Why a runtime could not be started. Its text names the setting and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// A setting has a wrong value, or there is no such setting.
+    #[error("{0}")]
+    Settings(String),
+    /// A tool's name is taken or not allowed, or the schema of its arguments is wrong.
+    #[error("{0}")]
+    Tool(String),
+    /// NATS, the store or the cluster could not be reached or used.
+    #[error("{0}")]
+    Start(String),
+}
+
+impl From<Problems> for RuntimeError {
+    fn from(problems: Problems) -> Self {
+        Self::Settings(problems.to_string())
+    }
+}
+
+impl From<BadTool> for RuntimeError {
+    fn from(bad: BadTool) -> Self {
+        Self::Tool(bad.to_string())
+    }
+}
+
+impl From<node::AssemblyError> for RuntimeError {
+    fn from(error: node::AssemblyError) -> Self {
+        match error {
+            node::AssemblyError::Config(why) => Self::Settings(why),
+            node::AssemblyError::Tool(bad) => bad.into(),
+            node::AssemblyError::Bus(_)
+            | node::AssemblyError::Store(_)
+            | node::AssemblyError::Join(_)
+            | node::AssemblyError::Threads(_) => Self::Start(error.to_string()),
+        }
+    }
+}
+
+impl Runtime {
+    /// Describes a runtime.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// The id by which the cluster knows this node.
+    pub fn node_id(&self) -> &NodeId {
+        &self.id
+    }
+
+    /// All commands of the protocol, as typed calls. Without NATS they reach this runtime only.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Starts a session of one agent.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Refused`] names what is wrong with the agent: no model, a tool that does not
+    /// exist.
+    pub async fn start(&self, agent: Agent) -> Result<Session, ClientError> {
+        self.start_team([agent]).await
+    }
+
+    /// Starts a session of a team. Exactly one of several agents has the tool `spawn_agent`: it is
+    /// the orchestrator, which gets the session's prompts.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use planck_node::{Agent, Runtime, ScriptedModel};
+    ///
+    /// let runtime = Runtime::builder().scripted_model(ScriptedModel::new()).start().await?;
+    /// let lead = Agent::new("lead").tools(["spawn_agent", "ask_agent"]);
+    /// let session = runtime.start_team([lead, Agent::new("reviewer")]).await?;
+    /// assert_eq!(runtime.client().session(session.id()).await?.agents.len(), 2);
+    /// runtime.shut_down().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As of [`Runtime::start`].
+    pub async fn start_team(
+        &self,
+        agents: impl IntoIterator<Item = Agent>,
+    ) -> Result<Session, ClientError> {
+        let member = |agent: Agent| agent.member(&self.tools);
+        let request = Start {
+            members: Some(agents.into_iter().map(member).collect()),
+            workspace: Some(self.workspace.clone()),
+            ..Start::default()
+        };
+        let started = self.client.start(request).await?;
+        Ok(Session::new(self.client.clone(), started))
+    }
+
+    /// Waits until the runtime has to leave its cluster, and returns why: the cluster declared this
+    /// node dead, or an operator drains it. Call [`Runtime::shut_down`] then. Without NATS this
+    /// waits for ever.
+    pub async fn must_leave(&self) -> String {
+        let Some(running) = &self.running else {
+            return "the runtime is shut down".to_owned();
+        };
+        tokio::select! {
+            why = running.must_end() => why,
+            _ = running.must_drain() => "the node is being drained".to_owned(),
+        }
+    }
+
+    /// Leaves the cluster and stops. Running turns may end first, for as long as the setting
+    /// `node.drain_timeout` says (2 minutes), or are handed to another node. What is in a store of
+    /// the program's own stays there, and the next runtime on it goes on with it.
+    pub async fn shut_down(mut self) {
+        let patience = self.drain_timeout;
+        if let Some(running) = self.running.take() {
+            running.shut_down(patience).await;
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let folder = self.folder.take();
+        if let Some(running) = self.running.take()
+            && let Ok(handle) = tokio::runtime::Handle::try_current()
+        {
+            handle.spawn(async move {
+                running.shut_down(Duration::ZERO).await;
+                drop(folder);
+            });
+        }
+    }
+}

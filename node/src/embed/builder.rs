@@ -1,0 +1,220 @@
+//! What a runtime is built from.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use planck_common::id::is_id;
+use tempfile::TempDir;
+
+use super::{Runtime, RuntimeError, ScriptedModel, scripted::ScriptedProvider, tool::ProgramTool};
+use crate::{
+    client::Client,
+    config::{self, Config, Sources},
+    llm::Provider,
+    node::{self, Additions},
+    tools::Tool,
+};
+
+/// What a runtime is called where the program does not say.
+const NAME: &str = "embedded";
+
+/// Describes a [`Runtime`]; made by [`Runtime::builder`].
+///
+/// Nothing is read but what is set here: no file, no environment variable.
+#[derive(Default)]
+pub struct RuntimeBuilder {
+    name: Option<String>,
+    /// In the order in which they were set; a later one wins.
+    settings: Vec<(String, String)>,
+    models: Vec<ScriptedModel>,
+    tools: Vec<planck_sidecar::Tool>,
+    folder: Option<PathBuf>,
+}
+
+impl RuntimeBuilder {
+    /// Names the runtime, and the workspace of its sessions. Runtimes of one name are the same
+    /// program: in a cluster, a session continues on another one of that name when its own dies. The
+    /// name is up to 64 of `A-Z a-z 0-9 _ -`, by default `embedded`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The model of agents that name none, as `PROVIDER:MODEL`. A key is a setting:
+    ///
+    /// ```no_run
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = planck_node::Runtime::builder()
+    ///     .model("anthropic:claude-sonnet-4-6")
+    ///     .set("providers.anthropic.api_key", std::env::var("ANTHROPIC_API_KEY")?)
+    ///     .start()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn model(self, model: impl Into<String>) -> Self {
+        self.set("models.default", model)
+    }
+
+    /// Adds a model that plays a script. The first one is the model of agents that name none, if
+    /// [`model`](Self::model) does not set another.
+    #[must_use]
+    pub fn scripted_model(mut self, model: ScriptedModel) -> Self {
+        self.models.push(model);
+        self
+    }
+
+    /// Adds a tool: an async function of typed arguments. It runs on a thread that agents share, so
+    /// it must not block; `tokio::task::spawn_blocking` is for what does.
+    ///
+    /// The same [`Tool`](planck_sidecar::Tool) can be served to other nodes by a sidecar.
+    ///
+    /// ```
+    /// use planck_node::{Runtime, Tool, ToolContext};
+    ///
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Add {
+    ///     /// The numbers to add
+    ///     numbers: Vec<f64>,
+    /// }
+    ///
+    /// async fn add(_: ToolContext, args: Add) -> Result<String, std::convert::Infallible> {
+    ///     Ok(args.numbers.iter().sum::<f64>().to_string())
+    /// }
+    ///
+    /// let builder = Runtime::builder().tool(Tool::new("add", "Adds numbers.", add).pure());
+    /// ```
+    #[must_use]
+    pub fn tool(mut self, tool: planck_sidecar::Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Gives agents a folder to work in, and the tools `read`, `write` and `edit` for what is in it.
+    /// Without one they have an empty folder, and no tools for files.
+    #[must_use]
+    pub fn workspace(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Where sessions are saved: `sqlite:DIR`, or `postgres://…` for runtimes that share them. By
+    /// default they are in a temporary folder that is removed with the runtime.
+    #[must_use]
+    pub fn store(self, url: impl Into<String>) -> Self {
+        self.set("store.url", url)
+    }
+
+    /// Joins the cluster on these NATS servers, which have JetStream. All its nodes use one store.
+    #[must_use]
+    pub fn nats(self, url: impl Into<String>) -> Self {
+        self.set("nats.url", url)
+    }
+
+    /// Sets any other setting, by the key that `docs/configuration.md` lists.
+    ///
+    /// ```
+    /// let builder = planck_node::Runtime::builder().set("limits.max_requests_per_turn", "20");
+    /// ```
+    #[must_use]
+    pub fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((key.into(), value.into()));
+        self
+    }
+
+    /// Starts the runtime. It answers when this returns.
+    ///
+    /// # Errors
+    ///
+    /// A [`RuntimeError`] names the setting or tool that is wrong, or what could not be reached.
+    pub async fn start(self) -> Result<Runtime, RuntimeError> {
+        let name = self.name.unwrap_or_else(|| NAME.into());
+        if !is_id(&name) {
+            return Err(RuntimeError::Settings(format!(
+                "`{name}` cannot name a runtime: expected 1 to 64 of A-Z a-z 0-9 _ -"
+            )));
+        }
+        let folder = TempDir::with_prefix(format!("planck-{name}-"))
+            .map_err(|why| RuntimeError::Start(format!("cannot make a temporary folder: {why}")))?;
+        let root = match self.folder.clone() {
+            Some(folder) => folder,
+            None => made(&folder, "workspace")?,
+        };
+        let mut settings = vec![
+            ("node.name".to_owned(), name.clone()),
+            ("node.data_dir".to_owned(), shown(&made(&folder, "data")?)),
+            (
+                "store.url".to_owned(),
+                format!("sqlite:{}", shown(&made(&folder, "sessions")?)),
+            ),
+        ];
+        let folders = ["tools.dirs", "teams.dirs", "skills.dirs"];
+        settings.extend(folders.map(|key| (key.to_owned(), String::new())));
+        settings.extend(
+            self.models
+                .first()
+                .map(|model| ("models.default".to_owned(), model.model())),
+        );
+        settings.extend(self.settings);
+        let config = config(settings, &name, root)?;
+        let tools = self.tools.into_iter().map(|tool| {
+            let tool: Arc<dyn Tool> = Arc::new(ProgramTool::new(tool)?);
+            Ok::<_, RuntimeError>(tool)
+        });
+        let additions = Additions {
+            tools: tools.collect::<Result<_, _>>()?,
+            files: self.folder.is_some(),
+            providers: providers(self.models),
+        };
+        let (running, tools) = Box::pin(node::open_embedded(&config, additions)).await?;
+        let bus = Arc::clone(&running.node().services().bus);
+        Ok(Runtime {
+            client: Client::over(bus).with_request_timeout(config.nats.request_timeout.0),
+            id: running.node().id().clone(),
+            running: Some(running),
+            workspace: name,
+            tools,
+            drain_timeout: config.node.drain_timeout.0,
+            folder: Some(folder),
+        })
+    }
+}
+
+fn made(below: &TempDir, name: &str) -> Result<PathBuf, RuntimeError> {
+    let folder = below.path().join(name);
+    match std::fs::create_dir(&folder) {
+        Ok(()) => Ok(folder),
+        Err(why) => Err(RuntimeError::Start(format!(
+            "cannot make {}: {why}",
+            folder.display()
+        ))),
+    }
+}
+
+fn shown(folder: &std::path::Path) -> String {
+    folder.display().to_string()
+}
+
+fn providers(models: Vec<ScriptedModel>) -> Vec<Arc<dyn Provider>> {
+    if models.is_empty() {
+        return Vec::new();
+    }
+    vec![ScriptedProvider::new(models)]
+}
+
+/// The configuration of a runtime. Nothing of the user who runs the program is in it.
+fn config(
+    settings: Vec<(String, String)>,
+    name: &str,
+    folder: PathBuf,
+) -> Result<Config, RuntimeError> {
+    let sources = Sources {
+        folder: std::env::temp_dir(),
+        settings,
+        ..Sources::default()
+    };
+    let mut config = config::load::load(&sources)?.config;
+    config.workspaces.0 = BTreeMap::from([(name.to_owned(), folder)]);
+    Ok(config)
+}

@@ -1,0 +1,231 @@
+//! A model that plays a script, inside this process.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
+use planck_common::{
+    message::{Body, StopReason},
+    usage::Usage,
+};
+use serde_json::Value;
+
+use crate::{
+    llm::{self, Clients, Encoder, Head, Provider},
+    model::{Chunk, Failure, FailureKind, Finish},
+};
+
+/// The name of the provider in models' names.
+pub(super) const PROVIDER: &str = "scripted";
+
+/// A model that needs no server and no key: it gives one reply after the other, as they were
+/// scripted, whatever it is asked. For examples and tests.
+///
+/// Several agents that use one scripted model share its replies; give each a model of its own
+/// [name](ScriptedModel::named) to tell them apart.
+#[derive(Debug, Clone)]
+pub struct ScriptedModel {
+    name: String,
+    script: Script,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Script {
+    replies: VecDeque<Reply>,
+    /// The time from one word of a text to the next.
+    pace: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Reply {
+    Text(String),
+    Call { name: String, args: Value },
+    Failure(String),
+}
+
+impl Default for ScriptedModel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ScriptedModel {
+    /// A model with the name `scripted:script` and no reply yet.
+    pub fn new() -> Self {
+        Self::named("script")
+    }
+
+    /// A model with the name `scripted:NAME` and no reply yet.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            script: Script::default(),
+        }
+    }
+
+    /// Sets the time from one word of a text to the next. By default a text comes at once, and no
+    /// piece of it is published before the whole message.
+    #[must_use]
+    pub fn pace(mut self, pace: Duration) -> Self {
+        self.script.pace = pace;
+        self
+    }
+
+    /// Adds a reply that is text.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.reply(Reply::Text(text.into()))
+    }
+
+    /// Adds a reply that calls a tool with these arguments.
+    #[must_use]
+    pub fn call(self, name: impl Into<String>, args: Value) -> Self {
+        self.reply(Reply::Call {
+            name: name.into(),
+            args,
+        })
+    }
+
+    /// Adds a request that fails, and is not sent again.
+    #[must_use]
+    pub fn failure(self, why: impl Into<String>) -> Self {
+        self.reply(Reply::Failure(why.into()))
+    }
+
+    /// The model's name, as [`Agent::model`](crate::Agent::model) takes it.
+    pub fn model(&self) -> String {
+        format!("{PROVIDER}:{}", self.name)
+    }
+
+    fn reply(mut self, reply: Reply) -> Self {
+        self.script.replies.push_back(reply);
+        self
+    }
+}
+
+/// All scripted models of a runtime.
+pub(super) struct ScriptedProvider {
+    scripts: Mutex<BTreeMap<String, Script>>,
+}
+
+impl ScriptedProvider {
+    /// A second model of the same name takes the place of the first.
+    pub(super) fn new(models: impl IntoIterator<Item = ScriptedModel>) -> Arc<Self> {
+        let scripts = models
+            .into_iter()
+            .map(|model| (model.name, model.script))
+            .collect();
+        Arc::new(Self {
+            scripts: Mutex::new(scripts),
+        })
+    }
+
+    fn next(&self, model: &str) -> Result<(Reply, Duration), String> {
+        let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(script) = scripts.get_mut(model) else {
+            let known: Vec<_> = scripts.keys().map(String::as_str).collect();
+            return Err(format!(
+                "there is no scripted model `{model}`; there are: {}",
+                known.join(", ")
+            ));
+        };
+        let reply = script.replies.pop_front().ok_or_else(|| {
+            format!(
+                "the script of `{PROVIDER}:{model}` has no more replies; add one for each request"
+            )
+        });
+        Ok((reply?, script.pace))
+    }
+}
+
+impl Provider for ScriptedProvider {
+    fn name(&self) -> &str {
+        PROVIDER
+    }
+
+    fn server(&self) -> Option<(&str, u16)> {
+        None
+    }
+
+    fn encoder(&self, _: Head) -> Box<dyn Encoder> {
+        Box::new(Unread)
+    }
+
+    fn stream(
+        &self,
+        _: &Clients,
+        model: &str,
+        _: llm::Request,
+    ) -> BoxStream<'static, Result<llm::Progress, Failure>> {
+        let (pieces, pace) = match self.next(model) {
+            Ok((reply, pace)) => (pieces(reply), pace),
+            Err(why) => (vec![Err(refused(why))], Duration::ZERO),
+        };
+        let paced = move |piece| async move {
+            if !pace.is_zero() {
+                tokio::time::sleep(pace).await;
+            }
+            piece
+        };
+        stream::iter(pieces).then(paced).boxed()
+    }
+}
+
+/// A script is played whatever the request says.
+struct Unread;
+
+impl Encoder for Unread {
+    fn push(&mut self, _: &Body) {}
+
+    fn request(&self) -> llm::Request {
+        llm::Request::default()
+    }
+}
+
+fn pieces(reply: Reply) -> Vec<Result<llm::Progress, Failure>> {
+    let (chunks, stop) = match reply {
+        Reply::Failure(why) => return vec![Err(refused(why))],
+        Reply::Text(text) => (text_chunks(&text), StopReason::End),
+        Reply::Call { name, args } => (call_chunks(name, &args), StopReason::ToolUse),
+    };
+    let pieces = chunks
+        .into_iter()
+        .map(|chunk| Ok(llm::Progress::Chunks(vec![chunk])));
+    let finish = llm::Progress::Finished(Finish::new(stop, Usage::default()));
+    pieces.chain([Ok(finish)]).collect()
+}
+
+fn text_chunks(text: &str) -> Vec<Chunk> {
+    let words = text.split_inclusive(' ');
+    let chunk = |word: &str| Chunk::Text {
+        part: 0,
+        text: word.to_owned(),
+    };
+    words.map(chunk).collect()
+}
+
+fn call_chunks(name: String, args: &Value) -> Vec<Chunk> {
+    let call = Chunk::Call {
+        part: 0,
+        // The runtime gives every call an id of its own.
+        id: String::new(),
+        name,
+    };
+    let args = Chunk::Args {
+        part: 0,
+        json: args.to_string(),
+    };
+    vec![call, args]
+}
+
+fn refused(message: String) -> Failure {
+    Failure {
+        kind: FailureKind::Refused,
+        message,
+        public: None,
+        retry_after: None,
+    }
+}

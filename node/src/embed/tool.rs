@@ -1,0 +1,70 @@
+//! A program's tool, as agents call it.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use planck_sidecar::local::{LocalCall, LocalTool};
+use serde_json::value::RawValue;
+
+use crate::{
+    model::ToolSpec,
+    tools::{BadTool, Invocation, Outcome, Progress, Tool},
+};
+
+/// A tool of the program in the runtime's catalogue.
+pub(super) struct ProgramTool {
+    spec: ToolSpec,
+    tool: LocalTool,
+}
+
+impl ProgramTool {
+    pub(super) fn new(tool: planck_sidecar::Tool) -> Result<Self, BadTool> {
+        let tool = LocalTool::new(tool);
+        let parameters =
+            RawValue::from_string(tool.parameters().to_owned()).map_err(|why| BadTool::Schema {
+                name: tool.name().to_owned(),
+                why: why.to_string(),
+            })?;
+        let spec = ToolSpec {
+            name: tool.name().to_owned(),
+            description: tool.description().to_owned(),
+            parameters: parameters.into(),
+            effect: tool.effect(),
+        };
+        Ok(Self { spec, tool })
+    }
+}
+
+#[async_trait]
+impl Tool for ProgramTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn timeout(&self, _: Duration) -> Option<Duration> {
+        // The tool has a timeout of its own, which its progress renews.
+        None
+    }
+
+    async fn run(&self, call: Invocation) -> Outcome {
+        let report = Arc::clone(&call.progress);
+        let cancel = call.cancel.clone();
+        let call = LocalCall {
+            call_id: call.call_id,
+            agent_id: call.agent_id,
+            session_id: call.session_id,
+            team_id: call.team_id,
+            epoch: call.epoch,
+            args: call.args,
+            cancel: call.cancel,
+        };
+        let result = self.tool.run(call, |message, percent| {
+            report(Progress { message, percent })
+        });
+        match result.await {
+            Ok(text) => Outcome::ok(text),
+            Err(_) if cancel.is_cancelled() => Outcome::stopped(""),
+            Err(why) => Outcome::error(why),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What the benches and the process tests of this package drive. It is not part of the library's
+//! interface, and changes without notice.
+
+/// Models.
+pub mod llm {
+    pub use crate::{
+        llm::{ClientOptions, Head, Llm, LlmOptions, ProviderOptions, client},
+        secret::Secret,
+    };
+}
+
+/// The store.
+pub mod store {
+    pub use crate::store::{
+        Batch, BatchOutcome, Inbox, Log, NewAgent, NewInput, NewSession, SessionRecords,
+        sqlite::{SqliteOptions, SqliteStore},
+    };
+}
+
+/// Tools and their processes.
+pub mod tools {
+    pub use crate::{
+        project::Source,
+        tools::{
+            CallEnd, Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner,
+            Sandbox, Shell, Toolbox, Undone, built_in,
+            cgroup::Groups,
+            external,
+            process::{End, Finished, Heart, Launch, heart::INTERVAL},
+            reap::Limits,
+            sandbox::Settings,
+        },
+    };
+}
+
+/// A whole node.
+pub mod node {
+    pub use crate::{
+        config::{Config, Sources, load},
+        node::{Running, open_on},
+    };
+}
+
+/// The cluster's deciders, played by seeds.
+#[cfg(feature = "simulation")]
+pub mod simulation {
+    pub use crate::cluster::simulation::{Flaws, run_all};
+}
