@@ -1,4 +1,4 @@
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("../../docs/embedding.md")]
 #![deny(missing_docs)]
 // What only the `planck` command uses is unused in a program that embeds the runtime.
 #![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]

@@ -82,6 +82,21 @@ async fn program_gives_its_agents_a_tool() {
     runtime.shut_down().await;
 }
 
+#[test]
+fn page_shows_the_example() {
+    let read = |path: &str| {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .unwrap();
+        std::fs::read_to_string(root.join(path)).unwrap()
+    };
+    let program = read("examples/embed/src/main.rs");
+    let (_, program) = program.split_once("\n\n").unwrap();
+    assert!(read("docs/embedding.md").contains(&format!("```rust\n{program}```")));
+    let lines = program.lines().filter(|line| !line.trim().is_empty());
+    assert!(lines.count() < 30);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn text_arrives_in_pieces() {
     let model = ScriptedModel::new()
