@@ -9,6 +9,13 @@ pub mod cascade;
 pub mod claiming;
 
 #[cfg(any(test, feature = "simulation"))]
+#[allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a simulation ends at the first surprise"
+)]
 pub mod simulation;
 
 #[cfg(test)]
