@@ -50,7 +50,7 @@ pub use allowance::AnswerBounds;
 pub use catalogue::{BadTable, ModelTable};
 pub use client::{ClientError, ClientOptions, Clients, Proxy, Route, check_authorities, client};
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};
-pub use preset::{PRESETS, Preset};
+pub use preset::{PRESETS, Preset, key_variables, keyless};
 pub use registry::Llm;
 pub use wire::WireKind;
 

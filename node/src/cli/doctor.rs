@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     config::Config,
+    llm,
     node::Inventory,
     project::{Part, Standing},
     team,
@@ -226,7 +227,10 @@ fn models(config: &Config) -> Vec<Finding> {
         .filter(|name| config.providers.is_ready(name))
         .collect();
     let keys = if ready.is_empty() {
-        let remedy = "set ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY or that of another provider, or use ollama";
+        let remedy = format!(
+            "set {} or that of another provider, or use ollama",
+            llm::key_variables()
+        );
         Finding::note("providers", "no provider has a key", remedy)
     } else {
         Finding::good("providers", ready.join(", "))

@@ -10,34 +10,33 @@ use super::{
     setting::{Address, Setting},
     values::{Given, Raw},
 };
+use crate::llm::{PRESETS, Preset};
 
-/// The variables of other programs, each with the key that it sets.
-pub const HONOURED: [(&str, &str); 24] = [
+/// The variables of other programs, each with the key that it sets, except those of providers.
+const OTHERS: [(&str, &str); 7] = [
     ("NATS_URL", "nats.url"),
     ("NATS_CREDS", "nats.creds"),
     ("NATS_NKEY", "nats.nkey"),
     ("DATABASE_URL", "store.url"),
-    ("ANTHROPIC_API_KEY", "providers.anthropic.api_key"),
-    ("OPENAI_API_KEY", "providers.openai.api_key"),
-    ("GOOGLE_API_KEY", "providers.google.api_key"),
-    ("AZURE_API_KEY", "providers.azure.api_key"),
-    ("DEEPSEEK_API_KEY", "providers.deepseek.api_key"),
-    ("FIREWORKS_API_KEY", "providers.fireworks.api_key"),
-    ("GROQ_API_KEY", "providers.groq.api_key"),
-    ("MISTRAL_API_KEY", "providers.mistral.api_key"),
-    ("MOONSHOT_API_KEY", "providers.moonshot.api_key"),
-    ("OPENROUTER_API_KEY", "providers.openrouter.api_key"),
-    ("TOGETHER_API_KEY", "providers.together.api_key"),
-    ("XAI_API_KEY", "providers.xai.api_key"),
-    ("ZAI_API_KEY", "providers.zai.api_key"),
-    ("ANTHROPIC_BASE_URL", "providers.anthropic.base_url"),
-    ("OPENAI_BASE_URL", "providers.openai.base_url"),
-    ("GOOGLE_BASE_URL", "providers.google.base_url"),
-    ("OLLAMA_HOST", "providers.ollama.base_url"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
     ("OTEL_SERVICE_NAME", "telemetry.service_name"),
     ("RUST_LOG", "telemetry.log"),
 ];
+
+/// Returns the variables of other programs, each with the key that it sets.
+pub fn honoured() -> impl Iterator<Item = (&'static str, KeyPath)> {
+    let others = OTHERS.iter().map(|(name, key)| (*name, KeyPath::of(key)));
+    others.chain(PRESETS.iter().flat_map(of_provider))
+}
+
+fn of_provider(preset: &Preset) -> impl Iterator<Item = (&'static str, KeyPath)> {
+    let key = |field: &str| KeyPath::of(&format!("providers.{}.{field}", preset.name));
+    let variables = [
+        preset.key_variable.map(|name| (name, key("api_key"))),
+        preset.address_variable.map(|name| (name, key("base_url"))),
+    ];
+    variables.into_iter().flatten()
+}
 
 /// Words in the names of variables whose values are secrets in most programs.
 const SECRET_WORDS: [&str; 11] = [
@@ -72,13 +71,11 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[Key]) -> bool {
         keys.iter()
             .any(|key| key.pattern.matches(path) && kinds.contains(&key.kind))
     };
-    let honoured = HONOURED
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, key)| KeyPath::of(key));
     let ours = match meant(name, keys) {
         Meant::Key(key) => Some(key),
-        Meant::Nothing(_) | Meant::Other => honoured,
+        Meant::Nothing(_) | Meant::Other => honoured()
+            .find(|(known, _)| *known == name)
+            .map(|(_, key)| key),
     };
     if ours.as_ref().is_some_and(holds) {
         return true;
@@ -114,9 +111,9 @@ pub fn read(
     keys: &[Key],
 ) -> (Vec<(KeyPath, Given)>, Vec<Problem>) {
     let set = || environment.iter().filter(|(_, text)| !text.is_empty());
-    let honoured = HONOURED.iter().filter_map(|(name, key)| {
-        let text = environment.get(*name).filter(|text| !text.is_empty())?;
-        Some((KeyPath::of(key), given(name, &adapted(name, text))))
+    let honoured = honoured().filter_map(|(name, key)| {
+        let text = environment.get(name).filter(|text| !text.is_empty())?;
+        Some((key, given(name, &adapted(name, text))))
     });
     let mut values: Vec<_> = honoured.collect();
     let mut problems = Vec::new();

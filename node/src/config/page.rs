@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    environment::HONOURED,
+    environment::honoured,
     key::{Key, KeyPath},
     keys,
 };
@@ -51,11 +51,9 @@ written into a file: write `env:NAME` or `file:PATH`.
 This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it again.
 ";
 
-/// Returns the variable of another program that sets a key.
+/// Returns the variable of another program that sets a key, for keys that are no pattern.
 fn honoured_name(key: &KeyPath) -> Option<&'static str> {
-    let key = key.to_string();
-    HONOURED
-        .iter()
-        .find(|(_, known)| *known == key)
-        .map(|(name, _)| *name)
+    honoured()
+        .find(|(_, known)| known == key)
+        .map(|(name, _)| name)
 }

@@ -17,6 +17,10 @@ pub struct Preset {
     pub responses: bool,
     /// The address, or `None` if the configuration must name one.
     pub base_url: Option<&'static str>,
+    /// The variable of the environment that usually holds the key.
+    pub key_variable: Option<&'static str>,
+    /// The variable of the environment that other programs read the address from.
+    pub address_variable: Option<&'static str>,
     /// Whether the vendor's own address refuses requests without a key.
     pub needs_key: bool,
     /// Whether the provider is assumed to run at its usual address when the configuration does not
@@ -56,6 +60,8 @@ const CLOUD: Preset = Preset {
     wire: WireKind::Chat,
     responses: false,
     base_url: None,
+    key_variable: None,
+    address_variable: None,
     needs_key: true,
     assumed: false,
     serves: Serves::Own,
@@ -77,6 +83,8 @@ const LOCAL: Preset = Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "anthropic",
+        key_variable: Some("ANTHROPIC_API_KEY"),
+        address_variable: Some("ANTHROPIC_BASE_URL"),
         wire: WireKind::Anthropic,
         base_url: Some("https://api.anthropic.com"),
         quirks: PLAIN,
@@ -84,6 +92,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "openai",
+        key_variable: Some("OPENAI_API_KEY"),
+        address_variable: Some("OPENAI_BASE_URL"),
         responses: true,
         base_url: Some("https://api.openai.com/v1"),
         quirks: PLAIN,
@@ -91,6 +101,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "google",
+        key_variable: Some("GOOGLE_API_KEY"),
+        address_variable: Some("GOOGLE_BASE_URL"),
         wire: WireKind::Google,
         base_url: Some("https://generativelanguage.googleapis.com"),
         quirks: PLAIN,
@@ -98,6 +110,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "ollama",
+        address_variable: Some("OLLAMA_HOST"),
         wire: WireKind::Ollama,
         base_url: Some("http://127.0.0.1:11434"),
         assumed: true,
@@ -117,6 +130,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "azure",
+        key_variable: Some("AZURE_API_KEY"),
         serves: Serves::Any,
         quirks: Quirks {
             reasoning: Reasoning::Never,
@@ -128,6 +142,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "deepseek",
+        key_variable: Some("DEEPSEEK_API_KEY"),
         base_url: Some("https://api.deepseek.com/v1"),
         quirks: Quirks {
             thinking: AskToThink::Switch,
@@ -137,12 +152,14 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "fireworks",
+        key_variable: Some("FIREWORKS_API_KEY"),
         serves: Serves::Any,
         base_url: Some("https://api.fireworks.ai/inference/v1"),
         ..CLOUD
     },
     Preset {
         name: "groq",
+        key_variable: Some("GROQ_API_KEY"),
         serves: Serves::Any,
         base_url: Some("https://api.groq.com/openai/v1"),
         quirks: Quirks {
@@ -160,6 +177,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "mistral",
+        key_variable: Some("MISTRAL_API_KEY"),
         base_url: Some("https://api.mistral.ai/v1"),
         quirks: Quirks {
             call_ids: CallIds::Nine,
@@ -169,6 +187,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "moonshot",
+        key_variable: Some("MOONSHOT_API_KEY"),
         base_url: Some("https://api.moonshot.ai/v1"),
         quirks: Quirks {
             thinking: AskToThink::Switch,
@@ -178,6 +197,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "openrouter",
+        key_variable: Some("OPENROUTER_API_KEY"),
         base_url: Some("https://openrouter.ai/api/v1"),
         serves: Serves::Any,
         quirks: Quirks {
@@ -193,6 +213,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "together",
+        key_variable: Some("TOGETHER_API_KEY"),
         serves: Serves::Any,
         base_url: Some("https://api.together.xyz/v1"),
         ..CLOUD
@@ -204,11 +225,13 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "xai",
+        key_variable: Some("XAI_API_KEY"),
         base_url: Some("https://api.x.ai/v1"),
         ..CLOUD
     },
     Preset {
         name: "zai",
+        key_variable: Some("ZAI_API_KEY"),
         base_url: Some("https://api.z.ai/api/paas/v4"),
         quirks: Quirks {
             thinking: AskToThink::Switch,
@@ -217,6 +240,21 @@ pub const PRESETS: &[Preset] = &[
         ..CLOUD
     },
 ];
+
+/// Returns the first variables that hold a key, as errors suggest them.
+pub fn key_variables() -> String {
+    let variables = PRESETS.iter().filter_map(|preset| preset.key_variable);
+    variables.take(3).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the providers that need no key and no address, as errors suggest them.
+pub fn keyless() -> String {
+    let names = PRESETS.iter().filter(|preset| preset.assumed);
+    names
+        .map(|preset| preset.name)
+        .collect::<Vec<_>>()
+        .join(" and ")
+}
 
 impl Preset {
     pub fn find(name: &str) -> Option<&'static Self> {
@@ -259,7 +297,13 @@ mod tests {
                 Serves::Any => "of several vendors",
                 Serves::Weights => "downloaded weights",
             };
-            let row = format!("| `{}` | {wire} | {address} | {models} |", preset.name);
+            let key = preset
+                .key_variable
+                .map_or_else(|| "–".to_owned(), |name| format!("`{name}`"));
+            let row = format!(
+                "| `{}` | {wire} | {address} | {key} | {models} |",
+                preset.name
+            );
             assert!(page.contains(&row), "docs/models.md has no row {row}");
         }
         assert_eq!(

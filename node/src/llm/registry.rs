@@ -29,8 +29,12 @@ const MAX_CONCURRENT: usize = 256;
 pub enum LlmError {
     #[error("unknown provider `{name}`; known are {known}")]
     UnknownProvider { name: String, known: String },
-    #[error("provider `{name}` has no key; set {}_API_KEY or `providers.{name}.api_key`", name.to_uppercase())]
-    NoKey { name: String },
+    #[error("provider `{name}` has no key; set {variable}`providers.{name}.api_key`")]
+    NoKey {
+        name: String,
+        /// The variable that sets the key, with the word before the setting; may be empty.
+        variable: String,
+    },
     #[error("provider `{name}` needs a base_url: nothing is assumed")]
     NoAddress { name: String },
     #[error("provider `{name}` is set up wrongly: {reason}")]
@@ -216,9 +220,7 @@ impl Llm {
             options,
         } = known;
         if known.lacks_key(&base) {
-            return Err(LlmError::NoKey {
-                name: (*name).to_owned(),
-            });
+            return Err(known.no_key());
         }
         let is_its_own = known.is_configured(&base);
         let headers = if is_its_own {
@@ -247,6 +249,18 @@ impl Llm {
 }
 
 impl Known<'_> {
+    /// Only a provider with the preset's own name takes its key from the preset's variable.
+    fn no_key(&self) -> LlmError {
+        let variable = self
+            .preset
+            .key_variable
+            .filter(|_| self.name == self.preset.name);
+        LlmError::NoKey {
+            name: self.name.to_owned(),
+            variable: variable.map_or_else(String::new, |variable| format!("{variable} or ")),
+        }
+    }
+
     fn invalid(&self, reason: String) -> LlmError {
         LlmError::Invalid {
             name: self.name.to_owned(),

@@ -11,7 +11,7 @@ use planck_common::spec::{AgentLimits, Member, ModelRef};
 use super::mistake::{Mistakes, did_you_mean};
 use crate::{
     config::{Address, Config},
-    llm::{Addresses, PRESETS},
+    llm::{Addresses, PRESETS, key_variables, keyless},
     project::Clash,
 };
 
@@ -132,7 +132,7 @@ impl KnownModels {
                     "no model is named, and there is no default".into(),
                 ),
             };
-            mistakes.field(field, what, NO_MODEL);
+            mistakes.field(field, what, no_model());
             return None;
         };
         if let Some(url) = &member.base_url {
@@ -220,8 +220,16 @@ impl Context {
     }
 }
 
-const NO_MODEL: &str = "set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY), pass `--model PROVIDER:MODEL` (ollama and \
-llama_cpp need no key), set `models.default` in the configuration, or give a member `provider` and `model_id`";
+/// Returns the remedy where no model is named.
+fn no_model() -> String {
+    format!(
+        "set a key ({}), pass `--model PROVIDER:MODEL` ({} need no key), set `models.default` in the \
+         configuration, or give a member `provider` and `model_id`",
+        key_variables(),
+        keyless()
+    )
+}
+
 /// The remedy for an address that is not configured.
 pub const NO_ADDRESS: &str = "leave it out, or have its origin added to `models.allowed_base_urls` in the configuration of \
 the nodes; an address has no user name, query or fragment";
