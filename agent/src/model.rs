@@ -75,11 +75,11 @@ pub struct Finish {
     /// How the server deviated from its wire format, where the answer could be read all the same.
     /// These texts are shown to users.
     pub salvaged: Vec<&'static str>,
-    /// The names for traces.
+    /// The response's id and model, for traces.
     pub names: Names,
 }
 
-/// The server's id of its reply, and the model that the server reports.
+/// The id and the model that the server reports for a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     pub id: Option<String>,
@@ -87,10 +87,10 @@ pub struct Names {
 }
 
 impl Names {
-    /// The maximum length of a name in bytes, because the server chooses it.
+    /// The maximum length of each in bytes. A limit is needed because the server chooses them.
     const LONGEST: usize = 256;
 
-    /// Takes the names that are not known yet. Every chunk of a stream may carry them.
+    /// Stores the values that are not known yet. Every chunk of a stream may carry them.
     pub fn note(&mut self, id: Option<&RawValue>, model: Option<&RawValue>) {
         let read = |raw: &RawValue| {
             serde_json::from_str::<String>(raw.get())

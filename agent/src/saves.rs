@@ -183,8 +183,9 @@ impl Agent {
         self.submit(rows, state, beside, then, moment);
     }
 
-    /// Saves rows whose inputs may be gone, or whose messages enter the view only after the commit.
-    /// It must be the last effect of a step.
+    /// Saves rows that the store may refuse because their inputs are no longer in the inbox, or
+    /// whose messages are added to the view only after the commit. The save must be the last effect
+    /// of a step.
     pub(super) fn save_then(
         &mut self,
         rows: Rows,

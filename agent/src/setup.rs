@@ -20,7 +20,7 @@ use crate::{
     model::{ModelCard, ToolSpec},
 };
 
-/// Everything an agent is started with.
+/// Everything that an agent needs to start.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub session: SessionId,
@@ -44,8 +44,8 @@ pub struct Settings {
     pub max_requests_per_turn: u32,
 }
 
-/// After how many equal calls in a row the result gets a remark, and from which call on it is
-/// refused.
+/// How many identical tool calls in a row are allowed. From call `note_from` on the result contains
+/// a remark, and from call `refuse_from` on the call is refused.
 #[derive(Debug, Clone, Copy)]
 pub struct LoopLimits {
     pub note_from: u32,
@@ -75,9 +75,9 @@ pub struct Memory {
     pub inputs: Vec<StoredInput>,
     /// Tasks to which the agent has responded.
     pub responded: Vec<InputId>,
-    /// The usage of the agent.
+    /// The tokens and the cost that the agent has used.
     pub totals: Usage,
-    /// The usage of its whole session.
+    /// The tokens and the cost that its whole session has used.
     pub session: Usage,
     pub open_turn: OpenTurn,
 }
@@ -125,7 +125,8 @@ pub struct Unstorable {
 }
 
 impl Unstorable {
-    /// Describes a refused save with these marks.
+    /// Creates the description of a refused save. `marks` are the changes to inputs that the save
+    /// contained.
     pub fn new(why: &str, marks: &[Mark]) -> Self {
         let ends = |id: &InputId| {
             marks

@@ -89,8 +89,8 @@ impl Agent {
         self.save_then(rows, self.phase.state(), Then::Refuse(arrival), moment);
     }
 
-    /// Decides what an agent without a turn does next: work that was put off, or a turn of the
-    /// waiting inputs.
+    /// Decides what an agent without a turn does next: it does postponed work, or opens a turn for
+    /// the waiting inputs.
     pub(super) fn settle_down(&mut self, moment: &mut Moment) {
         if !matches!(self.phase, Phase::Idle) {
             return;
@@ -108,7 +108,7 @@ impl Agent {
         }
     }
 
-    /// Opens a turn of these inputs, once it is saved.
+    /// Saves the start of a turn with these inputs. The turn opens after the commit.
     pub(super) fn open(&mut self, inputs: Vec<NewInput>, messages: Vec<Body>, moment: &mut Moment) {
         let turn = self.counters.turn + 1;
         let mut rows = Rows::at(Place {
@@ -152,7 +152,7 @@ impl Agent {
         self.go_on(Box::new(turn), Rows::at(self.place(moment.now)), moment);
     }
 
-    /// Starts the wait for the end of the turn's time.
+    /// Starts a timer that ends the turn after its maximum duration, if it has one.
     pub(super) fn set_deadline(&mut self, turn: &mut Turn, moment: &mut Moment) {
         let Some(seconds) = self.charter.spec.limits.max_turn_seconds else {
             return;
@@ -166,8 +166,8 @@ impl Agent {
         });
     }
 
-    /// Ends the turn: saves its terminal event, the outcome of its inputs, and notes on tasks
-    /// without a response. After the commit the agent continues with its inbox.
+    /// Ends the turn: saves its terminal event, the outcome of its inputs, and notes to the agents
+    /// whose tasks got no response. After the commit the agent continues with its inbox.
     pub(super) fn end_turn(
         &mut self,
         turn: &Turn,
@@ -235,8 +235,8 @@ impl Agent {
         }
     }
 
-    /// Runs a turn on the history as it is. Adds "Continue." if the history does not end with a
-    /// message that a model can answer.
+    /// Opens a turn without new inputs. Adds "Continue." if the history does not end with a message
+    /// that a model can answer.
     pub(super) fn nudge(&mut self, moment: &mut Moment) {
         let Some(last) = self.transcript.lines().last() else {
             return;

@@ -1,4 +1,4 @@
-//! What the shell may read of an agent.
+//! Read access to an agent's state, for the code that runs the agent.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ impl Agent {
         &self.charter.tools
     }
 
-    /// Packs the history until the agent is woken, if it is idle. After an error the agent is
-    /// unchanged and can continue.
+    /// Packs the history of an idle agent, until [`Self::wake`] unpacks it. After an error the
+    /// agent is unchanged and can continue.
     pub fn rest(&mut self) -> Result<(), serde_json::Error> {
         if !self.is_idle() {
             return Ok(());
@@ -43,18 +43,19 @@ impl Agent {
         self.transcript.pack()
     }
 
-    /// Unpacks the history. Must be called before a resting agent takes a step.
+    /// Unpacks the history. Must be called before a packed agent takes a step.
     pub fn wake(&mut self) -> Result<(), serde_json::Error> {
         self.transcript.unpack()
     }
 
-    /// The messages that the model sees, in order. Empty while the agent rests.
+    /// The messages that the model sees, in order. Empty while the history is packed
+    /// ([`Self::rest`]).
     pub fn view(&self) -> &[Line] {
         self.transcript.lines()
     }
 
-    /// A number that changes with every change of the view, of the system prompt or of the tools,
-    /// except messages added at the view's end.
+    /// A number that changes with every change to the messages, the system prompt or the tools,
+    /// except when messages are appended.
     pub fn version(&self) -> u64 {
         self.transcript.version()
     }
@@ -63,7 +64,7 @@ impl Agent {
         self.phase.state()
     }
 
-    /// Whether its turn is ending and waits for calls that were cancelled.
+    /// Whether its turn is ending and waits for cancelled tool calls to return.
     pub fn is_winding_down(&self) -> bool {
         matches!(&self.phase, Phase::Working(_, activity) if activity.is_winding_down())
     }
@@ -73,7 +74,7 @@ impl Agent {
         matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
     }
 
-    /// The total usage of the agent.
+    /// The tokens and the cost that the agent has used in total.
     pub fn totals(&self) -> Usage {
         self.totals.agent
     }

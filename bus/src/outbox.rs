@@ -1,5 +1,5 @@
-//! The queue of publications, within limits. What does not fit is dropped, and the sessions to
-//! which it belonged get a head.
+//! The bounded queue of publications. If it is full, publications are dropped, and a head is
+//! published for each session that lost some.
 
 use std::{collections::HashSet, mem, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{Published, heads::Heads};
 pub struct Limits {
     /// The maximum number of waiting publications.
     pub count: usize,
-    /// Their maximum size in bytes, in total.
+    /// Their maximum total size in bytes.
     pub bytes: usize,
     /// How long publications are held so that they are written together.
     pub window: Duration,
@@ -55,7 +55,7 @@ impl Item {
         }
     }
 
-    /// Returns the messages that the publication becomes on the wire.
+    /// Returns the NATS messages that make up the publication.
     pub fn messages(self, prefix: &Prefix) -> impl Iterator<Item = (String, Bytes)> + use<> {
         let (first, second) = match self {
             Self::Plain { subject, payload } => ((prefix.on(subject), payload), None),
@@ -85,7 +85,7 @@ pub struct Outbox {
     bytes: usize,
     /// The time from which the oldest publication waits.
     since: Option<Instant>,
-    /// The time from which the link is down.
+    /// The time when the link went down, or `None` if it is up.
     away: Option<Instant>,
     hurry: bool,
     heads: Heads,
@@ -156,7 +156,7 @@ impl Outbox {
         );
     }
 
-    /// Returns what is to be written now, in order.
+    /// Returns the publications that are due now, in order.
     pub fn take(&mut self, now: Instant) -> Vec<Item> {
         let ripe = self.hurry
             || self

@@ -272,9 +272,9 @@ data! {
 pub enum InputKind {
     /// A prompt from a client.
     Prompt,
-    /// A question from an agent that waits for the text of the turn.
+    /// A question from an agent, which waits for the turn's text as its answer.
     Question,
-    /// A task from an agent that does not wait.
+    /// A task from an agent, which does not wait for the result.
     Task,
     /// The response to a task.
     Response,

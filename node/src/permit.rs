@@ -13,9 +13,9 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// A cheap handle to the permit. It expires at a time that its giver extends again and again. A
-/// node that was stopped and continues, or whose giver hangs, therefore finds it expired before
-/// anything else happens.
+/// A handle to the permit that is cheap to clone. The permit expires unless it is renewed in time.
+/// So a node that resumes after a suspension, or in which the renewing task hangs, finds the permit
+/// expired before it does anything else.
 #[derive(Debug, Clone)]
 pub struct Permit(Arc<Inner>);
 
@@ -24,7 +24,7 @@ struct Inner {
     /// The time of expiry in milliseconds, on the clock that includes suspended time.
     until: AtomicU64,
     given: Notify,
-    /// Cancelled when agents are to move to other nodes: no model is called any more.
+    /// Cancelled when the node's agents are to move to other nodes. After that no model is called.
     draining: CancellationToken,
 }
 
@@ -34,7 +34,7 @@ impl Permit {
         Self::until(u64::MAX)
     }
 
-    /// Returns a permit that is not given yet.
+    /// Returns a permit that is not granted yet.
     pub fn withheld() -> Self {
         Self::until(0)
     }
@@ -47,7 +47,7 @@ impl Permit {
         }))
     }
 
-    /// Gives the permit until a time. A time in the past withdraws it.
+    /// Grants the permit until a time. A time in the past withdraws it.
     pub fn give_until(&self, millis: u64) {
         let was_given = self.is_given();
         self.0.until.store(millis, Ordering::SeqCst);
@@ -60,8 +60,8 @@ impl Permit {
         self.0.until.store(0, Ordering::SeqCst);
     }
 
-    /// Returns a token that is cancelled when agents are to move to other nodes: no model is called
-    /// any more.
+    /// Returns a token that is cancelled when the node's agents are to move to other nodes. After
+    /// that no model is called.
     pub fn draining(&self) -> &CancellationToken {
         &self.0.draining
     }
@@ -71,7 +71,7 @@ impl Permit {
         until == u64::MAX || now() < Duration::from_millis(until)
     }
 
-    /// Returns when the permit is given.
+    /// Waits until the permit is granted.
     pub async fn given(&self) {
         loop {
             let mut given = std::pin::pin!(self.0.given.notified());

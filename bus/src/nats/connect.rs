@@ -1,5 +1,5 @@
-//! Connecting: the options, the client's settings, and the check that the server has what Planck
-//! needs.
+//! Connects to NATS: the options, the client's settings, and the check that the server has what
+//! Planck needs.
 
 use std::{error::Error, io, iter::successors, path::PathBuf, sync::Arc, time::Duration};
 
@@ -131,7 +131,7 @@ pub fn servers(urls: &str) -> Result<Vec<ServerAddr>, BusError> {
     })
 }
 
-/// Lists the servers without the secrets that a URL may hold.
+/// Returns the servers' addresses without the secrets that a URL may contain.
 fn shown(servers: &[ServerAddr]) -> String {
     let shown: Vec<String> = servers
         .iter()
@@ -283,7 +283,7 @@ fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
 
-/// Refuses a server that is too old, with its version and what to do.
+/// Returns an error if the server is too old. The error names its version and the required one.
 pub fn check_version(client: &Client) -> Result<(), BusError> {
     let (major, minor) = SERVER;
     if client.is_server_compatible(major, minor, 0) {
@@ -313,8 +313,8 @@ struct Refused {
     description: String,
 }
 
-/// Refuses a server whose JetStream a node cannot use. The client library's own request cannot
-/// distinguish a refused permission from a missing reply.
+/// Returns an error if a node cannot use the server's JetStream. The client library's own request
+/// cannot distinguish a refused permission from a missing reply.
 pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
     let messages = [Outgoing {
         subject: ACCOUNT.into(),

@@ -1,4 +1,5 @@
-//! Running replies: deltas are returned only if they continue what was returned before.
+//! Tracks the replies that are being streamed. A delta is returned only if it continues what was
+//! returned before.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -33,7 +34,7 @@ struct Agent {
 }
 
 impl Live {
-    /// Takes a live event. Returns it if it is due.
+    /// Processes a live event. Returns the part of it that the reader has not seen yet, or `None`.
     pub(super) fn take(&mut self, event: Envelope) -> Option<Envelope> {
         let agent = self.agents.entry(event.agent_id.clone()).or_default();
         if event.epoch < agent.epoch {
@@ -56,8 +57,9 @@ impl Live {
         };
         agent.settled = agent.settled.max(upto);
         if settles == Settles::Turn {
-            // Live events have no place in the log, so the live events of a later lease or turn may
-            // be forged.
+            // Resets the position to the one in the log. It may be further ahead because of live
+            // events that claimed a later lease or turn, and those may have been forged, because
+            // live events are not in the log.
             (agent.epoch, agent.current) = (event.epoch, upto);
         }
     }

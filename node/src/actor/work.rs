@@ -35,10 +35,9 @@ pub struct Work {
     tasks: JoinSet<Done>,
     running: HashMap<Ticket, Running>,
     tickets: HashMap<Id, Ticket>,
-    /// A clone is held by work that would be lost or repeated if the agent moved to another node
-    /// now.
+    /// Cloned by work that would be lost or repeated if the agent moved to another node meanwhile.
     bound: Arc<()>,
-    /// The channel of the answers, created on first use.
+    /// The channel for intermediate answers, created on first use.
     pieces: Option<(Answers, mpsc::Receiver<Box<Input>>)>,
 }
 
@@ -114,7 +113,7 @@ impl Work {
         );
     }
 
-    /// Returns the channel for answers before the last one.
+    /// Returns the channel for a task's intermediate answers. The task's output is its last answer.
     pub fn answers(&mut self) -> Answers {
         self.pieces
             .get_or_insert_with(|| mpsc::channel(ANSWERS))
@@ -148,7 +147,8 @@ impl Work {
         }
     }
 
-    /// Ends everything, and waits until none of it runs any more, including the processes of tools.
+    /// Cancels all tasks, and waits for at most [`GRACE`] until they have ended, including the
+    /// processes of tools.
     pub async fn wind_up(&mut self) {
         for running in self.running.values() {
             running.cancel.cancel();
@@ -160,7 +160,7 @@ impl Work {
         let _late = tokio::time::timeout(GRACE, ended).await;
     }
 
-    /// Answers in place of a cancelled tool that does not answer in time.
+    /// Creates the answer of a cancelled tool that does not answer in time.
     fn give_up_on(&mut self, ticket: Ticket, since: Instant) {
         let answer = self.tasks.spawn(async move {
             tokio::time::sleep(GRACE).await;
@@ -174,7 +174,8 @@ impl Work {
         self.tickets.insert(answer.id(), ticket);
     }
 
-    /// Returns the next answer of any task. The pieces of a reply precede its end.
+    /// Returns the next answer of any task. A task's intermediate answers are returned before its
+    /// last one.
     pub async fn next(&mut self) -> Input {
         loop {
             let pieces = &mut self.pieces;

@@ -39,7 +39,7 @@ pub struct Chat {
     which: Which,
 }
 
-/// The conversation of a person with a session.
+/// The user's conversation with a session.
 struct Conversation<'a> {
     client: &'a Client,
     talk: Talk,
@@ -79,7 +79,7 @@ impl Chat {
     }
 }
 
-/// Alternates prompts and turns until the person leaves.
+/// Alternates prompts and turns until the user leaves.
 async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyhow::Result<Exit> {
     let interrupted = interrupts()?;
     let (talk, is_blank) = begin(client, which).await?;
@@ -135,7 +135,7 @@ fn dim(text: &str) -> std::io::Result<()> {
 }
 
 impl Conversation<'_> {
-    /// Reads one line of the person and acts on it.
+    /// Reads one line from the user and executes it.
     async fn turn(&mut self) -> anyhow::Result<Next> {
         let typed = tokio::select! {
             typed = self.keyboard.next() => typed?,
@@ -158,8 +158,8 @@ impl Conversation<'_> {
             None => self.prompt(text.trim()).await,
         };
         match done {
-            // A line that fails does not end an interactive conversation. A script gets it as the
-            // exit code.
+            // An error does not end an interactive conversation. In a script it ends the program
+            // and determines the exit code.
             Err(error) if self.keyboard.has_editor => {
                 warn(&format!("planck: {error:#}"));
                 Ok(Next::Prompt)

@@ -1,4 +1,4 @@
-//! Splits a TOML file into single values with their lines.
+//! Splits a TOML file into its values, each with its line number.
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -9,15 +9,15 @@ use super::{
 };
 use crate::regular_file::{Folder, Kind, Refused};
 
-/// The most bytes of the configuration.
+/// The maximum size of the configuration in bytes.
 const MOST_CONFIG: u64 = 256 * 1024;
-/// The most bytes of any other file.
+/// The maximum size of any other file in bytes.
 const MOST_FILE: u64 = 8 * 1024 * 1024;
-/// The most bytes of all files together.
+/// The maximum size of all files together in bytes.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
-/// The most files and folders.
+/// The maximum number of files and folders.
 const MOST_ENTRIES: usize = 4096;
-/// The most levels of folders.
+/// The maximum depth of nested folders.
 const MOST_DEPTH: usize = 16;
 
 /// An entry of the folder that cannot be trusted by its content.
@@ -38,7 +38,7 @@ impl Untrustable {
     }
 }
 
-/// Reads the whole folder.
+/// Reads the configuration, the tools and the teams, and lists the skills.
 pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
     let mut walk = Walk::default();
     walk.config(planck)?;

@@ -333,8 +333,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Asks another node to start the member: its previous host if that is alive. Returns whether a
-    /// node did so.
+    /// Asks another node to start the member: its previous host if that is alive, otherwise the
+    /// node that placement chooses. Returns whether that succeeded.
     async fn hand_to_other_node(
         &self,
         led: &Led,
@@ -358,8 +358,8 @@ impl Takeover {
         }
     }
 
-    /// Claims a lease. The next sweep finds a claim whose outcome is unknown, or whose agent was
-    /// not started afterwards.
+    /// Claims a lease. If the outcome of a claim is unknown, or the agent is not started
+    /// afterwards, the next sweep finds it.
     pub(super) async fn claim(
         &self,
         session: &SessionId,

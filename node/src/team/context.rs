@@ -23,10 +23,10 @@ pub struct Context {
     pub models: KnownModels,
     pub limits: AgentLimits,
     pub agents_md: Option<String>,
-    /// The lines about each skill in a system prompt, by the skill's name.
+    /// The text that describes each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,
-    /// The existing tools, if an unknown name is to be a mistake. Without them, the node that
-    /// starts the agent checks the names.
+    /// The existing tools, if an unknown name is to be an error. If `None`, the node that starts
+    /// the agent checks the names.
     pub tools: Option<BTreeSet<String>>,
     /// Tools and skills that both the user and the project describe. No agent gets either version.
     pub clashes: Arc<[Clash]>,
@@ -39,8 +39,8 @@ pub struct KnownModels {
     pub entries: BTreeMap<String, ModelRef>,
     /// The names of providers that the configuration adds to the presets.
     pub providers: BTreeSet<String>,
-    /// The addresses that members may name. `None` allows any, because a person named the file that
-    /// contains them.
+    /// The addresses of model servers that members may name. `None` allows every address; it is
+    /// used for templates that the user has chosen to trust.
     pub addresses: Option<Addresses>,
 }
 

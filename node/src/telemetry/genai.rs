@@ -92,8 +92,9 @@ pub fn record_usage(span: &Span, usage: &Usage) {
     span.record(CACHE_WRITE_TOKENS, whole(usage.cache_write_tokens));
 }
 
-/// Records the names that the server gave its reply, and the reason why the model stopped. The
-/// conventions require a list of reasons.
+/// Records the response's id and model as the server reported them, and why the model stopped.
+/// OpenTelemetry's conventions define the reasons as a list, so the only reason becomes a list of
+/// one.
 pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
     if let Some(id) = &names.id {
         span.record(RESPONSE_ID, id);

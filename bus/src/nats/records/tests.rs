@@ -1,5 +1,5 @@
-//! The conformance suite on one server and on a cluster of three, and tests of what only servers
-//! do: a bucket with other settings, lost data, outages, elections.
+//! The conformance suite on one server and on a cluster of three, and tests of what only real
+//! servers do: a bucket with other settings, lost data, outages and elections.
 
 mod faults;
 
@@ -99,7 +99,7 @@ impl Records for Electing {
     }
 }
 
-/// A bucket of its own, on three servers. Each end connects to another server.
+/// A separate bucket on a cluster of three servers. Successive ends connect to different servers.
 struct Three<'a> {
     cluster: &'a NatsCluster,
     prefix: &'a str,

@@ -1,4 +1,4 @@
-//! How actors leave their tasks, and which callers are notified.
+//! How an actor's task ends, and which callers are notified.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use crate::{
     tools::Toolbox,
 };
 
-/// How an actor's task ended. `unread` is the mail that arrived while it was leaving.
+/// How an actor's task ended. `unread` is the mail that arrived while the task was ending.
 pub(in crate::actor) enum Ended {
     /// The agent is idle and needs no task.
     Resting {
         unread: Vec<Mail>,
         actor: Box<Actor>,
     },
-    /// The agent was idle for long. `had` are its tools, if they may change meanwhile.
+    /// The agent was idle for a long time and is unloaded. `had` are its previous tools, if the
+    /// tools may change before it is loaded again.
     Parked {
         unread: Vec<Mail>,
         had: Option<Arc<Toolbox>>,

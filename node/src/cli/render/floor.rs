@@ -1,5 +1,5 @@
-//! Decides which agent's text is on the screen. While one agent's text is being written the others
-//! wait, so that two never share a line.
+//! Decides which agent may write to the terminal. While one agent streams a text, the output of the
+//! others is buffered, so that no line mixes the output of two agents.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::terminal::Drawing;
 
-/// A piece of output of an agent.
+/// A piece of an agent's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Text that may continue.
@@ -32,10 +32,10 @@ pub enum Piece {
     },
 }
 
-/// How many bytes may wait before the speaking agent is interrupted.
+/// The number of buffered bytes above which the agent that writes is interrupted.
 const WAITING: usize = 64 * 1024;
 
-/// The output of the other agents while one speaks.
+/// The buffered output of the other agents while one agent writes.
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<(AgentId, String, Piece)>,
@@ -52,7 +52,7 @@ pub struct Floor {
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
     waiting: Waiting,
-    /// The renderer of the speaker's text, if the terminal has colours.
+    /// The renderer for the text of the agent that writes, if the terminal has colours.
     markdown: Option<Markdown>,
     mid_line: bool,
     /// The number of line ends that are written only if the text continues.
@@ -78,7 +78,8 @@ impl Floor {
         }
     }
 
-    /// Writes a piece, or keeps it until the speaker has finished.
+    /// Writes a piece. If another agent is writing, the piece is buffered until that agent has
+    /// finished.
     pub fn take(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut Drawing) {
         if self.holder.as_ref().is_some_and(|holder| holder != agent) {
             self.waiting.bytes += piece.weight();

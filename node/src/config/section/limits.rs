@@ -7,9 +7,9 @@ use crate::config::setting::Size;
 section! {
     /// The limits of a turn, an agent, a session, a prompt and an answer.
     Limits {
-        /// The most model calls in one turn of an agent.
+        /// The maximum number of model calls in one turn of an agent.
         max_requests_per_turn: u32 = 200;
-        /// The most tokens that one agent may use.
+        /// The maximum number of tokens that one agent may use.
         max_tokens: Option<u64> = None;
         /// The highest cost of one agent in US dollars.
         max_cost_usd: Option<f64> = None;
@@ -31,7 +31,7 @@ section! {
     InboxLimits {
         /// The largest total size of the unread inputs of one agent.
         max_bytes: Size = Size::mebibytes(64);
-        /// The most unread inputs of one agent.
+        /// The maximum number of unread inputs of one agent.
         max_inputs: u32 = 10_000;
         /// The largest total size of the unread inputs of all agents of a session.
         max_session_bytes: Size = Size::mebibytes(256);
@@ -44,7 +44,7 @@ section! {
     AnswerLimits {
         /// The largest size of the text, thoughts and arguments of one answer.
         max_bytes: Size = Size::mebibytes(8);
-        /// The most tool calls of one answer.
+        /// The maximum number of tool calls in one answer.
         max_calls: u32 = 128;
     }
 }
@@ -52,11 +52,11 @@ section! {
 section! {
     /// The limits of a session over all its agents.
     SessionLimits {
-        /// The most tokens that all agents of a session may use together.
+        /// The maximum number of tokens that all agents of a session may use together.
         max_tokens: Option<u64> = None;
         /// The highest cost of all agents of a session together, in US dollars.
         max_cost_usd: Option<f64> = None;
-        /// The most agents of a session.
+        /// The maximum number of agents in a session.
         max_agents: u32 = 1_000;
         /// The longest chain of agents that wait for answers to their questions.
         max_ask_depth: u32 = 16;
@@ -68,7 +68,7 @@ section! {
     Compaction {
         /// The share of the context window at which a conversation is compacted.
         ratio: f64 = 0.8;
-        /// The least number of recent messages that are kept unchanged.
+        /// The minimum number of recent messages that are kept unchanged.
         keep_recent: u32 = 10;
     }
 }

@@ -29,9 +29,9 @@ section! {
         model: Option<String> = None;
         /// The address that serves it, if it differs from the provider's.
         base_url: Option<Address> = None;
-        /// The most tokens of prompt and answer together.
+        /// The maximum number of tokens of prompt and answer together.
         context_window: Option<u64> = None;
-        /// The most tokens of an answer.
+        /// The maximum number of tokens of an answer.
         max_output: Option<u64> = None;
         /// US dollars per million tokens.
         prices: Prices = Prices::default();

@@ -11,7 +11,7 @@ section! {
         name: Option<String> = None;
         /// Properties of the node, which a team's member may require.
         labels: Named<String> = Named::default();
-        /// The most agents that it hosts.
+        /// The maximum number of agents that the node hosts.
         capacity: u32 = 1_000;
         /// The number of threads that agents run on. Unset: one for each core.
         threads: Option<u32> = None;

@@ -53,11 +53,11 @@ section! {
         idle_timeout: Period = Period::seconds(120);
         /// How long one request may take as a whole.
         request_timeout: Period = Period::seconds(1_800);
-        /// The most attempts of one request, including the first.
+        /// The maximum number of attempts of one request, including the first.
         max_attempts: u32 = 5;
         /// The longest wait between two attempts.
         max_retry_delay: Period = Period::seconds(60);
-        /// The most requests of this node that run at once.
+        /// The maximum number of requests of this node that run at once.
         max_concurrent: u32 = 64;
     }
 }

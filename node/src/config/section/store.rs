@@ -17,7 +17,7 @@ section! {
         /// What SQLite's commits survive: the death of every process (`normal`), or also the loss
         /// of power (`full`).
         synchronous: Synchronous = Synchronous::Normal;
-        /// The most connections to Postgres, or open session files of SQLite.
+        /// The maximum number of connections to Postgres, or of open session files of SQLite.
         pool: Option<u32> = None;
         /// How long one statement of Postgres may take.
         statement_timeout: Period = Period::seconds(5);

@@ -25,15 +25,15 @@ section! {
         /// Variables that are passed to tool processes in addition to `PATH`, `HOME`, `LANG` and
         /// `TMPDIR`.
         pass_environment: Vec<String> = Vec::new();
-        /// The most calls of one answer that run at once.
+        /// The maximum number of calls of one answer that run at once.
         concurrency: u32 = 16;
         /// How long a call may take if its tool sets no limit of its own.
         timeout: Period = Period::seconds(300);
         /// How long a `bash` command may take if the call names no limit.
         bash_timeout: Period = Period::seconds(30);
-        /// The most lines of a result that reach the model.
+        /// The maximum number of lines of a result that reach the model.
         max_lines: usize = 2_000;
-        /// The most bytes of a result that reach the model.
+        /// The maximum number of bytes of a result that reach the model.
         max_bytes: usize = 50_000;
         /// The limits of one call's processes; 0 means no limit.
         limits: ToolLimits = ToolLimits::default();
@@ -48,13 +48,13 @@ section! {
     /// The limits of all processes of one call. `docs/operations.md` shows which of them the kernel
     /// enforces, and where.
     ToolLimits {
-        /// The most processes at one time. Threads are limited to 16 times as many.
+        /// The maximum number of processes at one time. Threads are limited to 16 times as many.
         processes: u64 = 512;
-        /// The most memory of all processes together.
+        /// The maximum amount of memory that all processes together use.
         memory: Size = Size::mebibytes(4096);
         /// The largest file that a process may write.
         file_size: Size = Size::mebibytes(2048);
-        /// The most open files of each process.
+        /// The maximum number of open files of each process.
         open_files: u64 = 4_096;
         /// The size of a private `/tmp` in memory, if the sandbox creates one.
         tmp: Size = Size::mebibytes(1024);

@@ -1,9 +1,9 @@
-//! Values that are one of a few words.
+//! Settings whose value is one of a fixed set of words.
 
 use super::{Setting, Wrong, plain::text};
 use crate::config::values::{Raw, World};
 
-/// A type whose values are a few words.
+/// A type each of whose values is written as a word.
 pub trait Choice: Sized + Copy + PartialEq + 'static {
     const ALL: &'static [(&'static str, Self)];
 
@@ -43,7 +43,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// How durable a commit of SQLite is.
+    /// How durable SQLite's commits are.
     Synchronous {
         /// Commits survive the death of every process.
         Normal = "normal",

@@ -18,8 +18,8 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// The longest signature of a thought, in bytes. A signature is held back until its block ends;
-/// only then do the answer's limits count it.
+/// The maximum length of a thinking block's signature in bytes. A signature is buffered until its
+/// block ends, and only then counts towards the answer's limits.
 const LONGEST_SIGNATURE: usize = 8 << 20;
 
 /// The part of a reply that has arrived so far.
@@ -273,8 +273,8 @@ impl Reply {
                 json: "{}".to_owned(),
             });
         }
-        // Servers that only speak the wire format may sign nothing, and still require their
-        // thinking in later requests.
+        // Servers of other vendors that use this wire format may not sign their thinking, but still
+        // require it in later requests.
         let goes_back_unsigned = !self.is_vendor && !block.is_bare;
         if block.kind == Kind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
             chunks.push(Chunk::Signature {

@@ -102,8 +102,9 @@ fn skills(config: &Config) -> (Skills, Vec<skill::Problem>) {
     (skills, problems)
 }
 
-/// Returns the heart of a node in a cluster. There, a process also ends when its node is stopped,
-/// because another node may have taken up its session.
+/// Returns the sender of heartbeats to the reapers, or `None` outside of a cluster. In a cluster, a
+/// reaper kills its processes when the heartbeats stop, even if the node's process is only stopped
+/// (SIGSTOP), because another node may have taken over the session.
 fn heart(config: &Config) -> Option<Heart> {
     let in_cluster = config.nats.url.is_some();
     in_cluster.then(|| Heart::new(config.cluster.reap_after.0))

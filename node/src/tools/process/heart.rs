@@ -1,5 +1,4 @@
-//! Signals to the reapers that this node is alive, with a byte into the pipe of each, four times a
-//! second.
+//! Sends heartbeats to the reapers: a byte into the pipe of each, four times a second.
 
 use std::{
     collections::HashMap,
@@ -11,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-/// The interval between beats. A reaper treats its node as dead after several missing beats.
+/// The interval between heartbeats. A reaper treats its node as dead after several missing
+/// heartbeats.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pipes to the running reapers. Cheap to clone.
@@ -26,8 +26,8 @@ struct Pipes {
 }
 
 impl Heart {
-    /// Creates a heart. A reaper kills what runs under it after the heart has been silent for
-    /// `silence`.
+    /// Creates a sender without reapers. A reaper kills its processes when it has received no
+    /// heartbeat for `silence`.
     pub fn new(silence: Duration) -> Self {
         Self(Arc::new(Pipes {
             silence,

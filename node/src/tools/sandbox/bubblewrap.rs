@@ -1,5 +1,6 @@
-//! Bubblewrap: a process has a file system of its own, which holds only what it may see, and its
-//! own process ids. The rules of Landlock and seccomp apply inside as well.
+//! The sandbox by Bubblewrap. A process has its own process ids and its own file system, which
+//! contains only what the process may see. The rules of Landlock and seccomp apply inside the
+//! sandbox as well.
 
 use std::{
     ffi::OsString,
@@ -26,10 +27,10 @@ const PROGRAMS: &[&str] = &[
     "/run/current-system/sw/bin/bwrap",
 ];
 
-/// The path of this program inside.
+/// The path of this program inside the sandbox.
 const PLANCK: &str = "/dev/.planck";
 
-/// The path inside of the private folder for temporary files.
+/// The path, inside the sandbox, of the private folder for temporary files.
 const TMP: &str = "/tmp";
 
 /// A `bwrap` that may be used.
@@ -42,7 +43,8 @@ pub(super) struct Bubblewrap {
 }
 
 impl Bubblewrap {
-    /// Finds the `bwrap` that the user chose, or else the machine's.
+    /// Finds the `bwrap` that the user configured, or else the one that is installed on the
+    /// machine.
     pub fn find(settings: &Settings, level: Level) -> Result<Self, String> {
         let program = match settings.bubblewrap.as_deref() {
             Some(path) if path.is_absolute() && path.is_file() => path.to_owned(),
@@ -80,8 +82,9 @@ impl Bubblewrap {
         mounted(&self.planck.path).is_some_and(|now| now == self.planck)
     }
 
-    /// Returns the command as it is started inside, with its environment. Bubblewrap itself gets
-    /// the environment too, which is safe because it contains no variables of the dynamic loader.
+    /// Returns the command that starts `launch` inside the sandbox, with its environment.
+    /// Bubblewrap itself gets the environment too, which is safe because it contains no variables
+    /// of the dynamic loader.
     pub fn wrap(&self, launch: Launch, mut policy: Policy, tmp: u64) -> Launch {
         policy.inside = true;
         // A mount of `/` comes first, because it would hide earlier mounts below it.

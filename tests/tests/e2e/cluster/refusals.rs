@@ -10,7 +10,8 @@ use planck_tests::{
 
 const TAKEN_OVER: &str = "takes the cluster over";
 
-/// Checks that a node is refused beside `first`, because of its store.
+/// Checks that a node with the store `own` is refused by a cluster whose nodes use the store
+/// `theirs`.
 async fn is_refused_for_its_store(world: &World, own: &str, theirs: &str) -> Result<()> {
     let mut command = world.planck()?;
     command.arg("node").env("PLANCK_STORE_URL", own);
