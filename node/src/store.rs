@@ -13,10 +13,13 @@ mod inbox;
 mod leases;
 mod log;
 pub mod name;
+mod page;
 pub mod postgres;
 pub mod queue;
 mod records;
+mod refusal;
 pub mod sqlite;
+mod stored;
 mod unread;
 
 #[cfg(test)]

@@ -3,7 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use planck_common::{Seq, event::Checkpoint, event::EventKind};
+use planck_common::{
+    Seq,
+    event::{Checkpoint, EventKind},
+    message::Custom,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Batch, BatchOutcome, StoreError};
@@ -50,9 +54,17 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
     rows
 }
 
-/// The outcome of a batch that no store may see: a text with a NUL byte, which Postgres cannot
-/// hold.
+/// The most rows in one batch: SQLite takes 32,766 parameters in a statement.
+pub const MOST_ROWS: usize = 1_500;
+
+/// Returns the outcome of a batch that no store takes: one with too many rows, or with a NUL byte,
+/// which Postgres cannot hold.
 pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
+    let rows = batch.entries.len();
+    if rows > MOST_ROWS {
+        let why = format!("{rows} rows are over the {MOST_ROWS} of one batch");
+        return Some(BatchOutcome::Refused(why));
+    }
     let bodies = batch.entries.iter().map(|entry| entry.body.as_str());
     let contents = batch.puts.iter().map(|put| put.content.as_str());
     let bad = bodies
@@ -78,7 +90,7 @@ pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
 pub fn covers(entry: &Entry) -> Option<Seq> {
     #[derive(Deserialize)]
     struct Summary {
-        custom: Option<String>,
+        custom: Option<Custom>,
         #[serde(default)]
         metadata: Covers,
     }
@@ -98,5 +110,5 @@ pub fn covers(entry: &Entry) -> Option<Seq> {
     summary
         .metadata
         .covers
-        .filter(|_| summary.custom.as_deref() == Some("summary"))
+        .filter(|_| summary.custom == Some(Custom::Summary))
 }

@@ -6,6 +6,7 @@ pub mod events;
 mod inboxes;
 mod leases;
 mod messages;
+mod parity;
 mod questions;
 pub mod races;
 mod rewinds;
@@ -124,6 +125,19 @@ cases! {
         no_member_is_born_beside_a_claim_of_the_lead
         a_session_that_many_create_is_created_once
         what_comes_beside_a_removal_finds_the_session_or_nothing;
+    parity:
+        errors_have_one_text
+        only_the_orchestrator_leads
+        a_claim_of_an_unknown_agent_finds_none
+        a_released_agent_is_idle
+        an_agent_is_found_by_the_type_of_its_new_spec
+        withdrawing_again_gives_the_same_answer
+        a_rewound_response_answers_no_task
+        the_last_page_of_a_list_names_no_next
+        asking_again_closes_no_cycle
+        the_id_of_a_question_belongs_to_its_asker
+        a_batch_of_too_many_rows_is_refused
+        a_member_with_bad_data_is_refused_alone;
 }
 
 pub(crate) use each_case as suite;

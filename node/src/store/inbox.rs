@@ -1,9 +1,9 @@
 //! The inboxes: what was asked of an agent, and what came of it.
 
 use async_trait::async_trait;
-use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, message::Sender};
+use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, event::InputKind, message::Sender};
 
-use super::{InputOutcome, NewInput, StoreError, StoredInput};
+use super::{InputOutcome, NewInput, StoreError, StoredInput, refusal};
 
 /// Inputs of agents: prompts, tasks, questions, responses and notes.
 #[async_trait]
@@ -89,4 +89,28 @@ pub struct TaskRecord {
     pub from: Option<Sender>,
     pub consumed: bool,
     pub responded: bool,
+}
+
+/// Refuses an input that Postgres cannot hold.
+pub fn check_content(input: &NewInput) -> Result<(), StoreError> {
+    match memchr::memchr(0, input.content.as_bytes()) {
+        None => Ok(()),
+        Some(_) => Err(StoreError::BadRequest(format!(
+            "input {} holds a NUL byte",
+            input.id
+        ))),
+    }
+}
+
+/// Refuses a new input whose id belongs to an input for another agent, or to a question of another
+/// asker.
+pub fn check_same(known: &StoredInput, new: &NewInput) -> Result<(), StoreError> {
+    let asker = |input: &NewInput| input.sender.as_ref().map(|sender| sender.id.clone());
+    let is_same = known.input.agent == new.agent
+        && (new.kind != InputKind::Question || asker(&known.input) == asker(new));
+    if is_same {
+        Ok(())
+    } else {
+        Err(refusal::input_taken(&new.id))
+    }
 }

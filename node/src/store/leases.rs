@@ -80,6 +80,12 @@ impl HeldLease {
         last_seq: 0,
         incarnation: 0,
     };
+
+    /// Returns this lease, which is the current one, if `node` got it by a claim that named the
+    /// epoch `seen` and whose answer was lost.
+    pub fn of_lost_claim(self, holder: Option<&NodeId>, seen: i64, node: &NodeId) -> Option<Self> {
+        (holder == Some(node) && self.epoch == seen + 1).then_some(self)
+    }
 }
 
 /// An agent with the holder of its lease, as a sweep finds it.

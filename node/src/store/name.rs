@@ -16,6 +16,9 @@ const NOUNS: &str = "acorn anchor apple arrow aspen badger bamboo basil beacon b
     rain raven reed reef river robin rowan sage seal shore sky sparrow spring spruce star stone stream summit swan thistle tide tiger trail
     tulip valley violet walnut wave willow wren zephyr";
 
+/// How many made-up names are tried until one is free.
+pub const TRIES: u32 = 40;
+
 /// A name for the `attempt`-th try, from 0; later ones have numbers, more digits each time.
 pub fn make_up(attempt: u32) -> SessionName {
     let name = format!("{}-{}{}", pick(ADJECTIVES), pick(NOUNS), number(attempt));

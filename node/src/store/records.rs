@@ -13,7 +13,7 @@ use planck_common::{
 };
 use serde_json::{Map, Value};
 
-use super::{HeldLease, NewInput, StoreError, name};
+use super::{HeldLease, NewInput, StoreError, inbox::check_content, name};
 
 /// Sessions and agents, as they were specified.
 #[async_trait]
@@ -110,14 +110,11 @@ impl NewSession {
                 "`max_agents` is {max}, and at most {LARGEST_TEAM}"
             )));
         }
-        let names = self
-            .agents
-            .iter()
-            .flat_map(|agent| [&agent.spec.name, &agent.spec.r#type]);
-        if let Some(name) = names.into_iter().find(|name| name.contains('\0')) {
-            return Err(StoreError::BadRequest(format!(
-                "the name {name:?} holds a NUL character"
-            )));
+        for agent in &self.agents {
+            agent.check().map_err(StoreError::BadRequest)?;
+        }
+        if let Some(prompt) = &self.prompt {
+            check_content(prompt)?;
         }
         if self.agents.first().map(|agent| &agent.id) != Some(&self.spec.lead) {
             return Err(StoreError::BadRequest(
@@ -149,9 +146,12 @@ impl NewSession {
 /// The highest limit of agents in a session: what Postgres' `integer` holds.
 pub const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 
+/// How many agents a session may have if its limits do not tell.
+pub const DEFAULT_MAX_AGENTS: u32 = 1_000;
+
 /// Returns how many agents a session may have.
 pub fn max_agents(limits: &SessionLimits) -> u32 {
-    limits.max_agents.unwrap_or(1000)
+    limits.max_agents.unwrap_or(DEFAULT_MAX_AGENTS)
 }
 
 /// At most this many agents are returned when a text refers to agents by their type.
@@ -163,6 +163,19 @@ pub struct NewAgent {
     pub session: SessionId,
     pub id: AgentId,
     pub spec: AgentSpec,
+}
+
+impl NewAgent {
+    /// Refuses names that Postgres cannot hold.
+    fn check(&self) -> Result<(), String> {
+        match [&self.spec.name, &self.spec.r#type]
+            .into_iter()
+            .find(|name| name.contains('\0'))
+        {
+            Some(name) => Err(format!("the name {name:?} holds a NUL character")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What came of recording a session.
@@ -218,6 +231,18 @@ pub struct LeadIncarnation {
 pub struct NewMember {
     pub agent: NewAgent,
     pub task: Option<NewInput>,
+}
+
+impl NewMember {
+    /// Returns why no store can record this member.
+    pub fn refusal(&self) -> Option<AgentCreation> {
+        let task = self.task.as_ref().map_or(Ok(()), check_content);
+        let checked = self
+            .agent
+            .check()
+            .and(task.map_err(|error| error.to_string()));
+        checked.err().map(AgentCreation::Refused)
+    }
 }
 
 /// What came of recording a member.

@@ -36,7 +36,7 @@ use self::{
     index::Index,
     lock::NodeLock,
 };
-use super::{InboxBounds, SessionStore, StoreError};
+use super::{InboxBounds, SessionStore, StoreError, refusal};
 
 /// Where the files are, and how they are opened.
 #[derive(Debug, Clone)]
@@ -172,7 +172,7 @@ impl SqliteStore {
         if let Some(open) = self.files.open_one(id).await? {
             return Ok(open);
         }
-        let unknown = || StoreError::NotFound(format!("there is no session {id}"));
+        let unknown = || refusal::no_session(id);
         let (found, name) = self.index.find(id.as_str()).await?.ok_or_else(unknown)?;
         if found != *id {
             return Err(unknown());

@@ -12,6 +12,8 @@ use super::{
 };
 use crate::store::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
+    inbox::{check_content, check_same},
+    refusal,
     unread::Unread,
 };
 
@@ -52,18 +54,20 @@ const OPEN_INPUTS: &str =
 const ASK: &str = "SELECT * FROM planck_ask($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 const WITHDRAW: &str = "
-UPDATE inputs SET waiting = false, outcome = CASE WHEN turn IS NULL THEN 'withdrawn' END
-WHERE session_id = $1 AND id = $2 AND outcome IS NULL RETURNING turn IS NULL AS unread";
+UPDATE inputs SET waiting = false, outcome = CASE WHEN turn IS NULL AND outcome IS NULL THEN 'withdrawn' ELSE outcome END
+WHERE session_id = $1 AND id = $2 RETURNING outcome IS NOT DISTINCT FROM 'withdrawn' AS withdrawn";
 
 const TASKS: &str = "
 SELECT t.id, t.sender, t.sender_name, t.turn IS NOT NULL AS consumed,
-  EXISTS (SELECT 1 FROM inputs r WHERE r.session_id = $1 AND r.reply_to = t.id AND r.kind = 'response' AND r.sender = $2) AS responded
+  EXISTS (SELECT 1 FROM inputs r WHERE r.session_id = $1 AND r.reply_to = t.id AND r.kind = 'response' AND r.sender = $2
+    AND r.outcome IS DISTINCT FROM 'rewound') AS responded
 FROM inputs t WHERE t.session_id = $1 AND t.agent_id = $2 AND t.kind = 'task'
   AND (t.outcome IS NULL OR t.outcome NOT IN ('withdrawn', 'rewound')) ORDER BY t.accepted";
 
 #[async_trait]
 impl Inbox for PostgresStore {
     async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
+        check_content(&input)?;
         let statement = bind(PUT, session, &input)
             .bind(self.inbox.agent_bytes)
             .bind(self.inbox.agent_inputs)
@@ -89,9 +93,7 @@ impl Inbox for PostgresStore {
                 known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
             },
             "known" | "gone" => known(&self.database, session, &input).await,
-            other => Err(StoreError::Broken(format!(
-                "unknown verdict `{other}` of the database"
-            ))),
+            other => Err(rows::unknown_verdict(other)),
         }
     }
 
@@ -102,8 +104,9 @@ impl Inbox for PostgresStore {
         asker_epoch: i64,
         max_depth: u32,
     ) -> Result<AskOutcome, StoreError> {
+        check_content(&question)?;
         let Some(asker) = &question.sender else {
-            return Err(StoreError::BadRequest("a question needs a sender".into()));
+            return Err(refusal::no_sender());
         };
         let statement = sqlx::query(ASK)
             .bind(session.as_str())
@@ -130,7 +133,7 @@ impl Inbox for PostgresStore {
                     .bind(question.as_str()),
             )
             .await?;
-        row.map_or(Ok(false), |row| Columns(&row).get("unread"))
+        row.map_or(Ok(false), |row| Columns(&row).get("withdrawn"))
     }
 
     async fn input(
@@ -261,14 +264,12 @@ async fn known(
     input: &NewInput,
 ) -> Result<PutResult, StoreError> {
     match self::input(database, session, &input.id).await? {
-        Some(known) if known.input.agent == input.agent => Ok(PutResult::Known(Box::new(known))),
-        Some(known) => Err(taken(&known.input.id)),
+        Some(known) => {
+            check_same(&known, input)?;
+            Ok(PutResult::Known(Box::new(known)))
+        }
         None => head(database, session).await.map(|_| PutResult::NotFound),
     }
-}
-
-fn taken(id: &InputId) -> StoreError {
-    StoreError::BadRequest(format!("input {id} was put into another inbox"))
 }
 
 fn asked(question: &NewInput, row: &Columns<'_>) -> Result<AskOutcome, StoreError> {
@@ -279,7 +280,7 @@ fn asked(question: &NewInput, row: &Columns<'_>) -> Result<AskOutcome, StoreErro
         "known" => AskOutcome::Known {
             outcome: outcome(row, "detail")?,
         },
-        "taken" => return Err(taken(&question.id)),
+        "taken" => return Err(refusal::input_taken(&question.id)),
         "not_found" => AskOutcome::NotFound,
         "cycle" => AskOutcome::Cycle(path(row)?),
         "too_deep" => {
@@ -287,9 +288,7 @@ fn asked(question: &NewInput, row: &Columns<'_>) -> Result<AskOutcome, StoreErro
         }
         "stale_epoch" => AskOutcome::StaleEpoch,
         other => {
-            return Err(StoreError::Broken(format!(
-                "unknown verdict `{other}` of the database"
-            )));
+            return Err(rows::unknown_verdict(other));
         }
     })
 }

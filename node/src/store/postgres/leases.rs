@@ -4,21 +4,24 @@ use async_trait::async_trait;
 use planck_common::{AgentId, NodeId, SessionId};
 use sqlx::postgres::PgRow;
 
-use super::{PostgresStore, rows::Columns};
-use crate::store::{HeldLease, LeaseClaim, Leases, StoreError, Stray};
+use super::{
+    PostgresStore,
+    rows::{self, Columns},
+};
+use crate::store::{HeldLease, LeaseClaim, Leases, StoreError, Stray, refusal};
 
 const CLAIM_LEAD: &str = "
 UPDATE agents SET node_id = $4, epoch = epoch + 1, incarnation = incarnation + $5
-WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING epoch, last_seq, incarnation";
+WHERE session_id = $1 AND id = $2 AND epoch = $3 AND id = (SELECT lead FROM sessions WHERE id = $1) RETURNING epoch, last_seq, incarnation";
 
 const CLAIM_MEMBER: &str = "
-WITH lead AS MATERIALIZED (SELECT 1 FROM agents WHERE session_id = $1 AND id = $5 AND incarnation = $6 FOR SHARE)
+WITH lead AS MATERIALIZED (SELECT 1 FROM agents WHERE session_id = $1 AND id = $5 AND incarnation = $6
+  AND id = (SELECT lead FROM sessions WHERE id = $1) FOR SHARE)
 UPDATE agents a SET node_id = $4, epoch = a.epoch + 1 FROM lead
 WHERE a.session_id = $1 AND a.id = $2 AND a.epoch = $3 RETURNING a.epoch, a.last_seq, a.incarnation";
 
-/// A claim whose answer was lost.
-const CLAIMED: &str = "
-SELECT epoch, last_seq, incarnation FROM agents WHERE session_id = $1 AND id = $2 AND epoch = $3 + 1 AND node_id = $4";
+const CURRENT: &str =
+    "SELECT epoch, last_seq, incarnation, node_id FROM agents WHERE session_id = $1 AND id = $2";
 
 const SWEEP: &str = "
 SELECT session_id, id, node_id, epoch FROM agents WHERE node_id <> ALL ($1)
@@ -50,16 +53,18 @@ impl Leases for PostgresStore {
             LeaseClaim::Lead { after_death } => statement.bind(i64::from(*after_death)),
             LeaseClaim::Member(lead) => statement.bind(lead.lead.as_str()).bind(lead.incarnation),
         };
-        let mut claimed = self.database.optional(statement).await?;
-        if claimed.is_none() {
-            let before = sqlx::query(CLAIMED)
-                .bind(session.as_str())
-                .bind(agent.as_str())
-                .bind(seen)
-                .bind(node.as_str());
-            claimed = self.database.optional(before).await?;
+        if let Some(row) = self.database.optional(statement).await? {
+            return lease(&Columns(&row)).map(Some);
         }
-        claimed.as_ref().map(lease).transpose()
+        let current = sqlx::query(CURRENT)
+            .bind(session.as_str())
+            .bind(agent.as_str());
+        let Some(row) = self.database.optional(current).await? else {
+            return Err(refusal::no_agent(agent, session));
+        };
+        let row = Columns(&row);
+        let holder: Option<NodeId> = row.parse_optional("node_id")?;
+        Ok(lease(&row)?.of_lost_claim(holder.as_ref(), seen, node))
     }
 
     async fn release(
@@ -78,13 +83,9 @@ impl Leases for PostgresStore {
         let row = self.database.one(statement).await?;
         match Columns(&row).get::<&str>("verdict")? {
             "released" => Ok(()),
-            "not_found" => Err(StoreError::NotFound(format!(
-                "no agent {agent} in session {session}"
-            ))),
-            "stale_epoch" => Err(StoreError::StaleEpoch(agent.to_string())),
-            other => Err(StoreError::Broken(format!(
-                "unknown verdict `{other}` of the database"
-            ))),
+            "not_found" => Err(refusal::no_agent(agent, session)),
+            "stale_epoch" => Err(refusal::stale_lease(agent)),
+            other => Err(rows::unknown_verdict(other)),
         }
     }
 
@@ -103,8 +104,7 @@ impl Leases for PostgresStore {
     }
 }
 
-fn lease(row: &PgRow) -> Result<HeldLease, StoreError> {
-    let row = Columns(row);
+fn lease(row: &Columns<'_>) -> Result<HeldLease, StoreError> {
     Ok(HeldLease {
         epoch: row.get("epoch")?,
         last_seq: row.get("last_seq")?,

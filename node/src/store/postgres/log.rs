@@ -13,13 +13,19 @@ use planck_common::{
 use serde_json::value::RawValue;
 use sqlx::postgres::PgRow;
 
-use super::{PostgresStore, database::Database, rows::Columns};
-use crate::store::{Appended, Batch, Log, LogRow, RewindOutcome, StoreError};
+use super::{
+    PostgresStore,
+    database::Database,
+    rows::{self, Columns},
+};
+use crate::store::{
+    Appended, Batch, Log, LogRow, RewindOutcome, StoreError,
+    page::{LOG_BYTES, LOG_ROWS},
+    refusal,
+};
 
-/// Rows of a page of events at most.
-const MAX_EVENTS: u32 = 500;
-/// Bytes of a page's bodies at most, unless one row alone has more.
-const MAX_BYTES: i64 = 512 * 1024;
+/// [`LOG_BYTES`] as the database takes it.
+const MAX_BYTES: i64 = LOG_BYTES as i64;
 /// What an envelope adds to a body.
 const ENVELOPE: i64 = 400;
 
@@ -81,12 +87,12 @@ impl Log for PostgresStore {
             .bind(session.as_str())
             .bind(from)
             .bind(agent.map(AgentId::as_str))
-            .bind(i64::from(limit.clamp(1, MAX_EVENTS)))
+            .bind(i64::from(limit.clamp(1, LOG_ROWS)))
             .bind(ENVELOPE)
             .bind(MAX_BYTES);
         let rows = self.database.all(statement).await?;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-            return Err(no_session(session));
+            return Err(refusal::no_session(session));
         };
         let head: Seq = Columns(first).get("head")?;
         let Some(last_seq) = Columns(last).get::<Option<Seq>>("seq")? else {
@@ -136,17 +142,13 @@ impl Log for PostgresStore {
             .bind(Timestamp::now().millis());
         let rows = self.database.all(statement).await?;
         let Some(first) = rows.first() else {
-            return Err(no_session(session));
+            return Err(refusal::no_session(session));
         };
         match Columns(first).get::<&str>("verdict")? {
             "rewound" => rewound(&rows, Columns(first).get("head")?),
-            "stale_epoch" => Err(StoreError::StaleEpoch(format!("session {session}"))),
-            "no_message" => Err(StoreError::BadRequest(format!(
-                "{to} is no message of session {session} that can be rewound to"
-            ))),
-            other => Err(StoreError::Broken(format!(
-                "unknown verdict `{other}` of the database"
-            ))),
+            "stale_epoch" => Err(refusal::stale_lead(session)),
+            "no_message" => Err(refusal::no_message(to, session)),
+            other => Err(rows::unknown_verdict(other)),
         }
     }
 }
@@ -178,11 +180,7 @@ pub(super) async fn head(database: &Database, session: &SessionId) -> Result<Seq
     let row = database
         .optional(sqlx::query(head).bind(session.as_str()))
         .await?;
-    Columns(&row.ok_or_else(|| no_session(session))?).get("head")
-}
-
-pub(super) fn no_session(session: &SessionId) -> StoreError {
-    StoreError::NotFound(format!("no session {session}"))
+    Columns(&row.ok_or_else(|| refusal::no_session(session))?).get("head")
 }
 
 fn envelope(

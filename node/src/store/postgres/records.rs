@@ -19,7 +19,7 @@ use super::{
 };
 use crate::store::{
     AgentCreation, AgentRecord, Created, LeadIncarnation, NAMESAKES, NewMember, NewSession,
-    SessionRecord, SessionRecords, StoreError,
+    SessionRecord, SessionRecords, StoreError, refusal, stored,
 };
 
 const SET_STATE: &str = "
@@ -48,8 +48,7 @@ const TYPED: &str = agents!(
     "WHERE a.session_id = $1 AND a.type = $2 ORDER BY a.state = 'stopped', a.born LIMIT $3"
 );
 
-const RESPEC: &str =
-    "UPDATE agents SET spec = $4 WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING 1";
+const RESPEC: &str = "UPDATE agents SET spec = $4, type = $5, role = $6 WHERE session_id = $1 AND id = $2 AND epoch = $3 RETURNING 1";
 
 const EXITS: &str = "
 SELECT a.id, a.name, coalesce((SELECT l.body::json ->> 'reason' FROM log l
@@ -83,13 +82,13 @@ impl SessionRecords for PostgresStore {
         let statement = sqlx::query(SET_STATE)
             .bind(session.as_str())
             .bind(epoch)
-            .bind(rows::session_state_name(state));
+            .bind(stored::session_state_name(state));
         if self.database.optional(statement).await?.is_some() {
             return Ok(());
         }
         match find(&self.database, session).await? {
-            Some(record) => Err(StoreError::StaleEpoch(record.spec.lead.to_string())),
-            None => Err(StoreError::NotFound(format!("no session {session}"))),
+            Some(_) => Err(refusal::stale_lead(session)),
+            None => Err(refusal::no_session(session)),
         }
     }
 
@@ -107,13 +106,9 @@ impl SessionRecords for PostgresStore {
                 events: count("rows_gone")?,
                 inputs: count("inputs_gone")?,
             }),
-            "not_found" => Err(StoreError::NotFound(format!("no session {session}"))),
-            "open" => Err(StoreError::Busy(format!(
-                "session {session} is open: close it first"
-            ))),
-            other => Err(StoreError::Broken(format!(
-                "unknown verdict `{other}` of the database"
-            ))),
+            "not_found" => Err(refusal::no_session(session)),
+            "open" => Err(refusal::still_open(session)),
+            other => Err(rows::unknown_verdict(other)),
         }
     }
 
@@ -192,15 +187,15 @@ impl SessionRecords for PostgresStore {
             .bind(session.as_str())
             .bind(agent.as_str())
             .bind(epoch)
-            .bind(json(spec));
+            .bind(json(spec))
+            .bind(spec.r#type.as_str())
+            .bind(stored::role_name(spec.role));
         if self.database.optional(statement).await?.is_some() {
             return Ok(());
         }
         match find_agent(&self.database, agent).await? {
-            Some(_) => Err(StoreError::StaleEpoch(agent.to_string())),
-            None => Err(StoreError::NotFound(format!(
-                "no agent {agent} in session {session}"
-            ))),
+            Some(_) => Err(refusal::stale_lease(agent)),
+            None => Err(refusal::no_agent(agent, session)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use planck_common::{
     Seq, Timestamp,
-    command::{AgentState, Mode, SessionActivity, SessionState},
+    command::{Mode, SessionActivity},
     event::InputKind,
     message::Sender,
     usage::Usage,
@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::database::classify;
-use crate::store::{AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput};
+use crate::store::{
+    AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput, stored,
+};
 
 /// Reads columns of a row by name.
 pub struct Columns<'r>(pub &'r PgRow);
@@ -81,24 +83,9 @@ fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
     ))
 }
 
-pub const fn session_state_name(state: SessionState) -> &'static str {
-    match state {
-        SessionState::Open => "open",
-        SessionState::Closed => "closed",
-    }
-}
-
-fn session_state(name: &str) -> Option<SessionState> {
-    [SessionState::Open, SessionState::Closed]
-        .into_iter()
-        .find(|state| session_state_name(*state) == name)
-}
-
-fn agent_state(name: &str) -> Option<AgentState> {
-    use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming};
-    [Idle, Streaming, ExecutingTools, Compacting, Stopped]
-        .into_iter()
-        .find(|state| state.name() == name)
+/// A function of the schema returned a verdict that this version does not know.
+pub fn unknown_verdict(verdict: &str) -> StoreError {
+    StoreError::Broken(format!("unknown verdict `{verdict}` of the database"))
 }
 
 /// Columns of [`session`], of `sessions s` and the lead's row `l`.
@@ -110,7 +97,7 @@ pub fn session(row: &PgRow) -> Result<SessionRecord, StoreError> {
     Ok(SessionRecord {
         id: row.parse("id")?,
         name: row.parse("name")?,
-        state: row.named("state", session_state)?,
+        state: row.named("state", stored::session_state)?,
         spec: row.json("spec")?,
         head: row.get::<Seq>("next_seq")? - 1,
         agents: row.count("agents")?,
@@ -136,7 +123,7 @@ pub fn agent(row: &PgRow) -> Result<AgentRecord, StoreError> {
         id: row.parse("id")?,
         team: row.parse("team_id")?,
         spec,
-        state: row.named("state", agent_state)?,
+        state: row.named("state", stored::agent_state)?,
         totals: row.usage()?,
         node: row.parse_optional("node_id")?,
         epoch: row.get("epoch")?,
@@ -182,12 +169,4 @@ pub fn sender(row: &Columns<'_>) -> Result<Option<Sender>, StoreError> {
         id,
         name: name.unwrap_or_default(),
     }))
-}
-
-pub const fn role_name(role: planck_common::spec::Role) -> &'static str {
-    use planck_common::spec::Role;
-    match role {
-        Role::Orchestrator => "orchestrator",
-        Role::Worker => "worker",
-    }
 }

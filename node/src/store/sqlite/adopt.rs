@@ -22,7 +22,7 @@ use super::{
     index::{Reserved, session_of_file},
     lock, view,
 };
-use crate::store::StoreError;
+use crate::store::{StoreError, refusal};
 
 const TOTALS: &str = "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd";
 
@@ -91,10 +91,7 @@ impl SqliteStore {
         {
             Reserved::Yes => {}
             Reserved::Known(_) | Reserved::Taken(_) => {
-                return Err(StoreError::Exists(format!(
-                    "there is a session `{}` already",
-                    stray.name
-                )));
+                return Err(refusal::name_taken(&stray.name));
             }
         }
         let filled = self.fill(&old, stray).await;

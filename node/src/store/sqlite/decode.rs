@@ -4,11 +4,11 @@ use std::path::Path;
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, SessionName, TeamId, Timestamp,
-    command::{AgentState, Mode, SessionActivity, SessionState},
+    command::{Mode, SessionActivity, SessionState},
     envelope::Place,
     event::{EventKind, InputKind},
     message::Sender,
-    spec::{AgentSpec, Role, SessionSpec},
+    spec::{AgentSpec, SessionSpec},
     usage::Usage,
 };
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ use sqlx::{Decode, Row, Sqlite, Type, sqlite::SqliteRow};
 
 use super::fault;
 use crate::store::{
-    AgentRecord, InputOutcome, LogRow, NewInput, SessionRecord, StoreError, StoredInput,
+    AgentRecord, InputOutcome, LogRow, NewInput, SessionRecord, StoreError, StoredInput, stored,
 };
 
 /// A row of a file.
@@ -113,11 +113,7 @@ impl<'a> RowReader<'a> {
     }
 
     pub fn session_state(&self) -> Result<SessionState, StoreError> {
-        self.find("state", |name| match name {
-            "open" => Some(SessionState::Open),
-            "closed" => Some(SessionState::Closed),
-            _unknown => None,
-        })
+        self.find("state", stored::session_state)
     }
 
     pub fn activity(&self) -> Result<SessionActivity, StoreError> {
@@ -148,7 +144,7 @@ impl<'a> RowReader<'a> {
             id: self.agent_id("id")?,
             team: team.clone(),
             spec,
-            state: self.find("state", agent_state)?,
+            state: self.find("state", stored::agent_state)?,
             totals: self.usage()?,
             node: self.node()?,
             epoch: self.number("epoch")?,
@@ -214,26 +210,5 @@ impl<'a> RowReader<'a> {
             place: self.place()?,
             body: self.get("body")?,
         }))
-    }
-}
-
-fn agent_state(name: &str) -> Option<AgentState> {
-    use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming};
-    [Idle, Streaming, ExecutingTools, Compacting, Stopped]
-        .into_iter()
-        .find(|state| state.name() == name)
-}
-
-pub fn session_state_name(state: SessionState) -> &'static str {
-    match state {
-        SessionState::Open => "open",
-        SessionState::Closed => "closed",
-    }
-}
-
-pub fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Orchestrator => "orchestrator",
-        Role::Worker => "worker",
     }
 }

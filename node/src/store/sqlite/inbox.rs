@@ -7,6 +7,8 @@ use sqlx::query;
 use super::{SqliteStore, db::SqliteStatement, files::InUse};
 use crate::store::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
+    inbox::{check_content, check_same},
+    refusal,
     unread::Unread,
 };
 
@@ -52,6 +54,15 @@ const ASK: &str =
         SELECT max(n) FROM u)
     ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
 
+/// Records the wait for a question that is there already, under the same conditions.
+const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcome IS NULL
+      AND NOT EXISTS (WITH RECURSIVE p(a) AS (
+          SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)
+        SELECT 1 FROM p WHERE a = ?3)
+      AND ?4 >= (WITH RECURSIVE u(a, n) AS (
+          SELECT ?3, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?4)
+        SELECT max(n) FROM u)";
+
 /// The path of waits from a target back to an asker, and how deep the asker is.
 const WHY_NOT: &str = "SELECT
     (WITH RECURSIVE p(a, path) AS (
@@ -70,7 +81,7 @@ const TRIES: u32 = 5;
 impl Inbox for SqliteStore {
     async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
         let file = self.file(session).await?;
-        check_text(&input)?;
+        check_content(&input)?;
         for _ in 0..TRIES {
             if let Some(row) = file.db.row(put(&input, &self.inbox)).await? {
                 let row = file.reader(&row);
@@ -110,10 +121,9 @@ impl Inbox for SqliteStore {
         max_depth: u32,
     ) -> Result<AskOutcome, StoreError> {
         let file = self.file(session).await?;
-        check_text(&question)?;
+        check_content(&question)?;
         let asker = question.sender.as_ref().map(|sender| sender.id.clone());
-        let asker =
-            asker.ok_or_else(|| StoreError::BadRequest("a question has a sender".into()))?;
+        let asker = asker.ok_or_else(refusal::no_sender)?;
         for _ in 0..TRIES {
             let asked = file
                 .db
@@ -240,16 +250,13 @@ async fn unread(file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
     })
 }
 
-/// The input of that id; one of another agent is a mistake.
+/// Returns the input with this id.
 async fn known(file: &InUse, input: &NewInput) -> Result<Option<StoredInput>, StoreError> {
     let known = find_input(file, &input.id).await?;
-    match known {
-        Some(known) if known.input.agent != input.agent => Err(StoreError::BadRequest(format!(
-            "input {} was put for another agent before",
-            input.id
-        ))),
-        known => Ok(known),
+    if let Some(known) = &known {
+        check_same(known, input)?;
     }
+    Ok(known)
 }
 
 async fn why_not(
@@ -266,8 +273,13 @@ async fn why_not(
     {
         return Ok(Some(AskOutcome::StaleEpoch));
     }
-    if known(file, question).await?.is_some() {
-        return wait_again(file, &question.id).await;
+    if let Some(known) = known(file, question).await? {
+        let is_settled = known.waiting || known.outcome.is_some();
+        if is_settled || wait_again(file, question, asker, max_depth).await? {
+            return Ok(Some(AskOutcome::Known {
+                outcome: known.outcome,
+            }));
+        }
     }
     let target = file.agent(&question.agent).await?;
     if target.is_none_or(|target| target.state == planck_common::command::AgentState::Stopped) {
@@ -291,16 +303,19 @@ async fn why_not(
     Ok((depth > max_depth).then_some(AskOutcome::TooDeep(depth)))
 }
 
-async fn wait_again(file: &InUse, question: &InputId) -> Result<Option<AskOutcome>, StoreError> {
-    const WAIT: &str =
-        "UPDATE inputs SET waiting = outcome IS NULL WHERE id = ?1 RETURNING outcome";
-    let row = file.db.row(query(WAIT).bind(question.as_str())).await?;
-    let known = |row| {
-        Ok(AskOutcome::Known {
-            outcome: file.reader(&row).outcome()?,
-        })
-    };
-    row.map(known).transpose()
+/// Waits again for a question that was asked before. Returns whether the wait is recorded.
+async fn wait_again(
+    file: &InUse,
+    question: &NewInput,
+    asker: &AgentId,
+    max_depth: u32,
+) -> Result<bool, StoreError> {
+    let statement = query(WAIT_AGAIN)
+        .bind(question.id.as_str())
+        .bind(question.agent.as_str())
+        .bind(asker.as_str())
+        .bind(max_depth);
+    Ok(file.db.execute(statement).await? > 0)
 }
 
 async fn find_input(file: &InUse, id: &InputId) -> Result<Option<StoredInput>, StoreError> {
@@ -335,14 +350,4 @@ fn bind(sql: &'static str, input: &NewInput) -> SqliteStatement<'static> {
         .bind(input.content.clone())
         .bind(input.fresh)
         .bind(input.at.millis())
-}
-
-fn check_text(input: &NewInput) -> Result<(), StoreError> {
-    match memchr::memchr(0, input.content.as_bytes()) {
-        None => Ok(()),
-        Some(_) => Err(StoreError::BadRequest(format!(
-            "input {} holds a NUL byte",
-            input.id
-        ))),
-    }
 }

@@ -14,9 +14,9 @@ use tokio::sync::Mutex;
 
 use super::{
     db::{Db, DbOptions, SqliteStatement},
-    decode::{RowReader, session_state_name},
+    decode::RowReader,
 };
-use crate::store::StoreError;
+use crate::store::{StoreError, page::SessionCursor, stored};
 use known::IndexCache;
 pub use rebuild::{NAME, session_of_file};
 
@@ -45,6 +45,15 @@ pub struct Listed {
     pub id: SessionId,
     pub name: SessionName,
     pub created_at: Timestamp,
+}
+
+impl Listed {
+    pub fn cursor(&self) -> SessionCursor {
+        SessionCursor {
+            created_at: self.created_at,
+            id: self.id.clone(),
+        }
+    }
 }
 
 impl Index {
@@ -199,7 +208,7 @@ impl Index {
         const STATE: &str = "UPDATE sessions SET state = ?2, changed_at = ?3 WHERE id = ?1";
         let statement = query(STATE)
             .bind(session.as_str())
-            .bind(session_state_name(state))
+            .bind(stored::session_state_name(state))
             .bind(at.millis());
         self.execute(statement).await.map(drop)
     }
@@ -297,17 +306,16 @@ impl Index {
     pub async fn page(
         &self,
         state: Option<SessionState>,
-        after: Option<(i64, String)>,
+        after: Option<SessionCursor>,
         limit: u32,
     ) -> Result<Vec<Listed>, StoreError> {
         const PAGE: &str = "SELECT id, name, created_at FROM sessions
             WHERE state <> 'new' AND (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR (created_at, id) < (?2, ?3))
             ORDER BY created_at DESC, id DESC LIMIT ?4";
-        let (at, id) = after.unzip();
         let statement = query(PAGE)
-            .bind(state.map(session_state_name))
-            .bind(at)
-            .bind(id)
+            .bind(state.map(stored::session_state_name))
+            .bind(after.as_ref().map(|after| after.created_at.millis()))
+            .bind(after.as_ref().map(|after| after.id.to_string()))
             .bind(limit);
         let listed = |row: RowReader<'_>| {
             let (id, name) = id_and_name(row)?;

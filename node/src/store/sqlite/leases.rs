@@ -7,7 +7,7 @@ use planck_common::{AgentId, NodeId, SessionId};
 use sqlx::query;
 
 use super::{SqliteStore, decode::RowReader, files::InUse, lock};
-use crate::store::{AgentRecord, HeldLease, LeaseClaim, Leases, StoreError, Stray};
+use crate::store::{HeldLease, LeaseClaim, Leases, StoreError, Stray, refusal};
 
 const CLAIM_LEAD: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1, incarnation = incarnation + ?4
     WHERE id = ?2 AND epoch = ?3 AND id = (SELECT lead FROM sessions) RETURNING epoch, last_seq, incarnation";
@@ -50,7 +50,7 @@ impl Leases for SqliteStore {
             Some(under) => statement.bind(under.lead.as_str()).bind(under.incarnation),
         };
         let Some(row) = file.db.row(statement).await? else {
-            return mine(&file, agent, seen, node).await;
+            return current(&file, agent, seen, node).await;
         };
         self.index.leased(session, node).await?;
         let row = file.reader(&row);
@@ -69,7 +69,8 @@ impl Leases for SqliteStore {
         stopped: bool,
     ) -> Result<(), StoreError> {
         const RELEASE: &str =
-            "UPDATE agents SET node_id = NULL, epoch = epoch + 1, state = iif(?3, 'stopped', state)
+            "UPDATE agents SET node_id = NULL, epoch = epoch + 1, 
+                state = CASE WHEN ?3 THEN 'stopped' WHEN state = 'stopped' THEN state ELSE 'idle' END
             WHERE id = ?1 AND epoch = ?2";
         let file = self.file(session).await?;
         if file
@@ -86,9 +87,9 @@ impl Leases for SqliteStore {
             return Ok(());
         }
         match file.agent(agent).await? {
-            None => Err(StoreError::NotFound(format!("there is no agent {agent}"))),
+            None => Err(refusal::no_agent(agent, session)),
             Some(record) if record.node.is_none() && record.epoch == epoch + 1 => Ok(()),
-            Some(_) => Err(StoreError::StaleEpoch(agent.to_string())),
+            Some(_) => Err(refusal::stale_lease(agent)),
         }
     }
 
@@ -135,27 +136,22 @@ impl SqliteStore {
     }
 }
 
-/// A claim whose answer was lost may have been carried out.
-async fn mine(
+/// Reads the lease after a claim that changed nothing: a claim of this node whose answer was lost
+/// may have been carried out before.
+async fn current(
     file: &InUse,
     agent: &AgentId,
     seen: i64,
     node: &NodeId,
 ) -> Result<Option<HeldLease>, StoreError> {
     let record = file.agent(agent).await?;
-    let AgentRecord {
-        epoch,
-        last_seq,
-        incarnation,
-        node: holder,
-        ..
-    } = record.ok_or_else(|| StoreError::NotFound(format!("there is no agent {agent}")))?;
-    let mine = holder.as_ref() == Some(node) && epoch == seen + 1;
-    Ok(mine.then_some(HeldLease {
-        epoch,
-        last_seq,
-        incarnation,
-    }))
+    let record = record.ok_or_else(|| refusal::no_agent(agent, &file.id))?;
+    let lease = HeldLease {
+        epoch: record.epoch,
+        last_seq: record.last_seq,
+        incarnation: record.incarnation,
+    };
+    Ok(lease.of_lost_claim(record.node.as_ref(), seen, node))
 }
 
 fn stray(file: &InUse, row: RowReader<'_>) -> Result<Stray, StoreError> {

@@ -14,11 +14,11 @@ use serde_json::value::RawValue;
 use sqlx::query;
 
 use super::{SqliteStore, decode::RowReader, fault, files::InUse};
-use crate::store::{Appended, Batch, Log, LogRow, RewindOutcome, StoreError};
-
-/// Rows of a page at most, and bytes of what is in it but for its first row.
-const PAGE: u32 = 500;
-const PAGE_BYTES: usize = 512 * 1024;
+use crate::store::{
+    Appended, Batch, Log, LogRow, RewindOutcome, StoreError,
+    page::{LOG_BYTES, LOG_ROWS},
+    refusal,
+};
 
 /// From the latest checkpoint on, or from the open turn's start if that is earlier.
 const LOAD: &str = "WITH
@@ -66,7 +66,7 @@ impl Log for SqliteStore {
         const OF_AGENT: &str = "SELECT * FROM log WHERE agent_id = ?4 AND seq >= ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3";
         let file = self.file(session).await?;
         let head = head(&file).await?;
-        let limit = limit.clamp(1, PAGE);
+        let limit = limit.clamp(1, LOG_ROWS);
         let mut page = Events {
             events: vec![],
             next: head + 1,
@@ -87,7 +87,7 @@ impl Log for SqliteStore {
                 let row = file.reader(row);
                 let (seq, event) = (row.number("seq")?, envelope(&file, row)?);
                 bytes += event.get().len();
-                if bytes > PAGE_BYTES && !page.events.is_empty() {
+                if bytes > LOG_BYTES && !page.events.is_empty() {
                     page.next = seq;
                     return Ok(page);
                 }
@@ -134,8 +134,7 @@ async fn head(file: &InUse) -> Result<Seq, StoreError> {
         .db
         .row(query("SELECT next_seq - 1 AS head FROM sessions"))
         .await?;
-    let row =
-        row.ok_or_else(|| StoreError::NotFound(format!("there is no session {}", file.id)))?;
+    let row = row.ok_or_else(|| refusal::no_session(&file.id))?;
     file.reader(&row).number("head")
 }
 

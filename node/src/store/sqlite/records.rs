@@ -15,15 +15,10 @@ use planck_common::{
 };
 use sqlx::{query, sqlite::SqliteRow};
 
-use super::{
-    SqliteStore,
-    db::Db,
-    decode::{role_name, session_state_name},
-    files::InUse,
-};
+use super::{SqliteStore, db::Db, files::InUse};
 use crate::store::{
     AgentCreation, AgentRecord, Created, LeadIncarnation, NAMESAKES, NewMember, NewSession,
-    SessionRecord, SessionRecords, StoreError,
+    SessionRecord, SessionRecords, StoreError, refusal, stored,
 };
 
 const RECORD: &str = "SELECT s.*, a.node_id FROM sessions s JOIN agents a ON a.id = s.lead";
@@ -73,11 +68,15 @@ impl SessionRecords for SqliteStore {
         let file = self.file(session).await?;
         if file
             .db
-            .execute(query(CHANGE).bind(session_state_name(state)).bind(epoch))
+            .execute(
+                query(CHANGE)
+                    .bind(stored::session_state_name(state))
+                    .bind(epoch),
+            )
             .await?
             == 0
         {
-            return Err(StoreError::StaleEpoch(file.lead.to_string()));
+            return Err(refusal::stale_lead(session));
         }
         self.index.state(session, state, Timestamp::now()).await
     }
@@ -92,7 +91,7 @@ impl SessionRecords for SqliteStore {
             .db
             .row(query(COUNT))
             .await?
-            .ok_or_else(|| StoreError::NotFound(format!("there is no session {session}")))?;
+            .ok_or_else(|| refusal::no_session(session))?;
         let row = file.reader(&row);
         let count = |column| Ok::<_, StoreError>(row.get::<i64>(column)?.unsigned_abs());
         let removed = RemovedCounts {
@@ -108,9 +107,7 @@ impl SessionRecords for SqliteStore {
             )
             .await?;
         if !emptied {
-            return Err(StoreError::Busy(format!(
-                "session {session} is open; close it first"
-            )));
+            return Err(refusal::still_open(session));
         }
         let path = file.db.path().to_owned();
         drop(file);
@@ -205,11 +202,14 @@ impl SessionRecords for SqliteStore {
         let statement = query(RESPEC).bind(agent.as_str()).bind(epoch);
         let statement = statement
             .bind(spec.r#type.as_str())
-            .bind(role_name(spec.role))
+            .bind(stored::role_name(spec.role))
             .bind(json(spec));
-        match file.db.execute(statement).await? {
-            0 => Err(StoreError::StaleEpoch(agent.to_string())),
-            _changed => Ok(()),
+        if file.db.execute(statement).await? > 0 {
+            return Ok(());
+        }
+        match file.agent(agent).await? {
+            Some(_) => Err(refusal::stale_lease(agent)),
+            None => Err(refusal::no_agent(agent, session)),
         }
     }
 

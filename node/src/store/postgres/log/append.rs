@@ -9,6 +9,7 @@ use crate::store::{
     Appended, Batch, BatchOutcome, StoreError,
     append::{one_batch_each, refused},
     postgres::{database::Database, rows::Columns},
+    refusal,
 };
 use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
@@ -263,7 +264,7 @@ async fn find_known(
         .bind(column(batches, |batch| entries(batch)));
     let rows = database.all(statement).await?;
     let Some(first) = rows.first() else {
-        return Err(StoreError::NotFound(format!("no session {session}")));
+        return Err(refusal::no_session(session));
     };
     let totals = Columns(first).usage()?;
     let known = rows

@@ -6,10 +6,12 @@
 use planck_common::{AgentId, Seq, SessionId, TeamId, command::Messages};
 use serde_json::value::RawValue;
 
-use super::{MAX_BYTES, MAX_EVENTS, no_session, raw, writer};
+use super::{MAX_BYTES, raw, writer};
 use crate::store::{
     StoreError,
+    page::LOG_ROWS,
     postgres::{database::Database, rows::Columns},
+    refusal,
 };
 
 /// `after` is the `covers` of the checkpoint that the segment begins with, -1 at the log's
@@ -55,7 +57,7 @@ pub async fn messages(
         .bind(agent.map(AgentId::as_str))
         .bind(segment.after)
         .bind(before)
-        .bind(i64::from(limit.unwrap_or(MAX_EVENTS).clamp(1, MAX_EVENTS)))
+        .bind(i64::from(limit.unwrap_or(LOG_ROWS).clamp(1, LOG_ROWS)))
         .bind(MAX_BYTES);
     let rows = database.all(statement).await?;
     let (mut messages, mut summaries, mut part) = (Vec::new(), Vec::new(), None);
@@ -110,7 +112,7 @@ async fn segment(
     let row = database
         .optional(statement)
         .await?
-        .ok_or_else(|| no_session(session))?;
+        .ok_or_else(|| refusal::no_session(session))?;
     let row = Columns(&row);
     Ok(Segment {
         team: row.parse("team_id")?,

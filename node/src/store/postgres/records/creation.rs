@@ -5,14 +5,9 @@ use planck_common::{NodeId, SessionName, event::json};
 use super::find;
 use crate::store::{
     Created, NewAgent, NewSession, StoreError, name,
-    postgres::{
-        database::{Database, PgStatement},
-        rows,
-    },
+    postgres::database::{Database, PgStatement},
+    refusal, stored,
 };
-
-/// Tries at a name that nobody has.
-const NAMES: u32 = 12;
 
 const CREATE: &str = "
 WITH s AS (INSERT INTO sessions (id, name, team_id, lead, spec, metadata, agents, created_at, updated_at)
@@ -30,8 +25,11 @@ pub async fn create(
     node: &NodeId,
 ) -> Result<Created, StoreError> {
     session.check()?;
-    for tries in 0..NAMES {
-        let name = session.name.clone().unwrap_or_else(|| name::make_up(tries));
+    for attempt in 0..name::TRIES {
+        let name = session
+            .name
+            .clone()
+            .unwrap_or_else(|| name::make_up(attempt));
         let inserted = database
             .optional(insert(&session, &name, node))
             .await?
@@ -40,14 +38,12 @@ pub async fn create(
             Some(record) if inserted => return Ok(Created::New(record)),
             Some(record) if record.id == session.id => return Ok(Created::Known(record)),
             Some(_) | None if session.name.is_some() => {
-                return Err(StoreError::Exists(format!("a session is named {name}")));
+                return Err(refusal::name_taken(&name));
             }
             Some(_) | None => {}
         }
     }
-    Err(StoreError::Exists(
-        "found no free name for the session".into(),
-    ))
+    Err(refusal::no_free_name())
 }
 
 fn insert<'q>(session: &NewSession, name: &SessionName, node: &NodeId) -> PgStatement<'q> {
@@ -60,16 +56,19 @@ fn insert<'q>(session: &NewSession, name: &SessionName, node: &NodeId) -> PgStat
         .bind(json(&session.metadata))
         .bind(session.at.millis())
         .bind(node.to_string());
-    bind_prompt(bind_agents(statement, &session.agents), session)
+    bind_prompt(bind_agents(statement, session), session)
 }
 
-fn bind_agents<'q>(statement: PgStatement<'q>, agents: &[NewAgent]) -> PgStatement<'q> {
-    let column = |value: fn(&NewAgent) -> String| agents.iter().map(value).collect::<Vec<_>>();
+fn bind_agents<'q>(statement: PgStatement<'q>, session: &NewSession) -> PgStatement<'q> {
+    let column =
+        |value: fn(&NewAgent) -> String| session.agents.iter().map(value).collect::<Vec<_>>();
     statement
         .bind(column(|agent| agent.id.to_string()))
-        .bind(distinct_names(agents))
+        .bind(session.agent_names())
         .bind(column(|agent| agent.spec.r#type.clone()))
-        .bind(column(|agent| rows::role_name(agent.spec.role).to_owned()))
+        .bind(column(|agent| {
+            stored::role_name(agent.spec.role).to_owned()
+        }))
         .bind(column(|agent| json(&agent.spec)))
 }
 
@@ -83,16 +82,4 @@ fn bind_prompt<'q>(statement: PgStatement<'q>, session: &NewSession) -> PgStatem
         .bind(prompt.map(|prompt| prompt.content.clone()))
         .bind(prompt.is_some_and(|prompt| prompt.fresh))
         .bind(prompt.map(|prompt| prompt.at.millis()))
-}
-
-fn distinct_names(agents: &[NewAgent]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::with_capacity(agents.len());
-    for agent in agents {
-        names.extend(
-            (1..)
-                .map(|n| name::nth(&agent.spec.name, n))
-                .find(|name| !names.contains(name)),
-        );
-    }
-    names
 }

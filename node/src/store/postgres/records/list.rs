@@ -1,21 +1,17 @@
 //! Pages of sessions, each with what it is doing.
 
-use planck_common::{
-    SessionId, Timestamp,
-    command::{ListSessions, Sessions},
-};
+use planck_common::command::{ListSessions, Sessions};
 use sqlx::postgres::PgRow;
 
 use crate::store::{
     StoreError,
+    page::{self, SessionCursor},
     postgres::{
         database::Database,
         rows::{self, Columns, SESSION},
     },
+    stored,
 };
-
-const PAGE: u32 = 100;
-const MAX_PAGE: u32 = 1_000;
 
 /// Of a session `s`. A turn that runs has begun after the last one ended. A body is searched as text:
 /// Postgres' JSON functions refuse all of it for one `\u0000`, and a quote within a string of it has
@@ -30,22 +26,26 @@ const ACTIVITY: &str = r#"CASE
   ELSE 'idle' END AS activity"#;
 
 pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessions, StoreError> {
-    let limit = filter.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let after = filter.after.as_deref().map(parse_cursor).transpose()?;
+    let limit = page::sessions(filter.limit);
+    let after = filter
+        .after
+        .as_deref()
+        .map(SessionCursor::parse)
+        .transpose()?;
     let text = format!(
         "SELECT {SESSION}, {ACTIVITY} FROM sessions s LEFT JOIN agents l ON l.session_id = s.id AND l.id = s.lead
          WHERE ($1::text IS NULL OR s.state = $1) AND ($2::bigint IS NULL OR (s.created_at, s.id) < ($2, $3))
          ORDER BY s.created_at DESC, s.id DESC LIMIT $4"
     );
     let statement = sqlx::query(sqlx::AssertSqlSafe(text))
-        .bind(filter.state.map(rows::session_state_name))
-        .bind(after.as_ref().map(|(at, _)| at.millis()))
-        .bind(after.as_ref().map(|(_, id)| id.as_str()))
+        .bind(filter.state.map(stored::session_state_name))
+        .bind(after.as_ref().map(|after| after.created_at.millis()))
+        .bind(after.as_ref().map(|after| after.id.as_str()))
         .bind(i64::from(limit) + 1);
     let mut found = database.all(statement).await?;
-    let page = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = found.len() > page;
-    found.truncate(page);
+    let size = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = found.len() > size;
+    found.truncate(size);
     let next = found.last().filter(|_| more).map(cursor).transpose()?;
     Ok(Sessions {
         sessions: found
@@ -58,19 +58,9 @@ pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessi
 
 fn cursor(row: &PgRow) -> Result<String, StoreError> {
     let row = Columns(row);
-    Ok(format!(
-        "{}.{}",
-        row.get::<i64>("created_at")?,
-        row.get::<&str>("id")?
-    ))
-}
-
-fn parse_cursor(text: &str) -> Result<(Timestamp, SessionId), StoreError> {
-    let parts = text
-        .split_once('.')
-        .and_then(|(at, id)| Some((at.parse().ok()?, SessionId::parse(id).ok()?)));
-    let (at, id) = parts.ok_or_else(|| {
-        StoreError::BadRequest(format!("`after` is no cursor of a page: `{text}`"))
-    })?;
-    Ok((Timestamp::from_millis(at), id))
+    let cursor = SessionCursor {
+        created_at: row.time("created_at")?,
+        id: row.parse("id")?,
+    };
+    Ok(cursor.to_string())
 }

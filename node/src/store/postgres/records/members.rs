@@ -4,19 +4,18 @@ use planck_common::{NodeId, SessionId, event::json};
 
 use super::find_agent;
 use crate::store::{
-    AgentCreation, HeldLease, LeadIncarnation, NewMember, StoreError,
+    AgentCreation, DEFAULT_MAX_AGENTS, HeldLease, LeadIncarnation, NewMember, StoreError,
     postgres::{
         database::{Database, PgStatement},
         log::append::column,
         rows::{self, Columns},
     },
+    refusal, stored,
 };
 
-/// Unless the session's limits say so.
-const MAX_AGENTS: i32 = 1_000;
-
 const CREATE: &str = "
-WITH b AS MATERIALIZED (SELECT * FROM planck_births($1, $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $2, $3, $4, $5)),
+WITH b AS MATERIALIZED (SELECT * FROM planck_births($1, $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+  (SELECT lead FROM sessions WHERE id = $1 AND lead = $2), $3, $4, $5)),
 i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, content, at, head)
   SELECT $1, t.task, t.agent, 'task', 'queue', t.sender, t.sender_name, t.content, t.at, (SELECT next_seq - 1 FROM sessions WHERE id = $1)
   FROM b JOIN unnest($6::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[])
@@ -24,7 +23,32 @@ i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   WHERE b.verdict = 'born' AND t.task IS NOT NULL ORDER BY n ON CONFLICT DO NOTHING)
 SELECT verdict, detail, most FROM b ORDER BY n";
 
+/// Members that no store can record are refused here, and the statement creates the others.
 pub async fn create_agents(
+    database: &Database,
+    session: &SessionId,
+    members: &[NewMember],
+    lead: &LeadIncarnation,
+    node: &NodeId,
+) -> Result<Vec<AgentCreation>, StoreError> {
+    let refused: Vec<Option<AgentCreation>> = members.iter().map(NewMember::refusal).collect();
+    if refused.iter().all(Option::is_none) {
+        return create_all(database, session, members, lead, node).await;
+    }
+    let good = members.iter().zip(&refused);
+    let good: Vec<NewMember> = good
+        .filter(|(_, refused)| refused.is_none())
+        .map(|(member, _)| member.clone())
+        .collect();
+    let created = create_all(database, session, &good, lead, node).await?;
+    let mut created = created.into_iter();
+    Ok(refused
+        .into_iter()
+        .filter_map(|refused| refused.or_else(|| created.next()))
+        .collect())
+}
+
+async fn create_all(
     database: &Database,
     session: &SessionId,
     members: &[NewMember],
@@ -62,7 +86,7 @@ async fn state(
         .bind(lead.lead.as_str())
         .bind(lead.incarnation)
         .bind(node.as_str())
-        .bind(MAX_AGENTS);
+        .bind(i32::try_from(DEFAULT_MAX_AGENTS).unwrap_or(i32::MAX));
     let rows = match database
         .try_all(bind_tasks(bind_agents(statement, members), members))
         .await
@@ -88,7 +112,7 @@ async fn state(
                     AgentCreation::Known(Box::new(record))
                 }
                 Some(_) | None => {
-                    AgentCreation::Refused(format!("no agent {} in session {session}", agent.id))
+                    AgentCreation::Refused(refusal::no_agent(&agent.id, session).to_string())
                 }
             },
             "team_dead" => AgentCreation::TeamDead,
@@ -96,9 +120,7 @@ async fn state(
                 max: row.count("most")?,
             },
             other => {
-                return Err(StoreError::Broken(format!(
-                    "unknown verdict `{other}` of the database"
-                )));
+                return Err(rows::unknown_verdict(other));
             }
         });
     }
@@ -111,7 +133,7 @@ fn bind_agents<'q>(statement: PgStatement<'q>, members: &[NewMember]) -> PgState
         .bind(column(members, |member| member.agent.spec.name.as_str()))
         .bind(column(members, |member| member.agent.spec.r#type.as_str()))
         .bind(column(members, |member| {
-            rows::role_name(member.agent.spec.role)
+            stored::role_name(member.agent.spec.role)
         }))
         .bind(column(members, |member| json(&member.agent.spec)))
 }

@@ -11,16 +11,13 @@ use sqlx::{Row, query, sqlite::SqliteRow};
 use self::statement::statement;
 use crate::store::{
     Appended, Batch, BatchOutcome, StoreError,
-    append::{MarkRow, mark_rows, one_batch_each, refused},
+    append::{MOST_ROWS, MarkRow, mark_rows, one_batch_each, refused},
     sqlite::{
         SqliteStore,
         fault::{self, SqliteFault},
         files::InUse,
     },
 };
-
-/// Rows of one statement: SQLite takes 32,766 parameters.
-const LARGEST: usize = 1500;
 
 /// Statements of up to so many rows stay prepared.
 const KEPT: usize = 24;
@@ -47,7 +44,7 @@ pub async fn append(
     one_batch_each(batches)?;
     let file = store.file(session).await?;
     announce_puts(store, session, batches).await?;
-    let mut outcomes: Vec<Option<BatchOutcome>> = batches.iter().map(refused_here).collect();
+    let mut outcomes: Vec<Option<BatchOutcome>> = batches.iter().map(refused).collect();
     let mut totals = None;
     for (start, count) in statements(batches, &outcomes) {
         let part: Vec<&Batch> = batches.iter().skip(start).take(count).collect();
@@ -90,16 +87,6 @@ async fn announce_puts(
     store.index.pending(session, &puts, Timestamp::now()).await
 }
 
-fn refused_here(batch: &Batch) -> Option<BatchOutcome> {
-    let too_long = || {
-        BatchOutcome::Refused(format!(
-            "{} rows are over the {LARGEST} of one batch",
-            batch.entries.len()
-        ))
-    };
-    refused(batch).or_else(|| (batch.entries.len() > LARGEST).then(too_long))
-}
-
 /// Runs of batches that fit into a statement, as where each starts and how many it has; refused
 /// ones are in none.
 fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize, usize)> {
@@ -111,7 +98,7 @@ fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize
             open = false;
             continue;
         }
-        match runs.last_mut().filter(|_| open && rows + more <= LARGEST) {
+        match runs.last_mut().filter(|_| open && rows + more <= MOST_ROWS) {
             Some((_, count)) => (*count, rows) = (*count + 1, rows + more),
             None => {
                 runs.push((n, 1));

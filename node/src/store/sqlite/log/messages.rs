@@ -4,9 +4,10 @@ use planck_common::{AgentId, Seq, command::Messages};
 use serde_json::value::RawValue;
 use sqlx::query;
 
-use super::{PAGE, PAGE_BYTES, chunk, raw, writer};
+use super::{chunk, raw, writer};
 use crate::store::{
     StoreError,
+    page::{LOG_BYTES, LOG_ROWS},
     sqlite::{decode::RowReader, files::InUse},
 };
 
@@ -18,7 +19,7 @@ pub async fn messages(
 ) -> Result<Messages, StoreError> {
     let before = before.unwrap_or(Seq::MAX);
     let covers = covers_before(file, agent, before).await?;
-    let limit = limit.unwrap_or(PAGE).clamp(1, PAGE);
+    let limit = limit.unwrap_or(LOG_ROWS).clamp(1, LOG_ROWS);
     let (mut messages, whole) = newest(file, agent, covers, before, limit).await?;
     if !whole {
         let before = messages.last().map(|(seq, _)| *seq);
@@ -89,7 +90,7 @@ async fn newest(
             let (seq, message) = message(file, file.reader(row))?;
             bytes += message.get().len();
             if found.len() >= usize::try_from(limit).unwrap_or(usize::MAX)
-                || (bytes > PAGE_BYTES && !found.is_empty())
+                || (bytes > LOG_BYTES && !found.is_empty())
             {
                 return Ok((found, false));
             }

@@ -7,7 +7,7 @@ use planck_common::{
 use sqlx::query;
 
 use crate::store::{
-    RewindOutcome, StoreError,
+    RewindOutcome, StoreError, refusal,
     sqlite::{
         fault::{Abort, SqliteFault},
         files::InUse,
@@ -34,9 +34,7 @@ pub async fn rewind(
     match file.db.execute(statement).await {
         Ok(_) => {}
         Err(SqliteFault::Aborted(Abort::NoMessage)) => {
-            return Err(StoreError::BadRequest(format!(
-                "{to} is the id of no message"
-            )));
+            return Err(refusal::no_message(to, &file.id));
         }
         // A rewind whose answer was lost may have been carried out before.
         Err(SqliteFault::Aborted(_)) => {}
@@ -44,7 +42,7 @@ pub async fn rewind(
     }
     match rewound_at(file, epoch, &body).await? {
         Some(head) => outcome(file, head).await,
-        None => Err(StoreError::StaleEpoch(file.lead.to_string())),
+        None => Err(refusal::stale_lead(&file.id)),
     }
 }
 

@@ -4,12 +4,10 @@ use planck_common::{NodeId, SessionName, Timestamp, event::json};
 use sqlx::query;
 
 use crate::store::{
-    Created, NewAgent, NewSession, SessionRecords as _, StoreError, max_agents, name,
-    sqlite::{SqliteStore, db::SqliteStatement, decode::role_name, inbox, index::Reserved},
+    Created, NewAgent, NewSession, SessionRecords as _, StoreError, max_agents, name, refusal,
+    sqlite::{SqliteStore, db::SqliteStatement, inbox, index::Reserved},
+    stored,
 };
-
-/// How many made-up names are tried.
-const TRIES: u32 = 40;
 
 /// A name that was reserved for a session without a file is free again after this time.
 const ABANDONED_MS: i64 = 60_000;
@@ -45,8 +43,7 @@ pub async fn create(
     drop(db);
     store.index.state_of_new(&session.id).await?;
     let record = store.session(session.id.as_str()).await?;
-    let record = record
-        .ok_or_else(|| StoreError::NotFound(format!("session {} was deleted", session.id)))?;
+    let record = record.ok_or_else(|| refusal::no_session(&session.id))?;
     Ok(if is_new {
         Created::New(record)
     } else {
@@ -56,7 +53,7 @@ pub async fn create(
 
 async fn reserve(store: &SqliteStore, session: &NewSession) -> Result<SessionName, StoreError> {
     let now = Timestamp::now();
-    for attempt in 0..TRIES {
+    for attempt in 0..name::TRIES {
         let name = session
             .name
             .clone()
@@ -73,16 +70,12 @@ async fn reserve(store: &SqliteStore, session: &NewSession) -> Result<SessionNam
                 store.index.forget(&by).await?;
             }
             Reserved::Taken(_) if session.name.is_some() => {
-                return Err(StoreError::Exists(format!(
-                    "there is a session `{name}` already"
-                )));
+                return Err(refusal::name_taken(&name));
             }
             Reserved::Taken(_) => {}
         }
     }
-    Err(StoreError::Limit(
-        "no free session name was found; give one".into(),
-    ))
+    Err(refusal::no_free_name())
 }
 
 async fn insert(
@@ -126,7 +119,7 @@ fn insert_agent(
         .bind(agent.id.to_string())
         .bind(name.to_owned())
         .bind(agent.spec.r#type.clone())
-        .bind(role_name(agent.spec.role))
+        .bind(stored::role_name(agent.spec.role))
         .bind(json(&agent.spec))
         .bind(node.to_string())
         .bind(incarnation)

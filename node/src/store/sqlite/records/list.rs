@@ -7,11 +7,11 @@ use planck_common::{
 use sqlx::query;
 
 use super::record_in;
-use crate::store::{StoreError, sqlite::SqliteStore};
-
-/// Sessions of a page, unless said and at most.
-const PAGE: u32 = 100;
-const LARGEST_PAGE: u32 = 1000;
+use crate::store::{
+    StoreError,
+    page::{self, SessionCursor},
+    sqlite::SqliteStore,
+};
 
 /// Of the session of a file. A turn that runs has begun after the last one ended.
 const ACTIVITY: &str = "SELECT CASE
@@ -24,14 +24,20 @@ const ACTIVITY: &str = "SELECT CASE
   ELSE 'idle' END AS activity FROM sessions s";
 
 pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessions, StoreError> {
-    let limit = filter.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
-    let after = filter.after.as_deref().map(parse_place).transpose()?;
-    let listed = store.index.page(filter.state, after, limit).await?;
-    let full = listed.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
-    let last = listed
+    let limit = page::sessions(filter.limit);
+    let after = filter.after.as_deref().map(SessionCursor::parse);
+    // One session more than the page has tells whether another page follows.
+    let mut listed = store
+        .index
+        .page(filter.state, after.transpose()?, limit + 1)
+        .await?;
+    let size = usize::try_from(limit).unwrap_or(usize::MAX);
+    let is_more = listed.len() > size;
+    listed.truncate(size);
+    let next = listed
         .last()
-        .filter(|_| full)
-        .map(|last| format!("{}_{}", last.created_at.millis(), last.id));
+        .filter(|_| is_more)
+        .map(|last| last.cursor().to_string());
     let mut sessions = Vec::with_capacity(listed.len());
     for listed in listed {
         match row_of(store, &listed.id).await {
@@ -43,10 +49,7 @@ pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessi
             }
         }
     }
-    Ok(Sessions {
-        sessions,
-        next: last,
-    })
+    Ok(Sessions { sessions, next })
 }
 
 async fn row_of(
@@ -64,16 +67,4 @@ async fn row_of(
     };
     let activity = file.reader(&row).activity()?;
     Ok(Some(record.row(activity)))
-}
-
-/// A place in the list's order, as `next` says it.
-fn parse_place(text: &str) -> Result<(i64, String), StoreError> {
-    let place = text
-        .split_once('_')
-        .and_then(|(at, id)| Some((at.parse().ok()?, id.to_owned())));
-    place.ok_or_else(|| {
-        StoreError::BadRequest(format!(
-            "malformed `after`: `{text}` is no `next` of a page before"
-        ))
-    })
 }

@@ -5,7 +5,8 @@ use sqlx::query;
 
 use crate::store::{
     AgentCreation, HeldLease, Inbox as _, LeadIncarnation, NewAgent, NewMember, StoreError,
-    sqlite::{SqliteStore, decode::role_name, files::InUse},
+    sqlite::{SqliteStore, files::InUse},
+    stored,
 };
 
 /// Takes the first free name in the order of [`crate::store::name::nth`].
@@ -32,9 +33,12 @@ pub async fn create_agents(
     let ids = members.iter().map(|member| &member.agent.id);
     store.index.add(session, ids, node).await?;
     let mut outcomes = Vec::with_capacity(members.len());
-    for NewMember { agent, task } in members {
-        let outcome = create_agent(&file, agent, lead, node).await?;
-        if let (AgentCreation::Created { .. }, Some(task)) = (&outcome, task) {
+    for member in members {
+        let outcome = match member.refusal() {
+            Some(refused) => refused,
+            None => create_agent(&file, &member.agent, lead, node).await?,
+        };
+        if let (AgentCreation::Created { .. }, Some(task)) = (&outcome, &member.task) {
             store.put(session, task.clone()).await?;
         }
         outcomes.push(outcome);
@@ -53,7 +57,7 @@ async fn create_agent(
         .bind(agent.id.as_str())
         .bind(agent.spec.name.as_str())
         .bind(agent.spec.r#type.as_str())
-        .bind(role_name(agent.spec.role))
+        .bind(stored::role_name(agent.spec.role))
         .bind(json(&agent.spec))
         .bind(node.as_str())
         .bind(lead.lead.as_str())

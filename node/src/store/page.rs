@@ -1,0 +1,65 @@
+//! The limits of pages, and the cursor of a list of sessions.
+
+use planck_common::{SessionId, Timestamp};
+
+use super::StoreError;
+
+/// The most rows in a page of the log or of messages.
+pub const LOG_ROWS: u32 = 500;
+
+/// The most bytes in a page of the log or of messages, unless its only row has more.
+pub const LOG_BYTES: usize = 512 * 1024;
+
+/// Returns how many sessions a page has: 100 unless a limit is given, and at most 1,000.
+pub fn sessions(limit: Option<u32>) -> u32 {
+    limit.unwrap_or(100).clamp(1, 1_000)
+}
+
+/// The place of a session in the list, which is ordered by creation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionCursor {
+    pub created_at: Timestamp,
+    pub id: SessionId,
+}
+
+impl SessionCursor {
+    /// Parses the `next` of a page. Nodes of earlier versions write `.` instead of `_` on Postgres.
+    pub fn parse(text: &str) -> Result<Self, StoreError> {
+        let parsed = text.split_once(['_', '.']).and_then(|(at, id)| {
+            Some(Self {
+                created_at: Timestamp::from_millis(at.parse().ok()?),
+                id: SessionId::parse(id).ok()?,
+            })
+        });
+        parsed.ok_or_else(|| {
+            StoreError::BadRequest(format!("`after` is not the `next` of a page: `{text}`"))
+        })
+    }
+}
+
+impl std::fmt::Display for SessionCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}_{}", self.created_at.millis(), self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_is_read_as_it_was_written() {
+        let cursor = SessionCursor {
+            created_at: Timestamp::from_millis(1_767_268_800_000),
+            id: SessionId::mint(),
+        };
+        let text = cursor.to_string();
+        assert_eq!(SessionCursor::parse(&text).unwrap(), cursor);
+        let earlier = text.replacen('_', ".", 1);
+        assert_eq!(SessionCursor::parse(&earlier).unwrap(), cursor);
+        for malformed in ["", "7", "x_y", "7_"] {
+            let refused = SessionCursor::parse(malformed).unwrap_err().to_string();
+            assert!(refused.contains(malformed), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The names under which closed sets of values are stored.
+
+use planck_common::{
+    command::{AgentState, SessionState},
+    spec::Role,
+};
+
+pub const fn session_state_name(state: SessionState) -> &'static str {
+    match state {
+        SessionState::Open => "open",
+        SessionState::Closed => "closed",
+    }
+}
+
+pub fn session_state(name: &str) -> Option<SessionState> {
+    [SessionState::Open, SessionState::Closed]
+        .into_iter()
+        .find(|state| session_state_name(*state) == name)
+}
+
+pub fn agent_state(name: &str) -> Option<AgentState> {
+    use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming};
+    [Idle, Streaming, ExecutingTools, Compacting, Stopped]
+        .into_iter()
+        .find(|state| state.name() == name)
+}
+
+pub const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Orchestrator => "orchestrator",
+        Role::Worker => "worker",
+    }
+}
