@@ -1,5 +1,5 @@
-//! What every dialect does with a batch before it becomes SQL: marks merged by input, data checked,
-//! checkpoints found.
+//! What both stores do with a batch before it becomes SQL: they merge marks by input, check the
+//! data and find checkpoints.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::{
     nul,
 };
 
-/// What becomes of one input in one batch: consumed, ended, or both.
+/// What happens to one input in one batch: it is consumed, ended, or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MarkRow {
     pub id: String,
@@ -25,7 +25,7 @@ pub struct MarkRow {
     pub answer: Option<String>,
 }
 
-/// One row for each input, in the order in which they are first named.
+/// Merges the marks to one row for each input, in the order in which the inputs are first named.
 pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
     let mut rows: Vec<MarkRow> = Vec::with_capacity(marks.len());
     for mark in marks {
@@ -41,7 +41,7 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
         };
         match &mark.change {
             Change::Consumed { turn } => row.turn = Some(*turn),
-            // The one column that holds what a model said as it is, and not as JSON.
+            // This column alone holds a model's text as it is, and not as JSON.
             Change::Ended { outcome, answer } => {
                 (row.outcome, row.answer) = (
                     Some(outcome.name().into()),
@@ -73,8 +73,8 @@ pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
     bad.then(|| BatchOutcome::Refused(format!("a text of agent {} holds a NUL byte", batch.agent)))
 }
 
-/// An agent's batches cannot share a statement: the second one's `prev` is known only after the
-/// first.
+/// Refuses two batches of one agent, which cannot share a statement: the `prev` of the second one
+/// is known only after the first.
 pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
     let agents: BTreeSet<_> = batches.iter().map(|batch| &batch.agent).collect();
     if agents.len() == batches.len() {
@@ -86,7 +86,7 @@ pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
     }
 }
 
-/// The last message that a row stands for, of a `checkpoint` or a summary.
+/// Returns the last message that a row covers, if it is a checkpoint or a summary.
 pub fn covers(entry: &Entry) -> Option<Seq> {
     #[derive(Deserialize)]
     struct Summary {

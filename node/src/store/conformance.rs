@@ -1,5 +1,5 @@
-//! What every store keeps, whatever its dialect: generic cases over a [`World`], one test each. A
-//! store's own tests say `crate::store::conformance::suite!(its_world().await)`.
+//! The contract of the store as test cases over a [`World`], one test each. A store runs them by
+//! `crate::store::conformance::suite!(its_world().await)`.
 
 mod appends;
 pub mod events;
@@ -27,7 +27,7 @@ use super::SessionStore;
 /// One private store that several node processes have open.
 #[async_trait]
 pub trait World: Send + Sync {
-    /// A handle of its own, as another node's process has it.
+    /// Opens a handle of its own, as the process of another node does.
     async fn open(&self, node: &NodeId) -> Arc<dyn SessionStore>;
 }
 
@@ -53,20 +53,20 @@ cases! {
         names_in_a_team_are_unique
         a_team_has_its_limit_from_the_start
         sessions_are_listed_in_pages
-        list_tells_what_sessions_do
+        a_list_shows_the_activity_of_sessions
         closing_needs_the_leads_lease
-        deleting_says_what_it_removed
+        deleting_returns_what_it_removed
         old_closed_sessions_expire;
     leases:
         claiming_fences
-        a_claim_of_unknown_outcome_is_found_to_be_mine
+        a_claim_with_a_lost_answer_is_found
         members_follow_the_leads_incarnation
-        a_birth_is_idempotent_and_bounded
-        agents_are_born_together
-        whom_a_text_may_mean
-        a_born_name_is_unique
-        nobody_is_born_into_a_closed_session
-        a_workers_end_is_found_until_it_is_told
+        creating_an_agent_is_idempotent_and_bounded
+        agents_of_a_batch_are_created_together
+        agents_are_found_by_id_name_or_type
+        names_of_created_agents_are_unique
+        a_closed_session_gets_no_agents
+        an_exit_is_found_until_it_is_reported
         releasing_ends_a_lease
         a_stopped_agent_takes_no_input
         a_spec_is_replaced_under_its_lease
@@ -83,13 +83,13 @@ cases! {
         usage_is_added_once
         the_state_is_that_of_the_batch
         bad_data_is_refused_alone
-        two_batches_of_one_agent_are_a_mistake;
+        two_batches_of_one_agent_are_refused;
     inboxes:
         a_put_is_idempotent
         an_inbox_is_bounded_by_bytes
         inputs_put_at_once_fit_the_bounds_together
         inputs_keep_their_fields_and_order
-        an_input_may_wait_for_an_agent_nobody_holds
+        an_input_may_wait_for_an_agent_without_holder
         tasks_are_known_until_answered
         an_unread_question_is_withdrawn;
     questions:
@@ -114,7 +114,7 @@ cases! {
         a_rewind_ends_inputs_of_what_it_hides
         a_rewind_ends_what_is_open
         a_rewind_leaves_one_end_to_a_turn_that_is_over
-        a_rewind_names_the_unborn
+        a_rewind_names_the_agents_that_it_stops
         a_rewind_needs_a_visible_message
         a_rewind_sent_again_is_the_same;
     races:
@@ -122,9 +122,9 @@ cases! {
         racing_writers_with_lost_answers
         crossing_questions_never_make_a_cycle
         no_input_slips_in_beside_a_stop
-        no_member_is_born_beside_a_claim_of_the_lead
+        no_member_is_created_beside_a_claim_of_the_lead
         a_session_that_many_create_is_created_once
-        what_comes_beside_a_removal_finds_the_session_or_nothing;
+        a_call_beside_a_removal_finds_the_session_or_nothing;
     parity:
         errors_have_one_text
         only_the_orchestrator_leads

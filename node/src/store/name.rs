@@ -1,5 +1,5 @@
-//! Names of sessions that nobody named: an adjective and a noun, with a number once the plain ones
-//! are taken.
+//! Made-up names of sessions: an adjective and a noun. Later attempts add a number, for the case
+//! that many names are taken.
 
 use planck_common::SessionName;
 
@@ -19,7 +19,8 @@ const NOUNS: &str = "acorn anchor apple arrow aspen badger bamboo basil beacon b
 /// How many made-up names are tried until one is free.
 pub const TRIES: u32 = 40;
 
-/// A name for the `attempt`-th try, from 0; later ones have numbers, more digits each time.
+/// Makes up a name for an attempt, which counts from 0. Later attempts have numbers with more
+/// digits.
 pub fn make_up(attempt: u32) -> SessionName {
     let name = format!("{}-{}{}", pick(ADJECTIVES), pick(NOUNS), number(attempt));
     SessionName::parse(&name).unwrap_or_else(|_too_long| make_up(0))
@@ -43,8 +44,8 @@ fn pick(words: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// The `n`-th name of agents that are all called `name`, from 1: the first keeps it. At most 64
-/// characters.
+/// Returns the `n`-th name, from 1, of agents that ask for the same name. The first one keeps it. A
+/// name has at most 64 characters.
 pub fn nth(name: &str, n: u32) -> String {
     if n <= 1 {
         return name.to_owned();
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_one_has_a_number() {
+    fn a_second_agent_of_a_name_gets_a_number() {
         assert_eq!(
             [nth("coder", 1), nth("coder", 2), nth(&"ä".repeat(64), 12)],
             [

@@ -1,5 +1,5 @@
-//! The store in Postgres, for any number of hosts: shared tables, every method one statement or one
-//! function of `migrations/postgres`, every statement with a deadline.
+//! The store in Postgres, for any number of hosts. Sessions share tables. A method is one statement
+//! or one function of `migrations/postgres`, and each statement has a deadline.
 
 mod database;
 mod migrate;
@@ -23,16 +23,16 @@ use super::{InboxBounds, SessionStore, StoreError};
 
 pub use trial::PostgresTrial;
 
-/// How a node reaches its Postgres.
+/// How a node reaches its database.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     pub url: String,
-    /// Connections of this node at most.
+    /// The most connections of this node.
     pub connections: u32,
     /// How long a statement waits for a connection.
     pub acquire_timeout: Duration,
     pub statement_timeout: Duration,
-    /// What the server lists this node's connections under.
+    /// The name under which the server lists the connections of this node.
     pub application_name: String,
     /// Whether the server refuses every change.
     pub read_only: bool,
@@ -53,7 +53,7 @@ impl PostgresOptions {
     }
 }
 
-/// The shared store; a clone shares the connections.
+/// The shared store. Clones share the connections.
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
     database: Database,
@@ -71,8 +71,8 @@ impl PostgresStore {
         })
     }
 
-    /// Connects only to look: the schema stays as it is, and the server refuses every change.
-    /// `None`: there are no tables yet.
+    /// Connects read-only: the schema stays as it is, and the server refuses every change. Returns
+    /// `None` if there are no tables yet.
     pub async fn look(options: PostgresOptions) -> Result<Option<Self>, StoreError> {
         let options = PostgresOptions {
             read_only: true,
@@ -98,13 +98,13 @@ impl PostgresStore {
         }))
     }
 
-    /// Tries whether a node could use a database. Nothing is changed.
+    /// Tries whether a node could use a database, without changing it.
     pub async fn try_out(options: &PostgresOptions) -> Result<PostgresTrial, StoreError> {
         trial::run(&Database::connect(options)?, planck_migrations::POSTGRES).await
     }
 
-    /// The schema's version in a database (0: none yet), and the newest one this node knows.
-    /// Nothing is changed.
+    /// Returns the version of the schema in a database (0 if there is none), and the newest one
+    /// that this node knows. Nothing is changed.
     pub async fn schema(options: &PostgresOptions) -> Result<(u32, u32), StoreError> {
         migrate::versions(&Database::connect(options)?, planck_migrations::POSTGRES).await
     }

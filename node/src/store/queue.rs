@@ -1,6 +1,6 @@
-//! The append queue: what the agents of one session save on one node, one statement in flight at a
-//! time. What comes meanwhile goes with the next; what has an unknown outcome is sent again,
-//! unchanged, until it is settled.
+//! The append queue of one session on one node. It keeps one statement in flight; saves that arrive
+//! meanwhile go with the next one. A statement whose outcome is unknown is sent again, unchanged,
+//! until the outcome is known.
 
 mod failures;
 mod statement;
@@ -21,11 +21,11 @@ use crate::agent::{Entry, Mark};
 use failures::{Failures, SaveFailure};
 use worker::QueueWorker;
 
-/// Orders that wait for the statement in flight; who comes when it is full waits for a place.
+/// How many requests wait for the statement in flight. Further callers wait for a place.
 const PLACES: usize = 256;
 
-/// One agent's rows and marks for the log, written whole or not at all. The queue knows what they
-/// follow.
+/// Rows and marks of one agent, which are written whole or not at all. The queue adds the row that
+/// they follow.
 #[derive(Debug, Clone)]
 pub struct PendingSave {
     pub agent: AgentId,
@@ -37,42 +37,42 @@ pub struct PendingSave {
     pub state: AgentState,
 }
 
-/// Where a save stands in the log.
+/// The place of a save in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrittenRows {
-    /// One for each entry, in order.
+    /// The numbers of the entries, in order.
     pub seqs: Vec<Seq>,
-    /// The agent's last seq before them.
+    /// The agent's last row before them.
     pub prev: Seq,
-    /// With all that was written in the same statement.
+    /// The session's totals after the statement that wrote this save.
     pub session_totals: Usage,
 }
 
-/// Why nothing of a save was written. Saves of the agent that were submitted before this was known
-/// were built upon it, so they fail in the same way; one that is submitted afterwards is a new
-/// start.
+/// Why nothing of a save was written. Saves that the agent submitted before it knew of a failure
+/// were built on the failed one, so they fail with the same error. A save that it submits
+/// afterwards is tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// Another node took the lease. Every later save under that epoch fails at once.
     #[error("the lease was taken")]
     StaleEpoch,
-    /// These inputs were withdrawn or consumed: decide anew.
+    /// These inputs were withdrawn or consumed before, so the agent must decide again.
     #[error("inputs are gone")]
     InputsGone(Vec<InputId>),
-    /// The data itself cannot be stored.
+    /// The database refused the data itself.
     #[error("cannot store this: {0}")]
     Refused(String),
-    /// The store needs a person, or has no such session.
+    /// A person must help the store, or the session does not exist.
     #[error("{0}")]
     Broken(String),
     #[error("agent {0} is not enrolled")]
     NotEnrolled(AgentId),
-    /// The queue was stopped; of a save in flight nothing is known.
+    /// The queue was stopped. The outcome of a save in flight is unknown.
     #[error("the append queue is closed")]
     Closed,
 }
 
-/// The one thing the queue needs of a store.
+/// The part of the store that the queue needs.
 #[async_trait]
 pub trait AppendLog: Send + Sync {
     /// See [`Log::append`].
@@ -101,15 +101,16 @@ enum QueueRequest {
     Append(Queued),
 }
 
-/// A save with where its answer goes, and the agent's latest failure its writer knew of.
+/// A save with the receiver of its answer, and the number of the agent's latest failure that its
+/// writer knew of.
 struct Queued {
     pending: PendingSave,
     reply: oneshot::Sender<Result<WrittenRows, SaveFailure>>,
     knows: u64,
 }
 
-/// A handle of the queue of one session on one node; clones share it. The queue ends when all its
-/// work is settled and no handle is left, or at once when it is stopped.
+/// A handle to the queue of one session on one node. Clones share the queue. It ends at once when
+/// it is stopped, and else when no handle is left and all its work is done.
 #[derive(Debug, Clone)]
 pub struct AppendQueue {
     orders: mpsc::Sender<QueueRequest>,
@@ -131,8 +132,8 @@ impl AppendQueue {
         Self { orders, failures }
     }
 
-    /// An agent of this node starts to write after `last_seq`. Again after a new claim, or a
-    /// rewind.
+    /// Registers an agent of this node that writes after `last_seq`. This is needed again after
+    /// each claim and each rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
         self.orders
             .send(QueueRequest::Enroll { agent, last_seq })
@@ -140,8 +141,8 @@ impl AppendQueue {
             .map_err(|_| AppendError::Closed)
     }
 
-    /// Takes a place in the queue, which settles the order; the save is written whatever becomes of
-    /// the receipt.
+    /// Takes a place in the queue, which settles the order. The save is written even if the receipt
+    /// is dropped.
     pub async fn submit(&self, pending: PendingSave) -> Result<Receipt, AppendError> {
         let (reply, outcome) = oneshot::channel();
         let agent = pending.agent.clone();
@@ -167,7 +168,7 @@ impl AppendQueue {
     }
 }
 
-/// A save's place in the queue.
+/// The place of a save in the queue.
 #[derive(Debug)]
 pub struct Receipt {
     agent: AgentId,
@@ -176,7 +177,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Waits until it is settled. Outcomes of one agent come in the order of its saves.
+    /// Waits for the outcome. Outcomes of one agent arrive in the order of its saves.
     pub async fn outcome(self) -> Result<WrittenRows, AppendError> {
         match self.outcome.await {
             Ok(Ok(written)) => Ok(written),

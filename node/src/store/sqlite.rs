@@ -1,4 +1,4 @@
-//! SQLite for every node process of one host: a file for each session, and an index of them.
+//! SQLite for all node processes of one host: a file for each session, and an index of the files.
 
 mod adopt;
 mod db;
@@ -38,18 +38,17 @@ use self::{
 };
 use super::{InboxBounds, SessionStore, StoreError, refusal};
 
-/// Where the files are, and how they are opened.
+/// The folder of the files, and how they are opened.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     pub folder: PathBuf,
-    /// Where the folder is the default place: what makes it one. `None` for a folder that the user
-    /// named.
+    /// The project whose default folder this is; `None` for a folder that the user named.
     pub own_place: Option<OwnPlace>,
-    /// Whether what is acknowledged survives a power cut, not only the death of every process.
+    /// Whether a commit survives a power cut, and not only the death of every process.
     pub full_sync: bool,
-    /// How many session files are open at once; each is a thread.
+    /// How many session files may be open at once. Each one has a thread.
     pub open_files: usize,
-    /// How long to wait for another process's write. A call ends after twice as long.
+    /// How long to wait for a write of another process. A call ends after twice this time.
     pub busy: Duration,
     pub inbox: InboxBounds,
 }
@@ -68,7 +67,7 @@ impl SqliteOptions {
     }
 }
 
-/// The store of one folder, as one node process has it.
+/// The store of one folder, as one node process uses it.
 #[derive(Debug)]
 pub struct SqliteStore {
     node: NodeId,
@@ -77,12 +76,12 @@ pub struct SqliteStore {
     inbox: InboxBounds,
     index: Index,
     files: SessionFiles,
-    /// None where the store is only looked at.
+    /// `None` if the store is opened read-only.
     _lock: Option<NodeLock>,
 }
 
 impl SqliteStore {
-    /// Takes the node's lock, and makes sure that the folder can be used.
+    /// Takes the node's lock, and checks that the folder can be used.
     pub async fn open(options: SqliteOptions, node: &NodeId) -> Result<Self, StoreError> {
         let SqliteOptions {
             folder,
@@ -117,19 +116,19 @@ impl SqliteStore {
         })
     }
 
-    /// A store without sessions, for a database that has no tables yet.
+    /// Returns a store without sessions. It stands for a database that has no tables yet.
     pub async fn nothing() -> Result<Self, StoreError> {
         Self::look(SqliteOptions::new("")).await
     }
 
-    /// Tries whether a node could write to the store. Nothing in it is changed, and a folder that is
-    /// missing is not made.
+    /// Tries whether a node could write to the store. It changes nothing, and does not make a
+    /// missing folder.
     pub async fn try_out(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
         trial::run(options).await
     }
 
-    /// Opens the folder only to look at it: takes no lock, creates, migrates, repairs and removes
-    /// nothing, and refuses every change. A folder that is missing holds no sessions.
+    /// Opens the store read-only: takes no lock, changes no file, and refuses every change. A
+    /// missing folder holds no sessions.
     pub async fn look(options: SqliteOptions) -> Result<Self, StoreError> {
         let SqliteOptions {
             folder,
@@ -145,7 +144,8 @@ impl SqliteStore {
             None => None,
         };
         if let Some(place) = place {
-            // No lock is needed; what stands in their place is refused as it is for a node.
+            // No lock is taken, but a link or a file in place of the locks' folder is refused as
+            // for a node.
             place.find_folder(lock::FOLDER)?;
         }
         let opening = DbOptions {
@@ -167,7 +167,7 @@ impl SqliteStore {
         })
     }
 
-    /// The open file of a session.
+    /// Returns the open file of a session.
     async fn file(&self, id: &SessionId) -> Result<InUse, StoreError> {
         if let Some(open) = self.files.open_one(id).await? {
             return Ok(open);
@@ -183,7 +183,7 @@ impl SqliteStore {
         }
     }
 
-    /// The same; `None` where the session is gone.
+    /// Returns the open file of a session, or `None` if the session does not exist.
     async fn file_if_any(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
         match self.file(id).await {
             Ok(file) => Ok(Some(file)),

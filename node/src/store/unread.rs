@@ -1,21 +1,21 @@
-//! How much may wait in inboxes: what nobody reads must not fill the store, nor the memory of the
-//! node that reads it at last.
+//! The bounds of inboxes. Unread inputs must not fill the store, nor the memory of the node that
+//! reads them.
 
 use super::StoreError;
 
 /// How much may wait in the inboxes of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InboxBounds {
-    /// Unread bytes of one agent.
+    /// The most unread bytes of one agent.
     pub agent_bytes: i64,
-    /// Unread inputs of one agent.
+    /// The most unread inputs of one agent.
     pub agent_inputs: i64,
-    /// Unread bytes of all agents of a session.
+    /// The most unread bytes of all agents of a session.
     pub session_bytes: i64,
 }
 
 impl InboxBounds {
-    /// For what a session is created with.
+    /// No bounds, for the inputs with which a session is created.
     pub(super) const NONE: Self = Self {
         agent_bytes: i64::MAX,
         agent_inputs: i64::MAX,
@@ -33,8 +33,8 @@ impl Default for InboxBounds {
     }
 }
 
-/// What waits before an input is put. It words a refusal; the statement that puts the input counts
-/// by itself.
+/// What is unread before an input is put. It only explains a refusal, because the statement that
+/// puts the input counts on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unread {
     pub agent_bytes: i64,
@@ -43,7 +43,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Whether an input of so many bytes may be put beside it.
+    /// Refuses an input of this size if it does not fit beside what is unread.
     pub fn check(self, bytes: usize, bounds: &InboxBounds) -> Result<(), StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let full = |what: String| {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bound_is_told() {
+    fn a_refusal_names_its_bound() {
         let bounds = InboxBounds::default();
         let InboxBounds {
             agent_bytes,
@@ -105,7 +105,7 @@ mod tests {
                 .check(10, &bounds)
                 .is_ok()
         );
-        for (unread, told) in [
+        for (unread, bound) in [
             (
                 unread(agent_bytes - 9, 0, 0),
                 "the agent has unread inputs of",
@@ -119,7 +119,7 @@ mod tests {
         ] {
             let refused = unread.check(10, &bounds).unwrap_err();
             assert!(
-                matches!(&refused, StoreError::Limit(text) if text.contains(told)),
+                matches!(&refused, StoreError::Limit(text) if text.contains(bound)),
                 "{refused}"
             );
         }

@@ -1,4 +1,4 @@
-//! The log: only the holder writes, whole batches, once.
+//! The log: only the holder writes, in whole batches, and each batch once.
 
 use planck_common::{InputId, NodeId, Seq, command::AgentState, event::InputKind, usage::Usage};
 
@@ -393,7 +393,7 @@ pub async fn bad_data_is_refused_alone(world: &dyn World) {
     assert_eq!(done.batches[1], BatchOutcome::Written(vec![1]));
 }
 
-pub async fn two_batches_of_one_agent_are_a_mistake(world: &dyn World) {
+pub async fn two_batches_of_one_agent_are_refused(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let twice = [team.batch(0, 0, warnings(1)), team.batch(0, 1, warnings(1))];
     let refused = team.store.append(&team.session, &team.node, &twice).await;
@@ -401,7 +401,7 @@ pub async fn two_batches_of_one_agent_are_a_mistake(world: &dyn World) {
     assert_eq!(team.store.head(&team.session).await.unwrap(), 0);
 }
 
-/// `(seq, prev)` of every row.
+/// Returns `(seq, prev)` of every row.
 pub async fn chain(team: &Team) -> Vec<(Seq, Seq)> {
     let events = super::events::all(team, None).await;
     events

@@ -1,4 +1,4 @@
-//! Inboxes: anyone puts, once; only the holder reads.
+//! Inboxes: any node puts an input once, and only the holder of the agent reads it.
 
 use planck_common::{NodeId, command::Mode, event::InputKind};
 use tokio::task::JoinSet;
@@ -88,8 +88,8 @@ pub async fn an_inbox_is_bounded_by_bytes(world: &dyn World) {
     team.put(&large()).await;
 }
 
-/// Twelve at once, over handles of two nodes: as many are taken as fit, and each of the others
-/// hears why not.
+/// Twelve puts at once, over handles of two nodes. As many are taken as fit, and each of the others
+/// gets the reason of its refusal.
 pub async fn inputs_put_at_once_fit_the_bounds_together(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let stores = [team.store.clone(), world.open(&NodeId::mint()).await];
@@ -109,7 +109,7 @@ pub async fn inputs_put_at_once_fit_the_bounds_together(world: &dyn World) {
         puts.spawn(async move {
             loop {
                 match store.put(&session, input.clone()).await {
-                    // A disk that is slow to take so much says so; the same input is put again.
+                    // A slow disk gives this error. The same input is put again.
                     Err(StoreError::Away(_)) => {}
                     put => return put,
                 }
@@ -169,7 +169,7 @@ pub async fn inputs_keep_their_fields_and_order(world: &dyn World) {
     );
 }
 
-pub async fn an_input_may_wait_for_an_agent_nobody_holds(world: &dyn World) {
+pub async fn an_input_may_wait_for_an_agent_without_holder(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let alive = [team.node.clone()];
     team.store
@@ -183,7 +183,7 @@ pub async fn an_input_may_wait_for_an_agent_nobody_holds(world: &dyn World) {
         ..
     } = team.store.put(&team.session, team.prompt(0)).await.unwrap()
     else {
-        panic!("somebody holds it")
+        panic!("a node holds it")
     };
     team.put(&team.prompt(1)).await;
     let stray = Stray {

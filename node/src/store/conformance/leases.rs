@@ -1,4 +1,4 @@
-//! Leases: claiming is fencing; members follow their lead's incarnation.
+//! Leases: claiming is fencing, and members follow the incarnation of their orchestrator.
 
 use std::slice;
 
@@ -68,7 +68,7 @@ pub async fn claiming_fences(world: &dyn World) {
     );
 }
 
-pub async fn a_claim_of_unknown_outcome_is_found_to_be_mine(world: &dyn World) {
+pub async fn a_claim_with_a_lost_answer_is_found(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let me = NodeId::mint();
     let store = world.open(&me).await;
@@ -129,20 +129,20 @@ pub async fn members_follow_the_leads_incarnation(world: &dyn World) {
     );
 }
 
-pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
+pub async fn creating_an_agent_is_idempotent_and_bounded(world: &dyn World) {
     let limits = SessionLimits {
         max_agents: Some(2),
         ..SessionLimits::default()
     };
     let team = Team::start_with(world, 1, limits).await;
-    let agent = new_agent(&team.session, "born");
+    let agent = new_agent(&team.session, "member");
     assert!(matches!(
         team.create_agent(agent.clone(), 2).await,
         AgentCreation::TeamDead
     ));
 
     let AgentCreation::Created { lease, name } = team.create_agent(agent.clone(), 1).await else {
-        panic!("not born")
+        panic!("not created")
     };
     assert_eq!(
         (lease, name.as_str()),
@@ -152,11 +152,11 @@ pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
                 last_seq: 0,
                 incarnation: 0
             },
-            "born"
+            "member"
         )
     );
     let AgentCreation::Known(known) = team.create_agent(agent.clone(), 1).await else {
-        panic!("born twice")
+        panic!("created twice")
     };
     assert_eq!(
         (&known.id, &known.spec, known.node),
@@ -189,8 +189,8 @@ pub async fn a_birth_is_idempotent_and_bounded(world: &dyn World) {
     );
 }
 
-/// Each gets what it would get alone, in their order.
-pub async fn agents_are_born_together(world: &dyn World) {
+/// Each member gets the outcome that it would get alone, in the order of the members.
+pub async fn agents_of_a_batch_are_created_together(world: &dyn World) {
     let limits = SessionLimits {
         max_agents: Some(5),
         ..SessionLimits::default()
@@ -201,14 +201,14 @@ pub async fn agents_are_born_together(world: &dyn World) {
         task: None,
     };
     let with_task = |name: &str| {
-        let born = agent(name);
+        let member = agent(name);
         let task = NewInput {
-            agent: born.agent.id.clone(),
+            agent: member.agent.id.clone(),
             ..team.said_by(0, 0, InputKind::Task)
         };
         NewMember {
             task: Some(task),
-            ..born
+            ..member
         }
     };
     let known = with_task("known");
@@ -224,8 +224,8 @@ pub async fn agents_are_born_together(world: &dyn World) {
         agent("agent 0"),
         agent("one too many"),
     ];
-    let births = team.create_agents(group.clone(), 1).await;
-    let told = births.iter().map(|birth| match birth {
+    let outcomes = team.create_agents(group.clone(), 1).await;
+    let names = outcomes.iter().map(|outcome| match outcome {
         AgentCreation::Created {
             lease:
                 HeldLease {
@@ -242,7 +242,7 @@ pub async fn agents_are_born_together(world: &dyn World) {
         | AgentCreation::Refused(_)) => panic!("{other:?}"),
     });
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        names.collect::<Vec<_>>(),
         ["w", "known again", "w-2", "agent 0-2", "over 5"]
     );
     assert_eq!(
@@ -284,7 +284,7 @@ pub async fn agents_are_born_together(world: &dyn World) {
     ));
 }
 
-pub async fn whom_a_text_may_mean(world: &dyn World) {
+pub async fn agents_are_found_by_id_name_or_type(world: &dyn World) {
     let team = Team::start(world, 4).await;
     let of_type = async |r#type: &str, name: &str| {
         let mut agent = new_agent(&team.session, name);
@@ -355,7 +355,7 @@ pub async fn whom_a_text_may_mean(world: &dyn World) {
     assert_eq!(matching("kim").await.len(), 1 + NAMESAKES as usize);
 }
 
-pub async fn a_born_name_is_unique(world: &dyn World) {
+pub async fn names_of_created_agents_are_unique(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let mut names = vec![];
     for name in [
@@ -368,7 +368,7 @@ pub async fn a_born_name_is_unique(world: &dyn World) {
     ] {
         let agent = new_agent(&team.session, name);
         let AgentCreation::Created { name, .. } = team.create_agent(agent.clone(), 1).await else {
-            panic!("not born")
+            panic!("not created")
         };
         assert_eq!(
             team.store
@@ -397,22 +397,22 @@ pub async fn a_born_name_is_unique(world: &dyn World) {
     );
 }
 
-pub async fn nobody_is_born_into_a_closed_session(world: &dyn World) {
+pub async fn a_closed_session_gets_no_agents(world: &dyn World) {
     let team = Team::start(world, 1).await;
-    let birth = || team.create_agent(new_agent(&team.session, "late"), 1);
+    let create = || team.create_agent(new_agent(&team.session, "late"), 1);
     team.store
         .set_state(&team.session, 1, SessionState::Closed)
         .await
         .unwrap();
-    assert!(matches!(birth().await, AgentCreation::TeamDead));
+    assert!(matches!(create().await, AgentCreation::TeamDead));
     team.store
         .set_state(&team.session, 1, SessionState::Open)
         .await
         .unwrap();
-    assert!(matches!(birth().await, AgentCreation::Created { .. }));
+    assert!(matches!(create().await, AgentCreation::Created { .. }));
 }
 
-pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
+pub async fn an_exit_is_found_until_it_is_reported(world: &dyn World) {
     let team = Team::start(world, 5).await;
     let stop = async |agent: usize, said: Option<&str>| {
         if let Some(reason) = said {
@@ -431,7 +431,7 @@ pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
             .await
             .unwrap();
     };
-    let untold = async || {
+    let unreported = async || {
         let exits = team.store.unreported_exits(&team.session).await.unwrap();
         exits
             .into_iter()
@@ -447,32 +447,28 @@ pub async fn a_workers_end_is_found_until_it_is_told(world: &dyn World) {
     };
     let about =
         |kind, agent: usize| entry(kind, 0, json!({ "id": team.agents[agent] }).to_string());
-    assert_eq!(untold().await, []);
+    assert_eq!(unreported().await, []);
     stop(1, Some("enough")).await;
     stop(2, None).await;
-    assert_eq!(untold().await, [exit(1, "enough"), exit(2, "stopped")]);
+    assert_eq!(unreported().await, [exit(1, "enough"), exit(2, "stopped")]);
     team.log(0, vec![about(EventKind::WorkerExit, 1)]).await;
-    assert_eq!(untold().await, [exit(2, "stopped")]);
+    assert_eq!(unreported().await, [exit(2, "stopped")]);
 
-    let birth = team
+    let to = team
         .log(
             0,
             vec![message("rewound"), about(EventKind::WorkerSpawned, 3)],
         )
         .await[0];
-    let rewound = team
-        .store
-        .rewind(&team.session, 1, birth, "me")
-        .await
-        .unwrap();
+    let rewound = team.store.rewind(&team.session, 1, to, "me").await.unwrap();
     team.store
         .release(&team.session, &rewound.stopped[0], 2, true)
         .await
         .unwrap();
     assert_eq!(
-        untold().await,
+        unreported().await,
         [exit(2, "stopped")],
-        "who was never born does not leave"
+        "an agent whose creation was rewound has no exit"
     );
 }
 

@@ -7,7 +7,7 @@ use super::{
     team::{Team, checkpoint, entry, message, turn_end, turn_start, warnings},
 };
 
-/// The ids of the messages of each page, from the latest to the first.
+/// Returns the ids of the messages of each page, from the latest to the first.
 async fn pages(team: &Team, agent: Option<usize>, limit: Option<u32>) -> Vec<Vec<Seq>> {
     let agent = agent.map(|agent| &team.agents[agent]);
     let (mut pages, mut before) = (vec![], None);

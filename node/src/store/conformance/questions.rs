@@ -1,4 +1,4 @@
-//! Questions: waits that are rows, so that no cycle of them comes about.
+//! Questions: waits are rows, so no cycle of them can form.
 
 use planck_common::{InputId, event::InputKind};
 

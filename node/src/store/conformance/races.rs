@@ -1,4 +1,4 @@
-//! Several nodes at once, some of whose answers are lost.
+//! Several nodes that work at once, some of whose answers are lost.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -47,7 +47,8 @@ pub async fn one_of_many_claims_wins(world: &dyn World) {
     }
 }
 
-/// One agent's writer, whose answers are lost now and then; it sends again, unchanged.
+/// The writer of one agent. Some of its answers are lost, and it sends those batches again,
+/// unchanged.
 struct Writer {
     store: Arc<dyn SessionStore>,
     node: NodeId,
@@ -72,7 +73,7 @@ impl Writer {
         }
     }
 
-    /// Writes until somebody else holds the lease; what was acknowledged.
+    /// Writes until another writer holds the lease. Returns what was acknowledged.
     async fn run(mut self, rounds: usize) -> Self {
         for _ in 0..rounds {
             self.batch.entries = warnings(fastrand::usize(1..4));
@@ -147,7 +148,8 @@ pub async fn racing_writers_with_lost_answers(world: &dyn World) {
     );
 }
 
-/// Dense seqs, each agent's `prev` chain, epochs that never fall.
+/// Asserts that numbers have no gaps, that the rows of each agent are chained by `prev`, and that
+/// epochs never fall.
 pub fn assert_log_is_sound(log: &[Envelope]) {
     let mut last: BTreeMap<AgentId, (Seq, i64)> = BTreeMap::new();
     for (seq, event) in (1..).zip(log) {
@@ -222,13 +224,13 @@ pub async fn no_input_slips_in_beside_a_stop(world: &dyn World) {
     }
 }
 
-pub async fn no_member_is_born_beside_a_claim_of_the_lead(world: &dyn World) {
+pub async fn no_member_is_created_beside_a_claim_of_the_lead(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let thief = NodeId::mint();
     let other = world.open(&thief).await;
     for incarnation in 1..=10 {
-        let agent = new_agent(&team.session, "born");
-        let (born, claimed) = tokio::join!(
+        let agent = new_agent(&team.session, "created");
+        let (created, claimed) = tokio::join!(
             team.create_agent(agent.clone(), incarnation),
             other.claim(
                 &team.session,
@@ -240,7 +242,7 @@ pub async fn no_member_is_born_beside_a_claim_of_the_lead(world: &dyn World) {
         );
         assert_eq!(claimed.unwrap().unwrap().incarnation, incarnation + 1);
         let there = team.store.find_agent(&agent.id).await.unwrap().is_some();
-        match born {
+        match created {
             AgentCreation::Created { .. } => assert!(there),
             AgentCreation::TeamDead => assert!(!there),
             other @ (AgentCreation::Known(_)
@@ -260,7 +262,7 @@ pub async fn a_session_that_many_create_is_created_once(world: &dyn World) {
     for _ in 0..20 {
         let (id, mut tries, mut readers) = (SessionId::mint(), JoinSet::new(), JoinSet::new());
         for _ in 0..3 {
-            // Each node makes up the agents, and would make up a name.
+            // Each node makes up ids of agents and a name of its own.
             let (node, mut session) = (
                 NodeId::mint(),
                 NewSession {
@@ -294,8 +296,8 @@ pub async fn a_session_that_many_create_is_created_once(world: &dyn World) {
     }
 }
 
-/// What comes beside the removal of a session is done before it, or finds nothing.
-pub async fn what_comes_beside_a_removal_finds_the_session_or_nothing(world: &dyn World) {
+/// A call beside the removal of a session takes effect before it, or finds nothing.
+pub async fn a_call_beside_a_removal_finds_the_session_or_nothing(world: &dyn World) {
     for _ in 0..20 {
         let team = Team::start(world, 1).await;
         team.log(0, vec![message("1")]).await;

@@ -1,4 +1,4 @@
-//! Rewinding: what came later is hidden, not lost, and nobody goes on with it.
+//! Rewinding: later rows are hidden but kept, and no agent continues from them.
 
 use planck_common::{
     AgentId, Seq,
@@ -177,14 +177,15 @@ pub async fn a_rewind_ends_inputs_of_what_it_hides(world: &dyn World) {
     );
 }
 
-pub async fn a_rewind_names_the_unborn(world: &dyn World) {
+pub async fn a_rewind_names_the_agents_that_it_stops(world: &dyn World) {
     let team = Team::start(world, 3).await;
-    let born = |agent: usize| {
+    let spawned = |agent: usize| {
         let body =
             json!({"id": team.agents[agent], "name": "x", "type": "worker", "node_id": team.node});
         entry(EventKind::WorkerSpawned, 1, body.to_string())
     };
-    team.log(0, vec![born(1), message("2"), born(2)]).await;
+    team.log(0, vec![spawned(1), message("2"), spawned(2)])
+        .await;
     let rewound = team.store.rewind(&team.session, 1, 2, "me").await.unwrap();
     assert_eq!(rewound.stopped, [team.agents[2].clone()]);
     let record = team.record(2).await;
@@ -240,7 +241,7 @@ pub async fn a_rewind_sent_again_is_the_same(world: &dyn World) {
     ));
 }
 
-/// What each row of the log is, with its turn, its agent and whether it is hidden.
+/// Returns the kind of each row of the log, with its turn, its agent and whether it is hidden.
 async fn shape(team: &Team) -> Vec<(Seq, usize, String, u32, bool)> {
     let log = events::all(team, None).await;
     let agent = |id: &AgentId| team.agents.iter().position(|agent| agent == id).unwrap();

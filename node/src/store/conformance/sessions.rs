@@ -1,4 +1,4 @@
-//! Sessions: created once, named uniquely, listed, closed, deleted.
+//! Sessions: they are created once, named uniquely, listed, closed and deleted.
 
 use planck_common::{
     NodeId, SessionName, Timestamp,
@@ -190,7 +190,7 @@ pub async fn sessions_are_listed_in_pages(world: &dyn World) {
     }
 }
 
-pub async fn list_tells_what_sessions_do(world: &dyn World) {
+pub async fn a_list_shows_the_activity_of_sessions(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let expect = async |expected: SessionActivity, why: &str| {
         let every = ListSessions {
@@ -276,7 +276,7 @@ pub async fn closing_needs_the_leads_lease(world: &dyn World) {
     assert!(matches!(nowhere, Err(StoreError::NotFound(_))));
 }
 
-pub async fn deleting_says_what_it_removed(world: &dyn World) {
+pub async fn deleting_returns_what_it_removed(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let other = world.open(&NodeId::mint()).await;
     team.log(0, warnings(3)).await;

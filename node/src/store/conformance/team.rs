@@ -1,4 +1,4 @@
-//! A session with its agents, held by one node, and the batches and inputs its cases are made of.
+//! A session with agents that one node holds, and the batches and inputs that the cases use.
 
 use std::sync::{
     Arc,
@@ -32,7 +32,7 @@ pub struct Team {
     pub store: Arc<dyn SessionStore>,
     pub node: NodeId,
     pub session: SessionId,
-    /// The lead first.
+    /// The orchestrator first.
     pub agents: Vec<AgentId>,
 }
 
@@ -73,7 +73,7 @@ impl Team {
         }
     }
 
-    /// One agent's birth, without a task.
+    /// Creates one member without a task.
     pub async fn create_agent(&self, agent: NewAgent, incarnation: i64) -> AgentCreation {
         self.create_agents(vec![NewMember { agent, task: None }], incarnation)
             .await
@@ -82,19 +82,24 @@ impl Team {
 
     pub async fn create_agents(
         &self,
-        born: Vec<NewMember>,
+        members: Vec<NewMember>,
         incarnation: i64,
     ) -> Vec<AgentCreation> {
-        let births = self
+        let outcomes = self
             .store
-            .create_agents(&self.session, &born, &self.under(incarnation), &self.node)
+            .create_agents(
+                &self.session,
+                &members,
+                &self.under(incarnation),
+                &self.node,
+            )
             .await
             .unwrap();
-        assert_eq!(births.len(), born.len());
-        births
+        assert_eq!(outcomes.len(), members.len());
+        outcomes
     }
 
-    /// A batch of an agent at epoch 1.
+    /// Returns a batch of an agent at epoch 1.
     pub fn batch(&self, agent: usize, prev: Seq, entries: Vec<Entry>) -> Batch {
         Batch {
             agent: self.agents[agent].clone(),
@@ -118,7 +123,7 @@ impl Team {
         done.batches.remove(0)
     }
 
-    /// Appends what must be written; the seqs of its rows.
+    /// Appends a batch that must be written. Returns the numbers of its rows.
     pub async fn write(&self, batch: Batch) -> Vec<Seq> {
         match self.append(batch).await {
             BatchOutcome::Written(seqs) => seqs,
@@ -229,7 +234,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
     }
 }
 
-/// A moment later than every one before.
+/// Returns a time that is later than all before.
 pub fn tick() -> Timestamp {
     static TICKS: AtomicI64 = AtomicI64::new(1_767_268_800_000);
     Timestamp::from_millis(TICKS.fetch_add(1, Ordering::Relaxed))
@@ -282,7 +287,7 @@ pub fn message(text: &str) -> Entry {
     )
 }
 
-/// A summary of all messages up to `covers`, with its checkpoint.
+/// Returns a summary of all messages up to `covers`, with its checkpoint.
 pub fn checkpoint(covers: Seq) -> Vec<Entry> {
     let content = json!([{"type": "text", "text": "in short"}]);
     let summary = json!({"role": "custom", "custom": "summary", "content": content, "metadata": {"covers": covers}});

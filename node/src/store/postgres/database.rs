@@ -1,4 +1,4 @@
-//! Connections with their time-outs, and what an error of the database means to the caller.
+//! Connections with their time-outs, and the meaning of the database's errors.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +15,8 @@ use sqlx::{
 
 use super::{PostgresOptions, StoreError};
 
-/// What the server keeps of a node that vanished: no lock longer than a second.
+/// Settings by which the server drops a node that vanished, so that its locks last at most a
+/// second.
 const SETTINGS: [(&str, &str); 6] = [
     ("idle_in_transaction_session_timeout", "1s"),
     ("tcp_keepalives_idle", "5"),
@@ -25,10 +26,10 @@ const SETTINGS: [(&str, &str); 6] = [
     ("default_transaction_isolation", "read committed"),
 ];
 
-/// So much longer than the server's own time-out is ours, so that it is the server that gives up on
-/// a slow statement.
+/// How much longer the deadline here is than the server's own time-out, so that the server is the
+/// one that gives up on a slow statement.
 const BEYOND: Duration = Duration::from_secs(2);
-/// A connection unused for so long is tried before it gets a statement.
+/// A connection that was unused for this long is tested before it gets a statement.
 const STALE: Duration = Duration::from_secs(1);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -42,7 +43,7 @@ pub struct Database {
     trouble: Trouble,
 }
 
-/// When a connection was last found broken: others that were idle then may be too.
+/// When a connection was last found broken. Others that were idle then may be broken too.
 #[derive(Debug, Clone, Default)]
 struct Trouble(Arc<Mutex<Option<Instant>>>);
 
@@ -51,7 +52,7 @@ impl Trouble {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Whether a connection that was idle for so long needs no trial.
+    /// Returns whether a connection that was idle for this long needs no test.
     fn trusts(&self, idle: Duration) -> bool {
         let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         idle < STALE && last.is_none_or(|last| idle < last.elapsed())
@@ -59,7 +60,7 @@ impl Trouble {
 }
 
 impl Database {
-    /// Opens no connection yet.
+    /// Prepares the connections, but opens none yet.
     pub fn connect(options: &PostgresOptions) -> Result<Self, StoreError> {
         let connect: PgConnectOptions =
             options.url.parse().map_err(|error| malformed_url(&error))?;
@@ -97,7 +98,7 @@ impl Database {
         self.pool.close().await;
     }
 
-    /// A connection outside the pool, for what may take long.
+    /// Opens a connection outside the pool, for work that may take long.
     pub async fn dedicated(&self) -> Result<PgConnection, StoreError> {
         let opened =
             tokio::time::timeout(self.deadline, PgConnection::connect_with(&self.options)).await;
@@ -116,7 +117,7 @@ impl Database {
         Ok(self.all(statement).await?.into_iter().next())
     }
 
-    /// The only row of a statement that always gives one.
+    /// Runs a statement that always returns a row, and returns that row.
     pub async fn one(&self, statement: PgStatement<'_>) -> Result<PgRow, StoreError> {
         let row = self.optional(statement).await?;
         row.ok_or_else(|| {
@@ -124,7 +125,7 @@ impl Database {
         })
     }
 
-    /// As [`Self::all`], for a caller to whom the kind of a refusal matters.
+    /// Like [`Self::all`], for a caller that distinguishes refusals.
     pub async fn try_all(&self, statement: PgStatement<'_>) -> Result<Vec<PgRow>, StatementError> {
         let mut connection = self.pool.acquire().await.map_err(StatementError::Sql)?;
         match tokio::time::timeout(self.deadline, statement.fetch_all(&mut *connection)).await {
@@ -159,7 +160,7 @@ impl StatementError {
         }
     }
 
-    /// Whether the schema is older than the function that was called.
+    /// Returns whether the schema is older than the function that was called.
     pub fn is_unknown_function(&self) -> bool {
         let Self::Sql(sqlx::Error::Database(error)) = self else {
             return false;
@@ -167,7 +168,7 @@ impl StatementError {
         error.code().is_some_and(|code| code == "42883")
     }
 
-    /// What is wrong with the data, where the server refused the data itself.
+    /// Returns what is wrong with the data, if the server refused the data itself.
     pub fn refused_data(&self) -> Option<String> {
         let Self::Sql(sqlx::Error::Database(error)) = self else {
             return None;
@@ -180,7 +181,7 @@ impl StatementError {
     }
 }
 
-/// Drops the socket: the statement on it still runs, and its outcome is unknown.
+/// Drops the socket. The statement on it still runs, and its outcome is unknown.
 fn abandon(connection: PoolConnection<Postgres>) {
     drop(connection.detach());
 }
@@ -211,8 +212,8 @@ fn malformed_url(error: &sqlx::Error) -> StoreError {
     StoreError::Broken(format!("malformed Postgres URL: {error}"))
 }
 
-/// Every error that is neither the server's refusal nor a mistake of ours is one of the connection
-/// or the pool.
+/// Classifies an error. All errors that are neither a refusal of the server nor a fault of this
+/// crate come from the connection or the pool.
 pub fn classify(error: &sqlx::Error) -> StoreError {
     use sqlx::Error::{ColumnDecode, ColumnNotFound, Configuration, Database, Decode, Encode};
     if let Database(refusal) = error {
@@ -228,17 +229,17 @@ pub fn classify(error: &sqlx::Error) -> StoreError {
     StoreError::Away(error.to_string())
 }
 
-/// By SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
+/// Classifies by SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
 fn of_code(code: &str, message: String) -> StoreError {
     match code {
-        // A full disk is emptied by a person, a full server empties itself.
+        // A person must free a full disk, but a server without connections recovers by itself.
         "53100" | "53200" => StoreError::Broken(message),
         "23505" => StoreError::Exists(message),
-        // Cannot write: a standby, or a server that was demoted.
+        // The server cannot write: it is a standby, or was demoted to one.
         "25006" => StoreError::Away(message),
         _ => match code.get(..2) {
-            // connection, rollback (deadlock), resources, intervention (time-out, shutdown, kill),
-            // system
+            // In this order: connection, rollback (deadlock), resources, object state, intervention
+            // (time-out, shutdown, kill).
             Some("08" | "40" | "53" | "55" | "57") => StoreError::Away(message),
             Some("22" | "23" | "54") => StoreError::BadRequest(message),
             _ => StoreError::Broken(message),

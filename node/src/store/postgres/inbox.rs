@@ -20,8 +20,9 @@ use crate::store::{
 const PUT: &str =
     "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
 
-/// The same in a schema before version 2, which a node uses that may not change it. The agent's row
-/// is held, so nothing slips in beside a stop; inputs that come at once do not count each other.
+/// Puts an input into a schema before version 2, for a node that may not change the schema. The
+/// agent's row is locked, so no input is put beside a stop. Inputs that arrive at once do not count
+/// each other.
 const PUT_BEFORE: &str = "
 WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
 n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
@@ -29,14 +30,14 @@ n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   ON CONFLICT DO NOTHING RETURNING head)
 SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
 
-/// What waits for an agent and in its session.
+/// Counts what is unread for an agent and in its session.
 const UNREAD: &str = "
 SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = $2), 0)::bigint AS agent_bytes,
   count(*) FILTER (WHERE agent_id = $2) AS agent_inputs, coalesce(sum(octet_length(content)), 0)::bigint AS session_bytes
 FROM inputs WHERE session_id = $1 AND outcome IS NULL AND turn IS NULL";
 
-/// Columns are named one by one: a statement that was prepared with `*` fails when a newer node
-/// adds one.
+/// The columns are named one by one, because a statement that was prepared with `*` fails when a
+/// newer node adds a column.
 macro_rules! inputs {
     ($which:literal) => {
         concat!(
@@ -257,7 +258,7 @@ fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {
     })
 }
 
-/// What was put under that id before; to a stopped agent too.
+/// Returns the input that was put under this id before, which may be one of a stopped agent.
 async fn known(
     database: &Database,
     session: &SessionId,

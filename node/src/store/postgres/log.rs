@@ -26,10 +26,10 @@ use crate::store::{
 
 /// [`LOG_BYTES`] as the database takes it.
 const MAX_BYTES: i64 = LOG_BYTES as i64;
-/// What an envelope adds to a body.
+/// The bytes that an envelope adds to a body.
 const ENVELOPE: i64 = 400;
 
-/// One row at least, for `head`; as many rows as the page has.
+/// Returns at least one row, for `head`, and else as many as the page has.
 const EVENTS: &str = "
 SELECT s.team_id, s.next_seq - 1 AS head, page.* FROM sessions s LEFT JOIN (
   SELECT * FROM (
@@ -153,7 +153,7 @@ impl Log for PostgresStore {
     }
 }
 
-/// `None` for a kind that only a newer version knows.
+/// Returns `None` for a kind that only a newer version knows.
 fn log_row(row: &PgRow) -> Result<Option<LogRow>, StoreError> {
     let row = Columns(row);
     let Some(kind) = EventKind::find(row.get("kind")?) else {

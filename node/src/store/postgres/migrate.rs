@@ -1,5 +1,5 @@
-//! Brings the schema up to date: forward only, one node at a time, and never a newer schema than
-//! this node knows.
+//! Brings the schema up to date. Migrations go forward only, one node at a time, and a node refuses
+//! a schema that is newer than it knows.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::{
     database::{Database, classify},
 };
 
-/// `planck` in ASCII: the key of the advisory lock under which the schema changes.
+/// The key of the advisory lock under which the schema changes: `planck` in ASCII.
 const LOCK: i64 = 0x706c_616e_636b;
-/// For waiting for another node's migration and for our own.
+/// How long a node may wait for another node's migration and carry out its own.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub async fn run(database: &Database, migrations: &[Migration]) -> Result<(), StoreError> {
@@ -22,7 +22,8 @@ pub async fn run(database: &Database, migrations: &[Migration]) -> Result<(), St
     done.map_err(|_| StoreError::Away("the migration of the database did not end".into()))?
 }
 
-/// The schema's version in the database, and the newest one this node knows. Nothing is changed.
+/// Returns the version of the schema in the database, and the newest one that this node knows.
+/// Nothing is changed.
 pub async fn versions(
     database: &Database,
     migrations: &[Migration],
@@ -73,11 +74,11 @@ async fn migrate(
         .filter(|migration| migration.version > found)
     {
         match apply(connection, migration).await {
-            // The version before its own serves a node that may not change the schema.
+            // A node that may not change the schema works with the version before its own.
             Err(error) if is_denied(&error) && found > 0 && found + 1 == known => {
                 tracing::warn!(
                     version = found,
-                    "may not change the schema; going on with the one before mine"
+                    "this node may not change the schema; it uses the version before its own"
                 );
             }
             result => result.map_err(|error| classify(&error))?,
@@ -105,7 +106,7 @@ pub(super) async fn version(connection: &mut PgConnection) -> Result<u32, StoreE
     Ok(u32::try_from(found).unwrap_or(0))
 }
 
-/// Several statements in one message are one transaction.
+/// Applies a migration. Several statements in one message are one transaction.
 async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(), sqlx::Error> {
     let Migration { version, sql } = migration;
     let create = "CREATE TABLE IF NOT EXISTS planck_schema (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());";

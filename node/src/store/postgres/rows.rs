@@ -1,4 +1,4 @@
-//! Rows of the tables as the runtime's records.
+//! Converts rows of the tables to the types of the runtime.
 
 use planck_common::{
     Seq, Timestamp,
@@ -30,7 +30,7 @@ impl Columns<'_> {
         Ok(u32::try_from(self.get::<i32>(name)?).unwrap_or(0))
     }
 
-    /// A text that this store wrote and can therefore parse.
+    /// Parses a text that this store wrote.
     pub fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
         &self,
         name: &str,
@@ -53,7 +53,7 @@ impl Columns<'_> {
         serde_json::from_str(self.get(name)?).map_err(|error| unreadable(name, &error))
     }
 
-    /// A closed set of names, of which a newer version may have written one this node does not
+    /// Finds a name in a closed set. A newer version may have written one that this node does not
     /// know.
     pub fn named<T>(&self, name: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
         let text = self.get::<&str>(name)?;
@@ -83,12 +83,12 @@ fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
     ))
 }
 
-/// A function of the schema returned a verdict that this version does not know.
+/// Returns the error for a verdict of a function that this version does not know.
 pub fn unknown_verdict(verdict: &str) -> StoreError {
     StoreError::Broken(format!("unknown verdict `{verdict}` of the database"))
 }
 
-/// Columns of [`session`], of `sessions s` and the lead's row `l`.
+/// The columns of [`session`], from `sessions s` and the orchestrator's row `l`.
 pub const SESSION: &str = "s.id, s.name, s.state, s.spec, s.metadata, s.next_seq, s.agents, s.input_tokens, s.output_tokens, \
 s.cache_read_tokens, s.cache_write_tokens, s.cost_usd, s.created_at, s.updated_at, l.node_id AS owner";
 
@@ -157,7 +157,7 @@ pub fn input(row: &PgRow) -> Result<StoredInput, StoreError> {
     })
 }
 
-/// The outcome of an input, in the column of that name.
+/// Reads the outcome of an input from the named column.
 pub fn outcome(row: &Columns<'_>, column: &str) -> Result<Option<InputOutcome>, StoreError> {
     Ok(row.get::<Option<&str>>(column)?.map(InputOutcome::from))
 }

@@ -14,17 +14,17 @@ use super::{
 };
 use crate::server_clock::ServerClock;
 
-/// For everything on the connection. Each statement has the server's time-out besides.
+/// The time-out of the whole trial. Each statement has the server's time-out as well.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a trial of a database found.
+/// The result of trying a database.
 #[derive(Debug)]
 pub struct PostgresTrial {
-    /// The schema's version (0: none yet), and the newest one this node knows.
+    /// The version of the schema (0 if there is none), and the newest one that this node knows.
     pub found: u32,
     pub known: u32,
     pub clock: ServerClock,
-    /// Whether the server takes the writes of a node. Not tried on a newer schema.
+    /// Whether the server accepts the writes of a node. This is not tried on a newer schema.
     pub write: Result<(), StoreError>,
 }
 
@@ -57,7 +57,7 @@ async fn try_out(connection: &mut PgConnection, known: u32) -> Result<PostgresTr
 
 async fn clock(connection: &mut PgConnection) -> Result<ServerClock, StoreError> {
     let asked = Timestamp::now();
-    let told: i64 = connection
+    let server: i64 = connection
         .fetch_one("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
         .await
         .and_then(|row| row.try_get(0))
@@ -65,7 +65,7 @@ async fn clock(connection: &mut PgConnection) -> Result<ServerClock, StoreError>
     let answered = Timestamp::now();
     Ok(ServerClock::read(
         asked,
-        Timestamp::from_millis(told),
+        Timestamp::from_millis(server),
         answered,
     ))
 }
@@ -73,9 +73,9 @@ async fn clock(connection: &mut PgConnection) -> Result<ServerClock, StoreError>
 /// What the first node does, which makes the tables.
 const FIRST: &str = "CREATE TABLE planck_trial (id text PRIMARY KEY); INSERT INTO planck_trial (id) VALUES ('trial')";
 
-/// What a node needs of each table. Rows of agents and inputs are not made: they would use up
-/// numbers of a sequence, which no rollback gives back. The right to make them is checked all the
-/// same.
+/// The writes that a node needs for each table. They insert no rows of agents and inputs, because
+/// those would use up numbers of a sequence, which a rollback does not return. The right to insert
+/// them is checked all the same.
 fn writes(session: &SessionId) -> String {
     format!(
         "INSERT INTO sessions (id, name, team_id, lead, spec, created_at, updated_at)
@@ -95,7 +95,8 @@ fn writes(session: &SessionId) -> String {
     )
 }
 
-/// A statement that fails, and a connection that breaks, roll back as well.
+/// Runs statements and rolls them back. A statement that fails and a connection that breaks roll
+/// back as well.
 async fn roll_back(connection: &mut PgConnection, statements: &str) -> Result<(), StoreError> {
     let script = format!("BEGIN; {statements}; ROLLBACK");
     let done = connection

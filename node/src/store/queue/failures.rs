@@ -1,5 +1,5 @@
-//! Which failures an agent's driver knows of: a save submitted before it knew was built upon the
-//! failed one.
+//! Which failures the writer of an agent's saves knows of. A save that was submitted before a
+//! failure was known was built on the failed one.
 
 use std::{
     collections::HashMap,
@@ -10,21 +10,21 @@ use planck_common::AgentId;
 
 use super::AppendError;
 
-/// A failure and its number, higher than those of all before it.
+/// A failure and its number, which is higher than those of all failures before it.
 #[derive(Debug, Clone)]
 pub struct SaveFailure {
     pub number: u64,
     pub error: AppendError,
 }
 
-/// The latest failure of each agent that its driver was told; most agents have none.
+/// The latest failure of each agent that its writer knows of. Most agents have none.
 #[derive(Debug, Default)]
 pub struct Failures {
     known: Mutex<HashMap<AgentId, u64>>,
 }
 
 impl Failures {
-    /// 0 if there was none.
+    /// Returns the number of the latest failure that is known, or 0.
     pub fn known_of(&self, agent: &AgentId) -> u64 {
         self.known
             .lock()

@@ -1,4 +1,5 @@
-//! What goes into one statement: one batch for each agent, made of the saves that waited. Pure.
+//! The content of one statement: one batch for each agent, made of the saves that waited. It does
+//! no I/O.
 
 use planck_common::{AgentId, Seq, command::AgentState, usage::Usage};
 use tokio::sync::oneshot;
@@ -6,7 +7,7 @@ use tokio::sync::oneshot;
 use super::{PendingSave, Queued, SaveFailure, WrittenRows};
 use crate::store::Batch;
 
-/// Batches and rows of a statement at most, and bytes of its rows, unless one save alone has more.
+/// The most batches, rows and bytes of rows in a statement. A single save may have more.
 const MAX_BATCHES: usize = 256;
 const MAX_ROWS: usize = 2_000;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -22,7 +23,7 @@ pub struct BatchedSave {
     pub knows: u64,
 }
 
-/// Batches with the saves they are made of, in step.
+/// Batches, and the saves of which each is made.
 #[derive(Default)]
 pub struct AppendStatement {
     pub batches: Vec<Batch>,
@@ -44,8 +45,9 @@ impl AppendStatement {
         self.batches.iter().any(|batch| batch.agent == *agent)
     }
 
-    /// Adds a save that follows `prev`, or what the agent has in here already. Gives it back where
-    /// it must wait for the next statement: another epoch of the same agent.
+    /// Adds a save that follows `prev`, or the rows that the agent has in this statement already.
+    /// Gives the save back if it must wait for the next statement because the agent's batch has
+    /// another epoch.
     pub fn add(&mut self, queued: Queued, prev: Seq) -> Result<(), Box<Queued>> {
         let there = self
             .batches
@@ -124,8 +126,7 @@ fn join(batch: &mut Batch, queued: Queued) -> BatchedSave {
     part
 }
 
-/// The saves of a batch again, each for itself, in order; `prev` is to be set when their turn
-/// comes.
+/// Splits a batch into its saves, in order. The caller sets `prev` of each when it sends it.
 pub fn split(mut batch: Batch, parts: Vec<BatchedSave>) -> Vec<(Batch, BatchedSave)> {
     let alone = |part: BatchedSave| {
         let (entries, marks, puts) = (

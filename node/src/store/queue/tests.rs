@@ -1,4 +1,4 @@
-//! The queue over a log in memory that keeps the store's rules and can be told to fail.
+//! The queue over a log in memory that keeps the rules of the store and can be made to fail.
 
 mod model;
 
@@ -59,7 +59,7 @@ impl World {
         self.queue.submit(pending).await.unwrap()
     }
 
-    /// Closes the gate with a statement of a last agent in flight, so that what follows waits.
+    /// Closes the gate with a statement of the last agent in flight, so that further saves wait.
     async fn hold_up(&self) -> Receipt {
         self.model.hold(&agent(99), 1);
         self.queue.enroll(agent(99), 0).await.unwrap();
@@ -94,7 +94,7 @@ fn save(n: usize, bodies: &[&str]) -> PendingSave {
     }
 }
 
-/// A save whose input was withdrawn.
+/// Returns a save whose input was withdrawn.
 fn gone(n: usize) -> (PendingSave, AppendError) {
     let input = InputId::parse("gone").unwrap();
     let mark = Mark {
@@ -116,7 +116,7 @@ fn place(written: Result<WrittenRows, AppendError>) -> (Vec<i64>, i64) {
 }
 
 #[tokio::test]
-async fn what_comes_meanwhile_goes_with_the_next() {
+async fn saves_that_arrive_meanwhile_share_the_next_statement() {
     let world = start();
     world.enroll(2).await;
     let first = world.hold_up().await;
@@ -166,7 +166,7 @@ async fn an_unknown_outcome_is_sent_again_unchanged() {
     world.model.open();
     assert_eq!(place(first.outcome().await), (vec![1], 0));
     assert_eq!(place(more.outcome().await), (vec![2], 0));
-    // The model refuses a statement that differs from one whose outcome was not told.
+    // The model refuses a statement that differs from one whose outcome is unknown.
     assert_eq!(world.model.statements(), 5);
     assert_eq!(world.model.bodies(), ["first", "more"]);
 }
@@ -296,7 +296,7 @@ async fn while_the_store_is_away_work_pauses_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_ends_it_at_once() {
+async fn stopping_ends_the_queue_at_once() {
     let world = start();
     world.enroll(1).await;
     world
@@ -317,7 +317,7 @@ async fn stopping_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn it_ends_with_its_last_handle_when_all_is_written() {
+async fn the_queue_ends_with_its_last_handle_when_all_is_written() {
     let world = start();
     world.enroll(1).await;
     let first = world.hold_up().await;
@@ -352,7 +352,7 @@ async fn a_full_queue_makes_writers_wait() {
 }
 
 #[tokio::test]
-async fn nobody_writes_without_being_enrolled() {
+async fn an_agent_that_is_not_enrolled_writes_nothing() {
     let world = start();
     world.enroll(1).await;
     world.queue.append(save(0, &["x"])).await.unwrap();
@@ -363,7 +363,7 @@ async fn nobody_writes_without_being_enrolled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_fails_what_was_acknowledged_is_the_log() {
+async fn acknowledged_saves_are_the_log_after_any_failure() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let world = start();

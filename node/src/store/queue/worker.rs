@@ -1,4 +1,4 @@
-//! The queue's task: gathers, sends, and hands out what came of it.
+//! The task of the queue, which gathers saves, sends them and hands out the outcomes.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,25 +13,25 @@ use super::{
 };
 use crate::store::{Appended, Batch, BatchOutcome, StoreError};
 
-/// Pauses between tries while the store is away: the first, and the longest.
+/// The first and the longest pause between attempts while the store is unavailable.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Stopped: nothing more is sent and nothing answered.
+/// The queue was stopped, so nothing more is sent or answered.
 struct Stopped;
 
-/// What the queue knows of an enrolled agent.
+/// The state of an enrolled agent.
 struct EnrolledAgent {
     last_seq: Seq,
-    /// The latest failure, and the epoch of what failed.
+    /// The latest failure, and the epoch of the save that failed.
     failed: Option<(SaveFailure, i64)>,
     /// The failure of the highest epoch that was found stale.
     fenced: Option<(SaveFailure, i64)>,
 }
 
 impl EnrolledAgent {
-    /// Why a save cannot be written, before it is tried: its lease is known to be lost, or what it
-    /// follows was not written.
+    /// Returns why a save cannot be written, before it is sent: its lease is known to be lost, or a
+    /// save before it failed.
     fn refusal(&self, epoch: i64, knows: u64) -> Option<SaveFailure> {
         let of_epoch = |failure: &&(SaveFailure, i64)| epoch <= failure.1;
         let built_upon = self
@@ -52,11 +52,11 @@ pub struct QueueWorker<S: ?Sized> {
     session: SessionId,
     node: NodeId,
     orders: mpsc::Receiver<QueueRequest>,
-    /// Came, but has to wait for the next statement.
+    /// A request that has to wait for the next statement.
     carried: Option<QueueRequest>,
     agents: HashMap<AgentId, EnrolledAgent>,
     failures: Arc<Failures>,
-    /// How many failures there were; their numbers.
+    /// The number of failures so far, from which each failure gets its number.
     failed: u64,
     stop: CancellationToken,
 }
@@ -103,7 +103,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// What came meanwhile, from this order on, as far as it fits into one statement.
+    /// Gathers the waiting requests, from this one on, that fit into one statement.
     fn gather(&mut self, first: QueueRequest) -> AppendStatement {
         let mut statement = AppendStatement::default();
         let mut order = Some(first);
@@ -117,7 +117,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         statement
     }
 
-    /// Gives an order back that must wait until the statement is settled.
+    /// Gives a request back that must wait until the statement is done.
     fn admit(
         &mut self,
         statement: &mut AppendStatement,
@@ -161,7 +161,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// One statement; then, one by one, the saves of batches that failed together.
+    /// Sends one statement, and then one by one the saves of batches that were refused as a whole.
     async fn write(&mut self, statement: AppendStatement) -> Result<(), Stopped> {
         let AppendStatement { batches, parts, .. } = statement;
         let answer = self.send(&batches).await?;
@@ -194,7 +194,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         Ok(())
     }
 
-    /// Sends batches until their outcome is known; one answer for each.
+    /// Sends batches until their outcome is known. Returns one outcome for each.
     async fn send(
         &self,
         batches: &[Batch],
@@ -240,13 +240,13 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
             match sent {
                 Ok(appended) => {
                     if tries > 0 {
-                        tracing::info!(session = %self.session, tries, "saved after all");
+                        tracing::info!(session = %self.session, tries, "saved after several attempts");
                     }
                     return Ok(Ok(appended));
                 }
                 Err(StoreError::Away(why) | StoreError::Busy(why)) => {
                     if tries == 0 {
-                        tracing::warn!(session = %self.session, %why, "cannot save; trying again until it is known to be saved");
+                        tracing::warn!(session = %self.session, %why, "cannot save; trying again until the outcome is known");
                     }
                     tries += 1;
                 }
@@ -308,7 +308,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
                 session_totals,
             };
             known.last_seq = mine.last().copied().unwrap_or(known.last_seq);
-            // Nobody waits where the driver went away; the rows stand all the same.
+            // The receiver is gone if the writer was dropped. The rows are written all the same.
             let _ = part.reply.send(Ok(written));
         }
     }
@@ -342,7 +342,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// A failure that nobody waits for needs not be known to anybody.
+    /// A failure that no receiver gets counts as known, because no later save was built on it.
     fn answer(
         &self,
         agent: &AgentId,

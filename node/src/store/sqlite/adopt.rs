@@ -1,6 +1,6 @@
-//! Takes sessions over from another folder: those of an earlier version, or of a project that was
-//! moved. Whoever wrote the files may be a stranger, so only rows come over, into tables of this
-//! version, and nothing in them is at work.
+//! Takes over sessions from another folder: those of an earlier version, or of a project that was
+//! moved. A stranger may have written the files, so only rows are copied, into tables of this
+//! version, and the agents in them are at rest.
 
 use std::{
     fs::File,
@@ -26,13 +26,13 @@ use crate::store::{StoreError, refusal};
 
 const TOTALS: &str = "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd";
 
-/// A session file in a folder that is no store of ours.
+/// A session file in a folder that is not this store's.
 #[derive(Debug, Clone)]
 pub struct StraySession {
     pub id: SessionId,
     pub name: SessionName,
     pub bytes: u64,
-    /// Why it cannot be taken over.
+    /// Why the session cannot be taken over.
     pub problem: Option<String>,
 }
 
@@ -42,7 +42,8 @@ impl StraySession {
     }
 }
 
-/// The session files of a folder, by name. Nothing is opened but to see that it is a regular file.
+/// Returns the session files of a folder, sorted by name. A file is opened only to check that it is
+/// a regular file.
 pub fn stray_sessions(folder: &Path) -> Result<Vec<StraySession>, StoreError> {
     let folder = StoreFolder::open(folder)?;
     let mut found: Vec<StraySession> = Vec::new();
@@ -70,8 +71,8 @@ pub fn stray_sessions(folder: &Path) -> Result<Vec<StraySession>, StoreError> {
 }
 
 impl SqliteStore {
-    /// Brings a session over as a closed one: nobody holds its agents, and its unread inputs count
-    /// as withdrawn. The files it came from are removed.
+    /// Copies a session into this store as a closed one, then removes the source files. No node
+    /// holds its agents, and its unread inputs count as withdrawn.
     pub async fn adopt(&self, from: &Path, stray: &StraySession) -> Result<(), StoreError> {
         let source = StoreFolder::open(from)?;
         if lock::is_in_use(&source) {
@@ -116,7 +117,8 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// When the session of a copy was created; its schema is brought up to date.
+    /// Returns when the session of a copy was created. The schema of the copy is brought up to
+    /// date.
     async fn created_at(&self, old: &Path, stray: &StraySession) -> Result<Timestamp, StoreError> {
         let opening = DbOptions {
             look: false,
@@ -183,7 +185,7 @@ impl SqliteStore {
     }
 }
 
-/// A private copy of a session's file and its journal.
+/// Makes a private copy of a session's file and its journal.
 fn copied(source: &StoreFolder, stray: &StraySession) -> Result<TempDir, StoreError> {
     let failed = |path: PathBuf| {
         move |error: io::Error| fault::refused(&path, &error, "free some space for temporary files")

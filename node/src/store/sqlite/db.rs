@@ -1,5 +1,5 @@
-//! One open SQLite file: its one connection, which is a thread of its own, a deadline for
-//! everything, and its schema.
+//! One open SQLite file. It has one connection with a thread of its own, a deadline for each call,
+//! and a known schema.
 
 use std::{
     fs,
@@ -34,23 +34,24 @@ use crate::store::StoreError;
 
 pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
-/// Pages a connection keeps, in KiB by SQLite's way of a negative number; the system has the rest
-/// of the file in its own cache.
+/// The page cache of a connection: SQLite reads a negative number as KiB. The operating system
+/// caches the rest of the file.
 const CACHE: &str = "-512";
 
 /// How files are opened.
 #[derive(Debug, Clone, Copy)]
 pub struct DbOptions {
-    /// How long to wait for another process's write.
+    /// How long to wait for a write of another process.
     pub busy: Duration,
-    /// Whether a commit survives the power, not only the death of every process.
+    /// Whether a commit survives a power cut, and not only the death of every process.
     pub full_sync: bool,
-    /// Nothing on the disk is to change.
+    /// Whether nothing on the disk may change.
     pub look: bool,
 }
 
 impl DbOptions {
-    /// What bounds a call: the wait for others, and as long again for the work.
+    /// Returns the deadline of a call: it may wait for other processes, and take as long again for
+    /// its work.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.busy * 2
     }
@@ -79,20 +80,20 @@ impl DbOptions {
 #[derive(Debug)]
 pub struct Db {
     path: PathBuf,
-    /// The file itself, which another process may have replaced or removed since; `None` for one in
-    /// memory.
+    /// The inode of the file, because another process may replace or remove it; `None` for a
+    /// database in memory.
     inode: Option<u64>,
     in_memory: bool,
-    /// Whether the connection's thread ended: it answers nothing any more.
+    /// Whether the connection's thread ended, after which every call fails.
     is_dead: AtomicBool,
     opening: DbOptions,
     connection: Mutex<SqliteConnection>,
-    /// What is open in the file's place.
+    /// The private copy that is open instead of the file.
     _copy: Option<TempDir>,
 }
 
 impl Db {
-    /// Opens a file, brings its schema up to date, and refuses one that is newer.
+    /// Opens a file, brings its schema up to date, and refuses a newer schema.
     pub async fn open(
         path: &Path,
         opening: DbOptions,
@@ -117,14 +118,14 @@ impl Db {
             db.migrate(schema).await.map(|()| db)
         };
         match opened.await {
-            // Whatever is said of a file that another process creates or removes meanwhile: it was
-            // not there.
+            // While another process creates or removes the file, SQLite gives various errors. They
+            // all mean that the file is missing.
             Err(_) if !was_there || inode(path).is_none() => Err(missing(path)),
             opened => opened,
         }
     }
 
-    /// A database of this process alone, which is gone with it.
+    /// Opens a database in memory, which no other process sees.
     pub async fn in_memory(
         path: &Path,
         opening: DbOptions,
@@ -170,8 +171,7 @@ impl Db {
         })
     }
 
-    /// Opens a file without changing anything beside it; one whose schema is older than this
-    /// version's is refused.
+    /// Opens a file without changing it or a file beside it. An older schema is refused.
     async fn look(
         path: &Path,
         opening: DbOptions,
@@ -220,8 +220,8 @@ impl Db {
         }
     }
 
-    /// The version of the file's schema, which is one that this version knows and has the tables of
-    /// it.
+    /// Returns the version of the file's schema, after checking that this process knows it and that
+    /// the tables match.
     async fn checked_version(&self, schema: &[Migration]) -> Result<u32, SqliteFault> {
         let known = schema.last().map_or(0, |migration| migration.version);
         let found = FileSchema::read(self).await?;
@@ -250,7 +250,7 @@ impl Db {
         }
     }
 
-    /// Whether the file that is open is still the one at its path, and answers.
+    /// Returns whether the connection works and the open file is still the one at its path.
     pub fn is_current(&self) -> bool {
         !self.is_dead.load(Ordering::Relaxed) && self.is_in_place()
     }
@@ -259,7 +259,7 @@ impl Db {
         self.in_memory || self.inode.is_some() && inode(&self.path) == self.inode
     }
 
-    /// All rows of one statement. It is run to its end, so that what it changes is committed.
+    /// Runs one statement to its end, so that its changes are committed, and returns its rows.
     pub async fn rows(
         &self,
         statement: SqliteStatement<'_>,
@@ -272,7 +272,7 @@ impl Db {
         self.bounded(run).await
     }
 
-    /// The first row of one statement.
+    /// Runs one statement and returns its first row.
     pub async fn row(
         &self,
         statement: SqliteStatement<'_>,
@@ -280,14 +280,14 @@ impl Db {
         Ok(self.rows(statement).await?.into_iter().next())
     }
 
-    /// How many rows one statement changed.
+    /// Runs one statement and returns how many rows it changed.
     pub async fn execute(&self, statement: SqliteStatement<'_>) -> Result<u64, SqliteFault> {
         let run = async { statement.execute(&mut *self.connection.lock().await).await };
         Ok(self.bounded(run).await?.rows_affected())
     }
 
-    /// Several statements in one transaction, for what concerns nobody else yet. The first one says
-    /// how many rows there must be for the others to be carried out.
+    /// Runs several statements in one transaction, for rows that no other process uses yet. If the
+    /// first statement changes no row, the others are not run, and the result is `false`.
     pub async fn all_or_nothing(
         &self,
         first: SqliteStatement<'_>,
@@ -317,7 +317,7 @@ impl Db {
         if matches!(done, Err(sqlx::Error::WorkerCrashed)) {
             self.is_dead.store(true, Ordering::Relaxed);
         }
-        // Of a file that was removed SQLite says many things.
+        // SQLite gives various errors for a file that was removed.
         done.map_err(|error| {
             if self.is_in_place() {
                 fault::sort(&error, &self.path)
@@ -335,7 +335,7 @@ impl Db {
         Ok(())
     }
 
-    /// One process does it; another that waited finds it done.
+    /// Applies one migration. A process that waited for another one finds it applied.
     async fn step(&self, migration: &Migration) -> Result<(), SqliteFault> {
         let run = async {
             let mut connection = self.connection.lock().await;

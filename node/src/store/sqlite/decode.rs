@@ -1,4 +1,5 @@
-//! From rows to what the runtime sees. A value that does not parse means that the file is broken.
+//! Converts rows to the types of the runtime. A value that cannot be parsed means that the file is
+//! damaged.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use crate::store::{
     AgentRecord, InputOutcome, LogRow, NewInput, SessionRecord, StoreError, StoredInput, stored,
 };
 
-/// A row of a file.
+/// A row, with the path of its file for errors.
 #[derive(Clone, Copy)]
 pub struct RowReader<'a> {
     pub row: &'a SqliteRow,
@@ -33,7 +34,7 @@ impl<'a> RowReader<'a> {
             .map_err(|error| self.broken(column, error))
     }
 
-    /// A text that is parsed.
+    /// Parses a text.
     pub fn parse<T, E: std::fmt::Display>(
         &self,
         column: &str,
@@ -53,7 +54,7 @@ impl<'a> RowReader<'a> {
             .map_err(|error| self.broken(column, error))
     }
 
-    /// A name of a closed set.
+    /// Finds a name in a closed set.
     fn find<T>(&self, column: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
         self.parse(column, |text| find(text).ok_or("an unknown name"))
     }
@@ -66,8 +67,8 @@ impl<'a> RowReader<'a> {
         fault::damaged(self.path, format!("malformed {column}: {error}")).into()
     }
 
-    /// A count or a place in the log: JSON carries it exactly, and arithmetic on it does not
-    /// overflow.
+    /// Reads a count or a place in the log. It is small enough for JSON to carry it exactly and for
+    /// arithmetic on it not to overflow.
     pub fn number(&self, column: &str) -> Result<i64, StoreError> {
         const LARGEST: i64 = 1 << 53;
         let number = self.get(column)?;
@@ -94,7 +95,7 @@ impl<'a> RowReader<'a> {
     }
 
     pub fn timestamp(&self, column: &str) -> Result<Timestamp, StoreError> {
-        // 9999-12-31T23:59:59.999Z: a later one has no text form.
+        // 9999-12-31T23:59:59.999Z. A later time has no text form.
         const LATEST: i64 = 253_402_300_799_999;
         let millis = self.number(column)?;
         if millis <= LATEST {
@@ -199,7 +200,7 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// `None` for a kind that only a newer version knows.
+    /// Returns `None` for a kind that only a newer version knows.
     pub fn log_row(&self) -> Result<Option<LogRow>, StoreError> {
         let Some(kind) = EventKind::find(self.get("kind")?) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What SQLite says went wrong, sorted by what a caller does about it.
+//! The errors of SQLite, classified by what the caller does about them.
 
 use std::path::Path;
 
@@ -34,11 +34,11 @@ impl Abort {
 pub enum SqliteFault {
     /// A trigger refused it.
     Aborted(Abort),
-    /// A row with this key is there, or a value is not allowed.
+    /// A row with this key exists, or a value is not allowed.
     Refused(String),
-    /// The file is not there.
+    /// The file does not exist.
     Missing(String),
-    /// What is in the file makes no sense.
+    /// The content of the file is damaged.
     Damaged(String),
     Store(StoreError),
 }
@@ -65,7 +65,7 @@ impl From<StoreError> for SqliteFault {
     }
 }
 
-/// Result codes by sqlite.org/rescode.html.
+/// Result codes, from <https://sqlite.org/rescode.html>.
 mod code {
     pub const ERROR: i32 = 1;
     pub const PERM: i32 = 3;
@@ -85,7 +85,7 @@ mod code {
     pub const CONSTRAINT_TRIGGER: i32 = 1811;
 }
 
-/// Sorts an error of a statement or an opening of the file at `path`.
+/// Classifies the error of a statement on the file at `path`, or of opening it.
 pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
     let Some(database) = error.as_database_error() else {
         return sort_own(error, path);
@@ -114,7 +114,8 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
             "check the permissions of the file and its folder, and the limit of open files",
         ),
         code::CORRUPT | code::NOTADB | code::MISMATCH => damaged(path, database.message()),
-        // Of a stored value: the statements and what they are given are ours.
+        // These messages are about stored values, because the statements and their arguments come
+        // from this crate.
         code::ERROR
             if ["JSON", "integer overflow"]
                 .iter()
@@ -130,13 +131,13 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
     }
 }
 
-/// Sorts an error that is not SQLite's own.
+/// Classifies an error that sqlx raised itself.
 #[allow(clippy::wildcard_enum_match_arm, reason = "sqlx may add errors")]
 fn sort_own(error: &sqlx::Error, path: &Path) -> SqliteFault {
     match error {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => damaged(path, error),
-        // sqlx answers so for every statement after a panic of its thread; the next call opens the
-        // file again.
+        // sqlx gives this error for every statement after its thread panicked. The next call opens
+        // the file again.
         sqlx::Error::WorkerCrashed => broken(
             path,
             "the thread that reads it failed",
@@ -147,7 +148,7 @@ fn sort_own(error: &sqlx::Error, path: &Path) -> SqliteFault {
     }
 }
 
-/// What the file at `path` holds makes no sense.
+/// The content of the file at `path` is damaged.
 pub fn damaged(path: &Path, what: impl std::fmt::Display) -> SqliteFault {
     let way_out = "put it aside, or recover it with `sqlite3 FILE .recover`";
     SqliteFault::Damaged(format!(
@@ -167,7 +168,7 @@ fn full(path: &Path) -> StoreError {
     ))
 }
 
-/// The system refuses something of the file at `path`.
+/// The operating system refused an operation on the file at `path`.
 #[allow(
     clippy::wildcard_enum_match_arm,
     reason = "the standard library's list is open"

@@ -1,5 +1,5 @@
-//! The open session files: a bounded pool, for each open file is a thread. The least recently used
-//! one is closed.
+//! The open session files. Each one has a thread, so their number is bounded, and the least
+//! recently used one is closed.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::store::{AgentRecord, StoreError};
 
-/// One session's open file, with what never changes in it.
+/// The open file of one session, with values that never change in it.
 #[derive(Debug)]
 pub struct SessionFile {
     pub db: Db,
@@ -30,7 +30,7 @@ pub struct SessionFile {
     pub lead: AgentId,
 }
 
-/// A session file in use; it stays open for so long.
+/// A session file in use. It stays open while this is held.
 #[derive(Debug)]
 pub struct InUse {
     file: Arc<SessionFile>,
@@ -48,7 +48,7 @@ type Cell = Arc<OnceCell<Arc<SessionFile>>>;
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// With when each was used last.
+    /// The files, each with the time of its last use.
     slots: HashMap<SessionId, (Cell, Instant)>,
 }
 
@@ -77,7 +77,7 @@ impl SessionFiles {
         self.folder.join(format!("{id}_{name}.db"))
     }
 
-    /// The file of a session if it is open and still the one at its path.
+    /// Returns the file of a session if it is open and still the one at its path.
     pub async fn open_one(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
         let permit = self.permit().await?;
         let cell = self.pool().find(id);
@@ -117,12 +117,13 @@ impl SessionFiles {
         }
     }
 
-    /// Creates the file of a session, with its tables and nothing in them.
+    /// Creates the file of a session with empty tables.
     pub async fn create(&self, id: &SessionId, name: &SessionName) -> Result<Db, StoreError> {
         Ok(Db::open(&self.path(id, name), self.opening, true, SQLITE_SESSION).await?)
     }
 
-    /// Closes what nobody used for so long: an open file is a thread, and its pages.
+    /// Closes the files that were not used for this long, because each one costs a thread and its
+    /// cached pages.
     pub fn close_unused(&self, for_long: Duration) {
         self.pool()
             .slots
@@ -133,7 +134,7 @@ impl SessionFiles {
         self.pool().slots.remove(id);
     }
 
-    /// How many files are open.
+    /// Returns how many files are open.
     #[cfg(test)]
     pub fn open_count(&self) -> usize {
         self.pool().slots.len()
@@ -167,7 +168,7 @@ impl Pool {
         cell
     }
 
-    /// Closes the least recently used file that nobody uses.
+    /// Closes the least recently used file that is not in use.
     fn close_one(&mut self) -> bool {
         let oldest = self
             .slots

@@ -1,6 +1,5 @@
-//! A directory of the store, held open. Its files are opened relative to its descriptor, so that
-//! the store never follows a link, waits for a FIFO, or writes to a file that has another name
-//! elsewhere.
+//! An open directory of the store. Files are opened relative to its descriptor, so that the store
+//! never follows a link, waits for a FIFO, or writes to a file that has another name elsewhere.
 
 use std::{
     fs::{self, File},
@@ -26,7 +25,7 @@ use crate::{
     store::StoreError,
 };
 
-/// No other user reads what agents did.
+/// Other users must not read what agents did.
 const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
@@ -42,7 +41,7 @@ pub struct StoreFolder {
 }
 
 impl StoreFolder {
-    /// Opens a directory, and creates it with the missing ones above it. A link in its place is
+    /// Opens a directory, and creates it and the missing ones above it. A link in its place is
     /// refused.
     pub fn create(path: &Path) -> Result<Self, StoreError> {
         let path: PathBuf = path.components().collect();
@@ -76,7 +75,7 @@ impl StoreFolder {
         }
     }
 
-    /// Opens a directory in this one; `None` where there is nothing of that name.
+    /// Opens a directory in this one. Returns `None` if the name does not exist.
     pub fn find_folder(&self, name: &str) -> Result<Option<Self>, StoreError> {
         match fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Err(Errno::ENOENT) => Ok(None),
@@ -102,7 +101,7 @@ impl StoreFolder {
         }
     }
 
-    /// What stands in a directory's place.
+    /// Returns why the entry at this name is not used as a directory.
     fn refusal(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Option<StoreError> {
         let stat = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
@@ -118,7 +117,7 @@ impl StoreFolder {
         &self.path
     }
 
-    /// Who else may change what is in it; `None`: this user alone.
+    /// Returns how other users could change the directory, or `None` if only this user can.
     pub fn exposure(&self) -> Result<Option<&'static str>, StoreError> {
         let there = fstat(self.fd.as_fd())
             .map_err(|errno| fault::refused(&self.path, &errno.into(), WRITABLE))?;
@@ -132,7 +131,7 @@ impl StoreFolder {
         })
     }
 
-    /// Opens a file to read, whoever it belongs to; `None` where there is none.
+    /// Opens a file of any owner for reading. Returns `None` if it does not exist.
     pub fn read_file(&self, name: &str) -> Result<Option<File>, StoreError> {
         match self.open_file(name, OFlag::O_RDONLY) {
             Err(FileRefusal::Missing) => Ok(None),
@@ -141,7 +140,7 @@ impl StoreFolder {
         }
     }
 
-    /// Opens a file to read and write; `None` where there is none.
+    /// Opens a file for reading and writing. Returns `None` if it does not exist.
     pub fn find_file(&self, name: &str) -> Result<Option<File>, StoreError> {
         match self.open_file(name, OFlag::O_RDWR) {
             Err(FileRefusal::Missing) => Ok(None),
@@ -150,7 +149,7 @@ impl StoreFolder {
         }
     }
 
-    /// Opens a file to read and write, and creates it if it is missing.
+    /// Opens a file for reading and writing, and creates it if it is missing.
     pub fn create_file(&self, name: &str) -> Result<File, StoreError> {
         match self.open_file(name, OFlag::O_RDWR | OFlag::O_CREAT) {
             Ok(file) => Ok(file),
@@ -186,7 +185,7 @@ impl StoreFolder {
         }
     }
 
-    /// The names of what is in it, but for those that are no text.
+    /// Returns the names of all entries that are valid UTF-8.
     pub fn names(&self) -> Result<Vec<String>, StoreError> {
         let failed = |errno: Errno| {
             fault::refused(
@@ -204,7 +203,7 @@ impl StoreFolder {
         Ok(names.filter(|name| name != "." && name != "..").collect())
     }
 
-    /// Whether an open file is the one of that name here.
+    /// Returns whether an open file is the one with this name here.
     pub fn holds(&self, name: &str, file: &File) -> bool {
         let there = fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW);
         there.is_ok_and(|there| {
@@ -213,7 +212,7 @@ impl StoreFolder {
         })
     }
 
-    /// Removes a name. A link is removed itself, not what it leads to.
+    /// Removes a name. Of a link it removes the link itself.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(self.fd.as_fd(), name, UnlinkatFlags::NoRemoveDir)?)
     }
@@ -224,9 +223,9 @@ enum FileRefusal {
     Store(StoreError),
 }
 
-/// Refuses what SQLite must not open at `path`: anything but a regular file with one name. With
-/// `create` a missing file is made, for this user only; SQLite gives the files beside it the same
-/// permissions.
+/// Refuses files that SQLite must not open at `path`, which are all but regular files with one
+/// name. With `create` a missing file is made, readable by this user only. SQLite gives the files
+/// beside it the same permissions.
 pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let beside = view::beside(path, end);
@@ -255,7 +254,7 @@ fn refuse(path: &Path) -> StoreError {
     fault::broken(path, what, PUT_RIGHT)
 }
 
-/// Why a file is not used as one of the store's own.
+/// Returns why a file is not used as one of the store's own.
 fn complaint(there: &fs::Metadata) -> Option<&'static str> {
     let foreign = there.uid() != nix::unistd::geteuid().as_raw();
     kind_complaint(there).or(foreign.then_some("it belongs to another user"))

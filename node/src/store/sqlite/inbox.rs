@@ -12,8 +12,8 @@ use crate::store::{
     unread::Unread,
 };
 
-/// What waits for an agent and in its session. The index holds open inputs only, however long the
-/// session's history is.
+/// Counts what is unread for an agent and in its session. It reads the index of open inputs only,
+/// so a long history costs nothing.
 macro_rules! unread {
     ($agent:literal) => {
         concat!(
@@ -29,8 +29,9 @@ macro_rules! unread {
 
 const UNREAD: &str = unread!("?1");
 
-/// Unless the agent is unknown or stopped, an inbox is full, or the id is taken. One statement
-/// counts and puts, and a file has one writer, so inputs that come at once count each other.
+/// Puts an input unless the agent is unknown or stopped, an inbox is full, or the id is taken. One
+/// statement counts and puts, and a file has one writer, so inputs that arrive at once count each
+/// other.
 const PUT: &str = concat!(
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s, (",
@@ -40,7 +41,7 @@ const PUT: &str = concat!(
     RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch"
 );
 
-/// The same, unless waits lead from the target back to the asker, or too many wait for it already.
+/// Puts a question, unless waits lead from the target back to the asker or nest too deeply.
 const ASK: &str =
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head, waiting)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1, 1
@@ -54,7 +55,7 @@ const ASK: &str =
         SELECT max(n) FROM u)
     ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
 
-/// Records the wait for a question that is there already, under the same conditions.
+/// Records the wait for a question that exists already, under the same conditions.
 const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcome IS NULL
       AND NOT EXISTS (WITH RECURSIVE p(a) AS (
           SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)
@@ -63,7 +64,7 @@ const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcom
           SELECT ?3, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?4)
         SELECT max(n) FROM u)";
 
-/// The path of waits from a target back to an asker, and how deep the asker is.
+/// Finds the path of waits from a target back to an asker, and the depth of the asker.
 const WHY_NOT: &str = "SELECT
     (WITH RECURSIVE p(a, path) AS (
         SELECT ?1, json_array(?1) UNION ALL
@@ -74,7 +75,7 @@ const WHY_NOT: &str = "SELECT
         SELECT ?2, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?3)
       SELECT max(n) FROM u) AS depth";
 
-/// How often an input is tried whose obstacle was gone when it was looked for.
+/// How often an input is tried if the reason of its refusal is gone when it is looked up.
 const TRIES: u32 = 5;
 
 #[async_trait]
@@ -210,8 +211,8 @@ impl Inbox for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Tells the index of an unread input before it is acknowledged, unless this node holds the
-    /// agent: what is waiting for agents of a node that dies is found by the node's leases.
+    /// Adds an unread input to the index before it is acknowledged. This is not needed if this node
+    /// holds the agent, because a sweep finds the inputs of a dead node by its leases.
     async fn announce(
         &self,
         session: &SessionId,
@@ -226,13 +227,13 @@ impl SqliteStore {
             .await
     }
 
-    /// The index need not name these inputs any more. A sweep does it where this fails.
+    /// Removes inputs from the index. If this fails, a sweep removes them.
     pub(super) async fn settled(&self, session: &SessionId, inputs: &[&InputId]) {
         if inputs.is_empty() {
             return;
         }
         if let Err(error) = self.index.consumed(session, inputs).await {
-            tracing::debug!(%session, %error, "the index still names consumed inputs");
+            tracing::debug!(%session, %error, "cannot remove consumed inputs from the index; the next sweep tries again");
         }
     }
 }
@@ -326,7 +327,7 @@ async fn find_input(file: &InUse, id: &InputId) -> Result<Option<StoredInput>, S
     row.map(|row| file.reader(&row).input()).transpose()
 }
 
-/// The statement that puts an input which nothing stands against.
+/// Returns the statement that puts an input without bounds.
 pub fn insert(input: &NewInput) -> SqliteStatement<'static> {
     put(input, &InboxBounds::NONE)
 }

@@ -1,5 +1,5 @@
-//! `index.db`: where to look. It maps names, agents and nodes to session files and can be rebuilt
-//! from them.
+//! `index.db`, which maps names, agents and nodes to session files. It can be rebuilt from the
+//! files.
 
 mod known;
 mod rebuild;
@@ -29,17 +29,17 @@ pub struct Index {
     known: IndexCache,
 }
 
-/// What became of a name that was wanted.
+/// What came of reserving a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reserved {
     Yes,
     /// The session has this name already.
     Known(SessionName),
-    /// Another session has it.
+    /// Another session has the name.
     Taken(SessionId),
 }
 
-/// A session as the index knows it: a moment old.
+/// A session as the index has it, which may be slightly out of date.
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub id: SessionId,
@@ -66,8 +66,8 @@ impl Index {
         }
     }
 
-    /// The open file; opened anew where somebody replaced it, and rebuilt where it is missing or
-    /// broken.
+    /// Returns the open index. It is opened again if another process replaced it, and rebuilt if it
+    /// is missing or damaged.
     async fn db(&self) -> Result<Arc<Db>, StoreError> {
         let mut open = self.open.lock().await;
         if let Some(db) = open.as_ref().filter(|db| db.is_current()) {
@@ -134,7 +134,7 @@ impl Index {
         })
     }
 
-    /// What must be known before a session's first agents are.
+    /// Adds the agents of a session and their lease, before the session's file has them.
     pub async fn add<'a>(
         &self,
         session: &SessionId,
@@ -182,8 +182,8 @@ impl Index {
         Ok(())
     }
 
-    /// Of inputs that were consumed or ended, those that this process announced. Others'
-    /// announcements go with a sweep.
+    /// Returns those inputs that this process announced, out of inputs that were consumed or ended.
+    /// A sweep removes what other processes announced.
     pub fn announced_here<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         self.known.take_announced(inputs)
     }
@@ -213,14 +213,14 @@ impl Index {
         self.execute(statement).await.map(drop)
     }
 
-    /// The file holds the session now.
+    /// Records that the file of the session holds it now.
     pub async fn state_of_new(&self, session: &SessionId) -> Result<(), StoreError> {
         let statement = query("UPDATE sessions SET state = 'open' WHERE id = ?1 AND state = 'new'")
             .bind(session.as_str());
         self.execute(statement).await.map(drop)
     }
 
-    /// Whether a name was reserved before `at` for a session that has no file.
+    /// Returns whether the name was reserved before `at` for a session that has no file.
     pub async fn abandoned(&self, session: &SessionId, at: i64) -> Result<bool, StoreError> {
         const ABANDONED: &str =
             "SELECT id, name FROM sessions WHERE id = ?1 AND state = 'new' AND changed_at < ?2";
@@ -247,7 +247,8 @@ impl Index {
         Ok(())
     }
 
-    /// A session by id, else by name. One that the index does not know is looked for in the folder.
+    /// Finds a session by its id, else by its name. If the index does not have it, the folder is
+    /// searched.
     pub async fn find(
         &self,
         id_or_name: &str,
@@ -277,7 +278,7 @@ impl Index {
         Ok(Some(file))
     }
 
-    /// Takes in what the index should know of a file that came from elsewhere.
+    /// Adds a file that was brought from elsewhere.
     pub async fn adopted(&self, id: &SessionId, name: &SessionName) -> Result<(), StoreError> {
         let db = self.db().await?;
         rebuild::add(
@@ -302,7 +303,7 @@ impl Index {
         Ok(session)
     }
 
-    /// Newest first, after a place in that order.
+    /// Returns a page of sessions, newest first, that begins after a place in that order.
     pub async fn page(
         &self,
         state: Option<SessionState>,
@@ -336,8 +337,8 @@ impl Index {
         .await
     }
 
-    /// Sessions in which nodes that are not among these have, or had, leases, or in which this one
-    /// has.
+    /// Returns the sessions with leases of other nodes than these, or, with `of`, those with leases
+    /// of that node. Leases that ended may be among them.
     pub async fn leases(
         &self,
         but: &[NodeId],
@@ -358,7 +359,8 @@ impl Index {
         self.read(statement, lease).await
     }
 
-    /// Inputs that may be unread, by session, with when they were announced.
+    /// Returns the inputs that may be unread, by session, with the time at which each was
+    /// announced.
     pub async fn all_pending(&self) -> Result<Vec<(SessionId, InputId, Timestamp)>, StoreError> {
         let pending = |row: RowReader<'_>| {
             Ok((

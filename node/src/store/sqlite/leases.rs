@@ -102,9 +102,9 @@ impl Leases for SqliteStore {
         for (session, _) in self.index.leases(&[], Some(node)).await? {
             match self.held_in(&session, node).await {
                 Ok(found) => held.extend(found),
-                // One file that makes no sense keeps nobody from what is held in the others.
+                // A damaged file must not hide the leases in the other files.
                 Err(StoreError::Broken(error)) => {
-                    tracing::warn!(%session, error, "a session is left out of what the node holds")
+                    tracing::warn!(%session, error, "left a session out of the node's leases: its file cannot be read")
                 }
                 Err(error) => return Err(error),
             }

@@ -1,5 +1,5 @@
-//! A node's lock file, held for its process's life: by it alone others of the host tell whether the
-//! process lives.
+//! The lock file of a node, which its process holds for its whole life. Other processes of the host
+//! tell by it whether the process lives.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -17,19 +17,19 @@ use planck_common::NodeId;
 use super::{fault, folder::StoreFolder};
 use crate::store::StoreError;
 
-/// Where the lock files are, in the folder of a store.
+/// The folder of the lock files, in the folder of a store.
 pub const FOLDER: &str = ".nodes";
 
-/// How long a killed process may take to let its lock go.
+/// How long a killed process may take to release its lock.
 const DYING: Duration = Duration::from_secs(2);
 
-/// How often a lock is tried: others look at it for a moment each.
+/// How often a lock is tried, because other processes may hold it for a moment to look at it.
 const LOOKED_AT: u32 = 20;
 
-/// A longer text names no holder.
+/// The most bytes of a text that names a holder.
 const LONGEST_HOLDER: u64 = 256;
 
-/// The lock of this process's node; the system lets it go when the process ends, however it ends.
+/// The lock of this process's node. The system releases it when the process ends in any way.
 #[derive(Debug)]
 pub struct NodeLock {
     _file: File,
@@ -69,8 +69,7 @@ impl NodeLock {
     }
 }
 
-/// Removes the lock files of dead nodes: a missing one says the same. Every other file stays,
-/// whatever put it there.
+/// Removes the lock files of dead nodes, which mean the same as missing ones. All other files stay.
 pub fn tidy(store: &StoreFolder) {
     let Ok(Some(folder)) = store.find_folder(FOLDER) else {
         return;
@@ -82,8 +81,8 @@ pub fn tidy(store: &StoreFolder) {
     }
 }
 
-/// Whether a file is certainly a lock that a node left: by its name, by its text, and because
-/// nobody holds it. A node that takes its lock at this moment has not written its text yet; it
+/// Returns whether a file is certainly the lock of a dead node, by its name, its text, and because
+/// no process holds it. A node that takes its lock at this moment has not written its text yet; it
 /// notices that the file was removed, and tries again.
 fn is_of_the_dead(folder: &StoreFolder, name: &str) -> Result<bool, StoreError> {
     if name
@@ -107,7 +106,7 @@ fn is_empty(file: &File) -> bool {
     file.metadata().is_ok_and(|there| there.len() == 0)
 }
 
-/// Whether any node holds a lock in a store.
+/// Returns whether any node holds a lock in a store.
 pub fn is_in_use(store: &StoreFolder) -> bool {
     let Ok(Some(folder)) = store.find_folder(FOLDER) else {
         return false;
@@ -124,7 +123,7 @@ pub fn is_in_use(store: &StoreFolder) -> bool {
         .any(is_held)
 }
 
-/// Whether the process of a node lives: it holds its lock.
+/// Returns whether the process of a node lives, which means that it holds its lock.
 pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
     Ok(held(store, node)?.is_some())
 }
@@ -151,7 +150,7 @@ fn file_name(node: &NodeId) -> String {
     format!("{node}.lock")
 }
 
-/// Who holds a node's lock; `None` where it is free.
+/// Returns the holder of a node's lock, or `None` if the lock is free.
 fn held(store: &Path, node: &NodeId) -> Result<Option<Holder>, StoreError> {
     let name = file_name(node);
     let path = store.join(FOLDER).join(&name);
@@ -180,8 +179,8 @@ fn text_of(file: &mut File) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A process, so named that no other one is taken for it: not one that got the same pid later, nor
-/// one in another container. Without pid while it has not written itself down yet.
+/// A process, identified so that no other one is mistaken for it: not a later one with the same
+/// pid, nor one in another container. The pid is 0 while the holder has not written its text yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Holder {
     pid: i32,
@@ -199,7 +198,7 @@ impl Holder {
         }
     }
 
-    /// `None` for a text that no node writes.
+    /// Returns `None` for a text that no node writes.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let (pid, started, space) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
@@ -231,15 +230,15 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// When a process began, in ticks since the machine did: field 22 of proc(5)'s `stat`, the 20th
-/// after the name.
+/// Returns when a process started, in clock ticks since the machine did. It is field 22 of `stat`
+/// in proc(5), the 20th after the name.
 fn started(pid: i32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(19).unwrap_or("-").to_owned()
 }
 
-/// The namespace that pids are counted in.
+/// Returns the namespace in which pids are counted.
 fn space() -> String {
     fs::read_link("/proc/self/ns/pid")
         .map_or_else(|_| "-".into(), |link| link.display().to_string())

@@ -20,7 +20,7 @@ use crate::store::{
     refusal,
 };
 
-/// From the latest checkpoint on, or from the open turn's start if that is earlier.
+/// Loads from the latest checkpoint on, or from the start of the open turn if that is earlier.
 const LOAD: &str = "WITH
     covered AS (SELECT coalesce(max(l.covers), 0) AS seq FROM log l
       WHERE l.agent_id = ?1 AND l.covers IS NOT NULL AND l.hidden_by IS NULL),
@@ -124,7 +124,7 @@ impl Log for SqliteStore {
     }
 }
 
-/// How many rows are read at once: few, for one can be large.
+/// Returns how many rows are read at once. The number is small because a row can be large.
 fn chunk(left: u32) -> u32 {
     left.min(64)
 }

@@ -1,5 +1,5 @@
-//! The default place of a project's sessions, in the user's data directory. Planck makes it, and
-//! uses it only as long as it is what Planck made: folders of this user that no other user can
+//! The default folder of a project's sessions, in the user's data directory. Planck makes it, and
+//! uses it only while it is as Planck made it: directories of this user that no other user can
 //! write, without links, marked with their project.
 
 use std::{
@@ -15,20 +15,20 @@ use crate::store::StoreError;
 /// The file beside the sessions that names their project.
 const MARKER: &str = "project";
 
-/// A longer marker names no project.
+/// The most bytes of a marker.
 const LONGEST_MARKER: u64 = 16 * 1024;
 
 /// Which folder of sessions belongs to which project.
 #[derive(Debug, Clone)]
 pub struct OwnPlace {
-    /// The user's data directory. It may be a link; below it there are none.
+    /// The user's data directory. It may be a link, but there are no links below it.
     pub data: PathBuf,
-    /// The folder whose sessions are kept.
+    /// The folder of the project.
     pub project: PathBuf,
 }
 
 impl OwnPlace {
-    /// Makes what is missing of the place, and gives the folder of sessions.
+    /// Makes what is missing, and returns the folder of sessions.
     pub fn make(&self, sessions: &Path) -> Result<StoreFolder, StoreError> {
         let made = DirBuilder::new()
             .recursive(true)
@@ -52,7 +52,7 @@ impl OwnPlace {
         Ok(folder)
     }
 
-    /// The folder of sessions, changing nothing; `None` where it was not made yet.
+    /// Returns the folder of sessions without changing anything, or `None` if it was not made yet.
     pub fn find(&self, sessions: &Path) -> Result<Option<StoreFolder>, StoreError> {
         if !self.data.exists() {
             return Ok(None);
@@ -78,7 +78,7 @@ impl OwnPlace {
         StoreFolder::open(&data)
     }
 
-    /// The folders from the data directory down to the sessions.
+    /// Returns the names of the folders from the data directory down to the sessions.
     fn names(&self, sessions: &Path) -> Result<Vec<String>, StoreError> {
         let below = sessions.strip_prefix(&self.data).unwrap_or(sessions);
         let name = |part: Component<'_>| match part {
@@ -98,7 +98,7 @@ impl OwnPlace {
         })
     }
 
-    /// Marks a new place; a place that is there must have this project's mark.
+    /// Marks a new folder. An existing one must have the mark of this project.
     fn mark(&self, place: &StoreFolder) -> Result<(), StoreError> {
         if place.names()?.is_empty() {
             let mut file = place.create_file(MARKER)?;
@@ -141,7 +141,7 @@ impl OwnPlace {
     }
 }
 
-/// A folder that this user owns and no other one writes.
+/// Refuses a folder of another user, or one that other users can write.
 fn private(folder: StoreFolder) -> Result<StoreFolder, StoreError> {
     match folder.exposure()? {
         None => Ok(folder),

@@ -81,8 +81,8 @@ impl SessionRecords for SqliteStore {
         self.index.state(session, state, Timestamp::now()).await
     }
 
-    /// The record and the agents go first, so that a process which still has the file open finds
-    /// no agent in it.
+    /// Deletes the record and the agents first, so that a process which still has the file open
+    /// finds no agent in it.
     async fn delete(&self, session: &SessionId) -> Result<RemovedCounts, StoreError> {
         const COUNT: &str = "SELECT s.state, (SELECT count(*) FROM agents) AS agents, (SELECT count(*) FROM log) AS events,
             (SELECT count(*) FROM inputs) AS inputs FROM sessions s";
@@ -129,7 +129,7 @@ impl SessionRecords for SqliteStore {
                         .map(|r| r.id),
                 ),
                 Err(error) => {
-                    tracing::warn!(session = %id, %error, "a session is left out of the old ones")
+                    tracing::warn!(session = %id, %error, "left a session out of the expired ones: its file cannot be read")
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! Compares the schema that a file holds with the one that this version's migrations make. A file
-//! whose schema was damaged, or written by a stranger, is refused before any of its tables is read:
-//! its views and triggers would run with our statements, and sqlx panics on a declared type that is
-//! not UTF-8.
+//! Compares the schema of a file with the one that the migrations of this version make. A file
+//! whose schema was damaged or written by a stranger is refused before any of its tables is read,
+//! because its views and triggers would run with the store's statements, and sqlx panics on a
+//! declared type that is not UTF-8.
 
 use std::{
     path::Path,
@@ -16,21 +16,21 @@ use super::{
     fault::{self, SqliteFault},
 };
 
-/// The version and the objects in one statement, so that another process's migration is seen whole
-/// or not at all. Nothing here has a declared type, and bytes are read as bytes. A schema of ours
-/// has fewer objects than the limit.
+/// Reads the version and the objects with one statement, so that another process's migration is
+/// seen whole or not at all. No column here has a declared type, and bytes are read as bytes. A
+/// valid schema has fewer objects than the limit.
 const READ: &str =
     "SELECT v.user_version, CAST(o.type AS BLOB), CAST(o.name AS BLOB), CAST(o.tbl_name AS BLOB), CAST(o.sql AS BLOB)
     FROM pragma_user_version v LEFT JOIN sqlite_schema o ON true LIMIT 200";
 
-/// Names of tables that SQLite's own tools add: `.recover`, and `ANALYZE`. No statement of ours
-/// reads them.
+/// Names of tables that SQLite's own tools add: `.recover` and `ANALYZE`. The store reads none of
+/// them.
 const TOOLS: [&[u8]; 2] = [b"lost_and_found", b"sqlite_stat"];
 
-/// A table, index, view or trigger: its type, its name, its table and the statement that made it.
+/// A table, index, view or trigger: its type, its name, its table and its SQL.
 type Object = [Option<Vec<u8>>; 4];
 
-/// What a file says of its schema.
+/// The schema that a file has.
 pub struct FileSchema {
     pub version: u32,
     objects: Vec<Object>,
@@ -54,7 +54,7 @@ impl FileSchema {
         Ok(Self { version, objects })
     }
 
-    /// Refuses a schema that is not that of its version.
+    /// Refuses a schema that does not match its version.
     pub async fn check(
         &self,
         path: &Path,
@@ -85,7 +85,7 @@ fn object(row: &SqliteRow) -> Result<Object, sqlx::Error> {
     ])
 }
 
-/// Whether an object is a table that a tool of SQLite added, or is not there at all.
+/// Returns whether an object is a table that a tool of SQLite added, or no object at all.
 fn is_of_tool([r#type, name, ..]: &Object) -> bool {
     let is_named = |name: &Vec<u8>| TOOLS.iter().any(|tool| name.starts_with(tool));
     match (r#type, name) {
@@ -99,7 +99,7 @@ fn is_of_tool([r#type, name, ..]: &Object) -> bool {
 /// Schemas that were made before, by the statements that make them.
 type Made = Vec<(Vec<&'static str>, Arc<Vec<Object>>)>;
 
-/// The objects that migrations make, each list of them made once in a process.
+/// Returns the objects that migrations make. Each list of them is made once in a process.
 async fn made_by(
     path: &Path,
     opening: DbOptions,

@@ -1,4 +1,4 @@
-//! Tries whether a node could write to the store of a folder, and changes nothing in it.
+//! Tries whether a node could write to the store of a folder, without changing it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,20 +17,20 @@ use crate::{folder_trial, store::StoreError};
 const WRITABLE: &str =
     "give this user write permission to it, or name another store with `--store sqlite:DIR`";
 
-/// What a trial of a folder found.
+/// The result of trying a folder.
 #[derive(Debug)]
 pub enum SqliteTrial {
-    /// The folder is made with the first session. The nearest one above it that is there can be
-    /// written.
+    /// The folder does not exist; the first session makes it. The nearest existing folder above it
+    /// can be written.
     Missing { above: PathBuf },
-    /// The folder is there.
+    /// The folder exists.
     There(Result<TrialWrite, StoreError>),
 }
 
-/// What of a store was written to.
+/// What could be written.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TrialWrite {
-    /// The folder; the index in it can be opened for writing.
+    /// The folder. The index in it can be opened for writing.
     Folder,
     /// The index, by a transaction that was rolled back.
     Index,
@@ -57,7 +57,7 @@ pub async fn run(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
 
 async fn write(place: &StoreFolder, options: &SqliteOptions) -> Result<TrialWrite, StoreError> {
     try_folder(place.path()).await?;
-    // A node makes its lock in there.
+    // A node makes its lock in this folder.
     if let Some(locks) = place.find_folder(lock::FOLDER)? {
         try_folder(locks.path()).await?;
     }
@@ -66,8 +66,8 @@ async fn write(place: &StoreFolder, options: &SqliteOptions) -> Result<TrialWrit
         .iter()
         .all(|end| view::beside(&index, end).exists());
     let is_there = place.find_file(index::NAME)?.is_some();
-    // Without a node at work SQLite would make a journal for the trial, or take in the one that a
-    // killed node left.
+    // If no node is running, SQLite would make a journal for the trial, or apply the journal of a
+    // killed node.
     if !is_there || !has_journal || !lock::is_in_use(place) {
         return Ok(TrialWrite::Folder);
     }

@@ -1,5 +1,5 @@
-//! Opens a database only to look at it, so that no byte on the disk changes: no journal, no index
-//! of it, no checkpoint.
+//! Opens a database read-only, so that no byte on the disk changes: SQLite makes no journal, no
+//! index of it, and no checkpoint.
 
 use std::{
     fs,
@@ -12,30 +12,31 @@ use tempfile::TempDir;
 
 use super::fault::{self, SqliteFault};
 
-/// What a path in a `file:` URI keeps as it is.
+/// The characters that a `file:` URI needs no escape for.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'.')
     .remove(b'-')
     .remove(b'_');
 
-/// How to look at one database.
+/// How to open one database read-only.
 pub struct View {
     pub connect: SqliteConnectOptions,
-    /// A copy that is looked at in the database's place, for as long as this is held.
+    /// A copy that is open instead of the database, and removed when this is dropped.
     pub copy: Option<TempDir>,
 }
 
-/// One way to look at a database.
+/// One way to open a database read-only.
 pub type Way = fn(&Path) -> Result<View, SqliteFault>;
 
-/// The ways to look at a database, the best one first; the next one is for a database that the one
-/// before cannot open.
+/// Returns the ways to open a database read-only, the best one first. Each next one is for a
+/// database that the one before cannot open.
 ///
 /// - A database without a journal is immutable as far as SQLite is concerned.
 /// - A database that a process writes, or wrote when it was killed, has a journal and its index.
-///   They are read as they are: an index that nobody maintains any more is rebuilt in memory.
-/// - A journal without an index is replayed on a private copy of both.
+///   They are read as they are: SQLite rebuilds in memory an index that no process maintains any
+///   more.
+/// - A journal without an index is applied to a private copy of both.
 pub fn ways(path: &Path) -> Vec<Way> {
     let is_there =
         |end: &str| fs::symlink_metadata(beside(path, end)).is_ok_and(|file| file.len() > 0);
@@ -47,7 +48,7 @@ pub fn ways(path: &Path) -> Vec<Way> {
 }
 
 fn options() -> SqliteConnectOptions {
-    // What a stranger wrote into the schema calls no function with an effect.
+    // A schema that a stranger wrote must not call functions with side effects.
     SqliteConnectOptions::new()
         .foreign_keys(false)
         .pragma("trusted_schema", "OFF")
@@ -100,7 +101,7 @@ fn copied(path: &Path) -> Result<View, SqliteFault> {
     })
 }
 
-/// The file of that ending beside a database.
+/// Returns the path of the file with this ending beside a database.
 pub fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);

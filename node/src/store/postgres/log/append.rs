@@ -1,5 +1,5 @@
-//! The append: rows, marks and puts of several agents in one statement, each agent's whole or not
-//! at all.
+//! Appends batches: rows, marks and puts of several agents in one statement, each batch whole or
+//! not at all.
 
 mod arguments;
 
@@ -14,9 +14,9 @@ use crate::store::{
 use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
 
-/// Agents are locked by id, those that write and those that get an input, then inputs by id, then
-/// the session. `mine` takes the marks of a batch without rows again: nothing else tells that it
-/// was written before.
+/// Locks the agents by id (those that write and those that get an input), then inputs by id, then
+/// the session. `mine` takes the marks of a batch without rows again, because nothing else tells
+/// that the batch was written before.
 const APPEND: &str = "
 WITH w AS (SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
     $11::bigint[], $12::float8[]) WITH ORDINALITY
@@ -67,9 +67,9 @@ SELECT ok.agent IS NOT NULL AS written, held.agent IS NOT NULL AS held, coalesce
 FROM w LEFT JOIN held USING (n) LEFT JOIN ok USING (n) LEFT JOIN g ON g.agent = w.agent LEFT JOIN missing ON missing.agent = w.agent
 LEFT JOIN s ON true ORDER BY w.n";
 
-/// The session's totals, and of batches that the statement left out: where they are in the log, if
-/// they are. A statement of its own, for the one before it may have begun when the rows' first
-/// writing had not ended.
+/// Reads the session's totals and, for batches that the statement left out, their rows if they are
+/// in the log. This is a statement of its own, because the one before it may have begun before the
+/// first writing of the rows was committed.
 const KNOWN: &str = "
 SELECT w.n, known.seqs, s.input_tokens, s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.cost_usd
 FROM sessions s LEFT JOIN unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS w(agent, epoch, prev, entries, n) ON true
@@ -119,13 +119,14 @@ pub async fn append(
 
 struct AppendResult {
     answers: Vec<BatchAnswer>,
-    /// The session's, where something was written.
+    /// The session's totals, if anything was written.
     totals: Option<Usage>,
 }
 
 enum BatchAnswer {
     Settled(BatchOutcome),
-    /// The lease or the last seq is another one: the batch is in the log already, or it is stale.
+    /// The lease has another epoch, or the agent's last row is another one. The batch is in the log
+    /// already, or it is stale.
     NotHeld,
 }
 
@@ -142,8 +143,8 @@ impl BatchAnswer {
     }
 }
 
-/// One statement for all; where the server refuses the data, one for each, so that only whose data
-/// it is has to bear it.
+/// Writes all batches with one statement. If the server refuses the data, writes each batch with
+/// one of its own, so that only the batch with the bad data is refused.
 async fn write(
     database: &Database,
     session: &SessionId,
@@ -190,7 +191,7 @@ async fn write_each(
     Ok(all)
 }
 
-/// The statement. The inner error is the server's refusal of the data.
+/// Runs the statement. The inner error is the server's refusal of the data.
 async fn state(
     database: &Database,
     session: &SessionId,
@@ -250,7 +251,7 @@ fn totals(row: &Columns<'_>) -> Result<Option<Usage>, StoreError> {
         .transpose()
 }
 
-/// For each batch its seqs where it is in the log; and the session's totals.
+/// Returns the numbers of each batch that is in the log already, and the session's totals.
 async fn find_known(
     database: &Database,
     session: &SessionId,

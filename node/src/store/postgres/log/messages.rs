@@ -14,8 +14,8 @@ use crate::store::{
     refusal,
 };
 
-/// `after` is the `covers` of the checkpoint that the segment begins with, -1 at the log's
-/// beginning.
+/// `after` is the `covers` of the checkpoint with which the segment begins, or -1 at the beginning
+/// of the log.
 const SEGMENT: &str = "
 SELECT s.team_id, c.after, EXISTS (SELECT 1 FROM log l WHERE l.session_id = $1 AND l.kind = 'message' AND l.hidden_by IS NULL
     AND ($2::text IS NULL OR l.agent_id = $2) AND (l.seq <= c.after OR l.covers < c.after)) AS earlier
@@ -23,8 +23,7 @@ FROM sessions s, LATERAL (SELECT coalesce(max(covers), -1) AS after FROM log WHE
     AND hidden_by IS NULL AND ($2::text IS NULL OR agent_id = $2) AND covers <= $3 - 2) c
 WHERE s.id = $1";
 
-/// The segment's messages, newest first, then its summaries: messages that stand for those before a
-/// checkpoint.
+/// Returns the messages of the segment, newest first, then its summaries.
 const PAGE: &str = "
 WITH m AS (SELECT l.seq, l.agent_id, l.node_id, l.epoch, l.at, l.body, l.covers, l.covers IS NOT NULL AND EXISTS (SELECT 1 FROM log c WHERE c.session_id = $1 AND c.kind = 'checkpoint'
     AND c.hidden_by IS NULL AND c.covers = l.covers AND ($2::text IS NULL OR c.agent_id = $2)) AS summary
@@ -74,7 +73,8 @@ pub async fn messages(
     Ok(page(segment, messages, summaries, part))
 }
 
-/// A part of a segment goes on before its oldest message; only the oldest part has the summary.
+/// Makes a page. A part of a segment continues before its oldest message, and only the oldest part
+/// has the summary.
 fn page(
     segment: Segment,
     messages: Vec<(Seq, Box<RawValue>)>,

@@ -13,9 +13,9 @@ use crate::store::{
     stored,
 };
 
-/// Of a session `s`. A turn that runs has begun after the last one ended. A body is searched as text:
-/// Postgres' JSON functions refuse all of it for one `\u0000`, and a quote within a string of it has
-/// a backslash before it.
+/// What a session `s` is doing. If its last turn has no end yet, the turn is running. A body is
+/// searched as text, because Postgres' JSON functions refuse a whole body for one `\u0000`. A quote
+/// within a string of the body has a backslash before it.
 const ACTIVITY: &str = r#"CASE
   WHEN EXISTS (SELECT 1 FROM agents a WHERE a.session_id = s.id AND a.state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id

@@ -23,7 +23,7 @@ i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   WHERE b.verdict = 'born' AND t.task IS NOT NULL ORDER BY n ON CONFLICT DO NOTHING)
 SELECT verdict, detail, most FROM b ORDER BY n";
 
-/// Members that no store can record are refused here, and the statement creates the others.
+/// Refuses members that no store can record, and creates the others with one statement.
 pub async fn create_agents(
     database: &Database,
     session: &SessionId,
@@ -58,7 +58,7 @@ async fn create_all(
     match state(database, session, members, lead, node).await? {
         Ok(outcomes) => Ok(outcomes),
         Err(refusal) if members.len() == 1 => Ok(vec![AgentCreation::Refused(refusal)]),
-        // One by one, so that only whose data it is has to bear it.
+        // The members are created one by one, so that only the one with the bad data is refused.
         Err(_) => {
             let mut outcomes = Vec::with_capacity(members.len());
             for one in members {
@@ -73,7 +73,7 @@ async fn create_all(
     }
 }
 
-/// The statement. The inner error is the server's refusal of the data.
+/// Runs the statement. The inner error is the server's refusal of the data.
 async fn state(
     database: &Database,
     session: &SessionId,

@@ -1,5 +1,5 @@
-//! What only Postgres can do wrong: other schemas, ended connections, a full pool, bytes a text
-//! cannot hold.
+//! Faults that only Postgres can have: other schemas, ended connections, a full pool, bytes that a
+//! text cannot hold.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn a_migration_that_fails_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn who_may_not_change_the_schema_works_with_the_one_before() {
+async fn a_node_that_may_not_migrate_works_with_the_schema_before() {
     let world = Private::create().await;
     let mut admin = world.0.connect().await.unwrap();
     migrate::run(
@@ -130,7 +130,7 @@ async fn ended_connections_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_away() {
+async fn an_unreachable_server_is_away() {
     let options = PostgresOptions {
         acquire_timeout: Duration::from_millis(300),
         ..PostgresOptions::new("postgres://nobody@127.0.0.1:1/none")

@@ -1,5 +1,5 @@
-//! Several nodes at once over lost answers and killed connections: claims, appends, questions,
-//! withdrawals, rewinds.
+//! Several nodes at once, with lost answers and killed connections: claims, appends, questions,
+//! withdrawals and rewinds.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::{
 const NODES: usize = 3;
 const AGENTS: usize = 4;
 const TIME: Duration = Duration::from_secs(4);
-/// On a busy machine it goes on until everything was tried.
+/// The limit on a busy machine, where the test runs until everything was tried.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// One in 33 answers of an append is lost.
@@ -79,11 +79,11 @@ impl Counts {
     }
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Shared {
     team: Team,
     began: Instant,
-    /// The text of each acknowledged row by its seq.
+    /// The text of each acknowledged row by its number.
     acknowledged: Mutex<BTreeMap<Seq, String>>,
     counts: Mutex<Counts>,
 }
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// Tries until the store is there.
+/// Tries until the store answers.
 macro_rules! settled {
     ($work:expr) => {
         loop {
@@ -124,7 +124,7 @@ impl Writer {
         &self.shared.team.agents[self.agent]
     }
 
-    /// Claims the agent again and again and writes until the lease is lost.
+    /// Claims the agent again and again, and writes until the lease is lost.
     async fn run(self) {
         while self.shared.goes_on() {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(20..150))).await;
@@ -168,7 +168,8 @@ impl Writer {
         Some(lease.epoch)
     }
 
-    /// Saves some rows, and the consuming and ending of what waits; `false` once the lease is lost.
+    /// Appends some rows, and consumes and ends waiting inputs. Returns `false` once the lease is
+    /// lost.
     async fn write(&self, epoch: i64) -> bool {
         let open = settled!(self.store.open_inputs(&self.shared.team.session, self.id())).unwrap();
         let marks = open.iter().map(|input| {
@@ -219,7 +220,7 @@ impl Writer {
     }
 }
 
-/// Asks from one agent to another, whoever holds them, and sometimes takes the question back.
+/// Asks from one agent to another, on any node, and sometimes withdraws the question.
 async fn ask(shared: Arc<Shared>, store: PostgresStore) {
     while shared.goes_on() {
         let (from, to) = (fastrand::usize(..AGENTS), fastrand::usize(..AGENTS));
@@ -242,7 +243,7 @@ async fn ask(shared: Arc<Shared>, store: PostgresStore) {
     }
 }
 
-/// Takes the lead and rewinds a little.
+/// Claims the orchestrator and rewinds a few rows.
 async fn rewind(shared: Arc<Shared>, store: PostgresStore, node: NodeId) {
     let (session, lead) = (&shared.team.session, shared.team.lead());
     while shared.goes_on() {

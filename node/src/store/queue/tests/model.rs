@@ -1,5 +1,5 @@
-//! A log in memory that keeps the rules: fenced by epoch and last seq, batches whole or not at all,
-//! repetitions known.
+//! A log in memory that keeps the rules: it fences by epoch and last row, writes batches whole or
+//! not at all, and recognises repetitions.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use super::super::AppendLog;
 use crate::store::{Appended, Batch, BatchOutcome, StoreError};
 
-/// What befalls a statement.
+/// What happens to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// It is done, but nobody hears of it.
+    /// It is carried out, but its answer is lost.
     DropAnswer,
-    /// It is not done.
+    /// It is not carried out.
     Away,
 }
 
@@ -37,7 +37,7 @@ struct State {
     totals: Usage,
     faults: VecDeque<Fault>,
     statements: usize,
-    /// The text of a statement whose outcome was not told: the next one must be the same.
+    /// The text of a statement whose answer was lost. The next statement must be the same.
     unsettled: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a process remembers of the index, so that it need not be read for each prompt.
+//! What a process remembers of the index, so that it need not read it for each prompt.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,12 +7,13 @@ use std::{
 
 use planck_common::{AgentId, InputId, SessionId};
 
-/// Entries of each kind; when there are more all are forgotten, which costs a look or a sweep.
+/// The most entries of each kind. When there are more, all are forgotten, which costs a lookup or a
+/// sweep.
 const MOST: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub struct IndexCache {
-    /// An agent never changes its session.
+    /// The session of an agent, which never changes.
     sessions: Mutex<HashMap<AgentId, SessionId>>,
     announced: Mutex<HashSet<InputId>>,
 }
@@ -38,7 +39,7 @@ impl IndexCache {
         announced.extend(inputs.cloned());
     }
 
-    /// Those of the inputs that were announced and are so no more.
+    /// Returns those inputs that this process announced, and forgets them.
     pub fn take_announced<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         let mut announced = lock(&self.announced);
         inputs

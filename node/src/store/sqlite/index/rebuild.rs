@@ -1,4 +1,4 @@
-//! Opening the index, and filling it from the session files where it is missing, broken or behind.
+//! Opens the index, and fills it from the session files if it is missing, damaged or out of date.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -18,10 +18,10 @@ use super::super::{
 };
 use crate::store::StoreError;
 
-/// The file of the index, in the folder of a store.
+/// The file name of the index, in the folder of a store.
 pub const NAME: &str = "index.db";
 
-/// The index of a folder, whatever state it was in.
+/// Opens the index of a folder, and repairs it if needed.
 pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     let db = match checked(folder, opening).await {
         Err(SqliteFault::Damaged(_)) => put_aside(folder, opening).await?,
@@ -33,8 +33,7 @@ pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     Ok(db)
 }
 
-/// The index of a folder that is only looked at: as it is, or made in memory where it is missing or
-/// broken.
+/// Opens the index of a folder read-only: the file if it is usable, else a new index in memory.
 pub async fn look(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     match as_it_is(folder, opening).await {
         Ok(Some(db)) => Ok(db),
@@ -67,14 +66,15 @@ async fn checked(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     }
 }
 
-/// Renames a damaged index, so that it can be looked at, and opens a new one. One process does it.
+/// Renames a damaged index, so that a person can examine it, and opens a new one. One process at a
+/// time does this.
 async fn put_aside(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     let _guard = guard(folder, opening).await?;
     let why = match checked(folder, opening).await {
         Err(SqliteFault::Damaged(why)) => why,
         other => return other,
     };
-    tracing::warn!(folder = %folder.display(), why, "the index is rebuilt");
+    tracing::warn!(folder = %folder.display(), why, "rebuilding the damaged index");
     let writable = |error| {
         fault::broken(
             &folder.join(NAME),
@@ -116,7 +116,7 @@ async fn guard(folder: &Path, opening: DbOptions) -> Result<File, StoreError> {
     }
 }
 
-/// The sessions whose files are in a folder.
+/// Returns the sessions whose files are in a folder.
 pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, StoreError> {
     let failed = |error| {
         fault::broken(
@@ -138,13 +138,13 @@ pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, Sto
     Ok(found)
 }
 
-/// The session that a file is named for.
+/// Returns the session that a file name stands for.
 pub fn session_of_file(file: &str) -> Option<(SessionId, SessionName)> {
     let (id, name) = file.strip_suffix(".db")?.rsplit_once('_')?;
     Some((SessionId::parse(id).ok()?, SessionName::parse(name).ok()?))
 }
 
-/// What the index holds of one file, as JSON rows.
+/// The rows that the index has of session files, as JSON.
 #[derive(Default)]
 struct IndexRows {
     store_id: Option<String>,
@@ -166,7 +166,7 @@ async fn fill(db: &Db, folder: &Path, opening: DbOptions) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Adds files that the index does not know.
+/// Adds files that the index does not have.
 pub async fn add(
     db: &Db,
     folder: &Path,
@@ -191,7 +191,7 @@ async fn read_all(
             .await
         {
             let error = StoreError::from(error);
-            tracing::warn!(session = %id, %error, "a session file is left out of the index");
+            tracing::warn!(session = %id, %error, "left a session file out of the index: it cannot be read");
         }
     }
     found

@@ -1,4 +1,4 @@
-//! Sweeps: the index names the sessions that may need a host, and their files tell.
+//! Sweeps: the index names the sessions that may need a host, and their files tell which do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,10 +14,10 @@ use crate::store::{
     sqlite::{SqliteStore, files::InUse},
 };
 
-/// An announced input that is not there after this long never came.
+/// After this time an announced input that is not in the file was never put.
 const ANNOUNCED_MS: u64 = 60_000;
 
-/// A session file that nobody used for so long is closed by the next sweep.
+/// A sweep closes session files that were not used for this long.
 const UNUSED: Duration = Duration::from_secs(60);
 
 const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
@@ -25,7 +25,7 @@ const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN
       WHERE (a.node_id IS NULL OR a.node_id IN (SELECT value FROM json_each(?1))) AND a.state <> 'stopped'
       AND EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)";
 
-/// What the index says of one session.
+/// What the index has of one session.
 #[derive(Default)]
 struct Hints {
     nodes: Vec<NodeId>,
@@ -47,7 +47,7 @@ pub async fn sweep(store: &SqliteStore, alive: &[NodeId]) -> Result<Vec<Stray>, 
             Ok(found) => strays.extend(found),
             Err(StoreError::NotFound(_)) => forget_gone(store, &session, &hints).await?,
             Err(error) => {
-                tracing::warn!(%session, %error, "a session is left out of the sweep")
+                tracing::warn!(%session, %error, "left a session out of the sweep: its file cannot be read")
             }
         }
     }
@@ -68,7 +68,7 @@ async fn strays_of(
     Ok(strays)
 }
 
-/// Takes out of the index what the file shows to be over.
+/// Removes from the index what the file shows to be over.
 async fn tidy(
     store: &SqliteStore,
     file: &InUse,
@@ -95,7 +95,7 @@ async fn tidy(
     Ok(())
 }
 
-/// A session that is being created is not there yet.
+/// Forgets a session without a file, unless it is being created.
 async fn forget_gone(
     store: &SqliteStore,
     session: &SessionId,
@@ -122,7 +122,7 @@ async fn forget_gone(
     Ok(())
 }
 
-/// The announced inputs that were consumed or ended, or never came.
+/// Returns the announced inputs that were consumed or ended, or that were never put.
 async fn over(file: &InUse, hints: &Hints) -> Result<Vec<InputId>, StoreError> {
     if hints.inputs.is_empty() {
         return Ok(vec![]);

@@ -1,5 +1,5 @@
-//! The append: one statement for all batches of a session; when it is refused, each batch by
-//! itself.
+//! Appends batches: one statement for all batches of a session, and one for each batch if that is
+//! refused.
 
 mod statement;
 
@@ -19,14 +19,14 @@ use crate::store::{
     },
 };
 
-/// Statements of up to so many rows stay prepared.
+/// Statements with at most this many rows are kept prepared.
 const KEPT: usize = 24;
 
 const COLUMNS: &str =
     "agent_id, epoch, prev, kind, turn, request, at, node_id, covers, body, marks, puts, state,
     input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, last";
 
-/// Correlated with the row, else every row gives the first one's value.
+/// The subqueries refer to the row, because SQLite would otherwise compute each one only once.
 const RETURNING: &str =
     "(SELECT next_seq - 1 FROM sessions WHERE append.agent_id IS NOT NULL) AS seq,
     (SELECT input_tokens FROM sessions WHERE append.last) AS input_tokens,
@@ -87,8 +87,8 @@ async fn announce_puts(
     store.index.pending(session, &puts, Timestamp::now()).await
 }
 
-/// Runs of batches that fit into a statement, as where each starts and how many it has; refused
-/// ones are in none.
+/// Groups the batches that are not refused into statements. Returns the place of the first batch of
+/// each, and how many batches it has.
 fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = vec![];
     let (mut rows, mut open) = (0, false);
@@ -109,7 +109,7 @@ fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize
     runs
 }
 
-/// The inputs that need no looking after any more.
+/// Returns the inputs that the index need not name any more.
 fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a InputId> {
     let written = batches
         .iter()
@@ -121,8 +121,8 @@ fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a Input
         .collect()
 }
 
-/// The outcomes of batches in one statement, and the session's totals where it was carried out
-/// whole.
+/// Writes batches with one statement. Returns their outcomes, and the session's totals if the
+/// statement was carried out.
 async fn write(
     file: &InUse,
     node: &NodeId,
@@ -175,8 +175,8 @@ async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
     row.map_or(Ok(Usage::default()), |row| file.reader(&row).usage())
 }
 
-/// What stands against a batch: its rows are in the log already, the epoch moved, an input is gone,
-/// or its data is bad.
+/// Finds why a batch was refused: its rows are in the log already, its lease has another epoch, an
+/// input is gone, or its data is bad.
 async fn why_not(
     file: &InUse,
     batch: &Batch,
@@ -208,7 +208,8 @@ async fn why_not(
     }
 }
 
-/// The seqs of a batch that was written before: the same rows by the same epoch after the same row.
+/// Returns the numbers of a batch that was written before: the same rows, of the same epoch, after
+/// the same row.
 async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, StoreError> {
     const WRITTEN: &str = "SELECT seq, prev, kind, body FROM log WHERE agent_id = ?1 AND epoch = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
     let count = i64::try_from(batch.entries.len()).unwrap_or(i64::MAX);
@@ -263,7 +264,7 @@ async fn gone(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<Vec<Inpu
         .collect()
 }
 
-/// Whether all marks of a batch without rows were made before.
+/// Returns whether all marks of a batch without rows were made before.
 async fn already_marked(
     file: &InUse,
     batch: &Batch,

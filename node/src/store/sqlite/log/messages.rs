@@ -40,7 +40,7 @@ pub async fn messages(
 
 type FoundMessages = Vec<(Seq, Box<RawValue>)>;
 
-/// The highest checkpoint that leaves a segment before `before`.
+/// Returns the highest checkpoint that leaves a segment before `before`.
 async fn covers_before(
     file: &InUse,
     agent: Option<&AgentId>,
@@ -59,7 +59,7 @@ async fn covers_before(
     row.map_or(Ok(0), |row| file.reader(&row).number("covers"))
 }
 
-/// The messages of a segment, newest first, and whether all of it is there.
+/// Returns the messages of a segment, newest first, and whether they are all of it.
 async fn newest(
     file: &InUse,
     agent: Option<&AgentId>,
@@ -76,7 +76,7 @@ async fn newest(
     let (mut found, mut bytes, mut before): (FoundMessages, usize, Seq) = (vec![], 0, before);
     loop {
         let left = limit - u32::try_from(found.len()).unwrap_or(limit);
-        // One more than fits shows that there is more.
+        // One row more than fits tells that there are more.
         let part = chunk(left + 1);
         let statement = query(if agent.is_some() { OF_AGENT } else { ALL })
             .bind(covers)
@@ -109,7 +109,7 @@ fn message(file: &InUse, row: RowReader<'_>) -> Result<(Seq, Box<RawValue>), Sto
     Ok((seq, raw(file, text)?))
 }
 
-/// The summaries of the checkpoint that a segment begins with.
+/// Returns the summaries of the checkpoint with which a segment begins.
 async fn summaries(
     file: &InUse,
     agent: Option<&AgentId>,
@@ -131,8 +131,8 @@ async fn summaries(
         .collect()
 }
 
-/// Whether a message, or the summary of an earlier checkpoint, comes before the segment that begins
-/// after `covers`.
+/// Returns whether a message, or the summary of an earlier checkpoint, is before the segment that
+/// begins after `covers`.
 async fn is_any_before(
     file: &InUse,
     agent: Option<&AgentId>,

@@ -1,4 +1,4 @@
-//! Rewinding, in one statement.
+//! Rewinds a session with one statement.
 
 use planck_common::{
     Seq, Timestamp,
@@ -36,7 +36,7 @@ pub async fn rewind(
         Err(SqliteFault::Aborted(Abort::NoMessage)) => {
             return Err(refusal::no_message(to, &file.id));
         }
-        // A rewind whose answer was lost may have been carried out before.
+        // The rewind may have been carried out before, if its answer was lost.
         Err(SqliteFault::Aborted(_)) => {}
         Err(fault) => return Err(fault.into()),
     }

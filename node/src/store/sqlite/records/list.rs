@@ -13,7 +13,7 @@ use crate::store::{
     sqlite::SqliteStore,
 };
 
-/// Of the session of a file. A turn that runs has begun after the last one ended.
+/// What a session is doing. If its last turn has no end yet, the turn is running.
 const ACTIVITY: &str = "SELECT CASE
   WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
@@ -26,7 +26,7 @@ const ACTIVITY: &str = "SELECT CASE
 pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessions, StoreError> {
     let limit = page::sessions(filter.limit);
     let after = filter.after.as_deref().map(SessionCursor::parse);
-    // One session more than the page has tells whether another page follows.
+    // One session more than the page holds tells whether another page follows.
     let mut listed = store
         .index
         .page(filter.state, after.transpose()?, limit + 1)
@@ -45,7 +45,7 @@ pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessi
                 sessions.extend(row.filter(|r| filter.state.is_none_or(|state| state == r.state)));
             }
             Err(error) => {
-                tracing::warn!(session = %listed.id, name = %listed.name, %error, "a session is left out of the list")
+                tracing::warn!(session = %listed.id, name = %listed.name, %error, "left a session out of the list: its file cannot be read")
             }
         }
     }

@@ -20,8 +20,8 @@ const CREATE: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
     WHERE s.lead = ?7 AND s.state = 'open' AND l.incarnation = ?8 AND s.agents < s.max_agents
     ON CONFLICT (id) DO NOTHING RETURNING name";
 
-/// Creates the members one after the other, since a file has one writer anyway. The index knows all
-/// of them before.
+/// Creates the members one after the other, because a file has one writer anyway. The index gets
+/// all of them before.
 pub async fn create_agents(
     store: &SqliteStore,
     session: &SessionId,

@@ -1,5 +1,5 @@
-//! Session files whose bytes changed: each is one error that names the file and the way out, and no
-//! thread panics.
+//! Session files whose bytes changed. Each gives one error that names the file and the way out, and
+//! no thread panics.
 
 use std::{fs, path::PathBuf};
 
@@ -31,7 +31,7 @@ impl Written {
         Self { folder, team, file }
     }
 
-    /// Changes the file as a stranger's program does.
+    /// Changes the file as another program may do.
     async fn change(&self, sql: &str) {
         let options = SqliteConnectOptions::new()
             .filename(&self.file)
@@ -44,7 +44,8 @@ impl Written {
         connection.close().await.unwrap();
     }
 
-    /// What every reading of the session says, by a node and by a command that only looks.
+    /// Returns the errors of all reads of the session, by a node and by a command that opens it
+    /// read-only.
     async fn refusals(&self) -> Vec<String> {
         let (session, agent) = (&self.team.session, self.team.lead());
         let node = self.folder.store(&NodeId::mint()).await;
@@ -79,7 +80,7 @@ impl Written {
 #[tokio::test]
 async fn changed_schema_is_refused_before_its_tables_are_read() {
     for change in [
-        // sqlx's thread panics on this one when it prepares a statement with the column.
+        // The thread of sqlx panics on this schema when it prepares a statement with the column.
         "UPDATE sqlite_schema SET sql = CAST(replace(CAST(sql AS BLOB), 'spec TEXT', X'7370656320FFFEFF54') AS TEXT)
            WHERE name = 'agents'",
         "UPDATE sqlite_schema SET sql = CAST(X'FF' AS TEXT) WHERE name = 'append'",
@@ -100,7 +101,7 @@ async fn changed_schema_is_refused_before_its_tables_are_read() {
 }
 
 #[tokio::test]
-async fn tables_of_sqlites_own_tools_are_passed_by() {
+async fn tables_of_sqlites_own_tools_are_ignored() {
     let written = Written::new().await;
     written
         .change("CREATE TABLE lost_and_found (rootpgno INTEGER, c0); ANALYZE")

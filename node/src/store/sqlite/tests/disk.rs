@@ -1,4 +1,4 @@
-//! Disks that are full and folders that may not be written. They need a small file system of their
+//! Full disks and folders without write permission. These tests need a small file system of their
 //! own.
 
 use std::{
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A file system of a few megabytes, where this user may mount one.
+/// A file system of a few megabytes, if this user may mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -31,7 +31,7 @@ impl SmallDisk {
         mounted.then_some(Self(folder))
     }
 
-    /// Waits for files that are still open: connections close on threads of their own.
+    /// Mounts again once all files are closed, because connections close on threads of their own.
     async fn mount_again(&self, how: &str) {
         let until = Instant::now() + Duration::from_secs(10);
         let options = format!("remount,{how}");
@@ -84,7 +84,7 @@ async fn start(path: &Path) -> Team {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_harms_nothing() {
+async fn a_full_disk_is_reported_and_harms_nothing() {
     let Some(disk) = SmallDisk::mount() else {
         return;
     };
@@ -120,7 +120,7 @@ async fn a_full_disk_is_said_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn a_folder_that_may_not_be_written_is_said() {
+async fn a_folder_without_write_permission_is_reported() {
     let Some(disk) = SmallDisk::mount() else {
         return;
     };
@@ -154,7 +154,8 @@ async fn a_damaged_session_leaves_the_others_alone() {
         .join(format!("{}_{}.db", record.id, record.name));
     let (session, node) = (damaged.session.clone(), damaged.node.clone());
     drop(damaged);
-    // Its connections close on threads of their own, and a log that is left would mend the file.
+    // The connections close on threads of their own, and a journal that is left would repair the
+    // file.
     for part in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{part}", path.display()));
     }

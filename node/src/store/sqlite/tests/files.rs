@@ -1,4 +1,4 @@
-//! Lock files, the index and its rebuilding, the pool of open files.
+//! Lock files, the index and its rebuilding, and the pool of open files.
 
 use std::{fs, sync::Arc};
 
@@ -45,7 +45,7 @@ async fn a_lock_tells_whether_its_node_lives() {
     );
 }
 
-/// Everything that the index is asked for.
+/// Asserts the answers to all queries of the index.
 async fn assert_found(store: &SqliteStore, team: &Team, store_id: &str) {
     assert_eq!(store.id().await.unwrap(), store_id);
     let record = store.session(&team.session).await.unwrap().unwrap();
@@ -120,7 +120,7 @@ async fn the_index_is_rebuilt() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_brought_here_is_found() {
+async fn a_file_that_was_copied_here_is_found() {
     let (there, here) = (Folder::new(), Folder::new());
     let team = Team::start(&there, 1).await;
     let record = team.store.session(&team.session).await.unwrap().unwrap();

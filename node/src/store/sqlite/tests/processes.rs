@@ -1,4 +1,4 @@
-//! Several real processes on one folder: this test binary, run again as a writer.
+//! Several real processes on one folder. This test binary runs itself again as a writer.
 
 use std::{
     io::{BufRead, BufReader, Lines},
@@ -21,7 +21,7 @@ use crate::store::{
 
 const FOLDER: &str = "PLANCK_TEST_FOLDER";
 
-/// A writer in a process of its own; it ends with the value.
+/// A writer in a process of its own, which is killed when this is dropped.
 struct Writer {
     child: Child,
     node: NodeId,
@@ -36,7 +36,7 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    /// Claims an agent and writes to it.
+    /// Starts a process that claims an agent and writes to it.
     fn start(folder: &Path, team: &Team, agent: usize, seen: i64, batches: u32) -> Self {
         let node = NodeId::mint();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -59,7 +59,8 @@ impl Writer {
         Self { child, node, lines }
     }
 
-    /// The words after the next line that begins with `what`; `None` when the process ended.
+    /// Returns the words after the next line that begins with `what`, or `None` if the process
+    /// ended.
     fn next(&mut self, what: &str) -> Option<String> {
         self.lines
             .by_ref()
@@ -87,7 +88,7 @@ fn var(name: &str) -> String {
     std::env::var(name).unwrap()
 }
 
-/// What the other process does; nothing where this is the test run itself.
+/// The other process. In the test run itself it does nothing.
 #[tokio::test]
 async fn writer() {
     let Ok(folder) = std::env::var(FOLDER) else {
@@ -205,7 +206,7 @@ async fn one_of_many_processes_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_survives_a_kill() {
+async fn acknowledged_rows_survive_a_kill() {
     let folder = Folder::new();
     let team = Team::start(&folder, 1).await;
     let mut writer = Writer::start(folder.path(), &team, 0, 1, u32::MAX);

@@ -1,4 +1,5 @@
-//! Batches as the arrays that the append's statement unnests: writers, rows, marks, inputs to put.
+//! Batches as the arrays that the statement of an append unnests: writers, rows, marks and inputs
+//! to put.
 
 use planck_common::AgentId;
 
@@ -11,7 +12,7 @@ use crate::{
     },
 };
 
-/// One value of each item, in order.
+/// Returns one value of each item, in order.
 pub fn column<'a, T, V>(items: &'a [T], value: impl Fn(&'a T) -> V) -> Vec<V> {
     items.iter().map(value).collect()
 }
@@ -30,7 +31,7 @@ pub fn bind<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'
     bind_puts(statement, &of_agents(batches, |batch| batch.puts.iter()))
 }
 
-/// What all batches hold of something, each beside its agent.
+/// Returns one kind of item of all batches, each with its agent.
 fn of_agents<'a, T, I: IntoIterator<Item = T>>(
     batches: &[&'a Batch],
     part: impl Fn(&'a Batch) -> I,
@@ -42,8 +43,8 @@ fn of_agents<'a, T, I: IntoIterator<Item = T>>(
 }
 
 fn bind_writers<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'q> {
-    // A batch without rows leaves no trace by which a repetition would be known, so it consumes
-    // nothing.
+    // A batch without rows leaves no trace by which a repetition could be recognised, so it adds no
+    // usage.
     let tokens = |of: fn(&Batch) -> u64| {
         column(batches, |batch| {
             if batch.entries.is_empty() {

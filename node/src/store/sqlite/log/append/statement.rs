@@ -1,4 +1,4 @@
-//! The statement that appends batches.
+//! Builds the statement that appends batches.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ fn sql(rows: usize) -> String {
     text
 }
 
-/// All columns but the last one. The first row of a batch carries what is said once.
+/// Binds all columns except the last one. Values of the whole batch are in its first row.
 fn bind(
     statement: SqliteStatement<'static>,
     batch: &Batch,
@@ -79,7 +79,7 @@ fn bind(
         .bind(usage.cost_usd)
 }
 
-/// A put as the trigger reads it.
+/// Returns a put in the form in which the trigger reads it.
 fn put_row(put: &NewInput) -> Value {
     let sender = put.sender.as_ref();
     json!({
