@@ -10,7 +10,7 @@ use std::{hint::black_box, sync::Arc};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use planck_common::message::{Body, Metadata, Part, Role};
 use planck_node::internals::llm::{
-    ClientOptions, Head, Llm, LlmOptions, ProviderOptions, Secret, client,
+    ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, Secret, client,
 };
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -122,7 +122,7 @@ fn encode(criterion: &mut Criterion) {
         let endpoint = llm.provider(&model).unwrap();
         let mut group = criterion.benchmark_group(format!("encode/{provider}"));
         for messages in [10, 1_000] {
-            let head = Head {
+            let head = RequestHead {
                 model: "m".into(),
                 system_prompt: Arc::from("Be brief."),
                 tools: Arc::from([]),

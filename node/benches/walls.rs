@@ -18,8 +18,8 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::internals::tools::{
-    Caps, Catalogue, Files, Groups, Guards, Invocation, Launcher, Limits, Roots, Runner, Sandbox,
-    Settings, Shell, Toolbox, Undone, built_in,
+    Caps, CommandLimits, Files, Groups, Guards, Invocation, Launcher, Roots, Runner, Sandbox,
+    SandboxSettings, Shell, ToolCatalogue, Toolbox, Undone, built_in,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ impl Measured {
         );
         let guards = Guards::new(Undone::in_folder(dir.join("undone")));
         let shell = Shell::new(launcher, sandbox, guards, &[], Caps::default());
-        let catalogue = Catalogue::default();
+        let catalogue = ToolCatalogue::default();
         built_in(&files, &shell, Duration::from_secs(30))
             .into_iter()
             .for_each(|tool| catalogue.add(tool).unwrap());
@@ -90,11 +90,11 @@ async fn walls() -> Vec<Sandbox> {
     );
     for bubblewrap in ["/nonexistent/bwrap", "/usr/bin/bwrap", unpacked].map(PathBuf::from) {
         let planck = Some(env!("CARGO_BIN_EXE_planck").into());
-        let settings = Settings {
+        let settings = SandboxSettings {
             bubblewrap: Some(bubblewrap),
             planck,
             tmp: 1 << 30,
-            ..Settings::default()
+            ..SandboxSettings::default()
         };
         let wall = Sandbox::probe(settings).await;
         if walls.iter().all(|known| known.tier() != wall.tier()) {
@@ -115,7 +115,7 @@ async fn main() {
         .into_iter()
         .map(|wall| Measured::new(wall, None, folder.path()))
         .collect();
-    if let Ok(groups) = Groups::prepare(Limits::default()) {
+    if let Ok(groups) = Groups::prepare(CommandLimits::default()) {
         measured.push(Measured::new(Sandbox::off(), Some(groups), folder.path()));
     }
     for round in 0..rounds {

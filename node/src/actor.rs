@@ -24,5 +24,5 @@ mod work;
 pub const AT_ONCE: usize = 32;
 
 pub use host::{Host, Hosting, Opening};
-pub use mail::{Change, Verdict};
-pub use parts::{Parts, Toolsmith};
+pub use mail::{ArrivalOutcome, SpecChange};
+pub use parts::{ActorContext, ToolboxFactory};

@@ -41,7 +41,7 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use exit::Exit;
-use place::Place;
+use place::ConfigPlace;
 
 /// A distributed runtime for teams of LLM agents.
 #[derive(Debug, Parser)]
@@ -57,38 +57,38 @@ Examples:
   planck doctor                              # what is missing on this machine")]
 pub struct Planck {
     #[command(flatten)]
-    place: Place,
+    place: ConfigPlace,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run a node in this process until it is asked to stop
-    Node(node::Node),
+    Node(node::NodeArgs),
     /// Run a small team on a scripted model, with everything it needs: no key, no set-up
     Demo(demo::Demo),
     /// Start or continue a session, and stream it here until its turn ends
-    Run(run::Run),
+    Run(run::RunArgs),
     /// Talk with a session: prompts, files and commands, until you leave
-    Chat(chat::Chat),
+    Chat(chat::ChatArgs),
     /// Sessions: list, show, prompt, attach, abort, rewind, resume, close, remove, prune, export
     #[command(subcommand)]
-    Session(session::Session),
+    Session(session::SessionCommand),
     /// Agents of a session: list, show, prompt, abort, stop
     #[command(subcommand)]
-    Agent(agent::Agent),
+    Agent(agent::AgentCommand),
     /// Team templates: new, list, validate, start
     #[command(subcommand)]
-    Team(team::Team),
+    Team(team::TeamCommand),
     /// Nodes of the cluster: list, show, drain
     #[command(subcommand)]
     Nodes(nodes::Nodes),
     /// Sidecars: programs that offer tools
     #[command(subcommand)]
-    Sidecar(sidecar::Sidecar),
+    Sidecar(sidecar::SidecarCommand),
     /// Watch what is published
-    Events(events::Watch),
+    Events(events::EventsArgs),
     /// List the models that can be used
     #[command(subcommand)]
     Model(model::Model),
@@ -100,13 +100,13 @@ enum Command {
     /// Check this machine, and list what is missing
     Doctor(doctor::Doctor),
     /// Measure what turns cost here, compared with a bare loop
-    Bench(bench::Bench),
+    Bench(bench::BenchArgs),
     /// Print JSON Schemas of everything on the wire
-    Schema(schema::Schema),
+    Schema(schema::SchemaArgs),
     /// Print a completion script for your shell
     Completion(completion::Completion),
     /// Let a project's own `.planck/` have an effect: its configuration, tools, teams and skills
-    Trust(trust::Trust),
+    Trust(trust::TrustArgs),
 }
 
 /// Parses the arguments, performs the command and reports how it ended.
@@ -127,32 +127,32 @@ impl Planck {
             return bare(&place).await;
         };
         match command {
-            Command::Node(node) => Box::pin(node.perform(&place)).await,
-            Command::Demo(demo) => Box::pin(demo.perform()).await,
-            Command::Run(run) => Box::pin(run.perform(&place)).await,
-            Command::Chat(chat) => Box::pin(chat.perform(&place)).await,
-            Command::Session(session) => Box::pin(session.perform(&place)).await,
-            Command::Agent(agent) => Box::pin(agent.perform(&place)).await,
-            Command::Team(team) => Box::pin(team.perform(&place)).await,
-            Command::Nodes(nodes) => Box::pin(nodes.perform(&place)).await,
-            Command::Sidecar(sidecar) => Box::pin(sidecar.perform(&place)).await,
-            Command::Events(watch) => Box::pin(watch.perform(&place)).await,
-            Command::Model(model) => Box::pin(model.perform(&place)).await,
-            Command::Init(init) => init.perform(&place),
-            Command::Config(show) => show.perform(&place),
-            Command::Doctor(doctor) => Box::pin(doctor.perform(&place)).await,
-            Command::Bench(bench) => Box::pin(bench.perform()).await,
-            Command::Schema(schema) => schema.perform(),
-            Command::Completion(completion) => completion.perform(),
-            Command::Trust(trust) => trust.perform(&place),
+            CliCommand::Node(node) => Box::pin(node.perform(&place)).await,
+            CliCommand::Demo(demo) => Box::pin(demo.perform()).await,
+            CliCommand::Run(run) => Box::pin(run.perform(&place)).await,
+            CliCommand::Chat(chat) => Box::pin(chat.perform(&place)).await,
+            CliCommand::Session(session) => Box::pin(session.perform(&place)).await,
+            CliCommand::Agent(agent) => Box::pin(agent.perform(&place)).await,
+            CliCommand::Team(team) => Box::pin(team.perform(&place)).await,
+            CliCommand::Nodes(nodes) => Box::pin(nodes.perform(&place)).await,
+            CliCommand::Sidecar(sidecar) => Box::pin(sidecar.perform(&place)).await,
+            CliCommand::Events(watch) => Box::pin(watch.perform(&place)).await,
+            CliCommand::Model(model) => Box::pin(model.perform(&place)).await,
+            CliCommand::Init(init) => init.perform(&place),
+            CliCommand::Config(show) => show.perform(&place),
+            CliCommand::Doctor(doctor) => Box::pin(doctor.perform(&place)).await,
+            CliCommand::Bench(bench) => Box::pin(bench.perform()).await,
+            CliCommand::Schema(schema) => schema.perform(),
+            CliCommand::Completion(completion) => completion.perform(),
+            CliCommand::Trust(trust) => trust.perform(&place),
         }
     }
 }
 
 /// Opens a chat for a person at a terminal who names no command, and prints the help otherwise.
-async fn bare(place: &Place) -> anyhow::Result<Exit> {
+async fn bare(place: &ConfigPlace) -> anyhow::Result<Exit> {
     if std::io::stdin().is_terminal() && output::Stream::Out.is_terminal() {
-        return Box::pin(chat::Chat::default().perform(place)).await;
+        return Box::pin(chat::ChatArgs::default().perform(place)).await;
     }
     output::warn(Planck::command().render_help().to_string().trim_end());
     Ok(Exit::Misused)

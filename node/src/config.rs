@@ -25,13 +25,15 @@ mod page;
 pub use crate::secret::Secret;
 pub use environment::may_be_secret;
 pub use load::{Loaded, Sources, keys};
-pub use origin::{Origin, Problems};
+pub use origin::{Problems, ValueOrigin};
 pub use project::ProjectPlace;
 pub use section::{
     AnswerLimits, Cluster, Config, InboxLimits, ModelEntry, PlainTool, Prices, Provider, Telemetry,
 };
-pub use setting::{Address, LogFormat, Network, Period, Sandbox, Size, StoreKind, Synchronous};
-pub use written::{Written, written};
+pub use setting::{
+    ConfiguredUrl, LogFormat, Network, Period, Sandbox, Size, StoreKind, Synchronous,
+};
+pub use written::{WrittenKeys, written};
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ pub use builder::RuntimeBuilder;
 pub use scripted::ScriptedModel;
 pub use session::Session;
 
-use crate::{config::Problems, node, node::Running, tools::BadTool};
+use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
 
 /// A node inside this process: it hosts agents, and runs the tools that the program gives it.
 ///
@@ -57,7 +57,7 @@ use crate::{config::Problems, node, node::Running, tools::BadTool};
 pub struct Runtime {
     id: NodeId,
     /// `None` once it shuts down.
-    running: Option<Running>,
+    running: Option<RunningNode>,
     client: Client,
     /// The workspace of the sessions that this runtime starts.
     workspace: String,

@@ -21,23 +21,23 @@ use planck_common::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{bus::Answer, nul, services::Services, sessions::Origin};
+use crate::{bus::Answer, nul, services::Services, sessions::CommandOrigin};
 
-pub use looking::{Looking, look};
+pub use looking::{ReadOnly, look};
 
 /// The JSON of the reply's `ok`, or the refusal.
-type Reply = Result<String, Refusal>;
+type CommandReply = Result<String, Refusal>;
 
 /// A command and its origin.
-struct Came<'a> {
-    origin: Origin,
+struct IncomingCommand<'a> {
+    origin: CommandOrigin,
     address: &'a Address,
     body: &'a [u8],
 }
 
-impl Came<'_> {
+impl IncomingCommand<'_> {
     /// Passes the command on to the node that hosts its target.
-    async fn pass_on(&self, services: &Services, host: &NodeId) -> Reply {
+    async fn pass_on(&self, services: &Services, host: &NodeId) -> CommandReply {
         services
             .sessions
             .pass_on(self.origin, host, self.address, self.body)
@@ -49,11 +49,16 @@ impl Came<'_> {
 pub fn answer(services: Arc<Services>) -> Answer {
     Arc::new(move |address, body| {
         let services = Arc::clone(&services);
-        Box::pin(async move { dispatch(&services, Origin::Client, &address, &body).await })
+        Box::pin(async move { dispatch(&services, CommandOrigin::Client, &address, &body).await })
     })
 }
 
-async fn dispatch(services: &Services, origin: Origin, address: &Address, body: &Bytes) -> Reply {
+async fn dispatch(
+    services: &Services,
+    origin: CommandOrigin,
+    address: &Address,
+    body: &Bytes,
+) -> CommandReply {
     let Address { target, verb } = address;
     match target {
         Target::Sessions => {
@@ -76,7 +81,7 @@ async fn dispatch(services: &Services, origin: Origin, address: &Address, body: 
                 services,
                 session,
                 verb,
-                &Came {
+                &IncomingCommand {
                     origin,
                     address,
                     body,
@@ -90,7 +95,7 @@ async fn dispatch(services: &Services, origin: Origin, address: &Address, body: 
                 services,
                 agent,
                 verb,
-                &Came {
+                &IncomingCommand {
                     origin,
                     address,
                     body,
@@ -153,6 +158,6 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
         .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))
 }
 
-fn ok<T: Serialize>(value: T) -> Reply {
+fn ok<T: Serialize>(value: T) -> CommandReply {
     Ok(json(&value))
 }

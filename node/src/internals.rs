@@ -4,7 +4,7 @@
 /// Models.
 pub mod llm {
     pub use crate::{
-        llm::{ClientOptions, Head, Llm, LlmOptions, ProviderOptions, client},
+        llm::{ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, client},
         secret::Secret,
     };
 }
@@ -20,15 +20,15 @@ pub mod store {
 /// Tools and their processes.
 pub mod tools {
     pub use crate::{
-        project::Source,
+        project::ProjectSource,
         tools::{
-            CallEnd, Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner,
-            Sandbox, Shell, Toolbox, Undone, built_in,
+            CallEnd, Caps, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox,
+            Shell, ToolCatalogue, Toolbox, Undone, built_in,
             cgroup::Groups,
             external,
-            process::{End, Finished, Heart, Launch, heart::INTERVAL},
-            reap::Limits,
-            sandbox::Settings,
+            process::{CommandEnd, Finished, Launch, ReaperHeartbeat, heart::INTERVAL},
+            reap::CommandLimits,
+            sandbox::SandboxSettings,
         },
     };
 }
@@ -37,7 +37,7 @@ pub mod tools {
 pub mod node {
     pub use crate::{
         config::{Config, Sources, load},
-        node::{Running, open_on},
+        node::{RunningNode, open_on},
     };
 }
 

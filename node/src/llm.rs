@@ -48,7 +48,9 @@ use serde_json::{Map, Value};
 pub use addresses::Addresses;
 pub use allowance::AnswerBounds;
 pub use catalogue::{BadTable, ModelTable};
-pub use client::{ClientError, ClientOptions, Clients, Proxy, Route, check_authorities, client};
+pub use client::{
+    ClientOptions, Clients, HttpClientError, Proxy, Route, check_authorities, client,
+};
 pub use options::{LlmOptions, ModelOptions, ProviderOptions, Times};
 pub use preset::{PRESETS, Preset, key_variables, keyless};
 pub use registry::Llm;
@@ -58,7 +60,7 @@ use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
 /// The part of a request that precedes the messages. It stays the same for a whole conversation.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct RequestHead {
     pub model: String,
     pub system_prompt: Arc<str>,
     /// The tools, sorted by name.
@@ -74,18 +76,18 @@ pub trait Encoder: Send {
     /// Adds the next message that the model sees.
     fn push(&mut self, message: &Body);
     /// Returns a request that holds every message pushed so far.
-    fn request(&self) -> Request;
+    fn request(&self) -> WireRequest;
 }
 
 /// A request in the wire format of its provider.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct WireRequest {
     pub body: Bytes,
     /// Headers without which the server would refuse the body.
     pub headers: HeaderMap,
 }
 
-impl From<Vec<u8>> for Request {
+impl From<Vec<u8>> for WireRequest {
     fn from(body: Vec<u8>) -> Self {
         Self {
             body: body.into(),
@@ -96,7 +98,7 @@ impl From<Vec<u8>> for Request {
 
 /// An item of a reply's stream. The last item is `Finished` or an error; nothing follows it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Progress {
+pub enum ReplyProgress {
     /// All chunks of one read, in order.
     Chunks(Vec<Chunk>),
     Finished(Finish),
@@ -108,14 +110,14 @@ pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
     /// Returns the host and port that requests go to, for traces.
     fn server(&self) -> Option<(&str, u16)>;
-    fn encoder(&self, head: Head) -> Box<dyn Encoder>;
+    fn encoder(&self, head: RequestHead) -> Box<dyn Encoder>;
     /// Sends a request. `clients` must belong to the runtime that polls the stream.
     fn stream(
         &self,
         clients: &Clients,
         model: &str,
-        request: Request,
-    ) -> BoxStream<'static, Result<Progress, Failure>>;
+        request: WireRequest,
+    ) -> BoxStream<'static, Result<ReplyProgress, Failure>>;
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub use cluster_handle::Joining;
 
 use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier, toolbox_factory::NodeToolboxes};
 use crate::{
-    actor::{Host, Parts, activity::Activity, queues::Queues, runtimes::Runtimes},
+    actor::{ActorContext, Host, activity::ActivityCounts, queues::Queues, runtimes::Runtimes},
     agent,
     bus::{Bus, Serving},
     cluster::view::ClusterView,
@@ -34,7 +34,7 @@ use crate::{
     store::SessionStore,
     team::TeamLibrary,
     telemetry,
-    tools::{Bounds, Catalogue},
+    tools::{CallBounds, ToolCatalogue},
     workspace::Workspaces,
 };
 
@@ -47,7 +47,7 @@ pub struct NodeParts {
     pub store: Arc<dyn SessionStore>,
     pub bus: Arc<dyn Bus>,
     pub models: Arc<Llm>,
-    pub tools: Catalogue,
+    pub tools: ToolCatalogue,
     pub skills: Skills,
     pub sidecars: Sidecars,
     pub workspaces: Workspaces,
@@ -67,7 +67,7 @@ pub struct NodeSettings {
     pub offers_addresses: bool,
     pub agents: agent::Settings,
     /// The limits of each agent's calls.
-    pub calls: Bounds,
+    pub calls: CallBounds,
     /// How long an agent must be idle before it leaves memory.
     pub park_after: Duration,
     pub services: ServicesSettings,
@@ -82,7 +82,7 @@ pub struct Node {
 }
 
 /// A node in service: it answers commands and takes care of abandoned work.
-pub struct Running {
+pub struct RunningNode {
     node: Arc<Node>,
     service: Box<dyn Serving>,
 }
@@ -99,7 +99,7 @@ impl Node {
             parts.sidecars.clone(),
             parts.settings.offers_addresses,
         );
-        let actor_parts = Parts {
+        let actor_parts = ActorContext {
             node: parts.id.clone(),
             queues: Queues::new(Arc::clone(&parts.store), parts.id),
             tools: Arc::new(toolboxes),
@@ -107,7 +107,7 @@ impl Node {
             settings: parts.settings.agents,
             calls: parts.settings.calls,
             park_after: parts.settings.park_after,
-            activity: Activity::default(),
+            activity: ActivityCounts::default(),
             permit: view.permit().clone(),
             bus: Arc::clone(&parts.bus),
             store: Arc::clone(&parts.store),
@@ -142,7 +142,7 @@ impl Node {
     }
 
     /// Joins the cluster, and begins to answer and to sweep.
-    pub async fn run(self: Arc<Self>) -> Result<Running, AssemblyError> {
+    pub async fn run(self: Arc<Self>) -> Result<RunningNode, AssemblyError> {
         self.join().await?;
         let services = &self.services;
         let service = services
@@ -159,7 +159,7 @@ impl Node {
         telemetry::vitals::register(vitals);
         let info = services.placement.local().info();
         tracing::info!(node = %info.id, name = info.name, "the node is in service");
-        Ok(Running {
+        Ok(RunningNode {
             node: self,
             service,
         })
@@ -192,7 +192,7 @@ fn view(parts: &NodeParts) -> ClusterView {
     }
 }
 
-impl Running {
+impl RunningNode {
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }

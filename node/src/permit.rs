@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 /// So a node that resumes after a suspension, or in which the renewing task hangs, finds the permit
 /// expired before it does anything else.
 #[derive(Debug, Clone)]
-pub struct Permit(Arc<Inner>);
+pub struct Permit(Arc<PermitInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct PermitInner {
     /// The time of expiry in milliseconds, on the clock that includes suspended time.
     until: AtomicU64,
     given: Notify,
@@ -40,7 +40,7 @@ impl Permit {
     }
 
     fn until(until: u64) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(PermitInner {
             until: AtomicU64::new(until),
             given: Notify::new(),
             draining: CancellationToken::new(),

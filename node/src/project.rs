@@ -15,10 +15,10 @@ mod admitted;
 mod source;
 
 pub use admitted::Admitted;
-pub use ledger::{Ledger, Line, Record};
+pub use ledger::{Ledger, LedgerLine, TrustRecord};
 pub use snapshot::Snapshot;
-pub use source::{Clash, NotRead, Part, Source};
-pub use standing::{Difference, Project, Standing, Uses};
+pub use source::{Clash, NotRead, ProjectSource, SourcePart};
+pub use standing::{Difference, Project, ProjectStanding, Uses};
 
 /// The name of the folder.
 pub const FOLDER: &str = ".planck";

@@ -34,7 +34,7 @@ const FILE: OFlag = OFlag::O_NOFOLLOW
 
 /// The reason why a file is not read.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum FileRefused {
     #[error("it is a link, and links are not followed; put the file itself there")]
     Link,
     #[error("it is {0}, not a regular file")]
@@ -57,7 +57,7 @@ pub enum Refused {
     Io(#[from] io::Error),
 }
 
-impl From<Errno> for Refused {
+impl From<Errno> for FileRefused {
     fn from(errno: Errno) -> Self {
         Self::Io(errno.into())
     }
@@ -65,14 +65,14 @@ impl From<Errno> for Refused {
 
 /// The kind of a folder's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     Folder,
     File,
     Link,
     Other(&'static str),
 }
 
-impl Kind {
+impl EntryKind {
     fn of(status: &FileStat) -> Self {
         match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFDIR => Self::Folder,
@@ -86,12 +86,12 @@ impl Kind {
     }
 
     /// Returns the reason why an entry of this kind is refused if another kind is expected.
-    pub fn refused(self) -> Refused {
+    pub fn refused(self) -> FileRefused {
         match self {
-            Self::Folder => Refused::Kind("a folder"),
-            Self::File => Refused::Io(io::ErrorKind::NotADirectory.into()),
-            Self::Link => Refused::Link,
-            Self::Other(what) => Refused::Kind(what),
+            Self::Folder => FileRefused::Kind("a folder"),
+            Self::File => FileRefused::Io(io::ErrorKind::NotADirectory.into()),
+            Self::Link => FileRefused::Link,
+            Self::Other(what) => FileRefused::Kind(what),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Kind {
 pub enum NotOpened {
     Missing,
     /// The entry is of another kind.
-    Kind(Kind),
+    Kind(EntryKind),
     Io(io::Error),
 }
 
@@ -109,9 +109,11 @@ impl From<NotOpened> for io::Error {
     fn from(why: NotOpened) -> Self {
         match why {
             NotOpened::Missing => Errno::ENOENT.into(),
-            NotOpened::Kind(Kind::Folder) => io::ErrorKind::IsADirectory.into(),
-            NotOpened::Kind(Kind::Link) => Errno::ELOOP.into(),
-            NotOpened::Kind(Kind::File | Kind::Other(_)) => Self::other("not a regular file"),
+            NotOpened::Kind(EntryKind::Folder) => io::ErrorKind::IsADirectory.into(),
+            NotOpened::Kind(EntryKind::Link) => Errno::ELOOP.into(),
+            NotOpened::Kind(EntryKind::File | EntryKind::Other(_)) => {
+                Self::other("not a regular file")
+            }
             NotOpened::Io(why) => why,
         }
     }
@@ -127,77 +129,82 @@ pub fn open(
     flags: OFlag,
     mode: Mode,
 ) -> Result<(File, FileStat), NotOpened> {
-    match fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|status| Kind::of(&status)) {
-        Ok(Kind::File) | Err(_) => {}
-        Ok(other @ (Kind::Folder | Kind::Link | Kind::Other(_))) => {
+    match fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|status| EntryKind::of(&status))
+    {
+        Ok(EntryKind::File) | Err(_) => {}
+        Ok(other @ (EntryKind::Folder | EntryKind::Link | EntryKind::Other(_))) => {
             return Err(NotOpened::Kind(other));
         }
     }
     let file = match openat(folder, name, flags | FILE, mode) {
         Ok(fd) => File::from(fd),
         Err(Errno::ENOENT) => return Err(NotOpened::Missing),
-        Err(Errno::ELOOP) => return Err(NotOpened::Kind(Kind::Link)),
-        Err(Errno::ENXIO) => return Err(NotOpened::Kind(Kind::Other("a pipe or a socket"))),
+        Err(Errno::ELOOP) => return Err(NotOpened::Kind(EntryKind::Link)),
+        Err(Errno::ENXIO) => return Err(NotOpened::Kind(EntryKind::Other("a pipe or a socket"))),
         Err(why) => return Err(NotOpened::Io(why.into())),
     };
     let status = fstat(&file).map_err(|why| NotOpened::Io(why.into()))?;
-    match Kind::of(&status) {
-        Kind::File => Ok((file, status)),
-        other @ (Kind::Folder | Kind::Link | Kind::Other(_)) => Err(NotOpened::Kind(other)),
+    match EntryKind::of(&status) {
+        EntryKind::File => Ok((file, status)),
+        other @ (EntryKind::Folder | EntryKind::Link | EntryKind::Other(_)) => {
+            Err(NotOpened::Kind(other))
+        }
     }
 }
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Content {
+pub struct FileContent {
     pub bytes: Vec<u8>,
     pub is_executable: bool,
     /// Whether the content is complete. `false` means that the file is longer than requested.
     pub is_whole: bool,
 }
 
-impl Content {
-    pub fn text(self) -> Result<String, Refused> {
-        String::from_utf8(self.bytes).map_err(|_| Refused::Text)
+impl FileContent {
+    pub fn text(self) -> Result<String, FileRefused> {
+        String::from_utf8(self.bytes).map_err(|_| FileRefused::Text)
     }
 }
 
 /// A folder that is kept open.
 #[derive(Debug)]
-pub struct Folder(OwnedFd);
+pub struct OpenFolder(OwnedFd);
 
-impl Folder {
+impl OpenFolder {
     /// Opens the folder at a path that the caller trusts: links in it are followed.
-    pub fn open(path: &Path) -> Result<Self, Refused> {
+    pub fn open(path: &Path) -> Result<Self, FileRefused> {
         Ok(Self(nix::fcntl::open(path, FOLDER, Mode::empty())?))
     }
 
     /// Returns the kind of an entry, or `None` if it does not exist.
-    pub fn kind(&self, name: &OsStr) -> Result<Option<Kind>, Refused> {
+    pub fn kind(&self, name: &OsStr) -> Result<Option<EntryKind>, FileRefused> {
         match fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Ok(status) => Ok(Some(Kind::of(&status))),
+            Ok(status) => Ok(Some(EntryKind::of(&status))),
             Err(Errno::ENOENT) => Ok(None),
             Err(why) => Err(why.into()),
         }
     }
 
     /// Opens a folder in this one. Returns `None` if it does not exist.
-    pub fn folder(&self, name: &OsStr) -> Result<Option<Self>, Refused> {
+    pub fn folder(&self, name: &OsStr) -> Result<Option<Self>, FileRefused> {
         match self.kind(name)? {
             None => Ok(None),
-            Some(Kind::Folder) => {
+            Some(EntryKind::Folder) => {
                 match openat(&self.0, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty()) {
                     Ok(fd) => Ok(Some(Self(fd))),
                     Err(Errno::ENOENT) => Ok(None),
                     Err(why) => Err(why.into()),
                 }
             }
-            Some(other @ (Kind::File | Kind::Link | Kind::Other(_))) => Err(other.refused()),
+            Some(other @ (EntryKind::File | EntryKind::Link | EntryKind::Other(_))) => {
+                Err(other.refused())
+            }
         }
     }
 
     /// Opens a folder below this one.
-    pub fn folder_below(&self, path: &Path) -> Result<Option<Self>, Refused> {
+    pub fn folder_below(&self, path: &Path) -> Result<Option<Self>, FileRefused> {
         let mut folder = self.folder(OsStr::new("."))?;
         for name in names(path)? {
             folder = match folder {
@@ -209,17 +216,17 @@ impl Folder {
     }
 
     /// Reads a file in this folder. Returns `None` if it does not exist.
-    pub fn file(&self, name: &OsStr, most: u64) -> Result<Option<Content>, Refused> {
+    pub fn file(&self, name: &OsStr, most: u64) -> Result<Option<FileContent>, FileRefused> {
         match self.head(name, most)? {
-            Some(content) if !content.is_whole => Err(Refused::TooLarge(most)),
+            Some(content) if !content.is_whole => Err(FileRefused::TooLarge(most)),
             content => Ok(content),
         }
     }
 
     /// Reads a file below this folder.
-    pub fn file_below(&self, path: &Path, most: u64) -> Result<Option<Content>, Refused> {
+    pub fn file_below(&self, path: &Path, most: u64) -> Result<Option<FileContent>, FileRefused> {
         let mut above = names(path)?;
-        let name = above.pop().ok_or(Refused::Kind("a folder"))?;
+        let name = above.pop().ok_or(FileRefused::Kind("a folder"))?;
         match self.folder_below(&above.into_iter().collect::<PathBuf>())? {
             Some(folder) => folder.file(name, most),
             None => Ok(None),
@@ -227,7 +234,7 @@ impl Folder {
     }
 
     /// Reads at most `most` bytes of a file in this folder.
-    pub fn head(&self, name: &OsStr, most: u64) -> Result<Option<Content>, Refused> {
+    pub fn head(&self, name: &OsStr, most: u64) -> Result<Option<FileContent>, FileRefused> {
         let (file, status) = match open(&self.0, name, OFlag::O_RDONLY, Mode::empty()) {
             Ok(opened) => opened,
             Err(NotOpened::Missing) => return Ok(None),
@@ -239,7 +246,7 @@ impl Folder {
         file.take(most + 1).read_to_end(&mut bytes)?;
         let is_whole = bytes.len() as u64 <= most;
         bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-        Ok(Some(Content {
+        Ok(Some(FileContent {
             bytes,
             is_executable: status.st_mode & 0o111 != 0,
             is_whole,
@@ -247,7 +254,7 @@ impl Folder {
     }
 
     /// Returns the names in this folder with their kinds, sorted.
-    pub fn entries(&self, most: usize) -> Result<Vec<(String, Kind)>, Refused> {
+    pub fn entries(&self, most: usize) -> Result<Vec<(String, EntryKind)>, FileRefused> {
         let mut listing = Dir::openat(&self.0, ".", FOLDER, Mode::empty())?;
         let mut entries = Vec::new();
         for entry in listing.iter() {
@@ -256,10 +263,10 @@ impl Folder {
                 continue;
             }
             if entries.len() >= most {
-                return Err(Refused::TooMany(most));
+                return Err(FileRefused::TooMany(most));
             }
             let kind = self.kind(&name)?;
-            let name = name.into_string().map_err(|_| Refused::Name)?;
+            let name = name.into_string().map_err(|_| FileRefused::Name)?;
             entries.extend(kind.map(|kind| (name, kind)));
         }
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -271,27 +278,27 @@ fn own(name: &CStr) -> OsString {
     OsStr::from_bytes(name.to_bytes()).to_owned()
 }
 
-fn check(file: &File, status: &FileStat) -> Result<(), Refused> {
+fn check(file: &File, status: &FileStat) -> Result<(), FileRefused> {
     if status.st_nlink > 1 {
-        return Err(Refused::HardLinks(status.st_nlink));
+        return Err(FileRefused::HardLinks(status.st_nlink));
     }
     let system = fstatfs(file)?.filesystem_type();
     if system == PROC_SUPER_MAGIC || system == SYSFS_MAGIC {
-        Err(Refused::Kernel)
+        Err(FileRefused::Kernel)
     } else {
         Ok(())
     }
 }
 
 /// Returns the names in a relative path. No link is followed, so `..` removes the previous name.
-fn names(path: &Path) -> Result<Vec<&OsStr>, Refused> {
+fn names(path: &Path) -> Result<Vec<&OsStr>, FileRefused> {
     let mut names = Vec::new();
     for component in path.components() {
         match component {
             Component::Normal(name) => names.push(name),
             Component::CurDir => {}
-            Component::ParentDir => drop(names.pop().ok_or(Refused::Outside)?),
-            Component::RootDir | Component::Prefix(_) => return Err(Refused::Outside),
+            Component::ParentDir => drop(names.pop().ok_or(FileRefused::Outside)?),
+            Component::RootDir | Component::Prefix(_) => return Err(FileRefused::Outside),
         }
     }
     Ok(names)
@@ -305,7 +312,7 @@ mod tests {
 
     use super::*;
 
-    fn told(folder: &Folder, path: &str) -> String {
+    fn told(folder: &OpenFolder, path: &str) -> String {
         match folder.file_below(Path::new(path), 8) {
             Ok(Some(content)) => content.text().unwrap(),
             Ok(None) => "nothing".into(),
@@ -328,7 +335,7 @@ mod tests {
         symlink(dir.path(), at("in/up")).unwrap();
         symlink("/proc/self", at("in/proc")).unwrap();
         mkfifo(&at("in/pipe"), Mode::S_IRUSR).unwrap();
-        let folder = Folder::open(&at("in")).unwrap();
+        let folder = OpenFolder::open(&at("in")).unwrap();
         for (path, what) in [
             ("deep/a", "a"),
             ("./deep/../deep/a", "a"),
@@ -359,12 +366,12 @@ mod tests {
                 .unwrap()
                 .unwrap()
                 .text(),
-            Err(Refused::Text)
+            Err(FileRefused::Text)
         ));
-        let kernel = Folder::open(Path::new("/proc/self")).unwrap();
+        let kernel = OpenFolder::open(Path::new("/proc/self")).unwrap();
         assert!(matches!(
             kernel.file(OsStr::new("environ"), 1 << 20),
-            Err(Refused::Kernel)
+            Err(FileRefused::Kernel)
         ));
     }
 
@@ -374,16 +381,16 @@ mod tests {
         fs::create_dir(dir.path().join("b")).unwrap();
         fs::write(dir.path().join("a"), "").unwrap();
         symlink("a", dir.path().join("c")).unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
+        let folder = OpenFolder::open(dir.path()).unwrap();
         let entries = folder.entries(3).unwrap();
         assert_eq!(
             entries,
             [
-                ("a".into(), Kind::File),
-                ("b".into(), Kind::Folder),
-                ("c".into(), Kind::Link)
+                ("a".into(), EntryKind::File),
+                ("b".into(), EntryKind::Folder),
+                ("c".into(), EntryKind::Link)
             ]
         );
-        assert!(matches!(folder.entries(2), Err(Refused::TooMany(2))));
+        assert!(matches!(folder.entries(2), Err(FileRefused::TooMany(2))));
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits};
 
-pub use remote::Origin;
+pub use remote::CommandOrigin;
 
 use crate::{
     actor::{Host, waiters::Waiters},

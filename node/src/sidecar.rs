@@ -23,14 +23,14 @@ use planck_common::{SidecarId, command::SidecarRow, subject::Prefix};
 use tokio::{sync::watch, time::Instant};
 
 pub use self::{
-    info::Patience,
+    info::DefaultTimeouts,
     tool::{RemoteTool, call_tool},
 };
 
-use self::{directory::Directory, info::Offer, names::shelve};
+use self::{directory::Directory, info::SidecarOffer, names::shelve};
 use crate::{
     bus::Bus,
-    tools::{Catalogue, Tool},
+    tools::{Tool, ToolCatalogue},
 };
 
 /// How long an agent waits for the first search, if it names a tool that no sidecar offers yet.
@@ -38,14 +38,14 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 
 /// The sidecars of a node. Cheap to clone.
 #[derive(Clone)]
-pub struct Sidecars(Arc<Inner>);
+pub struct Sidecars(Arc<SidecarsInner>);
 
-struct Inner {
+struct SidecarsInner {
     bus: Arc<dyn Bus>,
-    catalogue: Catalogue,
-    settings: Settings,
+    catalogue: ToolCatalogue,
+    settings: SidecarSettings,
     directory: Mutex<Directory>,
-    shown: Mutex<Shown>,
+    shown: Mutex<PublishedOffers>,
     /// Becomes true after the first search.
     looked: watch::Sender<bool>,
     /// Compactors that did not answer, with the time until which they are not asked.
@@ -54,26 +54,26 @@ struct Inner {
 
 /// The part of the configuration that concerns sidecars.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct SidecarSettings {
     pub prefix: Prefix,
     /// The sidecars that may offer tools; all of them if it is absent.
     pub allow: Option<Vec<String>>,
-    pub patience: Patience,
+    pub patience: DefaultTimeouts,
 }
 
 /// The offers that are in the catalogue, and the warnings that were logged about them.
 #[derive(Default)]
-struct Shown {
-    offers: BTreeMap<SidecarId, Vec<Offer>>,
+struct PublishedOffers {
+    offers: BTreeMap<SidecarId, Vec<SidecarOffer>>,
     warned: BTreeSet<String>,
 }
 
 impl Sidecars {
-    pub fn new(bus: Arc<dyn Bus>, catalogue: Catalogue, settings: Settings) -> Self {
+    pub fn new(bus: Arc<dyn Bus>, catalogue: ToolCatalogue, settings: SidecarSettings) -> Self {
         let directory = Mutex::new(Directory::allowing(settings.allow.clone()));
         let looked = watch::Sender::new(false);
         let (shown, resting) = Default::default();
-        Self(Arc::new(Inner {
+        Self(Arc::new(SidecarsInner {
             bus,
             catalogue,
             settings,
@@ -133,7 +133,7 @@ impl Sidecars {
     }
 }
 
-impl Shown {
+impl PublishedOffers {
     /// Logs new warnings. After a change it logs all that still apply.
     fn warn(&mut self, warnings: Vec<String>, is_new: bool) {
         for warning in warnings

@@ -13,8 +13,8 @@ pub use header::BadHeader;
 pub use tools::tools;
 
 use crate::{
-    project::{Clash, NotRead, Source},
-    regular_file::Refused,
+    project::{Clash, NotRead, ProjectSource},
+    regular_file::FileRefused,
     tools::Unknown,
 };
 
@@ -34,14 +34,14 @@ pub struct Skill {
     pub description: String,
     pub file: PathBuf,
     pub resources: Option<PathBuf>,
-    source: Source,
+    source: ProjectSource,
     /// The path of the skill's file in the source.
     below: PathBuf,
 }
 
 /// A folder that does not describe a valid skill.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum InvalidSkill {
     #[error("{folder} holds no {FILE}; add one, or move the folder out of the skills folder")]
     Missing { folder: PathBuf },
     #[error("cannot read {file}: {why}")]
@@ -59,13 +59,13 @@ pub enum Problem {
 }
 
 /// Returns the names that are described twice.
-pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
+pub fn clashes(problems: &[InvalidSkill]) -> impl Iterator<Item = &Clash> {
     problems.iter().filter_map(|problem| match problem {
-        Problem::Clash(clash) => Some(clash),
-        Problem::Missing { .. }
-        | Problem::Unreadable { .. }
-        | Problem::Header { .. }
-        | Problem::Taken { .. } => None,
+        InvalidSkill::Clash(clash) => Some(clash),
+        InvalidSkill::Missing { .. }
+        | InvalidSkill::Unreadable { .. }
+        | InvalidSkill::Header { .. }
+        | InvalidSkill::Taken { .. } => None,
     })
 }
 
@@ -76,7 +76,7 @@ pub struct Skills(Arc<BTreeMap<String, Skill>>);
 impl Skills {
     /// Loads every skill below the folders, and returns every problem. If two have the same name
     /// the first is kept, unless one of them is the project's; then neither is.
-    pub fn load(sources: &[Source]) -> (Self, Vec<Problem>) {
+    pub fn load(sources: &[ProjectSource]) -> (Self, Vec<InvalidSkill>) {
         let (mut skills, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
         let mut clashing = Vec::new();
         for found in sources.iter().flat_map(found) {
@@ -92,7 +92,7 @@ impl Skills {
                 Some(first)
                     if first.source.project().is_some() == skill.source.project().is_some() =>
                 {
-                    problems.push(Problem::Taken {
+                    problems.push(InvalidSkill::Taken {
                         file: skill.file,
                         name: skill.name,
                         first: first.file.clone(),
@@ -110,7 +110,7 @@ impl Skills {
         }
         for clash in clashing {
             skills.remove(&clash.name);
-            problems.push(Problem::Clash(clash));
+            problems.push(InvalidSkill::Clash(clash));
         }
         (Self(skills.into()), problems)
     }
@@ -162,8 +162,8 @@ impl Skill {
     }
 }
 
-fn found(source: &Source) -> Vec<Result<Skill, Problem>> {
-    let unreadable = |below: &Path, why: Refused| Problem::Unreadable {
+fn found(source: &ProjectSource) -> Vec<Result<Skill, InvalidSkill>> {
+    let unreadable = |below: &Path, why: FileRefused| InvalidSkill::Unreadable {
         file: source.path(below),
         why: why.into(),
     };
@@ -178,19 +178,19 @@ fn found(source: &Source) -> Vec<Result<Skill, Problem>> {
     skills.collect()
 }
 
-fn load_one(source: &Source, folder: &Path) -> Result<Skill, Problem> {
+fn load_one(source: &ProjectSource, folder: &Path) -> Result<Skill, InvalidSkill> {
     let below = folder.join(FILE);
     let file = source.path(&below);
     let text = match source.read(&below, LARGEST) {
         Ok(Some(text)) => text,
         Ok(None) => {
-            return Err(Problem::Missing {
+            return Err(InvalidSkill::Missing {
                 folder: source.path(folder),
             });
         }
-        Err(why) => return Err(Problem::Unreadable { file, why }),
+        Err(why) => return Err(InvalidSkill::Unreadable { file, why }),
     };
-    let header = header::parse(&text).map_err(|bad| Problem::Header {
+    let header = header::parse(&text).map_err(|bad| InvalidSkill::Header {
         file: file.clone(),
         bad,
     })?;
@@ -212,7 +212,7 @@ impl Skill {
     /// Reads the current text of the skill.
     fn read(&self) -> Result<String, NotRead> {
         let text = self.source.read(&self.below, LARGEST)?;
-        text.ok_or_else(|| NotRead::Refused(Refused::Io(std::io::ErrorKind::NotFound.into())))
+        text.ok_or_else(|| NotRead::Refused(FileRefused::Io(std::io::ErrorKind::NotFound.into())))
     }
 }
 

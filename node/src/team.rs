@@ -16,12 +16,12 @@ pub mod spawn;
 pub mod library;
 pub mod roster;
 
-pub use context::{Context, KnownModels};
+pub use context::{KnownModels, TeamContext};
 pub use library::TeamLibrary;
 pub use mistake::{TemplateError, TemplateErrors};
 pub use resolve::resolve;
 pub use spawn::{Spawned, spawn};
-pub use template::{Template, TemplateFile, find, inspect, list, load};
+pub use template::{TeamTemplate, TemplateFile, find, inspect, list, load};
 
 #[cfg(test)]
 mod tests;

@@ -34,14 +34,14 @@ use crate::{
 
 /// A tool's access to the services. The call identifies the calling agent.
 #[derive(Clone)]
-struct Link {
+struct ServicesHandle {
     services: Late<Services>,
 }
 
 /// Returns all tools between agents. The agents of a node share them. With `offers_addresses`,
 /// `spawn_agent` accepts a `base_url`.
 pub fn all(services: &Late<Services>, offers_addresses: bool) -> Vec<Arc<dyn Tool>> {
-    let link = || Link {
+    let link = || ServicesHandle {
         services: services.clone(),
     };
     vec![
@@ -64,7 +64,7 @@ struct CallerContext {
     session: Arc<SessionContext>,
 }
 
-impl Link {
+impl ServicesHandle {
     fn services(&self) -> Result<Arc<Services>, Refusal> {
         self.services
             .get()

@@ -37,14 +37,14 @@ use planck_common::{AgentId, CallId, SessionId, TeamId};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-pub use catalogue::{BadTool, Catalogue, Unknown};
+pub use catalogue::{BadTool, ToolCatalogue, Unknown};
 pub use files::Files;
 pub(crate) use files::{args, spec};
 pub use output::Caps;
 pub use planck_agent::outcome::{ABORTED, CallEnd, Outcome};
-pub use process::{Heart, Launcher};
+pub use process::{Launcher, ReaperHeartbeat};
 pub use protect::{Guards, Undone};
-pub use runner::{Bounds, Runner};
+pub use runner::{CallBounds, Runner};
 pub use sandbox::Sandbox;
 pub use shell::Shell;
 pub use toolbox::Toolbox;
@@ -84,12 +84,12 @@ pub struct Invocation {
     /// The working directory of the agent.
     pub dir: PathBuf,
     pub cancel: CancellationToken,
-    pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
+    pub progress: Arc<dyn Fn(CallProgress) + Send + Sync>,
 }
 
 /// A progress report of a running call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct CallProgress {
     pub message: String,
     pub percent: Option<f64>,
 }

@@ -24,7 +24,7 @@ pub struct Workspaces {
 
 /// A directory for agents to work in, and the root that their tools must not leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct WorkspaceDir {
     pub dir: PathBuf,
     pub root: PathBuf,
 }
@@ -134,11 +134,11 @@ impl Workspaces {
     }
 
     /// Returns the place of a recorded workspace and directory on this node.
-    pub fn place(&self, workspace: &str, dir: &str) -> Result<Place, Refusal> {
+    pub fn place(&self, workspace: &str, dir: &str) -> Result<WorkspaceDir, Refusal> {
         if workspace == self.local {
             let dir = PathBuf::from(dir);
             return match dir.is_absolute() {
-                true => Ok(Place {
+                true => Ok(WorkspaceDir {
                     root: dir.clone(),
                     dir,
                 }),
@@ -155,7 +155,7 @@ impl Workspaces {
                 "`dir` {dir} leaves workspace {workspace}"
             )));
         }
-        Ok(Place {
+        Ok(WorkspaceDir {
             dir: root.join(dir),
             root: root.clone(),
         })

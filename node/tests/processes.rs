@@ -18,8 +18,8 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::internals::tools::{
-    CallEnd, Caps, Catalogue, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox,
-    Settings, Shell, Source, Undone, built_in, external,
+    CallEnd, Caps, Files, Guards, Invocation, Launcher, Outcome, ProjectSource, Roots, Runner,
+    Sandbox, SandboxSettings, Shell, ToolCatalogue, Undone, built_in, external,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 /// A node's tools, and an agent that works in `ws`.
 struct World {
     top: TempDir,
-    catalogue: Catalogue,
+    catalogue: ToolCatalogue,
     files: Files,
     shell: Shell,
 }
@@ -52,7 +52,7 @@ impl World {
             &[],
             Caps::default(),
         );
-        let catalogue = Catalogue::default();
+        let catalogue = ToolCatalogue::default();
         built_in(&files, &shell, std::time::Duration::from_secs(30))
             .into_iter()
             .for_each(|tool| catalogue.add(tool).unwrap());
@@ -115,7 +115,7 @@ impl World {
         let definition = json!({"name": name, "description": "x", "command": command, "parameters": parameters, "timeout_ms": 3000});
         fs::write(home.join("TOOL.json"), definition.to_string()).unwrap();
         let (tools, problems) = external::load(
-            &[Source::named(&self.at("tools"))],
+            &[ProjectSource::named(&self.at("tools"))],
             &self.files,
             &self.shell,
         );
@@ -289,11 +289,11 @@ async fn walls() -> Vec<Sandbox> {
         ("bubblewrap", bubblewrap),
     ] {
         let planck = Some(env!("CARGO_BIN_EXE_planck").into());
-        let found = Sandbox::probe(Settings {
+        let found = Sandbox::probe(SandboxSettings {
             bubblewrap: program,
             planck,
             tmp: 1 << 26,
-            ..Settings::default()
+            ..SandboxSettings::default()
         })
         .await;
         match found.tier() == wanted {

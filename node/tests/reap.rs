@@ -25,7 +25,9 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_node::internals::tools::{End, Finished, Heart, INTERVAL, Launch, Launcher};
+use planck_node::internals::tools::{
+    CommandEnd, Finished, INTERVAL, Launch, Launcher, ReaperHeartbeat,
+};
 use tokio_util::sync::CancellationToken;
 
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
@@ -91,7 +93,7 @@ async fn an_abort_leaves_nothing() {
             mark.grows_to(*least).await;
             cancel.cancel();
         });
-        assert_eq!(finished.end, End::Aborted, "{command}");
+        assert_eq!(finished.end, CommandEnd::Aborted, "{command}");
         assert_eq!(mark.living(), Vec::<String>::new(), "{command}");
     }
 }
@@ -109,7 +111,7 @@ async fn a_timeout_leaves_nothing_and_keeps_the_output() {
         &CancellationToken::new(),
     )
     .await;
-    assert_eq!(finished.end, End::TimedOut);
+    assert_eq!(finished.end, CommandEnd::TimedOut);
     assert_eq!(
         (finished.stdout.text.as_str(), finished.stderr.text.as_str()),
         ("one\n", "two\n")
@@ -137,7 +139,7 @@ async fn processes_left_by_a_command_end_with_it() {
     ] {
         let mark = Mark::new();
         let finished = run(&launcher, command, &mark, LONG, &CancellationToken::new()).await;
-        let End::Exited(status) = finished.end else {
+        let CommandEnd::Exited(status) = finished.end else {
             panic!("{command}: {:?}", finished.end)
         };
         assert_eq!(status.code(), code, "{command}");
@@ -152,7 +154,7 @@ async fn processes_left_by_a_command_end_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_call_leaves_nothing() {
-    let launcher = Launcher::watched(PLANCK.into(), Heart::new(10 * INTERVAL));
+    let launcher = Launcher::watched(PLANCK.into(), ReaperHeartbeat::new(10 * INTERVAL));
     let (mark, cancel) = (Mark::new(), CancellationToken::new());
     tokio::select! {
         _ = run(&launcher, "(setsid sleep 1000 &); sleep 1000", &mark, LONG, &cancel) => panic!("it should not end"),
@@ -184,7 +186,8 @@ async fn input_and_endless_output_are_passed_on() {
         input,
         ..launch("exit 4", &mark)
     };
-    let End::Exited(status) = launcher.run(&ignored, LONG, &cancel).await.unwrap().end else {
+    let CommandEnd::Exited(status) = launcher.run(&ignored, LONG, &cancel).await.unwrap().end
+    else {
         panic!()
     };
     assert_eq!(status.code(), Some(4), "a command need not read its input");
@@ -211,7 +214,7 @@ async fn a_reaper_that_is_asked_to_end_takes_all_along_and_a_killed_one_the_comm
     ] {
         let mark = Mark::new();
         let finished = run(&launcher, command, &mark, LONG, &CancellationToken::new()).await;
-        let End::Exited(status) = finished.end else {
+        let CommandEnd::Exited(status) = finished.end else {
             panic!("{:?}", finished.end)
         };
         assert_eq!(status.signal(), Some(9), "{command}");
@@ -228,7 +231,7 @@ async fn a_command_that_cannot_be_started_is_an_error() {
         ..launch("", &mark)
     };
     let finished = launcher.run(&missing, LONG, &cancel).await.unwrap();
-    let End::Exited(status) = finished.end else {
+    let CommandEnd::Exited(status) = finished.end else {
         panic!("{:?}", finished.end)
     };
     assert_eq!(status.code(), Some(127));
@@ -327,7 +330,7 @@ async fn a_command_that_stops_its_reaper_is_ended_long_before_its_time() {
         &CancellationToken::new(),
     )
     .await;
-    let End::Exited(status) = finished.end else {
+    let CommandEnd::Exited(status) = finished.end else {
         panic!("{:?}", finished.end)
     };
     assert_eq!((status.signal(), finished.left), (Some(9), Vec::new()));
@@ -365,7 +368,7 @@ fn start_node(command: &str, watched: &str, mark: &Mark) -> Node {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "played by the tests that kill a node"]
 async fn node() {
-    let heart = Heart::new(10 * INTERVAL);
+    let heart = ReaperHeartbeat::new(10 * INTERVAL);
     let beating = heart.clone();
     std::thread::spawn(move || {
         loop {

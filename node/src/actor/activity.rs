@@ -12,7 +12,7 @@ use planck_common::SessionId;
 
 /// The counts. Actors keep them up to date; heartbeats and metrics read them.
 #[derive(Debug, Default)]
-pub struct Activity {
+pub struct ActivityCounts {
     /// The number of agents with an open turn.
     running: AtomicUsize,
     /// The number of inputs that wait for agents in memory.
@@ -21,7 +21,7 @@ pub struct Activity {
     sessions: Mutex<HashMap<SessionId, usize>>,
 }
 
-impl Activity {
+impl ActivityCounts {
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_session_is_active_while_any_of_its_turns_is_open() {
-        let (activity, session) = (Activity::default(), SessionId::parse("s").unwrap());
+        let (activity, session) = (ActivityCounts::default(), SessionId::parse("s").unwrap());
         activity.turn(&session, true);
         activity.turn(&session, true);
         activity.turn(&session, false);

@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     deltas::Deltas,
     encoding::Encoding,
-    host::{Ended, Farewell, Opening},
+    host::{Opening, StopAck, TaskEnd},
     mail::Mail,
-    parts::{Identity, Parts},
-    queues::Hold,
-    run::{Actor, Ends, ToolsDiffer, names},
+    parts::{ActorContext, ActorIdentity},
+    queues::QueueHold,
+    run::{Actor, PendingAcks, ToolsDiffer, names},
     saving::Saves,
     spans::Spans,
-    work::Work,
+    work::ActorWork,
 };
 use crate::{
     agent::{Agent, Effect, Memory, OpenTurn, Setup},
@@ -33,9 +33,9 @@ use crate::{
 const STORE_AWAY: Duration = Duration::from_millis(500);
 
 /// Everything that the start of an agent needs.
-pub(super) struct Beginning {
-    pub(super) parts: Arc<Parts>,
-    pub(super) identity: Identity,
+pub(super) struct ActorStartup {
+    pub(super) parts: Arc<ActorContext>,
+    pub(super) identity: ActorIdentity,
     pub(super) clients: Clients,
     pub(super) opening: Opening,
     /// The end of the agent's task under an earlier epoch, if there is one.
@@ -46,14 +46,14 @@ pub(super) struct Beginning {
 /// The actor, its first effects, and the events that are written to its log first.
 type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
-impl Beginning {
+impl ActorStartup {
     /// Runs the agent until it leaves this node or needs no task. A `rested` actor continues as it
     /// is.
     pub(super) async fn live(
         self,
         rested: Option<Box<Actor>>,
         mut mailbox: mpsc::Receiver<Box<Mail>>,
-    ) -> Ended {
+    ) -> TaskEnd {
         let was_refused = matches!(self.opening.open_turn, OpenTurn::Refused(_));
         let begun = match rested {
             Some(mut actor) => {
@@ -63,7 +63,7 @@ impl Beginning {
             None => Box::pin(self.loaded()).await,
         };
         let Some((mut actor, effects, opening)) = begun else {
-            return Ended::Gone(Farewell::to_nobody());
+            return TaskEnd::Gone(StopAck::to_nobody());
         };
         let ended = actor.run(effects, opening, &mut mailbox).await;
         Box::pin(actor.end(ended, was_refused, mailbox)).await
@@ -118,7 +118,7 @@ impl Beginning {
     }
 
     async fn recall(&self) -> Result<(AgentRecord, Memory), StoreError> {
-        let Identity {
+        let ActorIdentity {
             session,
             agent,
             epoch,
@@ -156,7 +156,12 @@ impl Beginning {
         Ok((record, memory))
     }
 
-    fn begin(self, record: AgentRecord, memory: Memory, hold: Hold) -> Result<Begun, StoreError> {
+    fn begin(
+        self,
+        record: AgentRecord,
+        memory: Memory,
+        hold: QueueHold,
+    ) -> Result<Begun, StoreError> {
         let Self {
             parts,
             identity,
@@ -205,9 +210,9 @@ impl Beginning {
             toolbox: Arc::new(toolbox),
             encoding: Encoding::default(),
             deltas: Deltas::default(),
-            work: Work::default(),
+            work: ActorWork::default(),
             spans: Spans::default(),
-            ends: Ends::new(dropped),
+            ends: PendingAcks::new(dropped),
             parts,
             identity,
             clients,

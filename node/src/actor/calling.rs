@@ -8,22 +8,22 @@ use tracing::{Instrument, Span};
 use super::{spans::record_answer, work::Answers};
 use crate::{
     agent::{Input, Ticket},
-    llm::{Clients, Progress, Provider, Request},
+    llm::{Clients, Provider, ReplyProgress, WireRequest},
     model::{Failure, FailureKind, Finish},
-    telemetry::content::Said,
+    telemetry::content::ReplyContent,
 };
 
 /// A request that is ready to be sent.
-pub struct Call {
+pub struct PreparedCall {
     pub ticket: Ticket,
     pub provider: Arc<dyn Provider>,
     pub clients: Clients,
     pub model: String,
-    pub request: Request,
+    pub request: WireRequest,
     pub span: Span,
 }
 
-impl Call {
+impl PreparedCall {
     /// Sends the request, passes on the pieces of the reply, and returns its end.
     pub async fn run(self, pieces: Answers) -> Input {
         let (ticket, span) = (self.ticket, self.span.clone());
@@ -45,11 +45,11 @@ impl Call {
             request,
             span,
         } = self;
-        let mut said = Said::begin();
+        let mut said = ReplyContent::begin();
         let mut stream = provider.stream(&clients, &model, request);
         while let Some(progress) = stream.next().await {
             match progress? {
-                Progress::Chunks(chunks) => {
+                ReplyProgress::Chunks(chunks) => {
                     if let Some(said) = &mut said {
                         said.take(&chunks);
                     }
@@ -61,7 +61,7 @@ impl Call {
                         break;
                     }
                 }
-                Progress::Finished(finish) => {
+                ReplyProgress::Finished(finish) => {
                     if let Some(said) = said {
                         said.note(&span);
                     }

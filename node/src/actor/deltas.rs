@@ -16,11 +16,11 @@ const FULL: usize = 512;
 /// The deltas of one agent that are not yet published.
 #[derive(Debug, Default)]
 pub struct Deltas {
-    held: Option<Held>,
+    held: Option<PendingDelta>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct PendingDelta {
     kind: EventKind,
     place: Place,
     delta: Delta,
@@ -31,7 +31,7 @@ struct Held {
 
 /// A live event that is ready to be published.
 #[derive(Debug, PartialEq)]
-pub struct Ready {
+pub struct ReadyEvent {
     pub kind: EventKind,
     pub place: Place,
     pub data: String,
@@ -45,7 +45,7 @@ impl Deltas {
         place: Place,
         delta: Delta,
         now: Instant,
-    ) -> Vec<Ready> {
+    ) -> Vec<ReadyEvent> {
         let mut ready = Vec::new();
         if !self
             .held
@@ -61,7 +61,7 @@ impl Deltas {
                 held.length += length;
             }
             None => {
-                self.held = Some(Held {
+                self.held = Some(PendingDelta {
                     kind,
                     place,
                     delta,
@@ -81,11 +81,11 @@ impl Deltas {
     }
 
     /// Returns the delayed event. It must be published before anything else of this agent.
-    pub fn take(&mut self) -> Option<Ready> {
+    pub fn take(&mut self) -> Option<ReadyEvent> {
         self.held.take().map(
-            |Held {
+            |PendingDelta {
                  kind, place, delta, ..
-             }| Ready {
+             }| ReadyEvent {
                 kind,
                 place,
                 data: json(&delta),
@@ -99,7 +99,7 @@ impl Deltas {
     }
 }
 
-impl Held {
+impl PendingDelta {
     fn continues_with(&self, kind: EventKind, place: Place, delta: &Delta) -> bool {
         self.kind == kind
             && (self.place.turn, self.place.request) == (place.turn, place.request)

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use crate::{
     agent::Agent,
-    llm::{Encoder, Head, Provider, Request},
+    llm::{Encoder, Provider, RequestHead, WireRequest},
 };
 
 #[derive(Default)]
 pub struct Encoding {
-    held: Option<Held>,
+    held: Option<EncodedRequest>,
 }
 
-struct Held {
+struct EncodedRequest {
     /// The version of the agent's view that was encoded. Another version requires a new encoding.
     version: u64,
     pushed: usize,
@@ -22,11 +22,11 @@ struct Held {
 
 impl Encoding {
     /// Returns a request with everything that the agent's model sees.
-    pub fn request(&mut self, agent: &Agent, provider: &Arc<dyn Provider>) -> Request {
+    pub fn request(&mut self, agent: &Agent, provider: &Arc<dyn Provider>) -> WireRequest {
         let version = agent.version();
         let mut held = match self.held.take().filter(|held| held.version == version) {
             Some(held) => held,
-            None => Held {
+            None => EncodedRequest {
                 version,
                 pushed: 0,
                 encoder: provider.encoder(head(agent)),
@@ -48,9 +48,9 @@ impl Encoding {
     }
 }
 
-fn head(agent: &Agent) -> Head {
+fn head(agent: &Agent) -> RequestHead {
     let spec = agent.spec();
-    Head {
+    RequestHead {
         model: spec.model.id.clone(),
         system_prompt: spec.system_prompt.as_str().into(),
         tools: Arc::clone(agent.tools()),

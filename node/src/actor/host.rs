@@ -30,13 +30,13 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
-pub(super) use ended::{Ended, Farewell};
-use slot::{Live, Slot, Stage};
+pub(super) use ended::{StopAck, TaskEnd};
+use slot::{HostSlot, LiveActor, SlotStage};
 
 use super::{
-    beginning::Beginning,
-    mail::{Change, Changed, Mail, Verdict},
-    parts::{Identity, Parts, SessionContext},
+    beginning::ActorStartup,
+    mail::{ArrivalOutcome, Changed, Mail, SpecChange},
+    parts::{ActorContext, ActorIdentity, SessionContext},
     run::{Actor, REST_AFTER},
     runtimes::Runtimes,
 };
@@ -54,13 +54,13 @@ const GIVE_UP: Duration = Duration::from_secs(9);
 
 /// A cheap handle to the agents of a node.
 #[derive(Clone)]
-pub struct Host(Arc<Inner>);
+pub struct Host(Arc<HostInner>);
 
-struct Inner {
-    parts: Arc<Parts>,
+struct HostInner {
+    parts: Arc<ActorContext>,
     runtimes: Runtimes,
     tasks: TaskTracker,
-    slots: Mutex<HashMap<AgentId, Slot>>,
+    slots: Mutex<HashMap<AgentId, HostSlot>>,
     lives: AtomicU64,
     /// Whether the store may have leases of this node whose agents are not here.
     may_miss: AtomicBool,
@@ -108,8 +108,8 @@ impl Opening {
 pub struct NotHere(pub AgentId);
 
 impl Host {
-    pub fn new(parts: Arc<Parts>, runtimes: Runtimes) -> Self {
-        Self(Arc::new(Inner {
+    pub fn new(parts: Arc<ActorContext>, runtimes: Runtimes) -> Self {
+        Self(Arc::new(HostInner {
             parts,
             runtimes,
             tasks: TaskTracker::new(),
@@ -135,10 +135,10 @@ impl Host {
         let predecessor = known
             .and_then(|slot| slot.stage.live())
             .map(|live| live.gone.clone());
-        let stage = Stage::Live(self.spawn(&mut hosting, None, predecessor));
+        let stage = SlotStage::Live(self.spawn(&mut hosting, None, predecessor));
         let (links, incarnation) = (&self.0.parts.links, hosting.session.incarnation);
         links.arrived(&hosting);
-        let Some(old) = slots.insert(hosting.agent.clone(), Slot { hosting, stage }) else {
+        let Some(old) = slots.insert(hosting.agent.clone(), HostSlot { hosting, stage }) else {
             return;
         };
         if old.hosting.session.incarnation != incarnation {
@@ -207,7 +207,11 @@ impl Host {
         (self.slots().len(), self.0.parts.activity.running())
     }
 
-    pub async fn arrive(&self, agent: &AgentId, arrival: NewInput) -> Result<Verdict, NotHere> {
+    pub async fn arrive(
+        &self,
+        agent: &AgentId,
+        arrival: NewInput,
+    ) -> Result<ArrivalOutcome, NotHere> {
         self.ask(agent, |verdict| Mail::Arrived {
             arrival,
             verdict,
@@ -246,7 +250,7 @@ impl Host {
     pub async fn change(
         &self,
         agent: &AgentId,
-        change: Change,
+        change: SpecChange,
     ) -> Result<Result<Changed, Refusal>, NotHere> {
         self.ask(agent, |done| Mail::Change { change, done }).await
     }
@@ -262,7 +266,7 @@ impl Host {
     /// Tells the agents in memory that the available tools have changed. A parked agent gets its
     /// tools when it is woken.
     pub async fn tools_changed(&self) {
-        let concerned = |(agent, slot): (&AgentId, &Slot)| {
+        let concerned = |(agent, slot): (&AgentId, &HostSlot)| {
             slot.stage.may_have_other_tools().then(|| agent.clone())
         };
         let agents: Vec<AgentId> = self.slots().iter().filter_map(concerned).collect();
@@ -297,7 +301,7 @@ impl Host {
         }
     }
 
-    fn wake(&self, agent: &AgentId) -> Option<Live> {
+    fn wake(&self, agent: &AgentId) -> Option<LiveActor> {
         let mut slots = self.slots();
         let slot = slots.get_mut(agent)?;
         if let Some(live) = slot.stage.live().filter(|live| !live.mail.is_closed()) {
@@ -308,7 +312,7 @@ impl Host {
         }
         let rested = slot.stage.take_rested();
         let live = self.spawn(&mut slot.hosting, rested, None);
-        slot.stage = Stage::Live(live.clone());
+        slot.stage = SlotStage::Live(live.clone());
         Some(live)
     }
 
@@ -317,7 +321,7 @@ impl Host {
         hosting: &mut Hosting,
         rested: Option<Box<Actor>>,
         predecessor: Option<CancellationToken>,
-    ) -> Live {
+    ) -> LiveActor {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         if rested.is_some() {
             // The channel is new, so it has room.
@@ -325,7 +329,7 @@ impl Host {
         }
         let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
         let (dropped, gone) = (CancellationToken::new(), CancellationToken::new());
-        let live = Live {
+        let live = LiveActor {
             number,
             mail: sender,
             look_is_due: Arc::default(),
@@ -333,7 +337,7 @@ impl Host {
             gone,
         };
         if let Some(lane) = self.0.runtimes.next() {
-            let identity = Identity {
+            let identity = ActorIdentity {
                 session: Arc::clone(&hosting.session),
                 agent: hosting.agent.clone(),
                 epoch: hosting.epoch,
@@ -341,7 +345,7 @@ impl Host {
             };
             let opening = std::mem::take(&mut hosting.opening);
             let (parts, clients) = (Arc::clone(&self.0.parts), lane.clients.clone());
-            let beginning = Beginning {
+            let beginning = ActorStartup {
                 parts,
                 identity,
                 clients,
@@ -370,9 +374,9 @@ impl Host {
     }
 
     /// Handles the end of an actor's task that the actor decided itself.
-    async fn ended(&self, agent: &AgentId, number: u64, ended: Ended) {
+    async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
-            Ended::Gone(told) => {
+            TaskEnd::Gone(told) => {
                 self.may_miss_agents();
                 let mut gone = None;
                 self.forget(agent, number, |slots| gone = slots.remove(agent));
@@ -381,16 +385,16 @@ impl Host {
                 }
                 told.tell();
             }
-            Ended::Resting { unread, actor } => {
+            TaskEnd::Resting { unread, actor } => {
                 let until = Instant::now() + self.0.parts.park_after.saturating_sub(REST_AFTER);
                 self.settle(agent, number, |slot| {
-                    slot.stage = Stage::Resting { actor, until }
+                    slot.stage = SlotStage::Resting { actor, until }
                 });
                 self.hand_on(agent, unread).await;
             }
-            Ended::Refused { unread, unstorable } => {
+            TaskEnd::Refused { unread, unstorable } => {
                 self.settle(agent, number, |slot| {
-                    slot.stage = Stage::Parked;
+                    slot.stage = SlotStage::Parked;
                     slot.hosting.opening = Opening {
                         open_turn: OpenTurn::Refused(unstorable),
                         ..Opening::default()
@@ -399,10 +403,10 @@ impl Host {
                 self.wake(agent);
                 self.hand_on(agent, unread).await;
             }
-            Ended::Parked { unread, had } => {
+            TaskEnd::Parked { unread, had } => {
                 tracing::debug!(%agent, "parked");
                 self.settle(agent, number, |slot| {
-                    slot.stage = Stage::Parked;
+                    slot.stage = SlotStage::Parked;
                     slot.hosting.opening.had = had;
                 });
                 self.hand_on(agent, unread).await;
@@ -418,7 +422,7 @@ impl Host {
     }
 
     /// Changes the agent's slot if it still belongs to the task with this number.
-    fn settle(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut Slot)) {
+    fn settle(&self, agent: &AgentId, number: u64, change: impl FnOnce(&mut HostSlot)) {
         self.forget(agent, number, |slots| {
             slots.get_mut(agent).map(change).unwrap_or_default()
         });
@@ -429,7 +433,7 @@ impl Host {
         &self,
         agent: &AgentId,
         number: u64,
-        change: impl FnOnce(&mut HashMap<AgentId, Slot>),
+        change: impl FnOnce(&mut HashMap<AgentId, HostSlot>),
     ) {
         let mut slots = self.slots();
         let current = slots
@@ -441,7 +445,7 @@ impl Host {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<AgentId, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<AgentId, HostSlot>> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,13 +17,13 @@ use tracing::Span;
 use crate::agent::{Command, NewInput};
 
 /// The channel for an answer.
-pub type Answer<T> = oneshot::Sender<T>;
+pub type AnswerSender<T> = oneshot::Sender<T>;
 
 pub enum Mail {
     /// A row was added to the inbox.
     Arrived {
         arrival: NewInput,
-        verdict: Answer<Verdict>,
+        verdict: AnswerSender<ArrivalOutcome>,
         /// The span that caused the input. A turn that the input opens becomes its child.
         cause: Span,
     },
@@ -33,37 +33,37 @@ pub enum Mail {
     Look(Arc<AtomicBool>),
     Command {
         command: Command,
-        done: Answer<AgentState>,
+        done: AnswerSender<AgentState>,
     },
     Change {
-        change: Change,
-        done: Answer<Result<Changed, Refusal>>,
+        change: SpecChange,
+        done: AnswerSender<Result<Changed, Refusal>>,
     },
     /// The available tools may have changed.
     ToolsMayDiffer,
     /// Leave the node, unless work would be lost or repeated. The answer is whether the agent now
     /// waits to be dropped.
-    Leave(Answer<bool>),
+    Leave(AnswerSender<bool>),
     /// Pause once all decisions are committed and published, because the history is about to
     /// change.
-    Hold(Hold),
-    Info(Answer<AgentInfo>),
+    Hold(ActorPause),
+    Info(AnswerSender<AgentInfo>),
     /// Return the current spec.
-    Spec(Answer<AgentSpec>),
-    Snapshot(Answer<(AgentInfo, Option<Running>)>),
+    Spec(AnswerSender<AgentSpec>),
+    Snapshot(AnswerSender<(AgentInfo, Option<Running>)>),
 }
 
 /// A pause of an actor.
-pub struct Hold {
+pub struct ActorPause {
     /// Signals that the pause has begun.
-    pub held: Answer<()>,
+    pub held: AnswerSender<()>,
     /// Ends the pause when the other end is dropped.
     pub released: oneshot::Receiver<Infallible>,
 }
 
 /// The immediate result of an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ArrivalOutcome {
     /// The input opened a turn, joined one, or waits.
     Taken,
     /// The sender did not want to wait, and the agent is busy.
@@ -72,7 +72,7 @@ pub enum Verdict {
 
 /// A change of an agent that is recorded in its spec.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum SpecChange {
     AddTool(String),
     RemoveTool(String),
     Model(ModelRef),

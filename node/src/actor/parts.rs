@@ -10,7 +10,7 @@ use planck_common::{
 
 use tokio::time::Instant;
 
-use super::{activity::Activity, host::Hosting, queues::Queues};
+use super::{activity::ActivityCounts, host::Hosting, queues::Queues};
 use crate::{
     agent::Settings,
     bus::Bus,
@@ -18,31 +18,31 @@ use crate::{
     permit::Permit,
     sidecar::Sidecars,
     store::SessionStore,
-    tools::{Bounds, Toolbox},
+    tools::{CallBounds, Toolbox},
 };
 
 /// The rest of the node, as an actor sees it.
-pub struct Parts {
+pub struct ActorContext {
     pub node: NodeId,
     pub store: Arc<dyn SessionStore>,
     pub queues: Queues,
     pub bus: Arc<dyn Bus>,
     pub models: Arc<Llm>,
-    pub tools: Arc<dyn Toolsmith>,
+    pub tools: Arc<dyn ToolboxFactory>,
     /// The limits of each agent's calls.
-    pub calls: Bounds,
-    pub links: Arc<dyn Links>,
+    pub calls: CallBounds,
+    pub links: Arc<dyn PeerNotifier>,
     pub settings: Settings,
     /// How long an agent must be idle before it is parked.
     pub park_after: Duration,
-    pub activity: Activity,
+    pub activity: ActivityCounts,
     /// The permit that is required before new work begins.
     pub permit: Permit,
 }
 
 /// The identity of an agent, for its tools.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct ActorIdentity {
     pub session: Arc<SessionContext>,
     pub agent: AgentId,
     pub epoch: i64,
@@ -68,11 +68,11 @@ pub struct SessionContext {
 }
 
 /// Receives the events of the agents on this node that other agents or services need.
-pub trait Links: Send + Sync {
+pub trait PeerNotifier: Send + Sync {
     /// Called when these inputs have their outcome; their senders may be waiting.
-    fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>);
+    fn settled(&self, identity: &ActorIdentity, inputs: Vec<(InputId, Option<AgentId>)>);
     /// Called when these agents of the session received an input.
-    fn wake(&self, identity: &Identity, agents: Vec<AgentId>);
+    fn wake(&self, identity: &ActorIdentity, agents: Vec<AgentId>);
     /// Called when an agent starts on this node.
     fn arrived(&self, hosting: &Hosting);
     /// Called when a worker of the session was stopped here because of a failure, so that its
@@ -84,7 +84,7 @@ pub trait Links: Send + Sync {
 
 /// Builds toolboxes from specs: of built-in, external and inter-agent tools, and those of sidecars.
 #[async_trait]
-pub trait Toolsmith: Send + Sync {
+pub trait ToolboxFactory: Send + Sync {
     /// Returns the tools of an agent, and the names among them that are unknown here.
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
 

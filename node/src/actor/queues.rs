@@ -12,23 +12,23 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::store::{SessionStore, queue::AppendQueue};
 
 #[derive(Clone)]
-pub struct Queues(Arc<Inner>);
+pub struct Queues(Arc<QueuesInner>);
 
-struct Inner {
+struct QueuesInner {
     store: Arc<dyn SessionStore>,
     node: NodeId,
     tasks: TaskTracker,
     stop: CancellationToken,
-    open: Mutex<HashMap<SessionId, Open>>,
+    open: Mutex<HashMap<SessionId, OpenQueue>>,
 }
 
-struct Open {
+struct OpenQueue {
     queue: AppendQueue,
     users: usize,
 }
 
 /// An agent's use of its session's queue. The queue ends with the last of them.
-pub struct Hold {
+pub struct QueueHold {
     pub queue: AppendQueue,
     session: SessionId,
     queues: Queues,
@@ -37,7 +37,7 @@ pub struct Hold {
 impl Queues {
     pub fn new(store: Arc<dyn SessionStore>, node: NodeId) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner {
+        Self(Arc::new(QueuesInner {
             store,
             node,
             tasks,
@@ -48,14 +48,14 @@ impl Queues {
 
     /// Returns a hold on the session's queue. The queue runs on the thread of its first user, so
     /// that a save changes threads only for the database.
-    pub fn hold(&self, session: &SessionId) -> Hold {
+    pub fn hold(&self, session: &SessionId) -> QueueHold {
         let mut open = self.open();
-        let one = open.entry(session.clone()).or_insert_with(|| Open {
+        let one = open.entry(session.clone()).or_insert_with(|| OpenQueue {
             queue: self.start(session),
             users: 0,
         });
         one.users += 1;
-        Hold {
+        QueueHold {
             queue: one.queue.clone(),
             session: session.clone(),
             queues: self.clone(),
@@ -68,7 +68,7 @@ impl Queues {
     }
 
     fn start(&self, session: &SessionId) -> AppendQueue {
-        let Inner {
+        let QueuesInner {
             store,
             node,
             tasks,
@@ -94,12 +94,12 @@ impl Queues {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Open>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, OpenQueue>> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Hold {
+impl Drop for QueueHold {
     fn drop(&mut self) {
         self.queues.release(&self.session);
     }

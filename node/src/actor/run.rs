@@ -19,16 +19,16 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use change::ToolsDiffer;
-use perform::Then;
+use perform::Performed;
 
 use super::{
     deltas::Deltas,
     encoding::Encoding,
-    mail::{Answer, Hold, Mail, Verdict},
-    parts::{Identity, Parts},
+    mail::{ActorPause, AnswerSender, ArrivalOutcome, Mail},
+    parts::{ActorContext, ActorIdentity},
     saving::{Lost, Saves},
     spans::Spans,
-    work::Work,
+    work::ActorWork,
 };
 use crate::{
     agent::{Agent, Command, Effect, Input, NewInput},
@@ -41,8 +41,8 @@ use crate::{
 pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
-    pub(super) parts: Arc<Parts>,
-    pub(super) identity: Identity,
+    pub(super) parts: Arc<ActorContext>,
+    pub(super) identity: ActorIdentity,
     pub(super) clients: Clients,
     pub(super) agent: Agent,
     pub(super) toolbox: Arc<Toolbox>,
@@ -50,22 +50,22 @@ pub(super) struct Actor {
     pub(super) encoding: Encoding,
     pub(super) saves: Saves,
     pub(super) deltas: Deltas,
-    pub(super) work: Work,
+    pub(super) work: ActorWork,
     pub(super) spans: Spans,
-    pub(super) ends: Ends,
+    pub(super) ends: PendingAcks,
 }
 
 /// The requested ends of turns and of the agent, and the callers that wait for them.
-pub(super) struct Ends {
+pub(super) struct PendingAcks {
     /// Cancelled if the agent must end here without writing anything.
     pub(super) dropped: CancellationToken,
     /// The callers that wait for the abort of a turn.
-    aborting: Vec<Answer<AgentState>>,
+    aborting: Vec<AnswerSender<AgentState>>,
     /// The requested stop of the agent, with the callers that wait for it.
-    stopping: Option<Stopping>,
+    stopping: Option<PendingStop>,
 }
 
-impl Ends {
+impl PendingAcks {
     pub(super) fn new(dropped: CancellationToken) -> Self {
         Self {
             dropped,
@@ -76,13 +76,13 @@ impl Ends {
 }
 
 #[derive(Default)]
-struct Stopping {
+struct PendingStop {
     for_good: bool,
-    done: Vec<Answer<AgentState>>,
+    done: Vec<AnswerSender<AgentState>>,
 }
 
 /// Why an agent left its task by its own decision.
-pub(super) enum Left {
+pub(super) enum Leave {
     /// It is idle and may get work soon.
     Resting,
     /// It was idle for long.
@@ -91,7 +91,7 @@ pub(super) enum Left {
 }
 
 /// The next event for the actor.
-enum Happening {
+enum ActorEvent {
     Settled(Result<Input, Lost>),
     Answer(Input),
     Mail(Option<Box<Mail>>),
@@ -107,7 +107,7 @@ impl Actor {
         resumed: Vec<Effect>,
         opening: Vec<Event>,
         mailbox: &mut mpsc::Receiver<Box<Mail>>,
-    ) -> Result<Left, Lost> {
+    ) -> Result<Leave, Lost> {
         let record = |event| {
             self.agent
                 .step(Input::Command(Command::Record(event)), Timestamp::now())
@@ -115,35 +115,37 @@ impl Actor {
         let mut begun: Vec<Effect> = opening.into_iter().flat_map(record).collect();
         begun.extend(resumed);
         let mut then = self.perform(begun).await?;
-        while then == Then::GoOn {
+        while then == Performed::GoOn {
             then = match self.next(mailbox).await {
-                Happening::Settled(settled) => self.step(settled?).await?,
-                Happening::Answer(input) => self.step(input).await?,
-                Happening::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
-                Happening::DeltasDue => {
+                ActorEvent::Settled(settled) => self.step(settled?).await?,
+                ActorEvent::Answer(input) => self.step(input).await?,
+                ActorEvent::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
+                ActorEvent::DeltasDue => {
                     self.tell_deltas();
-                    Then::GoOn
+                    Performed::GoOn
                 }
-                Happening::Quiet if self.parts.park_after > REST_AFTER => return Ok(Left::Resting),
-                Happening::Mail(None) | Happening::Quiet => return Ok(Left::Parked),
-                Happening::Dropped => return Err(Lost::Dropped),
+                ActorEvent::Quiet if self.parts.park_after > REST_AFTER => {
+                    return Ok(Leave::Resting);
+                }
+                ActorEvent::Mail(None) | ActorEvent::Quiet => return Ok(Leave::Parked),
+                ActorEvent::Dropped => return Err(Lost::Dropped),
             };
             self.tell_aborted();
         }
-        Ok(Left::Stopped)
+        Ok(Leave::Stopped)
     }
 
-    async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Happening {
+    async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> ActorEvent {
         let idle = self.agent.is_idle() && self.work.is_empty() && self.saves.is_idle();
         let due = self.deltas.due();
         let bus = Arc::clone(&self.parts.bus);
         tokio::select! {
-            () = self.ends.dropped.cancelled() => Happening::Dropped,
-            settled = self.saves.next(&*bus) => Happening::Settled(settled),
-            input = self.work.next() => Happening::Answer(input),
-            mail = mailbox.recv() => Happening::Mail(mail),
-            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happening::DeltasDue,
-            () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => Happening::Quiet,
+            () = self.ends.dropped.cancelled() => ActorEvent::Dropped,
+            settled = self.saves.next(&*bus) => ActorEvent::Settled(settled),
+            input = self.work.next() => ActorEvent::Answer(input),
+            mail = mailbox.recv() => ActorEvent::Mail(mail),
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => ActorEvent::DeltasDue,
+            () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
         }
     }
 
@@ -154,17 +156,17 @@ impl Actor {
             tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory");
         }
         // Replaced with empty values, which free their memory and their handles to the task.
-        self.work = Work::default();
+        self.work = ActorWork::default();
         self.saves.rest();
     }
 
     /// Continues after a rest, possibly on another runtime.
     pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
         self.clients = clients;
-        self.ends = Ends::new(dropped);
+        self.ends = PendingAcks::new(dropped);
     }
 
-    async fn read(&mut self, mail: Mail) -> Result<Then, Lost> {
+    async fn read(&mut self, mail: Mail) -> Result<Performed, Lost> {
         match mail {
             Mail::Arrived {
                 arrival,
@@ -189,14 +191,14 @@ impl Actor {
                         self.step(Input::Command(changed.command)).await?,
                         Ok(changed.now),
                     ),
-                    Err(refusal) => (Then::GoOn, Err(refusal)),
+                    Err(refusal) => (Performed::GoOn, Err(refusal)),
                 };
                 let _ = done.send(changed);
                 Ok(then)
             }
             Mail::ToolsMayDiffer => match self.refit() {
                 Some(command) => self.step(Input::Command(command)).await,
-                None => Ok(Then::GoOn),
+                None => Ok(Performed::GoOn),
             },
             Mail::Leave(answer) => {
                 let may_leave = !self.work.is_bound() && self.saves.are_settled();
@@ -205,27 +207,27 @@ impl Actor {
                     self.ends.dropped.cancelled().await;
                     return Err(Lost::Dropped);
                 }
-                Ok(Then::GoOn)
+                Ok(Performed::GoOn)
             }
             Mail::Hold(hold) => self.hold(hold).await,
             Mail::Info(answer) => {
                 let _ = answer.send(self.info());
-                Ok(Then::GoOn)
+                Ok(Performed::GoOn)
             }
             Mail::Spec(answer) => {
                 let _ = answer.send(self.agent.spec().clone());
-                Ok(Then::GoOn)
+                Ok(Performed::GoOn)
             }
             Mail::Snapshot(answer) => {
                 let _ = answer.send((self.info(), self.agent.snapshot(Timestamp::now())));
-                Ok(Then::GoOn)
+                Ok(Performed::GoOn)
             }
         }
     }
 
     /// Pauses the agent. Decisions that it made before are performed only if it continues
     /// afterwards.
-    async fn hold(&mut self, hold: Hold) -> Result<Then, Lost> {
+    async fn hold(&mut self, hold: ActorPause) -> Result<Performed, Lost> {
         let decided = self.settle_saves().await?;
         let _ = hold.held.send(());
         tokio::select! {
@@ -237,10 +239,14 @@ impl Actor {
 
     /// Handles an input. Without a permit the input stays in the inbox, and the node makes the
     /// agent check the inbox when the permit is given.
-    async fn arrived(&mut self, arrival: NewInput, verdict: Answer<Verdict>) -> Result<Then, Lost> {
+    async fn arrived(
+        &mut self,
+        arrival: NewInput,
+        verdict: AnswerSender<ArrivalOutcome>,
+    ) -> Result<Performed, Lost> {
         if !self.parts.permit.is_given() {
-            let _ = verdict.send(Verdict::Taken);
-            return Ok(Then::GoOn);
+            let _ = verdict.send(ArrivalOutcome::Taken);
+            return Ok(Performed::GoOn);
         }
         let id = arrival.id.clone();
         let effects = self.decide(Input::Arrived(arrival))?;
@@ -249,35 +255,39 @@ impl Actor {
             .any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
         let then = self.perform(effects).await?;
         let _ = verdict.send(if refused {
-            Verdict::Busy
+            ArrivalOutcome::Busy
         } else {
-            Verdict::Taken
+            ArrivalOutcome::Taken
         });
         Ok(then)
     }
 
     /// Reads the inbox. The agent ignores inputs that it already knows.
-    async fn look(&mut self) -> Result<Then, Lost> {
+    async fn look(&mut self) -> Result<Performed, Lost> {
         if !self.parts.permit.is_given() {
-            return Ok(Then::GoOn);
+            return Ok(Performed::GoOn);
         }
-        let Identity { session, agent, .. } = &self.identity;
+        let ActorIdentity { session, agent, .. } = &self.identity;
         let rows = match self.parts.store.open_inputs(&session.id, agent).await {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot read the inbox; the next sweep requests another check");
-                return Ok(Then::GoOn);
+                return Ok(Performed::GoOn);
             }
         };
         for row in rows.into_iter().filter(|row| row.turn.is_none()) {
-            if self.step(Input::Arrived(row.input)).await? == Then::Stopped {
-                return Ok(Then::Stopped);
+            if self.step(Input::Arrived(row.input)).await? == Performed::Stopped {
+                return Ok(Performed::Stopped);
             }
         }
-        Ok(Then::GoOn)
+        Ok(Performed::GoOn)
     }
 
-    async fn command(&mut self, command: Command, done: Answer<AgentState>) -> Result<Then, Lost> {
+    async fn command(
+        &mut self,
+        command: Command,
+        done: AnswerSender<AgentState>,
+    ) -> Result<Performed, Lost> {
         match &command {
             Command::Stop { for_good, .. } => {
                 let stopping = self.ends.stopping.get_or_insert_default();

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{runtime, sync::oneshot};
 
-use crate::llm::{ClientError, Clients};
+use crate::llm::{Clients, HttpClientError};
 
 /// The threads of the actors. They end when this is dropped.
 pub struct Runtimes {
@@ -31,7 +31,7 @@ impl Runtimes {
     /// Starts `count` threads, but at least one.
     pub fn start(
         count: usize,
-        clients: impl Fn() -> Result<Clients, ClientError>,
+        clients: impl Fn() -> Result<Clients, HttpClientError>,
     ) -> io::Result<Self> {
         let lanes =
             (0..count.max(1)).map(|index| Lane::start(index, clients().map_err(io::Error::other)?));

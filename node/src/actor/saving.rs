@@ -9,7 +9,7 @@ use planck_common::{
     envelope::{Row, Writer},
 };
 
-use super::queues::Hold;
+use super::queues::QueueHold;
 use crate::{
     agent::{Entry, Input, Mark, Save, Ticket, Unstorable, input::Saved},
     bus::{Bus, Published},
@@ -20,7 +20,7 @@ use crate::{
 /// The connection of an agent to its session's log.
 pub struct Saves {
     pub writer: Writer,
-    hold: Hold,
+    hold: QueueHold,
     under_way: FuturesOrdered<BoxFuture<'static, Attempt>>,
 }
 
@@ -66,7 +66,7 @@ async fn settle(
 }
 
 impl Saves {
-    pub fn new(writer: Writer, hold: Hold) -> Self {
+    pub fn new(writer: Writer, hold: QueueHold) -> Self {
         Self {
             writer,
             hold,

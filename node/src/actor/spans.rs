@@ -13,7 +13,7 @@ use planck_common::{
 use serde::Deserialize;
 use tracing::Span;
 
-use super::parts::Identity;
+use super::parts::ActorIdentity;
 use crate::{
     agent::Entry,
     model::{Failure, Finish},
@@ -28,12 +28,12 @@ const FAILED: &str = "error";
 pub(super) struct Spans {
     /// The span that caused the input that is being read.
     pub(super) cause: Option<Span>,
-    turn: Option<Turn>,
+    turn: Option<TurnSpan>,
     /// The number of waiting inputs that was last reported to the node.
     pub(super) queued: usize,
 }
 
-struct Turn {
+struct TurnSpan {
     span: Span,
     /// The agent's usage before the turn.
     before: Usage,
@@ -44,7 +44,7 @@ struct Turn {
 
 /// The part of a `turn_end` that the metrics need.
 #[derive(Deserialize)]
-struct Ended {
+struct TurnEndFacts {
     outcome: TurnOutcome,
 }
 
@@ -54,13 +54,13 @@ impl Spans {
     }
 
     /// Opens the span of a turn.
-    pub(super) fn open(&mut self, identity: &Identity, name: &str, before: Usage) {
+    pub(super) fn open(&mut self, identity: &ActorIdentity, name: &str, before: Usage) {
         let span = || genai::invoke_agent(&identity.session.id, &identity.agent, name);
         let span = self
             .cause
             .as_ref()
             .map_or_else(span, |cause| cause.in_scope(span));
-        self.turn = Some(Turn {
+        self.turn = Some(TurnSpan {
             span,
             before,
             since: Instant::now(),
@@ -69,7 +69,7 @@ impl Spans {
     }
 
     pub(super) fn close(&mut self, now: Usage) {
-        if let Some(Turn {
+        if let Some(TurnSpan {
             span,
             before,
             since,
@@ -105,7 +105,7 @@ impl Spans {
             turn.outcome = match entry.kind == EventKind::TurnEnd {
                 true => serde_json::from_str(&entry.body)
                     .ok()
-                    .map(|Ended { outcome }| outcome.name()),
+                    .map(|TurnEndFacts { outcome }| outcome.name()),
                 false => Some(FAILED),
             };
         }

@@ -31,9 +31,9 @@ const GRACE: Duration = Duration::from_secs(8);
 /// reserves space for 32 of them.
 pub type Answers = mpsc::Sender<Box<Input>>;
 
-pub struct Work {
-    tasks: JoinSet<Done>,
-    running: HashMap<Ticket, Running>,
+pub struct ActorWork {
+    tasks: JoinSet<FinishedWork>,
+    running: HashMap<Ticket, RunningWork>,
     tickets: HashMap<Id, Ticket>,
     /// Cloned by work that would be lost or repeated if the agent moved to another node meanwhile.
     bound: Arc<()>,
@@ -43,12 +43,12 @@ pub struct Work {
 
 /// The last answer of a task, and the guard that binds the agent to this node until the answer is
 /// read.
-pub struct Done {
+pub struct FinishedWork {
     input: Input,
     _bound: Option<Arc<()>>,
 }
 
-impl Done {
+impl FinishedWork {
     pub fn of(input: Input, bound: Option<Arc<()>>) -> Self {
         Self {
             input,
@@ -57,28 +57,28 @@ impl Done {
     }
 }
 
-impl From<Input> for Done {
+impl From<Input> for FinishedWork {
     fn from(input: Input) -> Self {
         Self::of(input, None)
     }
 }
 
-struct Running {
-    kind: Kind,
+struct RunningWork {
+    kind: WorkKind,
     task: AbortHandle,
     cancel: CancellationToken,
     since: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum WorkKind {
     Model,
     Tool,
     Compaction,
     Timer,
 }
 
-impl Default for Work {
+impl Default for ActorWork {
     fn default() -> Self {
         Self {
             tasks: JoinSet::new(),
@@ -90,13 +90,13 @@ impl Default for Work {
     }
 }
 
-impl Work {
+impl ActorWork {
     /// Starts a task whose output is its last answer. `cancel` is cancelled when the answer is no
     /// longer wanted.
-    pub fn start<D: Into<Done>>(
+    pub fn start<D: Into<FinishedWork>>(
         &mut self,
         ticket: Ticket,
-        kind: Kind,
+        kind: WorkKind,
         cancel: CancellationToken,
         task: impl Future<Output = D> + Send + 'static,
     ) {
@@ -104,7 +104,7 @@ impl Work {
         self.tickets.insert(task.id(), ticket);
         self.running.insert(
             ticket,
-            Running {
+            RunningWork {
                 kind,
                 task,
                 cancel,
@@ -139,8 +139,8 @@ impl Work {
         };
         running.cancel.cancel();
         match running.kind {
-            Kind::Tool => self.give_up_on(ticket, running.since),
-            Kind::Model | Kind::Compaction | Kind::Timer => {
+            WorkKind::Tool => self.give_up_on(ticket, running.since),
+            WorkKind::Model | WorkKind::Compaction | WorkKind::Timer => {
                 running.task.abort();
                 self.running.remove(&ticket);
             }
@@ -152,7 +152,7 @@ impl Work {
     pub async fn wind_up(&mut self) {
         for running in self.running.values() {
             running.cancel.cancel();
-            if running.kind != Kind::Tool {
+            if running.kind != WorkKind::Tool {
                 running.task.abort();
             }
         }
@@ -192,7 +192,7 @@ impl Work {
         }
     }
 
-    fn ended(&mut self, ended: Result<(Id, Done), JoinError>) -> Option<Input> {
+    fn ended(&mut self, ended: Result<(Id, FinishedWork), JoinError>) -> Option<Input> {
         match ended {
             Ok((id, done)) => {
                 let ticket = self.tickets.remove(&id)?;
@@ -215,7 +215,7 @@ impl Work {
     }
 }
 
-impl Kind {
+impl WorkKind {
     /// Converts a panic into an answer.
     fn panicked(self, ticket: Ticket, elapsed: Duration) -> Input {
         let said = "it failed by a bug in its code (a panic); the node's log has it";
@@ -250,10 +250,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_finished_task_binds_the_agent_until_its_answer_is_read() {
-        let mut work = Work::default();
+        let mut work = ActorWork::default();
         let bound = work.binding().upgrade();
-        let task = async move { Done::of(Input::Waited(Ticket(1)), bound) };
-        work.start(Ticket(1), Kind::Timer, CancellationToken::new(), task);
+        let task = async move { FinishedWork::of(Input::Waited(Ticket(1)), bound) };
+        work.start(Ticket(1), WorkKind::Timer, CancellationToken::new(), task);
         while !work.running[&Ticket(1)].task.is_finished() {
             tokio::task::yield_now().await;
         }

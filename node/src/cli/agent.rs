@@ -4,12 +4,12 @@ use clap::Subcommand;
 use planck_common::{AgentId, command::Prompt};
 
 use super::{
-    exit::{Exit, Usage},
-    link::Link,
+    exit::{Exit, UsageError},
+    link::ConnectedClient,
     output::{Output, or_dash, say},
-    place::Place,
+    place::ConfigPlace,
     render::consumed,
-    session::{AGENT_COLUMNS, When, agent_row},
+    session::{AGENT_COLUMNS, PromptTiming, agent_row},
 };
 use crate::client::Client;
 
@@ -19,7 +19,7 @@ Examples:
   planck agent ls bold-oak
   planck agent prompt 01a206a0330770c5aa972bc578a50dc0 \"And the tests?\"
   planck agent abort 01a206a0330770c5aa972bc578a50dc0")]
-pub enum Agent {
+pub enum AgentCommand {
     /// List the agents of a session
     Ls {
         session: String,
@@ -38,7 +38,7 @@ pub enum Agent {
         text: String,
         /// How the prompt affects an agent that is busy
         #[arg(long, value_enum, default_value_t)]
-        mode: When,
+        mode: PromptTiming,
     },
     /// Abort its running turn
     Abort { agent: String },
@@ -46,8 +46,8 @@ pub enum Agent {
     Stop { agent: String },
 }
 
-impl Agent {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl AgentCommand {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let looks = self.only_looks();
         let config = if looks {
             place.config()?
@@ -55,9 +55,9 @@ impl Agent {
             place.config_to_act(None)?
         };
         let link = if looks {
-            Link::look(&config).await?
+            ConnectedClient::look(&config).await?
         } else {
-            Link::open(&config).await?
+            ConnectedClient::open(&config).await?
         };
         let done = Box::pin(self.ask(&link.client)).await;
         link.close().await;
@@ -108,7 +108,7 @@ impl Agent {
 
 fn parse(text: &str) -> anyhow::Result<AgentId> {
     let remedy = "`planck agent ls SESSION` lists them";
-    Ok(AgentId::parse(text).map_err(|error| Usage(format!("{error}; {remedy}")))?)
+    Ok(AgentId::parse(text).map_err(|error| UsageError(format!("{error}; {remedy}")))?)
 }
 
 async fn show(client: &Client, agent: &AgentId, output: Output) -> anyhow::Result<()> {

@@ -18,9 +18,9 @@ use self::{
     model::ModelServer,
     nats::NatsServer,
     once::Once,
-    report::Report,
-    sidecar::Sidecar,
-    workload::{Size, Workload},
+    report::BenchReport,
+    sidecar::SidecarBench,
+    workload::{Workload, WorkloadSize},
 };
 use super::{exit::Exit, output::say};
 
@@ -30,9 +30,9 @@ Examples:
   planck bench --bare                        # beside a loop that saves nothing
   planck bench --workload crowd --agents 200 --sessions 20
   planck bench --with-nats --repeat 5")]
-pub struct Bench {
+pub struct BenchArgs {
     #[command(subcommand)]
-    role: Option<Role>,
+    role: Option<BenchRole>,
     /// The workloads to run; by default all but those that measure the memory of idle agents
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     workload: Vec<Workload>,
@@ -55,8 +55,8 @@ pub struct Bench {
 
 /// Other measurements, and the processes of a benchmark, which people never start.
 #[derive(Debug, Subcommand)]
-enum Role {
-    Sidecar(Sidecar),
+enum BenchRole {
+    Sidecar(SidecarBench),
     /// The model server
     #[command(hide = true)]
     Model(model::Serve),
@@ -65,12 +65,12 @@ enum Role {
     Once(Once),
 }
 
-impl Bench {
+impl BenchArgs {
     pub async fn perform(self) -> anyhow::Result<Exit> {
         match self.role {
-            Some(Role::Sidecar(sidecar)) => Box::pin(sidecar.perform()).await,
-            Some(Role::Model(serve)) => serve.perform().await,
-            Some(Role::Once(once)) => Box::pin(once.perform()).await,
+            Some(BenchRole::Sidecar(sidecar)) => Box::pin(sidecar.perform()).await,
+            Some(BenchRole::Model(serve)) => serve.perform().await,
+            Some(BenchRole::Once(once)) => Box::pin(once.perform()).await,
             None => self.measure().await,
         }
         .map(|()| Exit::Done)
@@ -82,7 +82,7 @@ impl Bench {
         } else {
             None
         };
-        let mut report = Report::default();
+        let mut report = BenchReport::default();
         for workload in self.workloads() {
             let size = workload.size(self.agents, self.sessions);
             let model = ModelServer::start(&workload.script()).await?;
@@ -98,10 +98,10 @@ impl Bench {
     async fn repetition(
         &self,
         workload: Workload,
-        size: Size,
+        size: WorkloadSize,
         model: &ModelServer,
         nats: Option<&NatsServer>,
-        report: &mut Report,
+        report: &mut BenchReport,
     ) -> anyhow::Result<()> {
         let once = Once {
             workload,

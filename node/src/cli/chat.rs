@@ -19,7 +19,7 @@ use super::{
     exit::Exit,
     log::Logs,
     output::{Stream, draw, say, warn},
-    place::Place,
+    place::ConfigPlace,
     render::{Style, consumed, style, style::Paint},
     watch::{Sink, interrupts, watch},
     which::{Talk, Which},
@@ -34,13 +34,13 @@ Examples:
   planck chat
   planck chat --continue
   planck chat --team examples/teams/build-a-cli --session word-tool")]
-pub struct Chat {
+pub struct ChatArgs {
     #[command(flatten)]
     which: Which,
 }
 
 /// The user's conversation with a session.
-struct Conversation<'a> {
+struct ChatSession<'a> {
     client: &'a Client,
     talk: Talk,
     /// Whether the session was created here and has no prompt yet.
@@ -58,8 +58,8 @@ enum Next {
     Leave(Exit),
 }
 
-impl Chat {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl ChatArgs {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = self
             .which
             .admit(place.config_to_act(self.which.model.as_ref())?);
@@ -95,7 +95,7 @@ async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyho
     })?;
     let help = if keyboard.has_editor { " · /help" } else { "" };
     dim(&format!("{}{help}", talk.title()))?;
-    let mut chat = Conversation {
+    let mut chat = ChatSession {
         client,
         talk,
         is_blank,
@@ -134,7 +134,7 @@ fn dim(text: &str) -> std::io::Result<()> {
     draw(&(Style::of_stdout().paint(Paint::Dim, text) + "\n"))
 }
 
-impl Conversation<'_> {
+impl ChatSession<'_> {
     /// Reads one line from the user and executes it.
     async fn turn(&mut self) -> anyhow::Result<Next> {
         let typed = tokio::select! {

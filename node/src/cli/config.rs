@@ -6,11 +6,11 @@ use serde::Serialize;
 use super::{
     exit::Exit,
     output::{Output, or_dash},
-    place::Place,
+    place::ConfigPlace,
 };
 use crate::config::{
-    Origin,
-    show::{self, Shown},
+    ValueOrigin,
+    show::{self, ShownValue},
 };
 
 #[derive(Debug, Subcommand)]
@@ -33,14 +33,14 @@ pub enum Show {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct ConfigRow {
     key: String,
     value: Option<String>,
     origin: String,
 }
 
-impl Row {
-    fn of(shown: Shown) -> Self {
+impl ConfigRow {
+    fn of(shown: ShownValue) -> Self {
         Self {
             key: shown.key.to_string(),
             value: shown.value,
@@ -58,7 +58,7 @@ impl Row {
 }
 
 impl Show {
-    pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+    pub fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let Self::Show {
             origin,
             changed,
@@ -67,8 +67,8 @@ impl Show {
         let values = show::values(&place.load()?);
         let wanted = values
             .into_iter()
-            .filter(|shown| !changed || shown.origin != Origin::Default);
-        let rows: Vec<Row> = wanted.map(Row::of).collect();
+            .filter(|shown| !changed || shown.origin != ValueOrigin::Default);
+        let rows: Vec<ConfigRow> = wanted.map(ConfigRow::of).collect();
         let columns: &[&str] = if origin {
             &["key", "value", "origin"]
         } else {

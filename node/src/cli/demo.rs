@@ -29,7 +29,7 @@ use super::{
     which::Sent,
 };
 use proof::Proof;
-use stage::Stage;
+use stage::DemoStage;
 
 use crate::terminal::Drawing;
 
@@ -59,14 +59,14 @@ impl Demo {
                 _ = terminate.recv() => {}
             }
         };
-        let stage = Stage::folder(self.keep)?;
+        let stage = DemoStage::folder(self.keep)?;
         Box::pin(show(stage, told, self.keep)).await
     }
 }
 
 /// Runs the whole demo. However it ends, everything that was started is stopped.
 async fn show(
-    mut stage: Stage,
+    mut stage: DemoStage,
     told: impl Future<Output = ()>,
     keep: bool,
 ) -> anyhow::Result<Exit> {
@@ -84,7 +84,7 @@ async fn show(
     done.map(|(exit, _)| exit)
 }
 
-async fn play(stage: &mut Stage) -> anyhow::Result<(Exit, Started)> {
+async fn play(stage: &mut DemoStage) -> anyhow::Result<(Exit, Started)> {
     say(
         "A lead, a coder and a tester build a small program on three nodes. The model is scripted; all else is real.\n\n",
     )?;
@@ -131,7 +131,7 @@ fn request(prompt: &InputId) -> Start {
     }
 }
 
-fn how_to_look(stage: &Stage, started: &Started) -> anyhow::Result<Drawing> {
+fn how_to_look(stage: &DemoStage, started: &Started) -> anyhow::Result<Drawing> {
     let (url, name) = (stage.nats_url()?, &started.name);
     let ways = [
         (

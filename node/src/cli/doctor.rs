@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use super::{
     exit::Exit,
     output::{Format, Output, draw, json},
-    place::Place,
-    project::{Met, lines, told},
+    place::ConfigPlace,
+    project::{FoundProject, lines, told},
     render::{
         Style,
         style::{Paint, counted},
@@ -25,7 +25,7 @@ use crate::{
     config::Config,
     llm,
     node::Inventory,
-    project::{Part, Standing},
+    project::{ProjectStanding, SourcePart},
     team,
     terminal::Drawing,
 };
@@ -46,9 +46,9 @@ pub struct Doctor {
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     name: &'static str,
-    state: State,
+    state: FindingState,
     what: String,
     /// How to correct the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,18 +57,18 @@ pub struct Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum FindingState {
     Good,
     /// Planck works without it.
     Note,
     Bad,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn good(name: &'static str, what: impl Into<String>) -> Self {
         Self {
             name,
-            state: State::Good,
+            state: FindingState::Good,
             what: what.into(),
             remedy: None,
         }
@@ -77,7 +77,7 @@ impl Finding {
     fn note(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             name,
-            state: State::Note,
+            state: FindingState::Note,
             what: what.into(),
             remedy: Some(remedy.into()),
         }
@@ -86,7 +86,7 @@ impl Finding {
     fn bad(name: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             name,
-            state: State::Bad,
+            state: FindingState::Bad,
             what: what.into(),
             remedy: Some(remedy.into()),
         }
@@ -94,9 +94,9 @@ impl Finding {
 
     fn line(&self, style: Style) -> Drawing {
         let (mark, paint) = match self.state {
-            State::Good => ("✓", Paint::Good),
-            State::Note => ("·", Paint::Warning),
-            State::Bad => ("✗", Paint::Bad),
+            FindingState::Good => ("✓", Paint::Good),
+            FindingState::Note => ("·", Paint::Warning),
+            FindingState::Bad => ("✗", Paint::Bad),
         };
         let remedy = self.remedy.as_ref().map_or(String::new(), |remedy| {
             format!("\n               → {remedy}")
@@ -107,7 +107,7 @@ impl Finding {
 
 impl Doctor {
     /// Runs all checks. Fails if the user must correct something.
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let findings = Box::pin(findings(place)).await?;
         match self.output.output {
             Format::Json => json(&findings)?,
@@ -116,12 +116,14 @@ impl Doctor {
                 draw(&findings.iter().map(|finding| finding.line(style)).collect())?;
             }
         }
-        let is_bad = findings.iter().any(|finding| finding.state == State::Bad);
+        let is_bad = findings
+            .iter()
+            .any(|finding| finding.state == FindingState::Bad);
         Ok(if is_bad { Exit::Failed } else { Exit::Done })
     }
 }
 
-async fn findings(place: &Place) -> anyhow::Result<Vec<Finding>> {
+async fn findings(place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
     let (loaded, met) = place.inspect()?;
     let named = |file: &PathBuf| {
         if place.named_file() == Some(file) {
@@ -137,8 +139,8 @@ async fn findings(place: &Place) -> anyhow::Result<Vec<Finding>> {
         .collect();
     let config = &loaded.config;
     let mut findings = vec![match files.is_empty() {
-        true => Finding::good("config", "no file; the defaults and the environment"),
-        false => Finding::good("config", files.join(", ")),
+        true => DoctorFinding::good("config", "no file; the defaults and the environment"),
+        false => DoctorFinding::good("config", files.join(", ")),
     }];
     findings.extend(met.as_ref().map(project));
     findings.extend(bounded("store", store::store(config)).await);
@@ -154,10 +156,13 @@ async fn findings(place: &Place) -> anyhow::Result<Vec<Finding>> {
 
 /// Limits the duration of a check. Its parts have deadlines of their own; this one bounds their
 /// sum.
-async fn bounded(name: &'static str, check: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
+async fn bounded(
+    name: &'static str,
+    check: impl Future<Output = Vec<DoctorFinding>>,
+) -> Vec<DoctorFinding> {
     match timeout(DEADLINE, Box::pin(check)).await {
         Ok(findings) => findings,
-        Err(_) => vec![Finding::bad(
+        Err(_) => vec![DoctorFinding::bad(
             name,
             format!("was not looked at to the end within {DEADLINE:?}"),
             "try again; something that it waits for does not answer",
@@ -166,15 +171,19 @@ async fn bounded(name: &'static str, check: impl Future<Output = Vec<Finding>>) 
 }
 
 /// Shows whether the project of this folder is trusted, and what trusting it would allow.
-fn project(met: &Met) -> Finding {
+fn project(met: &FoundProject) -> DoctorFinding {
     match &met.standing {
-        Standing::Nothing | Standing::Trusted(_) => Finding::good("project", told(met)),
-        Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) => {
+        ProjectStanding::Nothing | ProjectStanding::Trusted(_) => {
+            DoctorFinding::good("project", told(met))
+        }
+        ProjectStanding::Unknown(_)
+        | ProjectStanding::Changed(_)
+        | ProjectStanding::Untrustable(_) => {
             let lines: String = lines(&met.standing)
                 .lines()
                 .map(|line| format!("\n             {line}"))
                 .collect();
-            Finding::note(
+            DoctorFinding::note(
                 "project",
                 format!("{} and has no effect{lines}", told(met)),
                 met.remedy(),
@@ -184,20 +193,20 @@ fn project(met: &Met) -> Finding {
 }
 
 /// Checks the tools, skills and teams that are described in files.
-fn described(config: &Config) -> Vec<Finding> {
+fn described(config: &Config) -> Vec<DoctorFinding> {
     let here = Inventory::of(config);
     let remedy = "correct the file; agents go without until then";
-    let mut findings: Vec<Finding> = here
+    let mut findings: Vec<DoctorFinding> = here
         .problems
         .iter()
-        .map(|problem| Finding::bad("files", problem.as_str(), remedy))
+        .map(|problem| DoctorFinding::bad("files", problem.as_str(), remedy))
         .collect();
-    let teams = team::list(&config.sources(Part::Teams));
+    let teams = team::list(&config.sources(SourcePart::Teams));
     let broken = teams
         .iter()
         .filter_map(|(name, template)| template.as_ref().err().map(|errors| (name, errors)));
     findings.extend(broken.map(|(name, errors)| {
-        Finding::bad(
+        DoctorFinding::bad(
             "team",
             format!("{name} has {}", counted(errors.0.len(), "error")),
             "`planck team validate` shows them",
@@ -205,7 +214,7 @@ fn described(config: &Config) -> Vec<Finding> {
     }));
     if findings.is_empty() {
         let (tools, skills) = (here.tools.len(), here.skills.names().count());
-        findings.push(Finding::good(
+        findings.push(DoctorFinding::good(
             "files",
             [
                 counted(tools, "tool"),
@@ -218,7 +227,7 @@ fn described(config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn models(config: &Config) -> Vec<Finding> {
+fn models(config: &Config) -> Vec<DoctorFinding> {
     let ready: Vec<&str> = config
         .providers
         .by_name
@@ -231,13 +240,13 @@ fn models(config: &Config) -> Vec<Finding> {
             "set {} or that of another provider, or use ollama",
             llm::key_variables()
         );
-        Finding::note("providers", "no provider has a key", remedy)
+        DoctorFinding::note("providers", "no provider has a key", remedy)
     } else {
-        Finding::good("providers", ready.join(", "))
+        DoctorFinding::good("providers", ready.join(", "))
     };
     let known = crate::node::default_model(config);
     let model = match (known, &config.models.default) {
-        (Some(model), _) if !config.providers.is_ready(&model.provider) => Finding::bad(
+        (Some(model), _) if !config.providers.is_ready(&model.provider) => DoctorFinding::bad(
             "model",
             format!(
                 "the default is {}:{}, and {} has no key",
@@ -246,16 +255,16 @@ fn models(config: &Config) -> Vec<Finding> {
             "set its key, or another `models.default`",
         ),
         (Some(model), Some(_)) => {
-            Finding::good("model", format!("{}:{}", model.provider, model.id))
+            DoctorFinding::good("model", format!("{}:{}", model.provider, model.id))
         }
         (Some(model), None) => {
             let what = format!(
                 "{}:{}, the standard one of {}",
                 model.provider, model.id, model.provider
             );
-            Finding::good("model", what)
+            DoctorFinding::good("model", what)
         }
-        (None, _) => Finding::note(
+        (None, _) => DoctorFinding::note(
             "model",
             "no default",
             "`planck init` writes one, or name one with --model",

@@ -6,10 +6,10 @@ use planck_common::{envelope::Envelope, subject::Topic};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    exit::{Exit, Usage},
+    exit::{Exit, UsageError},
     link,
     output::{EventFormat, EventOutput, Stream, json_text, say},
-    place::Place,
+    place::ConfigPlace,
     render::{Style, style::one_line},
 };
 use crate::bus::Delivery;
@@ -20,15 +20,15 @@ Examples:
   planck events                              # the events of all sessions
   planck events 'agent.*' -o jsonl | jq -r .type
   planck events 'cluster.>'                  # what nodes decide")]
-pub struct Watch {
+pub struct EventsArgs {
     /// A subject, wildcards allowed; by default the events of all sessions
     subject: Option<String>,
     #[command(flatten)]
     output: EventOutput,
 }
 
-impl Watch {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl EventsArgs {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = place.config()?;
         let subject = self
             .subject
@@ -37,14 +37,14 @@ impl Watch {
             .split('.')
             .any(|word| word.is_empty() || word.contains(char::is_whitespace))
         {
-            return Err(Usage(format!(
+            return Err(UsageError(format!(
                 "`{subject}` is no subject; write words with dots between, as in `agent.>`"
             ))
             .into());
         }
         let bus = link::to_nats(&config, "planck events").await?;
-        let bus =
-            bus.ok_or_else(|| Usage("nothing is published without NATS; set NATS_URL".into()))?;
+        let bus = bus
+            .ok_or_else(|| UsageError("nothing is published without NATS; set NATS_URL".into()))?;
         let mut interrupted = signal(SignalKind::interrupt())?;
         let mut published = bus.observe(&subject).await?;
         loop {

@@ -27,7 +27,7 @@ pub enum Exit {
 /// A mistake in the arguments or in a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
 /// A name that the person gave and that does not exist.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn number(error: &anyhow::Error) -> u8 {
-    if error.is::<Usage>() || error.is::<Problems>() || error.is::<TemplateErrors>() {
+    if error.is::<UsageError>() || error.is::<Problems>() || error.is::<TemplateErrors>() {
         return 2;
     }
     if error.is::<NotFound>() {

@@ -12,15 +12,15 @@ use clap::Args;
 use planck_common::spec::ModelRef;
 
 use super::{
-    exit::{Exit, Usage},
+    exit::{Exit, UsageError},
     output::say,
-    place::Place,
+    place::ConfigPlace,
     project,
 };
 use crate::{
     config::{Sources, load},
     node,
-    project::{Standing, Uses},
+    project::{ProjectStanding, Uses},
 };
 
 /// Writes ~/.planck/config.toml, or with --project the .planck/config.toml of this folder. It names
@@ -38,7 +38,7 @@ pub struct Init {
 }
 
 impl Init {
-    pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+    pub fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let sources = place.sources(Vec::new())?;
         let model = node::default_model(&load::load(&sources)?.config);
         let is_home = sources
@@ -65,8 +65,8 @@ fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> 
 /// trusted only by `planck trust`, which shows it.
 fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     let before = project::met(sources, Uses::Everything)?;
-    if let Some(met) = before.filter(|met| !matches!(met.standing, Standing::Nothing)) {
-        return Err(Usage(format!(
+    if let Some(met) = before.filter(|met| !matches!(met.standing, ProjectStanding::Nothing)) {
+        return Err(UsageError(format!(
             "{}; edit its config.toml, and run `{}`",
             project::told(&met),
             met.command()
@@ -79,12 +79,14 @@ fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exi
     let met = project::met(sources, Uses::Everything)?
         .context("the folder that was just written is gone")?;
     match &met.standing {
-        Standing::Unknown(snapshot) if snapshot.is_only(&text) => met.trust(snapshot.clone())?,
-        Standing::Nothing
-        | Standing::Trusted(_)
-        | Standing::Unknown(_)
-        | Standing::Changed(_)
-        | Standing::Untrustable(_) => {
+        ProjectStanding::Unknown(snapshot) if snapshot.is_only(&text) => {
+            met.trust(snapshot.clone())?
+        }
+        ProjectStanding::Nothing
+        | ProjectStanding::Trusted(_)
+        | ProjectStanding::Unknown(_)
+        | ProjectStanding::Changed(_)
+        | ProjectStanding::Untrustable(_) => {
             anyhow::bail!(
                 "{} holds something else by now, so it is not trusted; read it, and run `{}`",
                 folder.display(),
@@ -130,7 +132,7 @@ fn write(folder: &Path, mode: u32, text: &str) -> anyhow::Result<PathBuf> {
                 "{} is there already, and stays as it is; edit it, or move it away",
                 file.display()
             );
-            return Err(Usage(what).into());
+            return Err(UsageError(what).into());
         }
         Err(error) => {
             return Err(error).with_context(|| format!("cannot write {}", file.display()));

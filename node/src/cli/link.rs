@@ -7,11 +7,11 @@ use crate::{
     bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, Serving},
     client::Client,
     config::Config,
-    node::{self, Inventory, Running},
+    node::{self, Inventory, RunningNode},
 };
 
 /// A client, with everything that must live as long as it.
-pub struct Link {
+pub struct ConnectedClient {
     pub client: Client,
     to: To,
 }
@@ -20,12 +20,12 @@ pub struct Link {
 enum To {
     Cluster,
     /// A node in this process without connections to other nodes.
-    Node(Running),
+    Node(RunningNode),
     /// The store alone, which this process only reads.
     Store(Box<dyn Serving>),
 }
 
-impl Link {
+impl ConnectedClient {
     /// Opens a link for a command that acts. Without NATS this starts a node, which continues
     /// interrupted work of its store.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {

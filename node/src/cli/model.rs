@@ -5,9 +5,9 @@ use planck_common::command::{ModelRow, Models};
 
 use super::{
     exit::Exit,
-    link::Link,
+    link::ConnectedClient,
     output::{Format, Output, say},
-    place::Place,
+    place::ConfigPlace,
     render::style::count,
 };
 
@@ -25,10 +25,10 @@ pub enum Model {
 }
 
 impl Model {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let Self::Ls { output } = self;
         let config = place.config()?;
-        let link = Link::look(&config).await?;
+        let link = ConnectedClient::look(&config).await?;
         let models = link.client.models().await;
         link.close().await;
         let Models { models, date } = models?;

@@ -4,9 +4,9 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
-    exit::{Exit, Usage},
+    exit::{Exit, UsageError},
     log::Logs,
-    place::Place,
+    place::ConfigPlace,
 };
 use crate::{config::Config, node};
 
@@ -18,7 +18,7 @@ Examples:
   planck node --alone                        # without NATS
 
 `planck nodes` looks at the nodes of a cluster; `planck config show` lists the settings of a node.")]
-pub struct Node {
+pub struct NodeArgs {
     /// Serve without NATS, for this process alone
     #[arg(long)]
     alone: bool,
@@ -46,11 +46,11 @@ impl Signals {
     }
 }
 
-impl Node {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl NodeArgs {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = place.config_of_node()?;
         if config.nats.url.is_none() && !self.alone {
-            return Err(Usage(
+            return Err(UsageError(
                 "a node without NATS serves only its own process; set NATS_URL, or pass --alone"
                     .into(),
             )

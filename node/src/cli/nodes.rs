@@ -6,10 +6,10 @@ use clap::Subcommand;
 use planck_common::command::{NodeInfo, NodeState};
 
 use super::{
-    exit::{Exit, NotFound, Usage},
-    link::Link,
+    exit::{Exit, NotFound, UsageError},
+    link::ConnectedClient,
     output::{Output, say},
-    place::Place,
+    place::ConfigPlace,
     render::style::{counted, duration},
 };
 use crate::{client::Client, config::Period};
@@ -50,15 +50,15 @@ pub enum Nodes {
 }
 
 impl Nodes {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = match self {
             Self::Ls { .. } | Self::Show { .. } => place.config()?,
             Self::Drain { .. } => place.config_to_act(None)?,
         };
         if config.nats.url.is_none() {
-            return Err(Usage("there is no cluster without NATS; set NATS_URL".into()).into());
+            return Err(UsageError("there is no cluster without NATS; set NATS_URL".into()).into());
         }
-        let link = Link::open(&config).await?;
+        let link = ConnectedClient::open(&config).await?;
         let done = self.ask(&link.client).await;
         link.close().await;
         done
@@ -146,7 +146,7 @@ fn named(nodes: Vec<NodeInfo>, name: &str) -> anyhow::Result<NodeInfo> {
         .filter(|node| *node.id == *name || node.name == name)
         .partition(is_gone);
     if there.len() > 1 {
-        return Err(Usage(format!(
+        return Err(UsageError(format!(
             "several nodes are called {name}; name one by its id"
         ))
         .into());

@@ -11,14 +11,14 @@ use crate::{
         Config, Loaded, Problems, Sources,
         load::{self},
     },
-    project::{Admitted, Standing, Uses},
+    project::{Admitted, ProjectStanding, Uses},
 };
 
 /// The heading of these flags in the help of each command, below the command's own options.
 const HEADING: &str = "Global options";
 
 #[derive(Debug, Clone, Args)]
-pub struct Place {
+pub struct ConfigPlace {
     /// A configuration file to read in addition to the usual ones
     #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub struct Place {
 /// A command's flag that sets a key: the key, the value and the flag's name.
 type Flag = (String, String, String);
 
-impl Place {
+impl ConfigPlace {
     pub fn sources(&self, more: Vec<Flag>) -> anyhow::Result<Sources> {
         let flag = |key: &str, value: &Option<String>, flag: &str| {
             Some((key.into(), value.clone()?, flag.into()))
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// Loads the configuration for `doctor`, which reports itself whether the project is trusted.
-    pub fn inspect(&self) -> anyhow::Result<(Loaded, Option<project::Met>)> {
+    pub fn inspect(&self) -> anyhow::Result<(Loaded, Option<project::FoundProject>)> {
         let sources = self.sources(Vec::new())?;
         let met = if self.no_project {
             None
@@ -88,12 +88,12 @@ impl Place {
             project::met(&sources, Uses::Everything)?
         };
         let loaded = match met.as_ref().map(|met| &met.standing) {
-            Some(Standing::Trusted(admitted)) => with(sources, admitted.clone())?,
+            Some(ProjectStanding::Trusted(admitted)) => with(sources, admitted.clone())?,
             Some(
-                Standing::Nothing
-                | Standing::Unknown(_)
-                | Standing::Changed(_)
-                | Standing::Untrustable(_),
+                ProjectStanding::Nothing
+                | ProjectStanding::Unknown(_)
+                | ProjectStanding::Changed(_)
+                | ProjectStanding::Untrustable(_),
             )
             | None => load::load(&sources)?,
         };
@@ -120,7 +120,7 @@ impl Place {
             return Ok(without?);
         }
         let uses = uses.unwrap_or_else(|| uses_of(&without));
-        match project::met(&sources, uses).map(|met| met.and_then(project::Met::or_warn)) {
+        match project::met(&sources, uses).map(|met| met.and_then(project::FoundProject::or_warn)) {
             Ok(None) => Ok(without?),
             Ok(Some(admitted)) => with(sources, admitted),
             Err(error) => {
@@ -139,7 +139,11 @@ impl Place {
             return Ok(without?.config);
         }
         let met = project::met(&sources, uses.unwrap_or_else(|| uses_of(&without)))?;
-        match met.map(project::Met::or_ask).transpose()?.flatten() {
+        match met
+            .map(project::FoundProject::or_ask)
+            .transpose()?
+            .flatten()
+        {
             Some(admitted) => Ok(with(sources, admitted)?.config),
             None => Ok(without?.config),
         }

@@ -7,12 +7,12 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 use anyhow::Context as _;
 
 use super::{
-    exit::Usage,
+    exit::UsageError,
     output::{Stream, question, warn},
 };
 use crate::{
     config::Sources,
-    project::{Admitted, Ledger, Project, Snapshot, Standing, Uses},
+    project::{Admitted, Ledger, Project, ProjectStanding, Snapshot, Uses},
     terminal::clean_line,
 };
 
@@ -22,22 +22,22 @@ pub use shown::{lines, told};
 const TRIES: usize = 3;
 
 /// A project, and whether the user trusts it.
-pub struct Met {
+pub struct FoundProject {
     pub project: Project,
-    pub standing: Standing,
+    pub standing: ProjectStanding,
     /// The list of trusted projects, or `None` if there is no home folder for it.
     ledger: Option<Ledger>,
 }
 
 /// Finds the project of the folder that planck was started in.
-pub fn met(sources: &Sources, uses: Uses) -> anyhow::Result<Option<Met>> {
+pub fn met(sources: &Sources, uses: Uses) -> anyhow::Result<Option<FoundProject>> {
     let user_folder = sources.user_folder();
     let Some(project) = Project::find(&sources.folder, user_folder.as_deref())? else {
         return Ok(None);
     };
     let ledger = user_folder.map(|user_folder| Ledger::at(&user_folder));
     let standing = project.standing(ledger.as_ref(), uses)?;
-    Ok(Some(Met {
+    Ok(Some(FoundProject {
         project,
         standing,
         ledger,
@@ -46,20 +46,22 @@ pub fn met(sources: &Sources, uses: Uses) -> anyhow::Result<Option<Met>> {
 
 /// The answer of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum TrustAnswer {
     Trust,
     Without,
     Quit,
 }
 
-impl Met {
+impl FoundProject {
     /// Returns the part that the user trusts. For a project that is not trusted, it prints a
     /// warning that the project has no effect.
     pub fn or_warn(self) -> Option<Admitted> {
         match &self.standing {
-            Standing::Nothing => None,
-            Standing::Trusted(admitted) => Some(admitted.clone()),
-            Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) => {
+            ProjectStanding::Nothing => None,
+            ProjectStanding::Trusted(admitted) => Some(admitted.clone()),
+            ProjectStanding::Unknown(_)
+            | ProjectStanding::Changed(_)
+            | ProjectStanding::Untrustable(_) => {
                 warn(&format!(
                     "planck: {} and has no effect; `planck doctor` lists it",
                     told(&self)
@@ -74,22 +76,26 @@ impl Met {
     pub fn or_ask(self) -> anyhow::Result<Option<Admitted>> {
         let may_ask = io::stdin().is_terminal() && Stream::Err.is_terminal();
         let snapshot = match &self.standing {
-            Standing::Nothing => return Ok(None),
-            Standing::Trusted(admitted) => return Ok(Some(admitted.clone())),
-            Standing::Unknown(_) | Standing::Changed(_) | Standing::Untrustable(_) if !may_ask => {
-                return Err(Usage(format!("{}; {}", told(&self), self.remedy())).into());
+            ProjectStanding::Nothing => return Ok(None),
+            ProjectStanding::Trusted(admitted) => return Ok(Some(admitted.clone())),
+            ProjectStanding::Unknown(_)
+            | ProjectStanding::Changed(_)
+            | ProjectStanding::Untrustable(_)
+                if !may_ask =>
+            {
+                return Err(UsageError(format!("{}; {}", told(&self), self.remedy())).into());
             }
-            Standing::Untrustable(_) => {
-                return Err(Usage(format!("{}; {}", told(&self), self.remedy())).into());
+            ProjectStanding::Untrustable(_) => {
+                return Err(UsageError(format!("{}; {}", told(&self), self.remedy())).into());
             }
-            Standing::Unknown(snapshot) => snapshot,
-            Standing::Changed(both) => &both.0,
+            ProjectStanding::Unknown(snapshot) => snapshot,
+            ProjectStanding::Changed(both) => &both.0,
         };
         question(&format!("{}\n{}", told(&self), lines(&self.standing)))?;
         match ask()? {
-            Answer::Trust => self.trust(snapshot.clone()).map(Some),
-            Answer::Without => Ok(None),
-            Answer::Quit => anyhow::bail!("nothing was started"),
+            TrustAnswer::Trust => self.trust(snapshot.clone()).map(Some),
+            TrustAnswer::Without => Ok(None),
+            TrustAnswer::Quit => anyhow::bail!("nothing was started"),
         }
     }
 
@@ -108,11 +114,11 @@ impl Met {
     pub fn remedy(&self) -> String {
         let without = "go on without it with `--no-project`";
         match &self.standing {
-            Standing::Untrustable(_) => format!("take that away, or {without}"),
-            Standing::Nothing
-            | Standing::Trusted(_)
-            | Standing::Unknown(_)
-            | Standing::Changed(_) => {
+            ProjectStanding::Untrustable(_) => format!("take that away, or {without}"),
+            ProjectStanding::Nothing
+            | ProjectStanding::Trusted(_)
+            | ProjectStanding::Unknown(_)
+            | ProjectStanding::Changed(_) => {
                 format!("read it and run `{}`, or {without}", self.command())
             }
         }
@@ -127,20 +133,20 @@ impl Met {
     }
 }
 
-fn ask() -> io::Result<Answer> {
+fn ask() -> io::Result<TrustAnswer> {
     for _ in 0..TRIES {
         question("[t]rust it, go on [w]ithout it, or [q]uit? ")?;
         let Some(line) = line()? else {
-            return Ok(Answer::Quit);
+            return Ok(TrustAnswer::Quit);
         };
         match line.trim() {
-            "t" | "trust" => return Ok(Answer::Trust),
-            "w" | "without" => return Ok(Answer::Without),
-            "q" | "quit" => return Ok(Answer::Quit),
+            "t" | "trust" => return Ok(TrustAnswer::Trust),
+            "w" | "without" => return Ok(TrustAnswer::Without),
+            "q" | "quit" => return Ok(TrustAnswer::Quit),
             _ => {}
         }
     }
-    Ok(Answer::Quit)
+    Ok(TrustAnswer::Quit)
 }
 
 /// Reads a line of standard input. Returns `None` at its end.

@@ -22,10 +22,10 @@ use crate::{
     terminal::{Drawing, clean_line},
 };
 
-use floor::{Floor, Piece};
-use heard::Heard;
-use names::Names;
-use speech::Speech;
+use floor::{Floor, OutputPiece};
+use heard::ReceivedMessages;
+use names::AgentNames;
+use speech::SpeechRenderer;
 pub use style::Style;
 pub use summary::{Summary, consumed};
 
@@ -33,9 +33,9 @@ pub use summary::{Summary, consumed};
 #[derive(Debug)]
 pub struct Screen {
     style: Style,
-    names: Names,
-    heard: Heard,
-    speeches: HashMap<AgentId, Speech>,
+    names: AgentNames,
+    heard: ReceivedMessages,
+    speeches: HashMap<AgentId, SpeechRenderer>,
     floor: Floor,
     pub summary: Summary,
 }
@@ -57,8 +57,8 @@ impl Screen {
     pub fn new(style: Style) -> Self {
         Self {
             style,
-            names: Names::default(),
-            heard: Heard::default(),
+            names: AgentNames::default(),
+            heard: ReceivedMessages::default(),
             speeches: HashMap::new(),
             floor: Floor::new(style),
             summary: Summary::default(),
@@ -109,7 +109,7 @@ impl Screen {
         let pieces = match envelope.event() {
             Some(Ok(event)) => self.pieces(envelope, &event),
             Some(Err(_)) | None => {
-                vec![Piece::Line(self.style.paint(
+                vec![OutputPiece::Line(self.style.paint(
                     style::Paint::Dim,
                     &format!("  {}", clean_line(&envelope.kind)),
                 ))]
@@ -123,14 +123,14 @@ impl Screen {
         text
     }
 
-    fn pieces(&mut self, envelope: &Envelope, event: &Event) -> Vec<Piece> {
+    fn pieces(&mut self, envelope: &Envelope, event: &Event) -> Vec<OutputPiece> {
         self.note(envelope, event);
         let speech = self.speeches.entry(envelope.agent_id.clone()).or_default();
         let mut pieces = speech.hear(envelope, event, &self.names, self.style);
-        pieces.extend(self.heard.line(event, self.style).map(Piece::Line));
-        pieces.extend(line::of(event, self.style, &self.names).map(Piece::Line));
+        pieces.extend(self.heard.line(event, self.style).map(OutputPiece::Line));
+        pieces.extend(line::of(event, self.style, &self.names).map(OutputPiece::Line));
         if let Some(line) = self.summary.turn_line(envelope, event, self.style) {
-            pieces.push(Piece::Line(line));
+            pieces.push(OutputPiece::Line(line));
         }
         pieces
     }

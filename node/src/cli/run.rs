@@ -11,12 +11,12 @@ use planck_common::{command::ReadEvents, envelope::Envelope, usage};
 use serde::Serialize;
 
 use super::{
-    exit::{Exit, Usage},
+    exit::{Exit, UsageError},
     log::Logs,
     output::{Stream, json, say},
-    place::Place,
+    place::ConfigPlace,
     render::{Style, consumed, style},
-    watch::{Ended, Outcome, Sink, Watched, interrupts, watch},
+    watch::{Sink, WatchResult, WorkEnd, WorkOutcome, interrupts, watch},
     which::{Sent, Talk, Which},
 };
 use crate::client::Client;
@@ -26,7 +26,7 @@ const LONGEST_PROMPT: u64 = 8 * 1024 * 1024;
 
 /// The format of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Form {
+enum AnswerFormat {
     #[default]
     Text,
     /// One object at the end: session, model, answer, outcome, usage, duration_ms
@@ -47,7 +47,7 @@ Examples:
   answer=$(planck run -q \"Name three rivers, a line each\")
   (echo \"Review this change:\"; git diff) | planck run -p > review.md
   planck run -o json \"How many TODOs are here?\" | jq -r .answer")]
-pub struct Run {
+pub struct RunArgs {
     #[command(flatten)]
     which: Which,
     /// Write only the answer to standard output
@@ -58,7 +58,7 @@ pub struct Run {
     quiet: bool,
     /// The format of the answer
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: AnswerFormat,
     /// The prompt; read from standard input if it is absent or `-`
     prompt: Option<String>,
 }
@@ -75,25 +75,25 @@ struct Layout {
 
 /// The object that `-o json` writes.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct RunReport<'a> {
     session: &'a str,
     model: &'a str,
     answer: Option<&'a str>,
-    outcome: Outcome,
+    outcome: WorkOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure<'a>>,
+    error: Option<RunFailure<'a>>,
     usage: usage::Usage,
     duration_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Failure<'a> {
+struct RunFailure<'a> {
     code: &'a str,
     reason: &'a str,
 }
 
-impl Run {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl RunArgs {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let prompt = words(self.prompt.as_deref())?;
         let config = self
             .which
@@ -109,17 +109,17 @@ impl Run {
     fn layout(&self, is_terminal: bool, is_shared: bool) -> Layout {
         let frame = if self.quiet { None } else { Some(Stream::Err) };
         match (self.output, self.print) {
-            (Form::Jsonl, _) => Layout {
+            (AnswerFormat::Jsonl, _) => Layout {
                 transcript: None,
                 frame: None,
                 answer: false,
             },
-            (Form::Text, false) if (is_terminal || is_shared) && !self.quiet => Layout {
+            (AnswerFormat::Text, false) if (is_terminal || is_shared) && !self.quiet => Layout {
                 transcript: Some(Stream::Out),
                 frame: Some(Stream::Out),
                 answer: false,
             },
-            (Form::Text | Form::Json, _) => Layout {
+            (AnswerFormat::Text | AnswerFormat::Json, _) => Layout {
                 transcript: frame.filter(|_| !is_terminal),
                 frame,
                 answer: true,
@@ -134,8 +134,8 @@ impl Run {
             Instant::now(),
         );
         let mut sink = match self.output {
-            Form::Jsonl => Sink::Jsonl,
-            Form::Text | Form::Json => Sink::screen(layout.transcript),
+            AnswerFormat::Jsonl => Sink::Jsonl,
+            AnswerFormat::Text | AnswerFormat::Json => Sink::screen(layout.transcript),
         };
         let (talk, sent) = self.which.send(client, prompt).await?;
         frame(layout.frame, &talk.title())?;
@@ -161,25 +161,25 @@ impl Run {
     fn answer(
         &self,
         talk: &Talk,
-        ended: &Ended,
+        ended: &WorkEnd,
         usage: usage::Usage,
         duration_ms: u64,
     ) -> anyhow::Result<()> {
         let answer = ended.answer.as_deref();
         match self.output {
-            Form::Json => json(&Report {
+            AnswerFormat::Json => json(&RunReport {
                 session: &talk.name,
                 model: &talk.model,
                 answer,
                 outcome: ended.outcome,
-                error: ended.error.as_ref().map(|error| Failure {
+                error: ended.error.as_ref().map(|error| RunFailure {
                     code: &error.code,
                     reason: &error.reason,
                 }),
                 usage,
                 duration_ms,
             }),
-            Form::Text | Form::Jsonl => {
+            AnswerFormat::Text | AnswerFormat::Jsonl => {
                 let text = answer.map_or(String::new(), |answer| {
                     format!("{}\n", answer.trim_end_matches('\n'))
                 });
@@ -201,7 +201,7 @@ fn frame(to: Option<Stream>, text: &str) -> std::io::Result<()> {
 async fn of_the_log(
     client: &Client,
     sent: &Sent,
-    watched: &Watched,
+    watched: &WatchResult,
 ) -> anyhow::Result<Option<String>> {
     let Some(seq) = watched.ended.answered_at else {
         return Ok(None);
@@ -220,7 +220,7 @@ async fn of_the_log(
         return Ok(None);
     };
     let event: Envelope = serde_json::from_str(event.get())?;
-    Ok(Ended::of(&event).and_then(|(ended, _)| ended.answer))
+    Ok(WorkEnd::of(&event).and_then(|(ended, _)| ended.answer))
 }
 
 /// Returns the prompt from the argument or from standard input.
@@ -238,9 +238,10 @@ fn words(given: Option<&str>) -> anyhow::Result<String> {
         }
     };
     if text.trim().is_empty() {
-        return Err(
-            Usage("no prompt; write it after `planck run`, or use `planck chat`".into()).into(),
-        );
+        return Err(UsageError(
+            "no prompt; write it after `planck run`, or use `planck chat`".into(),
+        )
+        .into());
     }
     Ok(text)
 }
@@ -254,7 +255,7 @@ mod tests {
     #[derive(Debug, clap::Parser)]
     struct Line {
         #[command(flatten)]
-        run: Run,
+        run: RunArgs,
     }
 
     #[test]

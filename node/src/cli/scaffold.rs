@@ -13,15 +13,15 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::{exit::Usage, output::say};
+use super::{exit::UsageError, output::say};
 
 /// A file of a template: its path in the project, and its text.
-pub type TemplateFile = (&'static str, &'static str);
+pub type ScaffoldFile = (&'static str, &'static str);
 
 /// A project to be written.
 pub struct Scaffold {
     pub folder: PathBuf,
-    pub files: &'static [TemplateFile],
+    pub files: &'static [ScaffoldFile],
     /// The placeholders with their replacements.
     pub replacements: Vec<(&'static str, String)>,
 }
@@ -66,12 +66,12 @@ impl Scaffold {
         match fs::read_dir(&self.folder) {
             Ok(mut entries) => match entries.next() {
                 None => Ok(()),
-                Some(_) => Err(Usage(format!(
+                Some(_) => Err(UsageError(format!(
                     "{shown} exists and is not empty; name another folder with --dir"
                 ))
                 .into()),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Usage(format!(
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(UsageError(format!(
                 "{shown} exists and is no folder; name another one with --dir"
             ))
             .into()),

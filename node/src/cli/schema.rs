@@ -11,7 +11,7 @@ use super::{
 };
 
 #[derive(Debug, Args)]
-pub struct Schema {
+pub struct SchemaArgs {
     /// The name of a schema; by default a list of all names
     name: Option<String>,
     /// All schemas in one object
@@ -34,7 +34,7 @@ pub fn all() -> BTreeMap<String, Value> {
         .collect()
 }
 
-impl Schema {
+impl SchemaArgs {
     pub fn perform(self) -> anyhow::Result<Exit> {
         let schemas = all();
         match self.name {

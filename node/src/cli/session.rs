@@ -13,18 +13,18 @@ use planck_common::Seq;
 
 use super::{
     exit::Exit,
-    link::Link,
+    link::ConnectedClient,
     output::{EventFormat, EventOutput, Output, warn},
-    place::Place,
+    place::ConfigPlace,
     watch::{self, Sink, show_log},
 };
 use crate::config::Period;
 
-pub use change::When;
+pub use change::PromptTiming;
 pub use look::{AGENT_COLUMNS, agent_row, agents};
 
 #[derive(Debug, Subcommand)]
-pub enum Session {
+pub enum SessionCommand {
     /// List sessions, the most recently used first
     Ls(list::Ls),
     /// Show a session with its agents
@@ -90,8 +90,8 @@ pub enum Session {
     Adopt(adopt::Adopt),
 }
 
-impl Session {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl SessionCommand {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let looks = self.only_looks();
         let config = if looks {
             place.config()?
@@ -102,9 +102,9 @@ impl Session {
             return Box::pin(adopt.perform(&config)).await;
         }
         let link = if looks {
-            Link::look(&config).await?
+            ConnectedClient::look(&config).await?
         } else {
-            Link::open(&config).await?
+            ConnectedClient::open(&config).await?
         };
         let done = Box::pin(self.ask(&link)).await;
         link.close().await;
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    async fn ask(self, link: &Link) -> anyhow::Result<Exit> {
+    async fn ask(self, link: &ConnectedClient) -> anyhow::Result<Exit> {
         let client = &link.client;
         match self {
             Self::Ls(ls) => Box::pin(ls.perform(client)).await,
@@ -157,7 +157,7 @@ impl Session {
 }
 
 async fn attach(
-    link: &Link,
+    link: &ConnectedClient,
     session: &str,
     from: Option<Seq>,
     format: EventFormat,

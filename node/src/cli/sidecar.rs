@@ -12,10 +12,10 @@ use planck_sidecar::{
 use serde_json::Value;
 
 use super::{
-    exit::{Exit, Usage},
-    link::Link,
+    exit::{Exit, UsageError},
+    link::ConnectedClient,
     output::{Format, Output, json, say},
-    place::Place,
+    place::ConfigPlace,
 };
 use crate::{config::Period, node};
 
@@ -26,16 +26,16 @@ Examples:
   planck sidecar ls
   planck sidecar call calculator add '{\"a\": 2, \"b\": 3}'
   planck sidecar conform calculator -- python calculator.py")]
-pub enum Sidecar {
+pub enum SidecarCommand {
     /// Write a starter project for a sidecar
-    New(new::New),
+    New(new::NewSidecar),
     /// List the sidecars that nodes have found
     Ls {
         #[command(flatten)]
         output: Output,
     },
     /// Call a sidecar's tool as an agent would, and print its answer
-    Call(call::Call),
+    Call(call::CallArgs),
     /// Check a sidecar against the protocol
     Conform(Conform),
 }
@@ -73,8 +73,8 @@ pub struct Conform {
     command: Vec<String>,
 }
 
-impl Sidecar {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl SidecarCommand {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         match self {
             Self::New(new) => new.perform(),
             Self::Ls { output } => list(output, place).await,
@@ -84,12 +84,12 @@ impl Sidecar {
     }
 }
 
-async fn list(output: Output, place: &Place) -> anyhow::Result<Exit> {
+async fn list(output: Output, place: &ConfigPlace) -> anyhow::Result<Exit> {
     let config = place.config()?;
     if config.nats.url.is_none() {
-        return Err(Usage("there are no sidecars without NATS; set NATS_URL".into()).into());
+        return Err(UsageError("there are no sidecars without NATS; set NATS_URL".into()).into());
     }
-    let link = Link::open(&config).await?;
+    let link = ConnectedClient::open(&config).await?;
     let sidecars = link.client.sidecars().await;
     link.close().await;
     let sidecars = sidecars?.sidecars;
@@ -120,7 +120,7 @@ fn row(sidecar: &SidecarRow) -> Vec<String> {
 }
 
 impl Conform {
-    async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+    async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let output = self.output.output;
         let plan = self.plan(place)?;
         let findings = conform::run(plan, |finding| {
@@ -151,9 +151,9 @@ impl Conform {
         })
     }
 
-    fn plan(self, place: &Place) -> anyhow::Result<Plan> {
+    fn plan(self, place: &ConfigPlace) -> anyhow::Result<Plan> {
         let nats = node::nats(&place.config_to_act(None)?)?
-            .ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
+            .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
         let connection = Connection {
             url: Some(nats.url),
             creds: nats.creds,
@@ -164,7 +164,7 @@ impl Conform {
             inbox_prefix: nats.inbox_prefix,
             reply_prefixes: nats.reply_prefixes,
         };
-        let name = SidecarId::parse(&self.name).map_err(|error| Usage(error.to_string()))?;
+        let name = SidecarId::parse(&self.name).map_err(|error| UsageError(error.to_string()))?;
         let Self {
             args,
             slow,

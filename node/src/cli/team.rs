@@ -11,15 +11,15 @@ use serde::Serialize;
 use super::{
     exit::{Exit, NotFound},
     output::{Format, Output, json, say},
-    place::Place,
+    place::ConfigPlace,
     render::style::counted,
     which::Which,
 };
 use crate::{
     config::Config,
     node::Inventory,
-    project::Part,
-    team::{self, Context, KnownModels, Template, TemplateErrors, TemplateFile, resolve},
+    project::SourcePart,
+    team::{self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, resolve},
 };
 
 #[derive(Debug, Subcommand)]
@@ -29,9 +29,9 @@ Examples:
   planck team ls
   planck team validate examples/teams/build-a-cli
   planck team start build-a-cli --session word-tool")]
-pub enum Team {
+pub enum TeamCommand {
     /// Write a starter template for a team
-    New(new::New),
+    New(new::NewTeam),
     /// List the templates of this machine
     Ls {
         #[command(flatten)]
@@ -69,8 +69,8 @@ pub struct StartWhich {
     dir: Option<PathBuf>,
 }
 
-impl Team {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl TeamCommand {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         match self {
             Self::New(new) => new.perform(),
             Self::Ls { output } => list(&place.whole()?.config, output),
@@ -81,8 +81,8 @@ impl Team {
 }
 
 fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
-    let templates = team::list(&config.sources(Part::Teams));
-    let row = |(name, template): &(String, Result<Template, TemplateErrors>)| match template {
+    let templates = team::list(&config.sources(SourcePart::Teams));
+    let row = |(name, template): &(String, Result<TeamTemplate, TemplateErrors>)| match template {
         Ok(template) => vec![
             name.clone(),
             template.members.len().to_string(),
@@ -115,7 +115,7 @@ struct Validated {
 }
 
 impl Validated {
-    fn of(checked: Result<Template, TemplateErrors>) -> Self {
+    fn of(checked: Result<TeamTemplate, TemplateErrors>) -> Self {
         match checked {
             Ok(template) => Self {
                 file: Some(template.file),
@@ -153,7 +153,7 @@ impl Validated {
 fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Result<Exit> {
     let files: Vec<Result<TemplateFile, TemplateErrors>> = match teams.is_empty() {
         true => {
-            let sources = config.sources(Part::Teams);
+            let sources = config.sources(SourcePart::Teams);
             let names = team::list(&sources).into_iter().map(|(name, _)| name);
             let found = names.filter_map(|name| {
                 team::find(&sources, &name)
@@ -196,7 +196,7 @@ fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, Temp
     let path = Path::new(team);
     let found = match path.exists() {
         true => Ok(Some(TemplateFile::typed(path))),
-        false => team::find(&config.sources(Part::Teams), team).map_err(TemplateErrors::from),
+        false => team::find(&config.sources(SourcePart::Teams), team).map_err(TemplateErrors::from),
     };
     let missing = || NotFound(format!("no template {team}; `planck team ls` lists them"));
     Ok(found.transpose().ok_or_else(missing)?)
@@ -208,7 +208,7 @@ pub fn check(
     config: &Config,
     here: &Inventory,
     file: &TemplateFile,
-) -> Result<Template, TemplateErrors> {
+) -> Result<TeamTemplate, TemplateErrors> {
     let (template, mut found) = team::inspect(file);
     let Some(template) = template else {
         return Err(TemplateErrors(found));
@@ -221,7 +221,7 @@ pub fn check(
             id: "any".into(),
             base_url: None,
         });
-    let context = Context {
+    let context = TeamContext {
         source: template.file.display().to_string(),
         models,
         limits: config.limits.of_agent(),
@@ -246,7 +246,7 @@ pub fn check(
     }
 }
 
-async fn start(place: &Place, team: String, which: StartWhich) -> anyhow::Result<Exit> {
+async fn start(place: &ConfigPlace, team: String, which: StartWhich) -> anyhow::Result<Exit> {
     let StartWhich {
         session,
         model,

@@ -2,7 +2,7 @@ use clap::{CommandFactory as _, Parser as _};
 use planck_common::reply::{Code, Refusal};
 
 use super::*;
-use crate::{client::ClientError, project::Source, team::TemplateFile};
+use crate::{client::ClientError, project::ProjectSource, team::TemplateFile};
 
 #[test]
 fn the_arguments_are_consistent() {
@@ -91,7 +91,7 @@ fn each_error_has_its_exit_code() {
     for (error, number) in [
         (anyhow::anyhow!("any"), 1),
         (refused(Code::Busy), 1),
-        (exit::Usage("how".into()).into(), 2),
+        (exit::UsageError("how".into()).into(), 2),
         (exit::NotFound("who".into()).into(), 3),
         (crate::config::Problems(Vec::new()).into(), 2),
         (refused(Code::BadRequest), 2),
@@ -141,7 +141,7 @@ fn every_schema_is_an_object_with_a_unique_name() {
 #[test]
 fn the_example_teams_are_valid() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/teams");
-    let examples = crate::team::list(&[Source::named(&dir)]);
+    let examples = crate::team::list(&[ProjectSource::named(&dir)]);
     assert!(!examples.is_empty());
     for (name, _) in examples {
         let config = crate::config::Config::default();

@@ -11,12 +11,12 @@ use clap::Args;
 use super::{
     exit::Exit,
     output::{say, table},
-    place::Place,
-    project::{Met, line, lines, met, told},
+    place::ConfigPlace,
+    project::{FoundProject, line, lines, met, told},
 };
 use crate::{
     config::Sources,
-    project::{Ledger, Line, Project, Snapshot, Standing, Uses},
+    project::{Ledger, LedgerLine, Project, ProjectStanding, Snapshot, Uses},
     terminal::clean_line,
 };
 
@@ -30,7 +30,7 @@ use crate::{
     after_help = "Examples:\n  planck trust               # show this folder's .planck/, and ask\n  \
                         planck trust ~/src/tool --yes\n  planck trust --list"
 )]
-pub struct Trust {
+pub struct TrustArgs {
     /// The project's folder
     #[arg(value_name = "DIR", default_value = ".")]
     folder: PathBuf,
@@ -45,8 +45,8 @@ pub struct Trust {
     list: bool,
 }
 
-impl Trust {
-    pub fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl TrustArgs {
+    pub fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let sources = place.sources(Vec::new())?;
         let user_folder = sources
             .user_folder()
@@ -80,13 +80,13 @@ impl Trust {
         }
     }
 
-    fn trust(&self, met: &Met) -> anyhow::Result<Exit> {
+    fn trust(&self, met: &FoundProject) -> anyhow::Result<Exit> {
         say(&format!("{}\n{}", told(met), lines(&met.standing)))?;
         let snapshot: &Snapshot = match &met.standing {
-            Standing::Nothing | Standing::Untrustable(_) => return Ok(Exit::Failed),
-            Standing::Trusted(_) => return Ok(Exit::Done),
-            Standing::Unknown(snapshot) => snapshot,
-            Standing::Changed(both) => &both.0,
+            ProjectStanding::Nothing | ProjectStanding::Untrustable(_) => return Ok(Exit::Failed),
+            ProjectStanding::Trusted(_) => return Ok(Exit::Done),
+            ProjectStanding::Unknown(snapshot) => snapshot,
+            ProjectStanding::Changed(both) => &both.0,
         };
         if !self.yes && !is_agreed()? {
             say("it is not trusted\n")?;
@@ -126,17 +126,17 @@ fn revoke(ledger: &Ledger, folder: &Path) -> anyhow::Result<Exit> {
 
 fn list(ledger: &Ledger) -> anyhow::Result<Exit> {
     let rows = ledger.lines()?.into_iter().map(|line| match line {
-        Line::Record(record) => {
+        LedgerLine::Record(record) => {
             let project = Project {
                 folder: record.folder.clone(),
             };
             let now = match project.standing(Some(ledger), Uses::Everything)? {
-                Standing::Trusted(_) => "as it was trusted".into(),
-                Standing::Nothing => "nothing is there any more".into(),
-                Standing::Unknown(_) | Standing::Changed(_) => {
+                ProjectStanding::Trusted(_) => "as it was trusted".into(),
+                ProjectStanding::Nothing => "nothing is there any more".into(),
+                ProjectStanding::Unknown(_) | ProjectStanding::Changed(_) => {
                     "changed; it has no effect until it is trusted again".into()
                 }
-                Standing::Untrustable(why) => format!("cannot be trusted: {why}"),
+                ProjectStanding::Untrustable(why) => format!("cannot be trusted: {why}"),
             };
             Ok(vec![
                 record.folder.display().to_string(),
@@ -144,12 +144,12 @@ fn list(ledger: &Ledger) -> anyhow::Result<Exit> {
                 now,
             ])
         }
-        Line::PathOnly(folder) => Ok(vec![
+        LedgerLine::PathOnly(folder) => Ok(vec![
             folder.display().to_string(),
             "–".into(),
             "trusted whatever it held; trust it again".into(),
         ]),
-        Line::Unknown(_) => Ok(vec![
+        LedgerLine::Unknown(_) => Ok(vec![
             "–".into(),
             "–".into(),
             "a line of another version; it trusts nothing".into(),

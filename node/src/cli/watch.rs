@@ -11,8 +11,8 @@ use planck_common::{
     usage::Usage,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use turns::Turns;
-pub use turns::{Ended, Outcome};
+use turns::OpenTurns;
+pub use turns::{WorkEnd, WorkOutcome};
 
 use super::{
     exit::Exit,
@@ -120,13 +120,13 @@ impl Sink {
 }
 
 /// The result of watching a session.
-pub struct Watched {
-    pub ended: Ended,
+pub struct WatchResult {
+    pub ended: WorkEnd,
     /// The number of interrupts. The second one leaves while the work continues.
     pub interrupts: u32,
 }
 
-impl Watched {
+impl WatchResult {
     /// Returns whether the person left before the work on the prompt was complete.
     pub fn was_left(&self) -> bool {
         self.interrupts > 1
@@ -182,11 +182,11 @@ pub async fn watch(
     sent: &Sent,
     interrupted: &mut Signal,
     sink: &mut Sink,
-) -> anyhow::Result<Watched> {
+) -> anyhow::Result<WatchResult> {
     let session = &sent.session;
     let mut follow = client.follow(session, sent.from).await?;
     sink.know(&client.session(session).await?);
-    let (mut turns, mut interrupts) = (Turns::of(sent.prompt.clone()), 0);
+    let (mut turns, mut interrupts) = (OpenTurns::of(sent.prompt.clone()), 0);
     loop {
         let is_at_rest = turns.at_rest().is_some();
         tokio::select! {
@@ -222,7 +222,7 @@ pub async fn watch(
         }
     }
     sink.rest()?;
-    Ok(Watched {
+    Ok(WatchResult {
         ended: turns.into_ended(),
         interrupts,
     })

@@ -14,14 +14,14 @@ use planck_common::{
 };
 
 use super::{
-    exit::{NotFound, Usage},
-    link::Link,
+    exit::{NotFound, UsageError},
+    link::ConnectedClient,
     output::warn,
 };
 use crate::{
     client::{Client, ClientError},
-    config::{Address, Config},
-    project::Part as ConfigPart,
+    config::{Config, ConfiguredUrl},
+    project::SourcePart as ConfigPart,
     team::{self, TemplateFile},
     terminal::clean_line,
 };
@@ -136,7 +136,7 @@ impl Which {
         let addresses = members
             .into_iter()
             .filter_map(|member| member.base_url)
-            .map(Address::new);
+            .map(ConfiguredUrl::new);
         config.models.allowed_base_urls.extend(addresses);
         config
     }
@@ -216,7 +216,7 @@ impl Which {
     }
 
     /// Refuses flags that apply only to a new session.
-    fn check_known(&self, session: &str) -> Result<(), Usage> {
+    fn check_known(&self, session: &str) -> Result<(), UsageError> {
         let flags = [
             ("--team", self.team.is_some()),
             ("--workspace", self.workspace.is_some()),
@@ -224,7 +224,7 @@ impl Which {
         ];
         match flags.into_iter().find(|(_, is_given)| *is_given) {
             None => Ok(()),
-            Some((flag, _)) => Err(Usage(format!(
+            Some((flag, _)) => Err(UsageError(format!(
                 "session {session} exists and continues as it was started; leave out {flag}, or name another session"
             ))),
         }
@@ -232,8 +232,8 @@ impl Which {
 
     /// Opens the link to a node. If the node is in this process, prints what its agents have to do
     /// without.
-    pub async fn link(&self, config: &Config) -> anyhow::Result<Link> {
-        let link = Link::open(config).await?;
+    pub async fn link(&self, config: &Config) -> anyhow::Result<ConnectedClient> {
+        let link = ConnectedClient::open(config).await?;
         let dir = self.dir.as_deref().unwrap_or(Path::new("."));
         let instructions = || team::agents_file::load(dir).warning;
         if let Some(warning) = (link.is_alone() && self.workspace.is_none())
@@ -272,7 +272,7 @@ impl Which {
                 .any(|row| row.name == *team)
         {
             let both = format!("`{team}` is a template, and a file or folder here");
-            return Err(Usage(format!(
+            return Err(UsageError(format!(
                 "{both}; write ./{team} for the one here, or go to another folder for the template"
             ))
             .into());
@@ -287,7 +287,7 @@ impl Which {
             .as_deref()
             .map(SessionName::parse)
             .transpose()
-            .map_err(|error| Usage(error.to_string()))?;
+            .map_err(|error| UsageError(error.to_string()))?;
         let (team, members) = self.team()?;
         Ok(Start {
             session_id: None,

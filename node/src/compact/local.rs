@@ -12,7 +12,7 @@ use planck_common::{
 use super::{Material, Request};
 use crate::{
     agent::input::CompactionResult,
-    llm::{Clients, Head, Llm, Progress, Provider},
+    llm::{Clients, Llm, Provider, ReplyProgress, RequestHead},
     model::{Chunk, Failure},
 };
 
@@ -51,7 +51,7 @@ async fn ask(
     request: Request,
     max_output: u64,
 ) -> Result<(String, Usage), Failure> {
-    let mut encoder = provider.encoder(Head {
+    let mut encoder = provider.encoder(RequestHead {
         model: model.id.clone(),
         system_prompt: request.system.into(),
         tools: Arc::new([]),
@@ -70,8 +70,8 @@ async fn ask(
     let (mut text, mut usage) = (String::new(), Usage::default());
     while let Some(progress) = stream.next().await {
         match progress? {
-            Progress::Chunks(chunks) => chunks.iter().for_each(|chunk| take(&mut text, chunk)),
-            Progress::Finished(finish) => usage = finish.usage,
+            ReplyProgress::Chunks(chunks) => chunks.iter().for_each(|chunk| take(&mut text, chunk)),
+            ReplyProgress::Finished(finish) => usage = finish.usage,
         }
     }
     Ok((text, usage))

@@ -11,7 +11,7 @@ use super::{Line, Material};
 use crate::{agent::input::CompactionResult, sidecar::Sidecars};
 
 /// A request for a summary of one agent's context.
-pub struct Order {
+pub struct SummaryRequest {
     pub sidecars: Sidecars,
     /// The name of the compactor, as in the agent's spec.
     pub compactor: String,
@@ -22,7 +22,7 @@ pub struct Order {
     pub threshold: u64,
 }
 
-impl Order {
+impl SummaryRequest {
     /// Returns the sidecar's answer, or the reason why it cannot be used. The local compactor is
     /// used in that case.
     pub async fn run(&self, material: &Material) -> Result<CompactionResult, String> {

@@ -9,13 +9,13 @@ use toml::{
 
 use super::{
     key::KeyPath,
-    origin::{Origin, Problem},
+    origin::{ConfigProblem, ValueOrigin},
     values::{Given, Raw},
 };
 
 /// Returns every value of a file, and the parts that cannot be read.
-pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, Given)>, Vec<Problem>) {
-    let file = File {
+pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, Given)>, Vec<ConfigProblem>) {
+    let file = ConfigFile {
         path: Arc::new(path),
         text,
     };
@@ -26,24 +26,24 @@ pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, Given)>, Vec<Problem>)
     (values, problems)
 }
 
-struct File<'a> {
+struct ConfigFile<'a> {
     path: Arc<PathBuf>,
     text: &'a str,
 }
 
-impl File<'_> {
-    fn origin(&self, at: usize) -> Origin {
+impl ConfigFile<'_> {
+    fn origin(&self, at: usize) -> ValueOrigin {
         let before = self.text.as_bytes().iter().take(at);
-        Origin::File {
+        ValueOrigin::File {
             path: self.path.clone(),
             line: before.filter(|byte| **byte == b'\n').count() + 1,
         }
     }
 
-    fn problem(&self, error: &toml::de::Error) -> Problem {
+    fn problem(&self, error: &toml::de::Error) -> ConfigProblem {
         let at = error.span().map_or(0, |span| span.start);
         let what = format!("not TOML: {}", error.message());
-        Problem {
+        ConfigProblem {
             origin: self.origin(at),
             key: None,
             what,

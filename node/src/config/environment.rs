@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::{
     Secret,
-    key::{Key, KeyPath, nearest},
-    origin::{Origin, Problem},
-    setting::{Address, Setting},
+    key::{KeyDescription, KeyPath, nearest},
+    origin::{ConfigProblem, ValueOrigin},
+    setting::{ConfiguredUrl, Setting},
     values::{Given, Raw},
 };
 use crate::llm::{PRESETS, Preset};
@@ -65,8 +65,8 @@ fn is_read_by_libraries(name: &str) -> bool {
 /// address, or its name or its value looks like that of a secret. Any variable can be one, because
 /// a configuration may refer to it by `env:NAME`. Too many matches are harmless, because Planck
 /// reads its variables from either place.
-pub fn may_be_secret(name: &str, text: &str, keys: &[Key]) -> bool {
-    let kinds = [Secret::kind(), Address::kind()];
+pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
+    let kinds = [Secret::kind(), ConfiguredUrl::kind()];
     let holds = |path: &KeyPath| {
         keys.iter()
             .any(|key| key.pattern.matches(path) && kinds.contains(&key.kind))
@@ -108,8 +108,8 @@ fn is_like_a_token(text: &str) -> bool {
 /// other programs, and an empty variable counts as unset.
 pub fn read(
     environment: &BTreeMap<String, String>,
-    keys: &[Key],
-) -> (Vec<(KeyPath, Given)>, Vec<Problem>) {
+    keys: &[KeyDescription],
+) -> (Vec<(KeyPath, Given)>, Vec<ConfigProblem>) {
     let set = || environment.iter().filter(|(_, text)| !text.is_empty());
     let honoured = honoured().filter_map(|(name, key)| {
         let text = environment.get(name).filter(|text| !text.is_empty())?;
@@ -130,7 +130,7 @@ pub fn read(
 fn given(name: &str, text: &str) -> Given {
     Given {
         raw: Raw::Text(text.into()),
-        origin: Origin::Environment(name.into()),
+        origin: ValueOrigin::Environment(name.into()),
     }
 }
 
@@ -162,7 +162,7 @@ enum Meant {
     Other,
 }
 
-fn meant(name: &str, keys: &[Key]) -> Meant {
+fn meant(name: &str, keys: &[KeyDescription]) -> Meant {
     let Some(rest) = name.strip_prefix("PLANCK_") else {
         return Meant::Other;
     };
@@ -208,13 +208,13 @@ fn open(name: &str, pattern: &KeyPath) -> Option<KeyPath> {
     )
 }
 
-fn unknown(name: &str, wanted: &KeyPath, keys: &[Key]) -> Problem {
+fn unknown(name: &str, wanted: &KeyPath, keys: &[KeyDescription]) -> ConfigProblem {
     let remedy = match nearest(keys, wanted) {
         Some(known) => format!("did you mean {}?", known.variable()),
         None => "take it out; `planck config show` lists every key".into(),
     };
-    Problem {
-        origin: Origin::Environment(name.into()),
+    ConfigProblem {
+        origin: ValueOrigin::Environment(name.into()),
         key: None,
         what: "no key has this name".into(),
         remedy,

@@ -101,7 +101,7 @@ impl fmt::Display for KeyPath {
 
 /// The description of a key in the documentation.
 #[derive(Debug, Clone)]
-pub struct Key {
+pub struct KeyDescription {
     pub pattern: KeyPath,
     pub kind: String,
     /// The default, or `None` if the key is unset by default.
@@ -110,7 +110,7 @@ pub struct Key {
 }
 
 /// Returns the known key that a mistaken one most likely means.
-pub fn nearest(keys: &[Key], path: &KeyPath) -> Option<KeyPath> {
+pub fn nearest(keys: &[KeyDescription], path: &KeyPath) -> Option<KeyPath> {
     let wanted = path.to_string();
     keys.iter()
         .map(|key| key.pattern.filled_from(path))

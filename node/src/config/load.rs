@@ -8,13 +8,13 @@ use std::{
 
 use super::{
     Config, document, environment,
-    key::{Key, KeyPath, nearest},
-    origin::{Origin, Problem, Problems},
+    key::{KeyDescription, KeyPath, nearest},
+    origin::{ConfigProblem, Problems, ValueOrigin},
     project::ProjectPlace,
     rules,
     section::ProjectPart,
     setting::Field,
-    values::{Given, Raw, Values, World},
+    values::{Given, Raw, ValueContext, Values},
 };
 use crate::project::Admitted;
 
@@ -71,8 +71,8 @@ impl Sources {
         ProjectPlace::of(&self.world())
     }
 
-    fn world(&self) -> World {
-        World {
+    fn world(&self) -> ValueContext {
+        ValueContext {
             environment: self.environment.clone(),
             home: self.home.clone(),
             folder: self.folder.clone(),
@@ -102,13 +102,13 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    pub fn origin(&self, key: &KeyPath) -> Origin {
+    pub fn origin(&self, key: &KeyPath) -> ValueOrigin {
         self.values.origin(key)
     }
 }
 
 /// Returns every key that exists.
-pub fn keys() -> Vec<Key> {
+pub fn keys() -> Vec<KeyDescription> {
     Config::default().keys(&KeyPath::default(), "")
 }
 
@@ -130,7 +130,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
 }
 
 struct Loader {
-    keys: Vec<Key>,
+    keys: Vec<KeyDescription>,
     values: Values,
     files: Vec<PathBuf>,
 }
@@ -185,7 +185,7 @@ impl Loader {
         for (key, text, flag) in &sources.flags {
             let given = Given {
                 raw: Raw::Text(text.clone()),
-                origin: Origin::Flag(flag.clone()),
+                origin: ValueOrigin::Flag(flag.clone()),
             };
             self.take(KeyPath::of(key), given);
         }
@@ -195,7 +195,7 @@ impl Loader {
         for (key, text) in &sources.settings {
             let given = Given {
                 raw: Raw::Text(text.clone()),
-                origin: Origin::Program,
+                origin: ValueOrigin::Program,
             };
             self.take(KeyPath::of(key), given);
         }
@@ -236,9 +236,9 @@ impl Loader {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    Problem {
-        origin: Origin::File {
+fn unreadable(path: &Path, error: &io::Error) -> ConfigProblem {
+    ConfigProblem {
+        origin: ValueOrigin::File {
             path: path.to_path_buf().into(),
             line: 0,
         },
@@ -248,7 +248,12 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
     }
 }
 
-fn unknown(keys: &[Key], path: KeyPath, origin: Origin, below: bool) -> Problem {
+fn unknown(
+    keys: &[KeyDescription],
+    path: KeyPath,
+    origin: ValueOrigin,
+    below: bool,
+) -> ConfigProblem {
     let (what, remedy) = match (below, nearest(keys, &path)) {
         (true, _) => (
             "this is a section, not a value",
@@ -260,7 +265,7 @@ fn unknown(keys: &[Key], path: KeyPath, origin: Origin, below: bool) -> Problem 
             "take it out; `planck config show` lists every key".into(),
         ),
     };
-    Problem {
+    ConfigProblem {
         origin,
         key: Some(path),
         what: what.into(),

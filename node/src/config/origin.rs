@@ -6,7 +6,7 @@ use super::key::KeyPath;
 
 /// The source of a value. Later variants take precedence over earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     Default,
     File {
         path: Arc<PathBuf>,
@@ -18,7 +18,7 @@ pub enum Origin {
     Program,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -32,14 +32,14 @@ impl fmt::Display for Origin {
 
 /// One mistake: its place, the key, what is wrong, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub origin: Origin,
+pub struct ConfigProblem {
+    pub origin: ValueOrigin,
     pub key: Option<KeyPath>,
     pub what: String,
     pub remedy: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             origin,
@@ -56,7 +56,7 @@ impl fmt::Display for Problem {
 
 /// All mistakes, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct Problems(pub Vec<ConfigProblem>);
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

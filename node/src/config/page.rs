@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     environment::honoured,
-    key::{Key, KeyPath},
+    key::{KeyDescription, KeyPath},
     keys,
 };
 
@@ -25,7 +25,7 @@ pub fn page() -> String {
     page
 }
 
-fn row(key: &Key) -> String {
+fn row(key: &KeyDescription) -> String {
     let default = key
         .default
         .as_ref()

@@ -11,7 +11,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::values::World;
+use super::values::ValueContext;
 
 /// The pattern of the default place, for people.
 pub const PATTERN: &str = "$XDG_DATA_HOME/planck/projects/<folder>-<hash>/sessions";
@@ -30,7 +30,7 @@ pub struct ProjectPlace {
 
 impl ProjectPlace {
     /// Returns the place, or `None` if the user has no home folder.
-    pub fn of(world: &World) -> Option<Self> {
+    pub fn of(world: &ValueContext) -> Option<Self> {
         let project = fs::canonicalize(&world.folder).unwrap_or_else(|_| world.folder.clone());
         Some(Self {
             data: data_directory(world)?,
@@ -59,7 +59,7 @@ impl ProjectPlace {
 
 /// Returns `$XDG_DATA_HOME`, or else `~/.local/share`. An empty or relative value counts as unset,
 /// as the XDG Base Directory Specification requires.
-fn data_directory(world: &World) -> Option<PathBuf> {
+fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     let named = world
         .environment
         .get("XDG_DATA_HOME")
@@ -91,9 +91,9 @@ fn readable(name: Option<&OsStr>) -> String {
 mod tests {
     use super::*;
 
-    fn world(home: Option<&str>, xdg: Option<&str>, folder: &str) -> World {
+    fn world(home: Option<&str>, xdg: Option<&str>, folder: &str) -> ValueContext {
         let environment = xdg.map(|xdg| ("XDG_DATA_HOME".to_owned(), xdg.to_owned()));
-        World {
+        ValueContext {
             environment: environment.into_iter().collect(),
             home: home.map(PathBuf::from),
             folder: folder.into(),

@@ -6,7 +6,7 @@ mod times;
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
 
 use super::{
-    Config, key::KeyPath, origin::Problem, section::Limits, setting::Size, values::Values,
+    Config, key::KeyPath, origin::ConfigProblem, section::Limits, setting::Size, values::Values,
 };
 
 /// The most agents that the record of a session can allow.
@@ -32,8 +32,8 @@ impl Broken {
         }
     }
 
-    pub fn at(self, values: &Values) -> Problem {
-        Problem {
+    pub fn at(self, values: &Values) -> ConfigProblem {
+        ConfigProblem {
             origin: values.origin(&self.key),
             key: Some(self.key),
             what: self.what,

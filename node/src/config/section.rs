@@ -67,11 +67,11 @@ pub use telemetry::Telemetry;
 pub use tools::Tools;
 
 use super::{
-    key::{Key, KeyPath},
-    setting::{Field, Named},
+    key::{KeyDescription, KeyPath},
+    setting::{Field, NamedSettings},
     values::Values,
 };
-use crate::project::{Admitted, Part, Source};
+use crate::project::{Admitted, ProjectSource, SourcePart};
 
 section! {
     /// Everything that can be configured.
@@ -79,7 +79,7 @@ section! {
         /// The settings of this node.
         node: Node = Node::default();
         /// A named root of working directories: its path on this node.
-        workspaces: Named<PathBuf> = Named::default();
+        workspaces: NamedSettings<PathBuf> = NamedSettings::default();
         /// The connection to NATS.
         nats: Nats = Nats::default();
         /// The store of the sessions.
@@ -132,7 +132,7 @@ impl Dirs {
 pub struct ProjectPart(pub Option<Admitted>);
 
 impl Field for ProjectPart {
-    fn keys(&self, _: &KeyPath, _: &'static str) -> Vec<Key> {
+    fn keys(&self, _: &KeyPath, _: &'static str) -> Vec<KeyDescription> {
         Vec::new()
     }
 
@@ -146,21 +146,21 @@ impl Field for ProjectPart {
 impl Config {
     /// Returns the folders in which a part is described: the configured ones, then the project's,
     /// without duplicates.
-    pub fn sources(&self, part: Part) -> Vec<Source> {
+    pub fn sources(&self, part: SourcePart) -> Vec<ProjectSource> {
         let dirs = match part {
-            Part::Tools => &self.tools.dirs,
-            Part::Teams => &self.teams.dirs,
-            Part::Skills => &self.skills.dirs,
+            SourcePart::Tools => &self.tools.dirs,
+            SourcePart::Teams => &self.teams.dirs,
+            SourcePart::Skills => &self.skills.dirs,
         };
         let project = self
             .project
             .0
             .iter()
             .filter(|admitted| admitted.has_folders())
-            .map(|admitted| Source::of_project(admitted, part));
+            .map(|admitted| ProjectSource::of_project(admitted, part));
         let mut known = BTreeSet::new();
         dirs.iter()
-            .map(|dir| Source::named(dir))
+            .map(|dir| ProjectSource::named(dir))
             .chain(project)
             .filter(|source| known.insert(source.dir()))
             .collect()

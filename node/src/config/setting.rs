@@ -16,12 +16,12 @@ pub use listen::Listen;
 pub use models_file::ModelsFile;
 pub use outside::{Authorities, HeaderText, ProxyRule};
 pub use period::Period;
-pub use references::Address;
+pub use references::ConfiguredUrl;
 pub use size::Size;
 
 use super::{
-    key::{Key, KeyPath},
-    values::{Raw, Values, World},
+    key::{KeyDescription, KeyPath},
+    values::{Raw, ValueContext, Values},
 };
 
 /// The reason why a value cannot be read.
@@ -48,11 +48,11 @@ impl Wrong {
 pub trait Setting: Sized + Clone {
     /// Returns what is to be written, to complete "write …".
     fn kind() -> String;
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong>;
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong>;
     /// Returns the value as text for a person, or `None` if it is unset. A secret is never shown.
     fn show(&self) -> Option<String>;
     /// Adapts a default to this user: paths under `~` are expanded.
-    fn at_home(self, _: &World) -> Self {
+    fn at_home(self, _: &ValueContext) -> Self {
         self
     }
 }
@@ -61,7 +61,7 @@ pub trait Setting: Sized + Clone {
 pub trait Field: Sized + Clone {
     /// Returns the keys at and below `at`, with `self` as their defaults. `about` is the
     /// description of this field in its section.
-    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key>;
+    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<KeyDescription>;
     /// Reads the field from the given values; `self` is the default.
     fn read(self, at: &KeyPath, values: &mut Values) -> Self;
     /// Adds each value at and below `at` as text.
@@ -69,10 +69,10 @@ pub trait Field: Sized + Clone {
 }
 
 impl<T: Setting> Field for T {
-    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key> {
+    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<KeyDescription> {
         let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
         let default = Setting::show(self).filter(|text| !text.is_empty());
-        vec![Key {
+        vec![KeyDescription {
             pattern: at.clone(),
             kind: T::kind(),
             default,
@@ -91,22 +91,22 @@ impl<T: Setting> Field for T {
 
 /// Fields of the same kind under names of the reader's choice.
 #[derive(Clone, PartialEq)]
-pub struct Named<T>(pub BTreeMap<String, T>);
+pub struct NamedSettings<T>(pub BTreeMap<String, T>);
 
-impl<T> Default for Named<T> {
+impl<T> Default for NamedSettings<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Named<T> {
+impl<T: fmt::Debug> fmt::Debug for NamedSettings<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<T: Field + Default> Field for Named<T> {
-    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<Key> {
+impl<T: Field + Default> Field for NamedSettings<T> {
+    fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<KeyDescription> {
         T::default().keys(&at.then("*"), about)
     }
 

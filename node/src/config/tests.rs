@@ -4,7 +4,7 @@ use super::{
     load::{keys, load},
     show, *,
 };
-use crate::project::{Admitted, Ledger, Part, Project, Source};
+use crate::project::{Admitted, Ledger, Project, ProjectSource, SourcePart};
 
 struct Place {
     folder: tempfile::TempDir,
@@ -196,7 +196,7 @@ fn variables_of_other_programs_are_honoured() {
     ];
     let config = Place::new().load(&environment).unwrap().config;
     assert_eq!(
-        config.nats.url.as_ref().map(Address::reveal),
+        config.nats.url.as_ref().map(ConfiguredUrl::reveal),
         Some("nats://n:4222")
     );
     assert_eq!(config.store.kind(), Some(StoreKind::Postgres));
@@ -211,7 +211,7 @@ fn variables_of_other_programs_are_honoured() {
         config.providers.by_name["ollama"]
             .base_url
             .as_ref()
-            .map(Address::reveal),
+            .map(ConfiguredUrl::reveal),
         Some("http://127.0.0.1:11434")
     );
     assert_eq!(config.telemetry.log, "debug");
@@ -288,9 +288,9 @@ fn the_folders_of_a_trusted_project_follow_the_users() {
         .unwrap()
         .config;
         config
-            .sources(Part::Tools)
+            .sources(SourcePart::Tools)
             .iter()
-            .map(Source::dir)
+            .map(ProjectSource::dir)
             .collect::<Vec<_>>()
     };
     let (user, project) = (

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     key::KeyPath,
-    origin::{Origin, Problem},
+    origin::{ConfigProblem, ValueOrigin},
     setting::Setting,
 };
 
@@ -23,12 +23,12 @@ pub enum Raw {
 #[derive(Clone)]
 pub struct Given {
     pub raw: Raw,
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// The surroundings that values may refer to.
 #[derive(Clone, Default)]
-pub struct World {
+pub struct ValueContext {
     pub environment: BTreeMap<String, String>,
     pub home: Option<PathBuf>,
     /// The folder that planck was started in.
@@ -38,12 +38,12 @@ pub struct World {
 /// The values that take precedence, and the mistakes that were found while reading them.
 pub struct Values {
     given: BTreeMap<KeyPath, Given>,
-    world: World,
-    pub problems: Vec<Problem>,
+    world: ValueContext,
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl Values {
-    pub fn new(world: World) -> Self {
+    pub fn new(world: ValueContext) -> Self {
         Self {
             given: BTreeMap::new(),
             world,
@@ -56,10 +56,10 @@ impl Values {
         self.given.insert(key, given);
     }
 
-    pub fn origin(&self, key: &KeyPath) -> Origin {
+    pub fn origin(&self, key: &KeyPath) -> ValueOrigin {
         self.given
             .get(key)
-            .map_or(Origin::Default, |given| given.origin.clone())
+            .map_or(ValueOrigin::Default, |given| given.origin.clone())
     }
 
     /// Returns the names of the values directly below `at`.
@@ -80,7 +80,7 @@ impl Values {
         match T::parse(&given.raw, &self.world) {
             Ok(value) => value,
             Err(wrong) => {
-                self.problems.push(Problem {
+                self.problems.push(ConfigProblem {
                     origin: given.origin.clone(),
                     key: Some(key.clone()),
                     what: wrong.what,

@@ -6,16 +6,16 @@ use toml::Value;
 
 use super::{
     document,
-    key::{Key, KeyPath},
+    key::{KeyDescription, KeyPath},
     load::keys,
-    setting::{Address, Setting},
+    setting::{ConfiguredUrl, Setting},
     values::Raw,
 };
 use crate::secret::Secret;
 
 /// The keys of a file with their values, and the mistakes in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenKeys {
     pub values: BTreeMap<String, String>,
     pub problems: Vec<String>,
 }
@@ -23,7 +23,7 @@ pub struct Written {
 /// Reads the text of a file. Secrets and passwords are left out of the values. The names of
 /// variables and files that hold a secret are included, because a file that names another secret
 /// redirects it.
-pub fn written(path: &Path, text: &str) -> Written {
+pub fn written(path: &Path, text: &str) -> WrittenKeys {
     let (values, problems) = document::parse(path.into(), text);
     let known = keys();
     let shown = |key: &KeyPath, raw: &Raw| match raw {
@@ -34,7 +34,7 @@ pub fn written(path: &Path, text: &str) -> Written {
         true => key.to_string(),
         false => format!("{key} (no such key)"),
     };
-    Written {
+    WrittenKeys {
         values: values
             .iter()
             .map(|(key, given)| (name(key), shown(key, &given.raw)))
@@ -43,7 +43,7 @@ pub fn written(path: &Path, text: &str) -> Written {
     }
 }
 
-fn is_secret(keys: &[Key], path: &KeyPath) -> bool {
+fn is_secret(keys: &[KeyDescription], path: &KeyPath) -> bool {
     keys.iter()
         .any(|key| key.kind == <Secret as Setting>::kind() && key.pattern.matches(path))
 }
@@ -59,7 +59,7 @@ fn shown(value: &Value, is_secret: bool) -> String {
             "(a secret)".into()
         }
         Value::String(text) if text.contains("//") => {
-            format!("{:?}", Address::new(text.clone()).to_string())
+            format!("{:?}", ConfiguredUrl::new(text.clone()).to_string())
         }
         Value::String(text) => format!("{text:?}"),
         Value::Array(items) => {

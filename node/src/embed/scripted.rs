@@ -14,7 +14,7 @@ use planck_common::{
 use serde_json::Value;
 
 use crate::{
-    llm::{self, Clients, Encoder, Head, Provider},
+    llm::{self, Clients, Encoder, Provider, RequestHead},
     model::{Chunk, Failure, FailureKind, Finish},
 };
 
@@ -150,7 +150,7 @@ impl Provider for ScriptedProvider {
         None
     }
 
-    fn encoder(&self, _: Head) -> Box<dyn Encoder> {
+    fn encoder(&self, _: RequestHead) -> Box<dyn Encoder> {
         Box::new(Unread)
     }
 
@@ -158,8 +158,8 @@ impl Provider for ScriptedProvider {
         &self,
         _: &Clients,
         model: &str,
-        _: llm::Request,
-    ) -> BoxStream<'static, Result<llm::Progress, Failure>> {
+        _: llm::WireRequest,
+    ) -> BoxStream<'static, Result<llm::ReplyProgress, Failure>> {
         let (pieces, pace) = match self.next(model) {
             Ok((reply, pace)) => (pieces(reply), pace),
             Err(why) => (vec![Err(refused(why))], Duration::ZERO),
@@ -180,12 +180,12 @@ struct Unread;
 impl Encoder for Unread {
     fn push(&mut self, _: &Body) {}
 
-    fn request(&self) -> llm::Request {
-        llm::Request::default()
+    fn request(&self) -> llm::WireRequest {
+        llm::WireRequest::default()
     }
 }
 
-fn pieces(reply: Reply) -> Vec<Result<llm::Progress, Failure>> {
+fn pieces(reply: Reply) -> Vec<Result<llm::ReplyProgress, Failure>> {
     let (chunks, stop) = match reply {
         Reply::Failure(why) => return vec![Err(refused(why))],
         Reply::Text(text) => (text_chunks(&text), StopReason::End),
@@ -193,8 +193,8 @@ fn pieces(reply: Reply) -> Vec<Result<llm::Progress, Failure>> {
     };
     let pieces = chunks
         .into_iter()
-        .map(|chunk| Ok(llm::Progress::Chunks(vec![chunk])));
-    let finish = llm::Progress::Finished(Finish::new(stop, Usage::default()));
+        .map(|chunk| Ok(llm::ReplyProgress::Chunks(vec![chunk])));
+    let finish = llm::ReplyProgress::Finished(Finish::new(stop, Usage::default()));
     pieces.chain([Ok(finish)]).collect()
 }
 

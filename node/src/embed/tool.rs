@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     model::ToolSpec,
-    tools::{BadTool, Invocation, Outcome, Progress, Tool},
+    tools::{BadTool, CallProgress, Invocation, Outcome, Tool},
 };
 
 /// A tool of the program in the runtime's catalogue.
@@ -59,7 +59,7 @@ impl Tool for ProgramTool {
             cancel: call.cancel,
         };
         let result = self.tool.run(call, |message, percent| {
-            report(Progress { message, percent })
+            report(CallProgress { message, percent })
         });
         match result.await {
             Ok(text) => Outcome::ok(text),

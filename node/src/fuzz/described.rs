@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{
     config::{Sources, load},
-    project::Source,
+    project::ProjectSource,
     skill::Skills,
     team::{self, TemplateFile},
     tools::external,
@@ -22,10 +22,14 @@ pub(super) fn file(bytes: &[u8]) {
     let [kind, content @ ..] = bytes else { return };
     let (below, load): (&str, fn(&Path)) = match kind % 4 {
         0 => ("tools/one/TOOL.json", |folder| {
-            drop(external::names(&[Source::named(&folder.join("tools"))]))
+            drop(external::names(&[ProjectSource::named(
+                &folder.join("tools"),
+            )]))
         }),
         1 => ("skills/one/SKILL.md", |folder| {
-            drop(Skills::load(&[Source::named(&folder.join("skills"))]))
+            drop(Skills::load(&[ProjectSource::named(
+                &folder.join("skills"),
+            )]))
         }),
         2 => ("teams/one/TEAM.json", |folder| {
             drop(team::load(&TemplateFile::typed(&folder.join("teams/one"))))

@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use crate::{
     bus::{Bus, MemoryBus, MemoryHub},
     config::{Sources, load},
-    node::{self, Running},
+    node::{self, RunningNode},
     store::{
         SessionStore,
         sqlite::{SqliteOptions, SqliteStore},
@@ -38,7 +38,7 @@ struct Served {
     bus: Arc<dyn Bus>,
     /// The name and the content of a closed session's file.
     file: (PathBuf, Vec<u8>),
-    _node: Running,
+    _node: RunningNode,
     _folder: TempDir,
 }
 

@@ -10,12 +10,12 @@ use planck_common::{
     spec::ModelRef,
 };
 
-use super::{Came, Reply, ok, read};
+use super::{CommandReply, IncomingCommand, ok, read};
 use crate::{
-    actor::{Change, host::NotHere, mail::Changed},
+    actor::{SpecChange, host::NotHere, mail::Changed},
     agent::Command,
     services::Services,
-    sessions::Origin,
+    sessions::CommandOrigin,
     store::{AgentRecord, SessionRecord},
     takeover::IfClosed,
 };
@@ -24,8 +24,8 @@ pub(super) async fn one(
     services: &Services,
     agent: &str,
     verb: AgentVerb,
-    came: &Came<'_>,
-) -> Reply {
+    came: &IncomingCommand<'_>,
+) -> CommandReply {
     let agent = services.lookup.agent(agent).await?;
     if services.host.has(&agent.id) || verb == AgentVerb::Prompt {
         return here(services, &agent, verb, came.body).await;
@@ -41,16 +41,25 @@ pub(super) async fn one(
 
 /// Answers with the state from the agent's host, or with the agent's record if it has no host or
 /// the host is being replaced.
-async fn info(services: &Services, agent: &AgentRecord, came: &Came<'_>) -> Reply {
+async fn info(
+    services: &Services,
+    agent: &AgentRecord,
+    came: &IncomingCommand<'_>,
+) -> CommandReply {
     let Empty {} = read(came.body)?;
     let told = match came.origin {
-        Origin::Client => services.sessions.agent_info(agent).await,
-        Origin::Peer => None,
+        CommandOrigin::Client => services.sessions.agent_info(agent).await,
+        CommandOrigin::Peer => None,
     };
     ok(told.unwrap_or_else(|| recorded(agent, window(services, agent))))
 }
 
-async fn here(services: &Services, agent: &AgentRecord, verb: AgentVerb, body: &[u8]) -> Reply {
+async fn here(
+    services: &Services,
+    agent: &AgentRecord,
+    verb: AgentVerb,
+    body: &[u8],
+) -> CommandReply {
     match verb {
         AgentVerb::Prompt => ok(services.sessions.prompt(agent, read(body)?).await?),
         AgentVerb::Info => {
@@ -93,13 +102,15 @@ async fn here(services: &Services, agent: &AgentRecord, verb: AgentVerb, body: &
         AgentVerb::AddTool => {
             let ToolName { name } = read(body)?;
             ok(Tools {
-                tools: change(services, agent, Change::AddTool(name)).await?.tools,
+                tools: change(services, agent, SpecChange::AddTool(name))
+                    .await?
+                    .tools,
             })
         }
         AgentVerb::RemoveTool => {
             let ToolName { name } = read(body)?;
             ok(Tools {
-                tools: change(services, agent, Change::RemoveTool(name))
+                tools: change(services, agent, SpecChange::RemoveTool(name))
                     .await?
                     .tools,
             })
@@ -108,7 +119,7 @@ async fn here(services: &Services, agent: &AgentRecord, verb: AgentVerb, body: &
     }
 }
 
-async fn snapshot(services: &Services, agent: &AgentRecord) -> Reply {
+async fn snapshot(services: &Services, agent: &AgentRecord) -> CommandReply {
     let (info, running) = services.host.snapshot(&agent.id).await.map_err(moved)?;
     ok(Snapshot {
         head: services.store.head(&agent.session).await?,
@@ -117,7 +128,11 @@ async fn snapshot(services: &Services, agent: &AgentRecord) -> Reply {
     })
 }
 
-async fn change_model(services: &Services, agent: &AgentRecord, request: ChangeModel) -> Reply {
+async fn change_model(
+    services: &Services,
+    agent: &AgentRecord,
+    request: ChangeModel,
+) -> CommandReply {
     let ChangeModel {
         provider,
         model_id,
@@ -132,11 +147,13 @@ async fn change_model(services: &Services, agent: &AgentRecord, request: ChangeM
         base_url,
     };
     ok(Model {
-        model: change(services, agent, Change::Model(model)).await?.model,
+        model: change(services, agent, SpecChange::Model(model))
+            .await?
+            .model,
     })
 }
 
-async fn command(services: &Services, agent: &AgentRecord, command: Command) -> Reply {
+async fn command(services: &Services, agent: &AgentRecord, command: Command) -> CommandReply {
     let state = services
         .host
         .command(&agent.id, command)
@@ -148,7 +165,7 @@ async fn command(services: &Services, agent: &AgentRecord, command: Command) -> 
 async fn change(
     services: &Services,
     agent: &AgentRecord,
-    change: Change,
+    change: SpecChange,
 ) -> Result<Changed, Refusal> {
     services
         .host
@@ -163,8 +180,8 @@ async fn unheld(
     services: &Services,
     agent: &AgentRecord,
     verb: AgentVerb,
-    came: &Came<'_>,
-) -> Reply {
+    came: &IncomingCommand<'_>,
+) -> CommandReply {
     let session = services.lookup.session(&agent.session).await?;
     if session.state == SessionState::Closed
         && let Some(reply) = at_rest(services, agent, &session, verb, came.body).await
@@ -189,7 +206,7 @@ async fn at_rest(
     session: &SessionRecord,
     verb: AgentVerb,
     body: &[u8],
-) -> Option<Reply> {
+) -> Option<CommandReply> {
     match verb {
         AgentVerb::Snapshot => Some(read(body).and_then(|Empty {}| {
             ok(Snapshot {
@@ -217,7 +234,7 @@ async fn at_rest(
     }
 }
 
-async fn stop(services: &Services, agent: &AgentRecord, reason: Option<String>) -> Reply {
+async fn stop(services: &Services, agent: &AgentRecord, reason: Option<String>) -> CommandReply {
     let reason = reason.unwrap_or_else(|| "stopped".into());
     ok(AgentStateNow {
         state: services.takeover.stop_agent(agent, &reason).await?,

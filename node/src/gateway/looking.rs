@@ -10,7 +10,7 @@ use planck_common::{
     subject::{Address, Target},
 };
 
-use super::{Reply, agents, find, list, ok, read, sessions};
+use super::{CommandReply, agents, find, list, ok, read, sessions};
 use crate::{
     bus::Answer,
     lookup::{find_agent, find_session},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The sources of the answers.
-pub struct Looking {
+pub struct ReadOnly {
     pub store: Arc<dyn SessionStore>,
     /// Returns the size of a model's context in tokens.
     pub context_window: Arc<dyn Fn(&ModelRef) -> u64 + Send + Sync>,
@@ -26,7 +26,7 @@ pub struct Looking {
 }
 
 /// Returns a request handler for the commands that only read.
-pub fn look(looking: Looking) -> Answer {
+pub fn look(looking: ReadOnly) -> Answer {
     let looking = Arc::new(looking);
     Arc::new(move |address, body| {
         let looking = Arc::clone(&looking);
@@ -34,7 +34,7 @@ pub fn look(looking: Looking) -> Answer {
     })
 }
 
-async fn dispatch(looking: &Looking, address: &Address, body: &Bytes) -> Reply {
+async fn dispatch(looking: &ReadOnly, address: &Address, body: &Bytes) -> CommandReply {
     let Address { target, verb } = address;
     match target {
         Target::Sessions => match find(
@@ -61,12 +61,17 @@ async fn dispatch(looking: &Looking, address: &Address, body: &Bytes) -> Reply {
     }
 }
 
-impl Looking {
+impl ReadOnly {
     async fn session(&self, id_or_name: &str) -> Result<SessionRecord, Refusal> {
         find_session(&*self.store, id_or_name).await
     }
 
-    async fn one_session(&self, session: SessionRecord, verb: SessionVerb, body: &[u8]) -> Reply {
+    async fn one_session(
+        &self,
+        session: SessionRecord,
+        verb: SessionVerb,
+        body: &[u8],
+    ) -> CommandReply {
         match verb {
             SessionVerb::Info => {
                 let Empty {} = read(body)?;
@@ -85,7 +90,7 @@ impl Looking {
         }
     }
 
-    async fn one_agent(&self, agent: &str, verb: AgentVerb, body: &[u8]) -> Reply {
+    async fn one_agent(&self, agent: &str, verb: AgentVerb, body: &[u8]) -> CommandReply {
         let agent = find_agent(&*self.store, agent).await?;
         let Empty {} = match verb {
             AgentVerb::Info | AgentVerb::Snapshot => read(body)?,

@@ -9,10 +9,10 @@ use planck_common::{
     subject::{Address, Target},
 };
 
-use super::{Reply, ok, read};
-use crate::{services::Services, sessions::Origin};
+use super::{CommandReply, ok, read};
+use crate::{services::Services, sessions::CommandOrigin};
 
-pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Reply {
+pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> CommandReply {
     match verb {
         NodeVerb::Info => {
             let Empty {} = read(body)?;
@@ -39,7 +39,7 @@ pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Rep
 }
 
 /// Performs a command that another node passed on because it took this one for the host.
-async fn relay(services: &Services, relay: Relay) -> Reply {
+async fn relay(services: &Services, relay: Relay) -> CommandReply {
     let address = Address::parse(&relay.subject).ok_or_else(|| {
         Refusal::bad_request(format!("`{}` is no command", excerpt(&relay.subject)))
     })?;
@@ -53,7 +53,7 @@ async fn relay(services: &Services, relay: Relay) -> Reply {
     }
     Box::pin(super::dispatch(
         services,
-        Origin::Peer,
+        CommandOrigin::Peer,
         &address,
         &relay.body.get().to_owned().into(),
     ))

@@ -5,19 +5,19 @@ use planck_common::command::{
     SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
 };
 
-use super::{Came, Reply, ok, page, read};
+use super::{CommandReply, IncomingCommand, ok, page, read};
 use crate::{
     services::Services,
-    sessions::Origin,
+    sessions::CommandOrigin,
     store::{AgentRecord, SessionRecord, SessionStore},
 };
 
 pub(super) async fn all(
     services: &Services,
-    origin: Origin,
+    origin: CommandOrigin,
     verb: SessionsVerb,
     body: &[u8],
-) -> Reply {
+) -> CommandReply {
     match verb {
         SessionsVerb::Start => ok(services.sessions.start(read(body)?, origin).await?),
         SessionsVerb::List => ok(services.store.sessions(read(body)?).await?),
@@ -28,8 +28,8 @@ pub(super) async fn one(
     services: &Services,
     session: &str,
     verb: SessionVerb,
-    came: &Came<'_>,
-) -> Reply {
+    came: &IncomingCommand<'_>,
+) -> CommandReply {
     let (session, body) = (services.lookup.session(session).await?, came.body);
     if is_its_hosts(verb)
         && let Some(host) = services.placement.session_host(&session).await?
@@ -91,7 +91,7 @@ fn is_its_hosts(verb: SessionVerb) -> bool {
     }
 }
 
-async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) -> Reply {
+async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) -> CommandReply {
     let wanted = prompt.agent.as_deref();
     let wanted = wanted.unwrap_or(&session.spec.lead);
     let agent = services.lookup.member(session, wanted).await?;
@@ -104,7 +104,7 @@ pub(super) async fn events(
     session: &SessionRecord,
     request: ReadEvents,
     room: usize,
-) -> Reply {
+) -> CommandReply {
     let agent = of(store, session, request.agent.as_deref()).await?;
     let (from, limit) = (
         request.from.unwrap_or(1).max(1),
@@ -125,7 +125,7 @@ pub(super) async fn messages(
     store: &dyn SessionStore,
     session: &SessionRecord,
     request: ReadMessages,
-) -> Reply {
+) -> CommandReply {
     let agent = of(store, session, request.agent.as_deref()).await?;
     let agent = agent.as_ref().map(|agent| &agent.id);
     ok(store
@@ -147,7 +147,7 @@ async fn of(
     }
 }
 
-pub(super) async fn info(store: &dyn SessionStore, session: SessionRecord) -> Reply {
+pub(super) async fn info(store: &dyn SessionStore, session: SessionRecord) -> CommandReply {
     let agents = store.agents(&session.id).await?;
     ok(SessionInfo {
         agents: agents.iter().map(AgentRecord::row).collect(),

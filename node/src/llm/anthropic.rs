@@ -9,23 +9,23 @@ use reqwest::{
 };
 
 use super::{
-    Encoder, Head,
-    catalogue::Entry,
+    Encoder, RequestHead,
+    catalogue::ModelFacts,
     decode::{Decoder, Decoding},
     frames::Sse,
-    wire::{Target, Wire, below},
+    wire::{WireFormat, WireTarget, below},
 };
 
 #[derive(Debug)]
 pub struct Anthropic;
 
-impl Wire for Anthropic {
+impl WireFormat for Anthropic {
     /// Accepts a base URL with and without `/v1`; both are in use.
-    fn url(&self, base: &Url, _: &str, _: &Target) -> Url {
+    fn url(&self, base: &Url, _: &str, _: &WireTarget) -> Url {
         below(base, "/v1", "/messages")
     }
 
-    fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
+    fn key_header(&self, _: &WireTarget) -> (HeaderName, &'static str) {
         (HeaderName::from_static("x-api-key"), "")
     }
 
@@ -36,14 +36,19 @@ impl Wire for Anthropic {
         )])
     }
 
-    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
-        Box::new(encode::Messages::new(head, entry, target))
+    fn encoder(
+        &self,
+        head: RequestHead,
+        entry: &ModelFacts,
+        target: &WireTarget,
+    ) -> Box<dyn Encoder> {
+        Box::new(encode::AnthropicMessages::new(head, entry, target))
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
-            target,
-        )))
+    fn decoder(&self, target: &WireTarget) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Sse, decode::AnthropicReply>::new(
+            decode::AnthropicReply::of(target),
+        ))
     }
 }
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 /// The form of ids that a provider accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum IdRule {
     Any,
     /// At most `most` letters, digits, `_` and `-`.
     Words {
@@ -25,7 +25,7 @@ pub enum Form {
 /// The ids of the calls in one conversation.
 #[derive(Debug)]
 pub struct CallIds {
-    form: Form,
+    form: IdRule,
     /// For each id that was returned, how often it was requested.
     wanted: HashMap<Box<str>, u32>,
     /// The ids that differ from the one in the message.
@@ -33,7 +33,7 @@ pub struct CallIds {
 }
 
 impl CallIds {
-    pub fn new(form: Form) -> Self {
+    pub fn new(form: IdRule) -> Self {
         Self {
             form,
             wanted: HashMap::new(),
@@ -74,7 +74,7 @@ impl CallIds {
     }
 }
 
-impl Form {
+impl IdRule {
     fn fitted(self, id: &str) -> Cow<'_, str> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         match self {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn each_call_has_a_unique_id_that_its_result_shares() {
-        for form in [Form::Any, Form::Words { most: 12 }, Form::Nine] {
+        for form in [IdRule::Any, IdRule::Words { most: 12 }, IdRule::Nine] {
             let mut ids = CallIds::new(form);
             let wanted = [
                 "functions.read:0",
@@ -169,9 +169,11 @@ mod tests {
                 assert_eq!(ids.of_result(id, &call(at)), made[at], "{form:?}");
             }
             let fits = |id: &String| match form {
-                Form::Any => !id.is_empty(),
-                Form::Words { most } => id.len() <= most && !id.contains([':', '.']),
-                Form::Nine => id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+                IdRule::Any => !id.is_empty(),
+                IdRule::Words { most } => id.len() <= most && !id.contains([':', '.']),
+                IdRule::Nine => {
+                    id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+                }
             };
             assert!(made.iter().all(fits), "{form:?}: {made:?}");
         }
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_id_that_fits_is_kept() {
-        let mut ids = CallIds::new(Form::Any);
+        let mut ids = CallIds::new(IdRule::Any);
         assert_eq!(
             ids.of_call("functions.read:0", &call(0)),
             "functions.read:0"

@@ -23,7 +23,7 @@ pub use table::{BadTable, ModelTable};
 
 /// The limits, prices and abilities of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Entry {
+pub struct ModelFacts {
     pub context_window: u64,
     pub max_output: u64,
     pub prices: Option<Prices>,
@@ -48,7 +48,7 @@ pub enum Thinking {
 
 /// The facts that are assumed for a model without any description. The limits are small, because a
 /// limit that is too small does less harm than one that is too large.
-pub const UNKNOWN: Entry = Entry {
+pub const UNKNOWN: ModelFacts = ModelFacts {
     context_window: 32_768,
     max_output: 4_096,
     prices: None,
@@ -59,8 +59,8 @@ pub const UNKNOWN: Entry = Entry {
 
 /// The result of a look-up in the catalogue.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
-    pub entry: Entry,
+pub struct FoundModel {
+    pub entry: ModelFacts,
     /// Where the facts come from if the catalogue does not describe the model itself.
     pub assumed: Option<Assumed>,
 }
@@ -86,7 +86,7 @@ impl Assumed {
                 "it is taken to be like other models named `{start}…`, and no prices are assumed"
             ),
             Self::Nothing => {
-                let Entry {
+                let ModelFacts {
                     context_window,
                     max_output,
                     ..
@@ -102,7 +102,7 @@ impl Assumed {
     }
 }
 
-impl Entry {
+impl ModelFacts {
     pub fn card(&self, retry: RetryRules) -> ModelCard {
         ModelCard {
             context_window: self.context_window,
@@ -127,12 +127,12 @@ impl Entry {
 
 /// A table of models with the configuration's entries laid over it.
 #[derive(Debug, Clone)]
-pub struct Catalogue {
-    entries: BTreeMap<(String, String), Entry>,
+pub struct ModelCatalogue {
+    entries: BTreeMap<(String, String), ModelFacts>,
     table: ModelTable,
 }
 
-impl Catalogue {
+impl ModelCatalogue {
     pub fn new(table: ModelTable, models: &[ModelOptions]) -> Self {
         let listed = table
             .models
@@ -145,7 +145,7 @@ impl Catalogue {
         for model in models {
             let preset = model.preset.as_deref().and_then(Preset::find).copied();
             let preset = preset.unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
-            let Found { entry, .. } = catalogue.find(&model.provider, &preset, &model.model);
+            let FoundModel { entry, .. } = catalogue.find(&model.provider, &preset, &model.model);
             catalogue.entries.insert(
                 (model.provider.clone(), model.model.clone()),
                 overridden(entry, model),
@@ -157,19 +157,19 @@ impl Catalogue {
     /// Returns what is known about a model: the entry under its provider's name, else the one under
     /// its vendor's name if the provider serves models of other vendors, else the facts of models
     /// with a similar name.
-    pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> Found {
+    pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> FoundModel {
         let own = [provider, preset.name]
             .into_iter()
             .find_map(|provider| self.described(provider, model));
         if let Some(entry) = own {
-            return Found {
+            return FoundModel {
                 entry,
                 assumed: None,
             };
         }
         let (vendors, name): (Vec<&str>, &str) = match preset.serves {
             Serves::Weights => {
-                return Found {
+                return FoundModel {
                     entry: UNKNOWN,
                     assumed: Some(Assumed::Nothing),
                 };
@@ -184,7 +184,7 @@ impl Catalogue {
             .iter()
             .find_map(|vendor| self.described(vendor, name))
         {
-            return Found {
+            return FoundModel {
                 entry,
                 assumed: None,
             };
@@ -194,14 +194,14 @@ impl Catalogue {
 
     /// Returns the entry of a model. A dated or tagged name (`claude-haiku-4-5-20251001`,
     /// `qwen3:8b`) has the entry of the longest name that it extends.
-    fn described(&self, provider: &str, model: &str) -> Option<Entry> {
+    fn described(&self, provider: &str, model: &str) -> Option<ModelFacts> {
         self.longest(&[provider], |name| extends(model, name))
             .map(|(_, entry)| entry)
     }
 
-    fn similar(&self, vendors: &[&str], model: &str) -> Found {
+    fn similar(&self, vendors: &[&str], model: &str) -> FoundModel {
         if let Some((name, entry)) = self.longest(vendors, |name| model.starts_with(name)) {
-            return Found {
+            return FoundModel {
                 entry,
                 assumed: Some(Assumed::Of(name.to_owned())),
             };
@@ -212,18 +212,22 @@ impl Catalogue {
             .iter()
             .find(|family| family.has(vendors, model))
         {
-            Some(family) => Found {
+            Some(family) => FoundModel {
                 entry: family.entry,
                 assumed: Some(Assumed::Family(family.begins.clone())),
             },
-            None => Found {
+            None => FoundModel {
                 entry: UNKNOWN,
                 assumed: Some(Assumed::Nothing),
             },
         }
     }
 
-    fn longest(&self, providers: &[&str], fits: impl Fn(&str) -> bool) -> Option<(&str, Entry)> {
+    fn longest(
+        &self,
+        providers: &[&str],
+        fits: impl Fn(&str) -> bool,
+    ) -> Option<(&str, ModelFacts)> {
         let fitting = self
             .entries
             .iter()
@@ -255,7 +259,7 @@ impl Catalogue {
                 .get(provider)
                 .is_some_and(|name| name == model)
         };
-        let row = |((provider, model), entry): (&(String, String), &Entry)| ModelRow {
+        let row = |((provider, model), entry): (&(String, String), &ModelFacts)| ModelRow {
             id: format!("{provider}:{model}"),
             provider: provider.clone(),
             model: model.clone(),
@@ -273,8 +277,8 @@ impl Catalogue {
     }
 }
 
-fn overridden(entry: Entry, model: &ModelOptions) -> Entry {
-    Entry {
+fn overridden(entry: ModelFacts, model: &ModelOptions) -> ModelFacts {
+    ModelFacts {
         context_window: model.context_window.unwrap_or(entry.context_window),
         max_output: model.max_output.unwrap_or(entry.max_output),
         prices: model.prices.or(entry.prices),
@@ -327,7 +331,7 @@ mod tests {
             .find(|row| row.vendor == "openai")
             .unwrap()
             .clone();
-        let catalogue = Catalogue::new(
+        let catalogue = ModelCatalogue::new(
             table,
             &[
                 ModelOptions {
@@ -356,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_model_without_an_entry_has_the_facts_of_similar_names() {
-        let catalogue = Catalogue::new(ModelTable::built_in(), &[]);
+        let catalogue = ModelCatalogue::new(ModelTable::built_in(), &[]);
         let assumed = |provider: &str, model: &str| {
             let preset = Preset::find(provider)
                 .copied()
@@ -401,7 +405,7 @@ mod tests {
             cache_read: 0.1,
             cache_write: 2.0,
         };
-        let entry = Entry {
+        let entry = ModelFacts {
             prices: Some(prices),
             ..UNKNOWN
         };

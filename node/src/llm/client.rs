@@ -67,7 +67,7 @@ pub struct Proxy {
 
 /// The reason why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum HttpClientError {
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     #[error("cannot build an HTTP client: {0}")]
@@ -101,7 +101,7 @@ pub struct Lent {
 }
 
 impl Clients {
-    pub fn new(options: &ClientOptions) -> Result<Self, ClientError> {
+    pub fn new(options: &ClientOptions) -> Result<Self, HttpClientError> {
         let places = Arc::new(Semaphore::new(STEADY));
         Ok(Self {
             options: options.clone(),
@@ -111,7 +111,7 @@ impl Clients {
         })
     }
 
-    pub fn lend(&self, route: &Route) -> Result<Lent, ClientError> {
+    pub fn lend(&self, route: &Route) -> Result<Lent, HttpClientError> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
         let pair = if *route == self.options.route {
             self.direct.clone()
@@ -126,7 +126,7 @@ impl Clients {
         Ok(Lent { client, place })
     }
 
-    fn routed(&self, route: &Route) -> Result<Pair, ClientError> {
+    fn routed(&self, route: &Route) -> Result<Pair, HttpClientError> {
         let mut routed = self.routed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, pair)) = routed.iter().find(|(known, _)| known == route) {
             return Ok(pair.clone());
@@ -141,12 +141,12 @@ impl Clients {
 }
 
 /// Checks that a file of certificates can be read.
-pub fn check_authorities(path: &Path) -> Result<(), ClientError> {
+pub fn check_authorities(path: &Path) -> Result<(), HttpClientError> {
     tls::config_with(path).map(|_| ())
 }
 
 impl Pair {
-    fn new(options: &ClientOptions) -> Result<Self, ClientError> {
+    fn new(options: &ClientOptions) -> Result<Self, HttpClientError> {
         let steady = client(&ClientOptions {
             idle: STEADY,
             ..options.clone()
@@ -162,7 +162,7 @@ impl Pair {
 /// Builds a client. It follows no redirects, so that a key never travels to an address that a
 /// server chose. It speaks only HTTP/1.1: over HTTP/2 all streams to a server share one connection,
 /// and those beyond the server's limit (often 100) would wait without anyone noticing.
-pub fn client(options: &ClientOptions) -> Result<reqwest::Client, ClientError> {
+pub fn client(options: &ClientOptions) -> Result<reqwest::Client, HttpClientError> {
     let Route { proxy, ca } = &options.route;
     let tls = match ca {
         None => tls::config()?,
@@ -178,7 +178,7 @@ pub fn client(options: &ClientOptions) -> Result<reqwest::Client, ClientError> {
         .http1_only()
         .tls_backend_preconfigured(tls)
         .redirect(reqwest::redirect::Policy::none())
-        .connector_layer(dial::Watch)
+        .connector_layer(dial::DialLayer)
         .no_proxy();
     if let Some(proxy) = proxy {
         let except = || reqwest::NoProxy::from_string(&format!("{LOOPBACK},{}", proxy.except));

@@ -3,7 +3,7 @@
 
 use planck_common::{message::StopReason, usage::Usage};
 
-use super::frames::Frames;
+use super::frames::FrameSplitter;
 use crate::model::{Chunk, Failure, FailureKind, Finish, Names};
 
 /// Decodes the bytes of one reply, which may be split at any place.
@@ -19,7 +19,7 @@ pub trait Decoder: Send {
 }
 
 /// Interprets the events of one provider.
-pub trait Events: Send {
+pub trait EventDecoder: Send {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
     /// Returns how the reply ended, if its end has arrived.
     fn end(&self) -> Option<Finish>;
@@ -40,7 +40,7 @@ pub struct Decoding<F, E> {
     events: E,
 }
 
-impl<F: Frames + Default, E: Events> Decoding<F, E> {
+impl<F: FrameSplitter + Default, E: EventDecoder> Decoding<F, E> {
     pub fn new(events: E) -> Self {
         Self {
             frames: F::default(),
@@ -49,7 +49,7 @@ impl<F: Frames + Default, E: Events> Decoding<F, E> {
     }
 }
 
-impl<F: Frames, E: Events> Decoder for Decoding<F, E> {
+impl<F: FrameSplitter, E: EventDecoder> Decoder for Decoding<F, E> {
     fn feed(&mut self, bytes: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let Self { frames, events } = self;
         frames.feed(bytes, |data| events.event(data, chunks))
@@ -149,21 +149,21 @@ pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
 /// Numbers the parts of a reply. Where the provider only names the kind of a delta, a delta of the
 /// same kind continues the last part.
 #[derive(Debug, Default)]
-pub struct Parts {
+pub struct PartNumbers {
     next: usize,
-    last: Option<(Kind, usize)>,
+    last: Option<(PartKind, usize)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PartKind {
     Text,
     Thinking,
     Call,
 }
 
-impl Parts {
+impl PartNumbers {
     /// Begins a part and returns its number.
-    pub fn begin(&mut self, kind: Kind) -> usize {
+    pub fn begin(&mut self, kind: PartKind) -> usize {
         let part = self.next;
         self.next += 1;
         self.last = Some((kind, part));
@@ -171,7 +171,7 @@ impl Parts {
     }
 
     /// Returns the number of the last part if it is of this kind, and begins a new part otherwise.
-    pub fn of(&mut self, kind: Kind) -> usize {
+    pub fn of(&mut self, kind: PartKind) -> usize {
         match self.last {
             Some((last, part)) if last == kind => part,
             Some(_) | None => self.begin(kind),
@@ -179,7 +179,7 @@ impl Parts {
     }
 
     /// Returns whether the last part is open and of this kind.
-    pub fn is_last(&self, kind: Kind) -> bool {
+    pub fn is_last(&self, kind: PartKind) -> bool {
         self.last.is_some_and(|(last, _)| last == kind)
     }
 

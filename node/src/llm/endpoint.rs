@@ -9,31 +9,31 @@ use reqwest::{
 };
 
 use super::{
-    Encoder, Head, Progress, Provider, Request,
+    Encoder, Provider, ReplyProgress, RequestHead, WireRequest,
     allowance::AnswerBounds,
-    catalogue::{Catalogue, Entry},
+    catalogue::{ModelCatalogue, ModelFacts},
     client::{Clients, Lent, Route},
     gate::Gate,
-    http::{self, Call, Destination},
+    http::{self, Destination, HttpCall},
     options::Times,
     preset::Preset,
-    wire::{Target, Wire, WireKind},
+    wire::{WireFormat, WireKind, WireTarget},
 };
 use crate::{
     model::{Failure, FailureKind},
     secret::Secret,
-    telemetry::metrics::Watch,
+    telemetry::metrics::RequestMeter,
 };
 
 /// The header in which Anthropic's clients list the features that they use.
 const FEATURES: &str = "anthropic-beta";
 
 /// One configured provider.
-pub struct Endpoint {
+pub struct ProviderEndpoint {
     pub(super) name: Arc<str>,
     pub(super) speaks: Speaks,
     pub(super) base: Url,
-    pub(super) target: Target,
+    pub(super) target: WireTarget,
     /// The headers of every request, including those of the configuration, without the key.
     pub(super) headers: HeaderMap,
     pub(super) key: Option<Secret>,
@@ -42,7 +42,7 @@ pub struct Endpoint {
     pub(super) times: Times,
     pub(super) answer: AnswerBounds,
     pub(super) gate: Arc<Gate>,
-    pub(super) catalogue: Arc<Catalogue>,
+    pub(super) catalogue: Arc<ModelCatalogue>,
     pub(super) route: Route,
 }
 
@@ -54,14 +54,14 @@ pub struct Speaks {
     pub wire: Option<WireKind>,
 }
 
-impl Endpoint {
-    fn entry(&self, model: &str) -> Entry {
+impl ProviderEndpoint {
+    fn entry(&self, model: &str) -> ModelFacts {
         self.catalogue
             .find(&self.name, &self.speaks.preset, model)
             .entry
     }
 
-    fn wire(&self, entry: &Entry) -> &'static dyn Wire {
+    fn wire(&self, entry: &ModelFacts) -> &'static dyn WireFormat {
         let Speaks { preset, wire } = &self.speaks;
         let by_catalogue = preset.responses && self.target.is_vendor && entry.responses;
         let usual = if by_catalogue {
@@ -74,7 +74,7 @@ impl Endpoint {
 
     /// Returns the headers of a request: those of the wire format and the request, the key, and
     /// those that the configuration adds.
-    fn headers(&self, wire: &dyn Wire, of_request: HeaderMap) -> Result<HeaderMap, String> {
+    fn headers(&self, wire: &dyn WireFormat, of_request: HeaderMap) -> Result<HeaderMap, String> {
         let mut headers = wire.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.extend(of_request);
@@ -99,7 +99,7 @@ impl Endpoint {
     }
 }
 
-impl Provider for Endpoint {
+impl Provider for ProviderEndpoint {
     fn name(&self) -> &str {
         &self.name
     }
@@ -108,7 +108,7 @@ impl Provider for Endpoint {
         self.base.host_str().zip(self.base.port_or_known_default())
     }
 
-    fn encoder(&self, head: Head) -> Box<dyn Encoder> {
+    fn encoder(&self, head: RequestHead) -> Box<dyn Encoder> {
         let entry = self.entry(&head.model);
         self.wire(&entry).encoder(head, &entry, &self.target)
     }
@@ -117,27 +117,27 @@ impl Provider for Endpoint {
         &self,
         clients: &Clients,
         model: &str,
-        request: Request,
-    ) -> BoxStream<'static, Result<Progress, Failure>> {
-        let mut watch = Watch::begin(Arc::clone(&self.name), model.to_owned());
+        request: WireRequest,
+    ) -> BoxStream<'static, Result<ReplyProgress, Failure>> {
+        let mut watch = RequestMeter::begin(Arc::clone(&self.name), model.to_owned());
         let watched = self
             .send(clients, model, request)
             .inspect(move |progress| match progress {
-                Ok(Progress::Chunks(_)) => watch.piece(),
-                Ok(Progress::Finished(finish)) => watch.end(Ok(finish)),
+                Ok(ReplyProgress::Chunks(_)) => watch.piece(),
+                Ok(ReplyProgress::Finished(finish)) => watch.end(Ok(finish)),
                 Err(failure) => watch.end(Err(failure)),
             });
         watched.boxed()
     }
 }
 
-impl Endpoint {
+impl ProviderEndpoint {
     fn send(
         &self,
         clients: &Clients,
         model: &str,
-        request: Request,
-    ) -> impl Stream<Item = Result<Progress, Failure>> + Send + 'static + use<> {
+        request: WireRequest,
+    ) -> impl Stream<Item = Result<ReplyProgress, Failure>> + Send + 'static + use<> {
         let entry = self.entry(model);
         let wire = self.wire(&entry);
         let url = wire.url(&self.base, model, &self.target);
@@ -149,7 +149,7 @@ impl Endpoint {
                 return Either::Left(stream::iter([Err(self.cannot_send(&what))]));
             }
         };
-        Either::Right(http::stream(Call {
+        Either::Right(http::stream(HttpCall {
             name: Arc::clone(&self.name),
             request: client.post(url.clone()).headers(headers).body(request.body),
             place,

@@ -11,7 +11,7 @@ use crate::model::Failure;
 pub const MAX_EVENT: usize = 16 << 20;
 
 /// Finds the events in a stream of bytes. `each` is called once for each complete event, in order.
-pub trait Frames: Send {
+pub trait FrameSplitter: Send {
     fn feed(
         &mut self,
         bytes: &[u8],
@@ -28,12 +28,12 @@ pub trait Frames: Send {
 
 /// Skips a byte order mark and blanks at the beginning of a body.
 #[derive(Debug, Default)]
-struct Beginning {
+struct BodyStart {
     seen: Vec<u8>,
     over: bool,
 }
 
-impl Beginning {
+impl BodyStart {
     const MARK: &[u8] = b"\xef\xbb\xbf";
 
     /// Returns the bytes after the mark, once it is known whether there is one and all of it has
@@ -59,12 +59,12 @@ impl Beginning {
 
 /// Splits bytes into lines that end in `\n` or `\r\n`, and keeps the incomplete last line.
 #[derive(Debug)]
-struct Lines {
+struct LineSplitter {
     carry: Vec<u8>,
     limit: usize,
 }
 
-impl Lines {
+impl LineSplitter {
     fn feed(
         &mut self,
         bytes: &[u8],
@@ -127,14 +127,14 @@ fn too_long(limit: usize) -> Failure {
 /// it. It is reported whole at its end; of an array, each item is reported.
 #[derive(Debug)]
 pub struct Sse {
-    beginning: Beginning,
-    body: Body,
-    lines: Lines,
+    beginning: BodyStart,
+    body: BodyFormat,
+    lines: LineSplitter,
     data: Data,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Body {
+enum BodyFormat {
     /// Only blanks have arrived.
     Unknown,
     Events,
@@ -149,7 +149,7 @@ impl Default for Sse {
 
 impl Sse {
     pub fn with_limit(limit: usize) -> Self {
-        let lines = Lines {
+        let lines = LineSplitter {
             carry: Vec::new(),
             limit,
         };
@@ -159,25 +159,25 @@ impl Sse {
             limit,
         };
         Self {
-            beginning: Beginning::default(),
-            body: Body::Unknown,
+            beginning: BodyStart::default(),
+            body: BodyFormat::Unknown,
             lines,
             data,
         }
     }
 
     fn recognise(&mut self, bytes: &[u8]) {
-        if self.body == Body::Unknown {
+        if self.body == BodyFormat::Unknown {
             self.body = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => return,
-                Some(b'{' | b'[') => Body::Document(Vec::new()),
-                Some(_) => Body::Events,
+                Some(b'{' | b'[') => BodyFormat::Document(Vec::new()),
+                Some(_) => BodyFormat::Events,
             };
         }
     }
 }
 
-impl Frames for Sse {
+impl FrameSplitter for Sse {
     fn feed(
         &mut self,
         bytes: &[u8],
@@ -191,12 +191,12 @@ impl Frames for Sse {
             body, lines, data, ..
         } = self;
         match body {
-            Body::Unknown => Ok(()),
-            Body::Events => lines.feed(&bytes, |line| data.line(line, &mut each)),
-            Body::Document(document) if document.len() + bytes.len() > lines.limit => {
+            BodyFormat::Unknown => Ok(()),
+            BodyFormat::Events => lines.feed(&bytes, |line| data.line(line, &mut each)),
+            BodyFormat::Document(document) if document.len() + bytes.len() > lines.limit => {
                 Err(too_long(lines.limit))
             }
-            Body::Document(document) => {
+            BodyFormat::Document(document) => {
                 document.extend_from_slice(&bytes);
                 Ok(())
             }
@@ -211,12 +211,12 @@ impl Frames for Sse {
             body, lines, data, ..
         } = self;
         match body {
-            Body::Unknown => Ok(()),
-            Body::Events => {
+            BodyFormat::Unknown => Ok(()),
+            BodyFormat::Events => {
                 lines.finish(|line| data.line(line, &mut each))?;
                 data.line(b"", &mut each)
             }
-            Body::Document(document) => match document.trim_ascii() {
+            BodyFormat::Document(document) => match document.trim_ascii() {
                 array @ [b'[', ..] => parse::<Vec<&RawValue>>(array)?
                     .iter()
                     .try_for_each(|item| each(item.get().as_bytes())),
@@ -226,7 +226,7 @@ impl Frames for Sse {
     }
 
     fn is_document(&self) -> bool {
-        matches!(self.body, Body::Document(_))
+        matches!(self.body, BodyFormat::Document(_))
     }
 }
 
@@ -287,8 +287,8 @@ impl Data {
 /// One JSON value on each line. Empty lines are ignored.
 #[derive(Debug)]
 pub struct Ndjson {
-    beginning: Beginning,
-    lines: Lines,
+    beginning: BodyStart,
+    lines: LineSplitter,
 }
 
 impl Default for Ndjson {
@@ -300,8 +300,8 @@ impl Default for Ndjson {
 impl Ndjson {
     pub fn with_limit(limit: usize) -> Self {
         Self {
-            beginning: Beginning::default(),
-            lines: Lines {
+            beginning: BodyStart::default(),
+            lines: LineSplitter {
                 carry: Vec::new(),
                 limit,
             },
@@ -309,7 +309,7 @@ impl Ndjson {
     }
 }
 
-impl Frames for Ndjson {
+impl FrameSplitter for Ndjson {
     fn feed(
         &mut self,
         bytes: &[u8],

@@ -6,21 +6,21 @@ use serde_json::value::RawValue;
 use crate::model::ToolSpec;
 
 #[derive(Serialize)]
-pub struct Tool<'a> {
+pub struct FunctionTool<'a> {
     r#type: &'static str,
-    function: Function<'a>,
+    function: FunctionSpec<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct FunctionSpec<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a RawValue,
 }
 
-impl<'a> From<&'a ToolSpec> for Tool<'a> {
+impl<'a> From<&'a ToolSpec> for FunctionTool<'a> {
     fn from(tool: &'a ToolSpec) -> Self {
-        let function = Function {
+        let function = FunctionSpec {
             name: &tool.name,
             description: &tool.description,
             parameters: &tool.parameters,

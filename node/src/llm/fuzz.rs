@@ -3,7 +3,7 @@
 
 use super::{
     decode::Decoder,
-    wire::{Target, WireKind},
+    wire::{WireKind, WireTarget},
 };
 use crate::model::{Chunk, Failure, Finish};
 
@@ -20,7 +20,7 @@ pub fn stream(bytes: &[u8]) {
         3 => WireKind::Responses,
         _ => WireKind::Chat,
     };
-    let decoder = || kind.wire().decoder(&Target::default());
+    let decoder = || kind.wire().decoder(&WireTarget::default());
     let whole = decoded(decoder(), &[stream]);
     let (one, two) = stream.split_at(stream.len() * usize::from(*cut) / 255);
     assert_eq!(

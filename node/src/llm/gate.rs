@@ -19,11 +19,11 @@ const FIRST: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Gate {
     places: Arc<Semaphore>,
-    hold: Mutex<Hold>,
+    hold: Mutex<GateHold>,
 }
 
 #[derive(Debug, Default)]
-struct Hold {
+struct GateHold {
     until: Option<Instant>,
     /// The number of overloads since the last request that succeeded.
     overloads: u32,

@@ -7,19 +7,19 @@ mod schema;
 use reqwest::{Url, header::HeaderName};
 
 use super::{
-    Encoder, Head,
-    catalogue::Entry,
+    Encoder, RequestHead,
+    catalogue::ModelFacts,
     decode::{Decoder, Decoding},
     frames::Sse,
-    wire::{Target, Wire, below},
+    wire::{WireFormat, WireTarget, below},
 };
 
 #[derive(Debug)]
 pub struct Google;
 
-impl Wire for Google {
+impl WireFormat for Google {
     /// Accepts a base URL with and without the version of the API; both are in use.
-    fn url(&self, base: &Url, model: &str, _: &Target) -> Url {
+    fn url(&self, base: &Url, model: &str, _: &WireTarget) -> Url {
         let version = if base.path().ends_with("/v1") {
             "/v1"
         } else {
@@ -38,18 +38,23 @@ impl Wire for Google {
         url
     }
 
-    fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
+    fn key_header(&self, _: &WireTarget) -> (HeaderName, &'static str) {
         (HeaderName::from_static("x-goog-api-key"), "")
     }
 
-    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
-        Box::new(encode::Contents::new(head, entry, target))
+    fn encoder(
+        &self,
+        head: RequestHead,
+        entry: &ModelFacts,
+        target: &WireTarget,
+    ) -> Box<dyn Encoder> {
+        Box::new(encode::GoogleContents::new(head, entry, target))
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
-            target,
-        )))
+    fn decoder(&self, target: &WireTarget) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Sse, decode::GoogleReply>::new(
+            decode::GoogleReply::of(target),
+        ))
     }
 }
 

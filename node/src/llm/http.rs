@@ -14,16 +14,16 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use self::{reader::Reader, refusal::Refusal};
+use self::{reader::BodyReader, refusal::HttpRefusal};
 use super::{
-    Progress,
+    ReplyProgress,
     allowance::{Allowance, AnswerBounds},
-    catalogue::Entry,
+    catalogue::ModelFacts,
     client::watched,
     decode::{Decoder, broken},
     gate::Gate,
     options::Times,
-    wire::{Target, Wire},
+    wire::{WireFormat, WireTarget},
 };
 use crate::{
     model::{Chunk, Failure, Finish},
@@ -36,7 +36,7 @@ use crate::{
 const MOST_CLOSED: usize = 8;
 
 /// A request that is ready to be sent, with everything that reading its answer needs.
-pub struct Call {
+pub struct HttpCall {
     pub name: Arc<str>,
     pub request: reqwest::RequestBuilder,
     /// The place among the connections that are kept for the whole idle time.
@@ -44,13 +44,13 @@ pub struct Call {
     pub destination: Destination,
     /// Whether the configuration names the server. Only then are its words shown to people.
     pub configured: bool,
-    pub wire: &'static dyn Wire,
-    pub target: Target,
+    pub wire: &'static dyn WireFormat,
+    pub target: WireTarget,
     pub key: Option<Secret>,
     pub times: Times,
     pub answer: AnswerBounds,
     pub gate: Arc<Gate>,
-    pub entry: Entry,
+    pub entry: ModelFacts,
 }
 
 /// The destination of a request, for messages.
@@ -60,43 +60,47 @@ pub struct Destination {
 }
 
 /// The state of a stream between two of its items.
-enum State {
-    Ready(Box<Call>),
-    Reading(Box<Reading>),
+enum StreamState {
+    Ready(Box<HttpCall>),
+    Reading(Box<ReadingBody>),
     /// The answer was read to its end; the next item reports the result.
     Ended(Result<Finish, Failure>),
     Over,
 }
 
-struct Reading {
-    voice: Voice,
-    entry: Entry,
+struct ReadingBody {
+    voice: FailureWording,
+    entry: ModelFacts,
     gate: Arc<Gate>,
     decoder: Box<dyn Decoder>,
-    reader: Reader,
+    reader: BodyReader,
     allowance: Allowance,
     /// The permits of the gate and of the kept connection.
     _places: [Option<OwnedSemaphorePermit>; 2],
 }
 
-pub fn stream(call: Call) -> impl Stream<Item = Result<Progress, Failure>> + Send + 'static {
-    stream::unfold(State::Ready(Box::new(call)), next)
+pub fn stream(
+    call: HttpCall,
+) -> impl Stream<Item = Result<ReplyProgress, Failure>> + Send + 'static {
+    stream::unfold(StreamState::Ready(Box::new(call)), next)
 }
 
-async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
+async fn next(mut state: StreamState) -> Option<(Result<ReplyProgress, Failure>, StreamState)> {
     loop {
         state = match state {
-            State::Over => return None,
-            State::Ended(result) => return Some((result.map(Progress::Finished), State::Over)),
-            State::Ready(call) => match begin(*call).await {
-                Ok(reading) => State::Reading(reading),
-                Err(failure) => State::Ended(Err(failure)),
+            StreamState::Over => return None,
+            StreamState::Ended(result) => {
+                return Some((result.map(ReplyProgress::Finished), StreamState::Over));
+            }
+            StreamState::Ready(call) => match begin(*call).await {
+                Ok(reading) => StreamState::Reading(reading),
+                Err(failure) => StreamState::Ended(Err(failure)),
             },
-            State::Reading(mut reading) => {
+            StreamState::Reading(mut reading) => {
                 let (chunks, end) = reading.read().await;
-                let state = end.map_or_else(|| State::Reading(reading), State::Ended);
+                let state = end.map_or_else(|| StreamState::Reading(reading), StreamState::Ended);
                 if !chunks.is_empty() {
-                    return Some((Ok(Progress::Chunks(chunks)), state));
+                    return Some((Ok(ReplyProgress::Chunks(chunks)), state));
                 }
                 state
             }
@@ -105,8 +109,8 @@ async fn next(mut state: State) -> Option<(Result<Progress, Failure>, State)> {
 }
 
 /// Sends the request and reads the head of its answer.
-async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
-    let Call {
+async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
+    let HttpCall {
         name,
         request,
         place: kept,
@@ -120,7 +124,7 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
         gate,
         entry,
     } = call;
-    let voice = Voice {
+    let voice = FailureWording {
         name,
         key,
         configured,
@@ -141,9 +145,9 @@ async fn begin(call: Call) -> Result<Box<Reading>, Failure> {
     match response {
         Ok(response) => {
             gate.went_well();
-            let reader = Reader::new(response, times, sent);
+            let reader = BodyReader::new(response, times, sent);
             let (decoder, allowance) = (wire.decoder(&target), Allowance::new(bounds));
-            Ok(Box::new(Reading {
+            Ok(Box::new(ReadingBody {
                 voice,
                 entry,
                 gate,
@@ -201,7 +205,7 @@ async fn accepted(
     response: Response,
     times: Times,
     destination: &Destination,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpRefusal> {
     let status = response.status();
     if status.is_success() && is_stream(&response) {
         return Ok(response);
@@ -221,18 +225,18 @@ fn is_stream(response: &Response) -> bool {
 }
 
 /// How failures of one provider are worded.
-struct Voice {
+struct FailureWording {
     name: Arc<str>,
     key: Option<Secret>,
     configured: bool,
 }
 
-impl Voice {
+impl FailureWording {
     /// Converts a refusal into a failure: adds the provider's name, hides the key, and delays all
     /// requests if the provider asked for that. The words of a server that the configuration does
     /// not name are not repeated.
-    fn tell(&self, refusal: Refusal, gate: &Gate) -> Failure {
-        let Refusal { failure, overload } = refusal;
+    fn tell(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
+        let HttpRefusal { failure, overload } = refusal;
         if overload {
             gate.slow_down(failure.retry_after);
         }
@@ -258,7 +262,7 @@ impl Voice {
     }
 }
 
-impl Reading {
+impl ReadingBody {
     /// Reads once. Returns the chunks, and the result if the stream ended.
     async fn read(&mut self) -> (Vec<Chunk>, Option<Result<Finish, Failure>>) {
         let mut chunks = Vec::new();

@@ -11,9 +11,9 @@ use serde_json::{Value, value::RawValue};
 
 /// A string, or a number as a string. Anything else counts as absent, and so does an empty string.
 #[derive(Debug, Default)]
-pub struct Word(pub Option<String>);
+pub struct LooseWord(pub Option<String>);
 
-impl Word {
+impl LooseWord {
     pub fn text(self) -> String {
         self.0.unwrap_or_default()
     }
@@ -23,7 +23,7 @@ impl Word {
     }
 }
 
-impl<'de> Deserialize<'de> for Word {
+impl<'de> Deserialize<'de> for LooseWord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer
             .deserialize_any(WordVisitor)
@@ -81,16 +81,16 @@ impl<'de> Visitor<'de> for WordVisitor {
 
 /// Content: a string, or a list of items that hold texts and thoughts.
 #[derive(Debug, Default)]
-pub struct Content(pub Vec<Said>);
+pub struct LooseContent(pub Vec<ContentPiece>);
 
 /// One piece of content.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ContentPiece {
     Text(String),
     Thought(String),
 }
 
-impl<'de> Deserialize<'de> for Content {
+impl<'de> Deserialize<'de> for LooseContent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ContentVisitor)
     }
@@ -99,74 +99,74 @@ impl<'de> Deserialize<'de> for Content {
 struct ContentVisitor;
 
 impl ContentVisitor {
-    fn text(text: String) -> Content {
-        Content(if text.is_empty() {
+    fn text(text: String) -> LooseContent {
+        LooseContent(if text.is_empty() {
             Vec::new()
         } else {
-            vec![Said::Text(text)]
+            vec![ContentPiece::Text(text)]
         })
     }
 }
 
 impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = Content;
+    type Value = LooseContent;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("content")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Content, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<LooseContent, E> {
         Ok(Self::text(text.to_owned()))
     }
 
-    fn visit_string<E: Error>(self, text: String) -> Result<Content, E> {
+    fn visit_string<E: Error>(self, text: String) -> Result<LooseContent, E> {
         Ok(Self::text(text))
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Content, E> {
-        Ok(Content::default())
+    fn visit_unit<E: Error>(self) -> Result<LooseContent, E> {
+        Ok(LooseContent::default())
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Content, E> {
-        Ok(Content::default())
+    fn visit_bool<E: Error>(self, _: bool) -> Result<LooseContent, E> {
+        Ok(LooseContent::default())
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Content, E> {
-        Ok(Content::default())
+    fn visit_u64<E: Error>(self, _: u64) -> Result<LooseContent, E> {
+        Ok(LooseContent::default())
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Content, E> {
-        Ok(Content::default())
+    fn visit_i64<E: Error>(self, _: i64) -> Result<LooseContent, E> {
+        Ok(LooseContent::default())
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Content, E> {
-        Ok(Content::default())
+    fn visit_f64<E: Error>(self, _: f64) -> Result<LooseContent, E> {
+        Ok(LooseContent::default())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<LooseContent, A::Error> {
         let mut said = Vec::new();
         while let Some(item) = items.next_element::<Value>()? {
             said.extend(piece(&item));
         }
-        Ok(Content(said))
+        Ok(LooseContent(said))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Content, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<LooseContent, A::Error> {
         let item = Value::deserialize(serde::de::value::MapAccessDeserializer::new(members))?;
-        Ok(Content(piece(&item).into_iter().collect()))
+        Ok(LooseContent(piece(&item).into_iter().collect()))
     }
 }
 
 /// Reads `{"type":"text","text":…}`, `{"type":"thinking","thinking":[…]}` or a bare string.
-fn piece(item: &Value) -> Option<Said> {
+fn piece(item: &Value) -> Option<ContentPiece> {
     let thought = item
         .get("thinking")
         .map(joined)
         .filter(|text| !text.is_empty());
     let text = || Some(joined(item)).filter(|text| !text.is_empty());
     thought
-        .map(Said::Thought)
-        .or_else(|| text().map(Said::Text))
+        .map(ContentPiece::Thought)
+        .or_else(|| text().map(ContentPiece::Text))
 }
 
 /// Joins the texts of a value.
@@ -257,7 +257,10 @@ mod tests {
             ("true", None),
         ] {
             assert_eq!(
-                serde_json::from_str::<Word>(json).unwrap().0.as_deref(),
+                serde_json::from_str::<LooseWord>(json)
+                    .unwrap()
+                    .0
+                    .as_deref(),
                 expected,
                 "{json}"
             );
@@ -266,20 +269,20 @@ mod tests {
 
     #[test]
     fn content_is_a_text_or_a_list_of_items() {
-        let read = |value: Value| serde_json::from_value::<Content>(value).unwrap().0;
-        assert_eq!(read(json!("a")), [Said::Text("a".into())]);
+        let read = |value: Value| serde_json::from_value::<LooseContent>(value).unwrap().0;
+        assert_eq!(read(json!("a")), [ContentPiece::Text("a".into())]);
         let thinking = json!({"type": "thinking", "thinking": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]});
         assert_eq!(
             read(json!([thinking, {"type": "text", "text": "a"}, "b"])),
             [
-                Said::Thought("hm".into()),
-                Said::Text("a".into()),
-                Said::Text("b".into())
+                ContentPiece::Thought("hm".into()),
+                ContentPiece::Text("a".into()),
+                ContentPiece::Text("b".into())
             ]
         );
         assert_eq!(
             read(json!({"type": "text", "text": "a"})),
-            [Said::Text("a".into())]
+            [ContentPiece::Text("a".into())]
         );
         for nothing in [
             json!(null),

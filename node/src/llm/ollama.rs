@@ -9,33 +9,33 @@ use reqwest::{
 };
 
 use super::{
-    Encoder, Head,
-    catalogue::Entry,
+    Encoder, RequestHead,
+    catalogue::ModelFacts,
     decode::{Decoder, Decoding},
     frames::Ndjson,
-    wire::{Target, Wire, below},
+    wire::{WireFormat, WireTarget, below},
 };
 
 #[derive(Debug)]
 pub struct Ollama;
 
-impl Wire for Ollama {
-    fn url(&self, base: &Url, _: &str, _: &Target) -> Url {
+impl WireFormat for Ollama {
+    fn url(&self, base: &Url, _: &str, _: &WireTarget) -> Url {
         below(base, "/api", "/chat")
     }
 
     /// Returns the header of the key, for the hosted service and for a proxy that requires one.
-    fn key_header(&self, _: &Target) -> (HeaderName, &'static str) {
+    fn key_header(&self, _: &WireTarget) -> (HeaderName, &'static str) {
         (AUTHORIZATION, "Bearer ")
     }
 
-    fn encoder(&self, head: Head, entry: &Entry, _: &Target) -> Box<dyn Encoder> {
-        Box::new(encode::Messages::new(head, entry))
+    fn encoder(&self, head: RequestHead, entry: &ModelFacts, _: &WireTarget) -> Box<dyn Encoder> {
+        Box::new(encode::OllamaMessages::new(head, entry))
     }
 
-    fn decoder(&self, _: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Ndjson, decode::Reply>::new(
-            decode::Reply::default(),
+    fn decoder(&self, _: &WireTarget) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Ndjson, decode::OllamaReply>::new(
+            decode::OllamaReply::default(),
         ))
     }
 }

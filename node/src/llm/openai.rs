@@ -13,12 +13,12 @@ use reqwest::{
 };
 
 use super::{
-    Encoder, Head,
-    catalogue::Entry,
+    Encoder, RequestHead,
+    catalogue::ModelFacts,
     decode::{Decoder, Decoding},
     frames::Sse,
-    quirks::Addresses,
-    wire::{Target, Wire, below},
+    quirks::AddressStyle,
+    wire::{WireFormat, WireTarget, below},
 };
 
 pub use settings::effort;
@@ -26,11 +26,11 @@ pub use settings::effort;
 /// Returns an address of OpenAI's API. A base URL without a path is the address of a server, whose
 /// API is below `/v1`, or below `/openai/v1` at Azure. Azure's older addresses name a version of
 /// the API, and have the deployment in the path.
-pub fn completions(base: &Url, model: &str, target: &Target, path: &str) -> Url {
+pub fn completions(base: &Url, model: &str, target: &WireTarget, path: &str) -> Url {
     let is_bare = base.path().trim_matches('/').is_empty();
     let names_version = base.query_pairs().any(|(name, _)| name == "api-version");
     match target.quirks.addresses {
-        Addresses::Azure if is_bare && names_version => {
+        AddressStyle::Azure if is_bare && names_version => {
             let mut url = base.clone();
             // An agent chooses the model's name, so the name must stay one segment of the path.
             if let Ok(mut segments) = url.path_segments_mut() {
@@ -38,35 +38,40 @@ pub fn completions(base: &Url, model: &str, target: &Target, path: &str) -> Url 
             }
             below(&url, "", path)
         }
-        Addresses::Azure if is_bare => below(base, "/openai/v1", path),
-        Addresses::Plain if is_bare => below(base, "/v1", path),
-        Addresses::Plain | Addresses::Azure => below(base, "", path),
+        AddressStyle::Azure if is_bare => below(base, "/openai/v1", path),
+        AddressStyle::Plain if is_bare => below(base, "/v1", path),
+        AddressStyle::Plain | AddressStyle::Azure => below(base, "", path),
     }
 }
 
 #[derive(Debug)]
 pub struct ChatCompletions;
 
-impl Wire for ChatCompletions {
-    fn url(&self, base: &Url, model: &str, target: &Target) -> Url {
+impl WireFormat for ChatCompletions {
+    fn url(&self, base: &Url, model: &str, target: &WireTarget) -> Url {
         completions(base, model, target, "/chat/completions")
     }
 
-    fn key_header(&self, target: &Target) -> (HeaderName, &'static str) {
+    fn key_header(&self, target: &WireTarget) -> (HeaderName, &'static str) {
         match target.quirks.addresses {
-            Addresses::Plain => (AUTHORIZATION, "Bearer "),
-            Addresses::Azure => (HeaderName::from_static("api-key"), ""),
+            AddressStyle::Plain => (AUTHORIZATION, "Bearer "),
+            AddressStyle::Azure => (HeaderName::from_static("api-key"), ""),
         }
     }
 
-    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
-        Box::new(encode::Messages::new(head, entry, target))
+    fn encoder(
+        &self,
+        head: RequestHead,
+        entry: &ModelFacts,
+        target: &WireTarget,
+    ) -> Box<dyn Encoder> {
+        Box::new(encode::ChatMessages::new(head, entry, target))
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
-            target,
-        )))
+    fn decoder(&self, target: &WireTarget) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Sse, decode::ChatReply>::new(
+            decode::ChatReply::of(target),
+        ))
     }
 }
 

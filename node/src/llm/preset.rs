@@ -4,7 +4,7 @@
 //! The facts about a vendor come from its documentation and from threads that quote its answers.
 
 use super::{
-    quirks::{Addresses, AskToThink, CallIds, Limit, Quirks, Reasoning},
+    quirks::{AddressStyle, AskToThink, CallIdForm, Limit, Quirks, ReasoningReturn},
     wire::WireKind,
 };
 
@@ -42,11 +42,11 @@ pub enum Serves {
 }
 
 const PLAIN: Quirks = Quirks {
-    reasoning: Reasoning::AsItCame,
+    reasoning: ReasoningReturn::AsItCame,
     thinking: AskToThink::Effort,
     limit: Limit::ByModel,
-    call_ids: CallIds::Any,
-    addresses: Addresses::Plain,
+    call_ids: CallIdForm::Any,
+    addresses: AddressStyle::Plain,
 };
 const SERVER: Quirks = Quirks {
     thinking: AskToThink::Template,
@@ -133,9 +133,9 @@ pub const PRESETS: &[Preset] = &[
         key_variable: Some("AZURE_API_KEY"),
         serves: Serves::Any,
         quirks: Quirks {
-            reasoning: Reasoning::Never,
+            reasoning: ReasoningReturn::Never,
             limit: Limit::MaxCompletionTokens,
-            addresses: Addresses::Azure,
+            addresses: AddressStyle::Azure,
             ..PLAIN
         },
         ..CLOUD
@@ -163,7 +163,7 @@ pub const PRESETS: &[Preset] = &[
         serves: Serves::Any,
         base_url: Some("https://api.groq.com/openai/v1"),
         quirks: Quirks {
-            reasoning: Reasoning::Never,
+            reasoning: ReasoningReturn::Never,
             limit: Limit::MaxCompletionTokens,
             ..PLAIN
         },
@@ -180,7 +180,7 @@ pub const PRESETS: &[Preset] = &[
         key_variable: Some("MISTRAL_API_KEY"),
         base_url: Some("https://api.mistral.ai/v1"),
         quirks: Quirks {
-            call_ids: CallIds::Nine,
+            call_ids: CallIdForm::Nine,
             ..CLOUD.quirks
         },
         ..CLOUD

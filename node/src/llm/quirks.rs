@@ -4,16 +4,16 @@
 /// The deviations of one endpoint. The default is that of an unknown server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quirks {
-    pub reasoning: Reasoning,
+    pub reasoning: ReasoningReturn,
     pub thinking: AskToThink,
     pub limit: Limit,
-    pub call_ids: CallIds,
-    pub addresses: Addresses,
+    pub call_ids: CallIdForm,
+    pub addresses: AddressStyle,
 }
 
 /// Whether a model's reasoning is sent back to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Reasoning {
+pub enum ReasoningReturn {
     /// Under the name and in the form in which it arrived.
     #[default]
     AsItCame,
@@ -48,7 +48,7 @@ pub enum Limit {
 
 /// The form of call ids that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CallIds {
+pub enum CallIdForm {
     #[default]
     Any,
     /// Nine letters and digits, as Mistral requires.
@@ -57,7 +57,7 @@ pub enum CallIds {
 
 /// How the addresses of a server are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Addresses {
+pub enum AddressStyle {
     /// As the vendor of the wire format builds them.
     #[default]
     Plain,

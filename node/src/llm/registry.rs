@@ -10,13 +10,13 @@ use reqwest::Url;
 
 use super::{
     Provider,
-    catalogue::{Catalogue, ModelTable},
+    catalogue::{ModelCatalogue, ModelTable},
     decode::Decoder,
-    endpoint::{self, Endpoint, Speaks},
+    endpoint::{self, ProviderEndpoint, Speaks},
     gate::Gate,
     options::{LlmOptions, ProviderOptions},
     preset::{PRESETS, Preset},
-    wire::{Target, WireKind},
+    wire::{WireKind, WireTarget},
 };
 use crate::model::ModelCard;
 
@@ -44,14 +44,14 @@ pub enum LlmError {
 /// The models of a node.
 pub struct Llm {
     options: LlmOptions,
-    catalogue: Arc<Catalogue>,
+    catalogue: Arc<ModelCatalogue>,
     /// Providers that are no servers, before the configured ones of the same name.
     in_process: Vec<Arc<dyn Provider>>,
-    endpoints: Mutex<HashMap<(String, Url), Arc<Endpoint>>>,
+    endpoints: Mutex<HashMap<(String, Url), Arc<ProviderEndpoint>>>,
 }
 
 /// A provider that exists: its preset and its configuration.
-struct Known<'a> {
+struct KnownProvider<'a> {
     name: &'a str,
     preset: Preset,
     options: ProviderOptions,
@@ -60,7 +60,7 @@ struct Known<'a> {
 impl Llm {
     pub fn new(options: LlmOptions) -> Self {
         let table = options.table.clone().unwrap_or_else(ModelTable::built_in);
-        let catalogue = Arc::new(Catalogue::new(table, &options.models));
+        let catalogue = Arc::new(ModelCatalogue::new(table, &options.models));
         Self {
             options,
             catalogue,
@@ -107,9 +107,9 @@ impl Llm {
     ) -> Result<Box<dyn Decoder>, LlmError> {
         let known = self.known(provider)?;
         let wire = wire.or(known.options.wire).unwrap_or(known.preset.wire);
-        Ok(wire.wire().decoder(&Target {
+        Ok(wire.wire().decoder(&WireTarget {
             label: provider.to_owned(),
-            ..Target::default()
+            ..WireTarget::default()
         }))
     }
 
@@ -178,7 +178,7 @@ impl Llm {
         all.map(|name| (*name).to_owned()).collect()
     }
 
-    fn known<'a>(&self, name: &'a str) -> Result<Known<'a>, LlmError> {
+    fn known<'a>(&self, name: &'a str) -> Result<KnownProvider<'a>, LlmError> {
         let options = self
             .options
             .providers
@@ -193,7 +193,7 @@ impl Llm {
             (None, Some(wire)) => Preset::unnamed(wire),
             (None, None) => return Err(self.unknown(name)),
         };
-        Ok(Known {
+        Ok(KnownProvider {
             name,
             preset,
             options,
@@ -213,8 +213,8 @@ impl Llm {
         }
     }
 
-    fn endpoint(&self, known: &Known<'_>, base: Url) -> Result<Endpoint, LlmError> {
-        let Known {
+    fn endpoint(&self, known: &KnownProvider<'_>, base: Url) -> Result<ProviderEndpoint, LlmError> {
+        let KnownProvider {
             name,
             preset,
             options,
@@ -228,7 +228,7 @@ impl Llm {
         } else {
             Ok(Default::default())
         };
-        Ok(Endpoint {
+        Ok(ProviderEndpoint {
             name: (*name).into(),
             speaks: Speaks {
                 preset: *preset,
@@ -248,7 +248,7 @@ impl Llm {
     }
 }
 
-impl Known<'_> {
+impl KnownProvider<'_> {
     /// Only a provider with the preset's own name takes its key from the preset's variable.
     fn no_key(&self) -> LlmError {
         let variable = self
@@ -322,7 +322,7 @@ impl Known<'_> {
 
     /// Returns the target of requests. Opaque tokens are labelled with the provider's name, and
     /// with the address too if it is not the configured one.
-    fn target(&self, base: &Url) -> Target {
+    fn target(&self, base: &Url) -> WireTarget {
         let is_usual = self
             .base_url(None)
             .is_ok_and(|usual| usual.origin() == base.origin());
@@ -331,7 +331,7 @@ impl Known<'_> {
         } else {
             format!("{}@{}", self.name, base.authority())
         };
-        Target {
+        WireTarget {
             label,
             is_vendor: self.is_vendor(base),
             quirks: self.preset.quirks,

@@ -10,41 +10,48 @@ mod strict;
 use reqwest::{Url, header::HeaderName};
 
 use super::{
-    Encoder, Head,
-    catalogue::Entry,
+    Encoder, RequestHead,
+    catalogue::ModelFacts,
     decode::{Decoder, Decoding},
     frames::Sse,
     openai::{ChatCompletions, completions},
-    quirks::Addresses,
-    wire::{Target, Wire, below},
+    quirks::AddressStyle,
+    wire::{WireFormat, WireTarget, below},
 };
 
 #[derive(Debug)]
 pub struct Responses;
 
-impl Wire for Responses {
+impl WireFormat for Responses {
     /// On Azure's older addresses the body names the deployment, unlike for chat completions.
-    fn url(&self, base: &Url, model: &str, target: &Target) -> Url {
+    fn url(&self, base: &Url, model: &str, target: &WireTarget) -> Url {
         let is_bare = base.path().trim_matches('/').is_empty();
         let names_version = base.query_pairs().any(|(name, _)| name == "api-version");
         match target.quirks.addresses {
-            Addresses::Azure if is_bare && names_version => below(base, "/openai", "/responses"),
-            Addresses::Azure | Addresses::Plain => completions(base, model, target, "/responses"),
+            AddressStyle::Azure if is_bare && names_version => below(base, "/openai", "/responses"),
+            AddressStyle::Azure | AddressStyle::Plain => {
+                completions(base, model, target, "/responses")
+            }
         }
     }
 
-    fn key_header(&self, target: &Target) -> (HeaderName, &'static str) {
+    fn key_header(&self, target: &WireTarget) -> (HeaderName, &'static str) {
         ChatCompletions.key_header(target)
     }
 
-    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder> {
+    fn encoder(
+        &self,
+        head: RequestHead,
+        entry: &ModelFacts,
+        target: &WireTarget,
+    ) -> Box<dyn Encoder> {
         Box::new(encode::Items::new(head, entry, target))
     }
 
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
-        Box::new(Decoding::<Sse, decode::Reply>::new(decode::Reply::of(
-            target,
-        )))
+    fn decoder(&self, target: &WireTarget) -> Box<dyn Decoder> {
+        Box::new(Decoding::<Sse, decode::ResponsesReply>::new(
+            decode::ResponsesReply::of(target),
+        ))
     }
 }
 

@@ -11,10 +11,10 @@ use planck_common::{
 use serde_json::{Value, json, value::to_raw_value};
 
 use super::{
-    Encoder, Head,
-    catalogue::{Entry, UNKNOWN},
+    Encoder, RequestHead,
+    catalogue::{ModelFacts, UNKNOWN},
     preset::Preset,
-    wire::{Target, Wire, WireKind},
+    wire::{WireFormat, WireKind, WireTarget},
 };
 use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
@@ -22,17 +22,17 @@ type Decoded = (Vec<Chunk>, Result<Finish, Failure>);
 
 /// A wire format together with the endpoint that speaks it.
 pub struct Spoken {
-    pub wire: &'static dyn Wire,
-    pub entry: Entry,
-    pub target: Target,
+    pub wire: &'static dyn WireFormat,
+    pub entry: ModelFacts,
+    pub target: WireTarget,
 }
 
 impl Spoken {
     /// Returns the wire format as spoken by an unknown server.
     pub fn new(kind: WireKind, label: &str) -> Self {
-        let target = Target {
+        let target = WireTarget {
             label: label.to_owned(),
-            ..Target::default()
+            ..WireTarget::default()
         };
         Self {
             wire: kind.wire(),
@@ -44,7 +44,7 @@ impl Spoken {
     /// Returns the wire format as spoken by the server of a preset, at the vendor's own address.
     pub fn by(preset: &str) -> Self {
         let preset = Preset::find(preset).unwrap();
-        let target = Target {
+        let target = WireTarget {
             label: preset.name.to_owned(),
             is_vendor: true,
             quirks: preset.quirks,
@@ -111,12 +111,12 @@ impl Spoken {
         }
     }
 
-    pub fn encoder(&self, head: Head) -> Box<dyn Encoder> {
+    pub fn encoder(&self, head: RequestHead) -> Box<dyn Encoder> {
         self.wire.encoder(head, &self.entry, &self.target)
     }
 
     /// Returns the request after each message as JSON. Every one of them is complete.
-    pub fn requests(&self, head: Head, messages: &[Body]) -> Vec<Value> {
+    pub fn requests(&self, head: RequestHead, messages: &[Body]) -> Vec<Value> {
         let mut encoder = self.encoder(head);
         let mut request = |message| {
             encoder.push(message);
@@ -126,12 +126,12 @@ impl Spoken {
     }
 
     /// Returns the last of [`requests`](Self::requests).
-    pub fn request(&self, head: Head, messages: &[Body]) -> Value {
+    pub fn request(&self, head: RequestHead, messages: &[Body]) -> Value {
         self.requests(head, messages).pop().unwrap()
     }
 }
 
-pub fn head(model: &str, opts: Value) -> Head {
+pub fn head(model: &str, opts: Value) -> RequestHead {
     let Value::Object(opts) = opts else {
         panic!("opts are an object")
     };
@@ -146,7 +146,7 @@ pub fn head(model: &str, opts: Value) -> Head {
         tool("list", json!({"type": "object", "properties": {}})),
         tool("read", path),
     ];
-    Head {
+    RequestHead {
         model: model.into(),
         system_prompt: "Be brief.".into(),
         tools: Arc::new(tools),

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    ClientOptions, Clients, Head, Llm, LlmOptions, Progress, Provider, ProviderOptions, Times,
-    WireKind,
+    ClientOptions, Clients, Llm, LlmOptions, Provider, ProviderOptions, ReplyProgress, RequestHead,
+    Times, WireKind,
     testing::{folded, head, message, result, user},
 };
 use crate::{
@@ -76,7 +76,7 @@ fn http() -> Clients {
 async fn ask(
     client: &Clients,
     provider: &dyn Provider,
-    head: Head,
+    head: RequestHead,
     messages: &[Body],
 ) -> Result<(Body, Finish), Failure> {
     let model = head.model.clone();
@@ -91,8 +91,8 @@ async fn ask(
     {
         assert!(end.is_none(), "nothing follows the end");
         match progress {
-            Ok(Progress::Chunks(more)) => chunks.extend(more),
-            Ok(Progress::Finished(finish)) => end = Some(Ok(finish)),
+            Ok(ReplyProgress::Chunks(more)) => chunks.extend(more),
+            Ok(ReplyProgress::Finished(finish)) => end = Some(Ok(finish)),
             Err(failure) => end = Some(Err(failure)),
         }
     }
@@ -584,7 +584,7 @@ async fn malformed_calls_reach_the_agent() {
         let stream = provider.stream(&http(), "m", encoder.request());
         let chunks: Vec<_> = stream
             .filter_map(async |progress| {
-                if let Ok(Progress::Chunks(chunks)) = progress {
+                if let Ok(ReplyProgress::Chunks(chunks)) = progress {
                     Some(chunks)
                 } else {
                     None

@@ -6,13 +6,13 @@ use reqwest::{
 };
 
 use super::{
-    Encoder, Head, anthropic::Anthropic, catalogue::Entry, decode::Decoder, google::Google,
-    ollama::Ollama, openai::ChatCompletions, quirks::Quirks, responses::Responses,
+    Encoder, RequestHead, anthropic::Anthropic, catalogue::ModelFacts, decode::Decoder,
+    google::Google, ollama::Ollama, openai::ChatCompletions, quirks::Quirks, responses::Responses,
 };
 
 /// The facts about an endpoint that a wire format needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Target {
+pub struct WireTarget {
     /// The label under which the endpoint's opaque tokens are stored, so that they are sent to no
     /// other endpoint.
     pub label: String,
@@ -22,20 +22,25 @@ pub struct Target {
 }
 
 /// One wire format.
-pub trait Wire: Send + Sync {
+pub trait WireFormat: Send + Sync {
     /// Returns the address of a request below a base URL, whose query is kept.
-    fn url(&self, base: &Url, model: &str, target: &Target) -> Url;
+    fn url(&self, base: &Url, model: &str, target: &WireTarget) -> Url;
 
     /// Returns the header that carries the key, and the text that precedes the key in it.
-    fn key_header(&self, target: &Target) -> (HeaderName, &'static str);
+    fn key_header(&self, target: &WireTarget) -> (HeaderName, &'static str);
 
     /// Returns the headers of every request.
     fn headers(&self) -> HeaderMap {
         HeaderMap::new()
     }
 
-    fn encoder(&self, head: Head, entry: &Entry, target: &Target) -> Box<dyn Encoder>;
-    fn decoder(&self, target: &Target) -> Box<dyn Decoder>;
+    fn encoder(
+        &self,
+        head: RequestHead,
+        entry: &ModelFacts,
+        target: &WireTarget,
+    ) -> Box<dyn Encoder>;
+    fn decoder(&self, target: &WireTarget) -> Box<dyn Decoder>;
 }
 
 /// The wire formats by name.
@@ -54,7 +59,7 @@ pub enum WireKind {
 }
 
 impl WireKind {
-    pub fn wire(self) -> &'static dyn Wire {
+    pub fn wire(self) -> &'static dyn WireFormat {
         match self {
             Self::Chat => &ChatCompletions,
             Self::Responses => &Responses,

@@ -15,7 +15,7 @@ pub(crate) use tools::sandbox;
 
 use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 
-use super::{Joining, Node, NodeParts, NodeSettings, Running};
+use super::{Joining, Node, NodeParts, NodeSettings, RunningNode};
 use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
@@ -26,16 +26,16 @@ use crate::{
     gateway,
     llm::{self, Llm, Provider},
     placement::LocalSettings,
-    project::{Clash, Part},
+    project::{Clash, SourcePart},
     services::ServicesSettings,
     sessions::SessionsLimits,
     sidecar::Sidecars,
     skill::Skills,
     store::StoreError,
     takeover::TakeoverSettings,
-    team::{Context, KnownModels, TeamLibrary},
+    team::{KnownModels, TeamContext, TeamLibrary},
     telemetry::instance,
-    tools::{BadTool, Heart, Tool},
+    tools::{BadTool, ReaperHeartbeat, Tool},
     workspace::Workspaces,
 };
 
@@ -66,7 +66,7 @@ pub(crate) struct Additions {
 }
 
 /// The bus of a node, and the cluster's records if it has a cluster.
-struct Connection {
+struct NodeConnection {
     bus: Arc<dyn Bus>,
     registry: Option<Registry>,
 }
@@ -79,14 +79,14 @@ struct Equipment {
 }
 
 /// Builds a node and puts it into service. It uses the memory bus if NATS is not configured.
-pub async fn open(config: &Config) -> Result<Running, AssemblyError> {
+pub async fn open(config: &Config) -> Result<RunningNode, AssemblyError> {
     let connection = connect(config).await?;
     open_connected(config, connection).await
 }
 
 /// Builds a node on an existing bus, without a cluster.
-pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, AssemblyError> {
-    let connection = Connection {
+pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<RunningNode, AssemblyError> {
+    let connection = NodeConnection {
         bus,
         registry: None,
     };
@@ -98,7 +98,7 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<Running, Asse
 pub(crate) async fn open_embedded(
     config: &Config,
     additions: Additions,
-) -> Result<(Running, Vec<String>), AssemblyError> {
+) -> Result<(RunningNode, Vec<String>), AssemblyError> {
     let connection = connect(config).await?;
     let tools = tools::embedded(config, &additions)?;
     let names = tools.catalogue.names();
@@ -112,9 +112,9 @@ pub(crate) async fn open_embedded(
     Ok((running, names))
 }
 
-async fn connect(config: &Config) -> Result<Connection, AssemblyError> {
+async fn connect(config: &Config) -> Result<NodeConnection, AssemblyError> {
     let Some(options) = nats(config)? else {
-        return Ok(Connection {
+        return Ok(NodeConnection {
             bus: Arc::new(MemoryBus::new(MemoryHub::new())),
             registry: None,
         });
@@ -125,13 +125,16 @@ async fn connect(config: &Config) -> Result<Connection, AssemblyError> {
         tracing::warn!("{exposure}");
     }
     let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
-    Ok(Connection {
+    Ok(NodeConnection {
         bus: Arc::new(bus),
         registry: Some(registry),
     })
 }
 
-async fn open_connected(config: &Config, connection: Connection) -> Result<Running, AssemblyError> {
+async fn open_connected(
+    config: &Config,
+    connection: NodeConnection,
+) -> Result<RunningNode, AssemblyError> {
     let equipment = Equipment {
         tools: tools::build(config, &connection.bus).await?,
         models: Arc::new(Llm::new(models::options(config))),
@@ -142,12 +145,12 @@ async fn open_connected(config: &Config, connection: Connection) -> Result<Runni
 
 async fn assemble(
     config: &Config,
-    connection: Connection,
+    connection: NodeConnection,
     equipment: Equipment,
-) -> Result<Running, AssemblyError> {
+) -> Result<RunningNode, AssemblyError> {
     let id = instance::take();
     let store = store::open(config, &id).await?;
-    let Connection { bus, registry } = connection;
+    let NodeConnection { bus, registry } = connection;
     let Equipment {
         tools,
         models,
@@ -169,7 +172,7 @@ async fn assemble(
         workspaces,
         library: TeamLibrary {
             context: teams(config, &skills, &models, clashes),
-            sources: config.sources(Part::Teams),
+            sources: config.sources(SourcePart::Teams),
             own: config.node.data_dir.clone(),
         },
         runtimes: runtimes(config)?,
@@ -207,7 +210,7 @@ pub(crate) async fn look(
 ) -> Result<Box<dyn Serving>, AssemblyError> {
     let store = store::look(config).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let looking = gateway::Looking {
+    let looking = gateway::ReadOnly {
         store,
         context_window: {
             let models = Arc::clone(&models);
@@ -221,7 +224,7 @@ pub(crate) async fn look(
 /// Returns what the node needs for its cluster, or `None` if NATS is not configured.
 fn joining(
     config: &Config,
-    heart: Option<Heart>,
+    heart: Option<ReaperHeartbeat>,
     registry: Option<Registry>,
 ) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
@@ -293,11 +296,11 @@ pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
         .or_else(|| models::default(config, &Llm::new(models::options(config))))
 }
 
-fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<Clash>) -> Context {
+fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<Clash>) -> TeamContext {
     let mut known = KnownModels::of(config);
     known.default = known.default.or_else(|| models::default(config, models));
     known.addresses = Some(models::addresses(config));
-    Context {
+    TeamContext {
         source: String::new(),
         models: known,
         limits: config.limits.of_agent(),

@@ -19,7 +19,7 @@ use crate::{
         thread::{self, Fact, JoinError, Joined, Options},
     },
     config::Cluster as Times,
-    tools::Heart,
+    tools::ReaperHeartbeat,
 };
 
 /// What a node needs to join a cluster.
@@ -31,7 +31,7 @@ pub struct Joining {
     /// The address of the store, without passwords.
     pub store_address: String,
     /// Signals to the reapers that this node is alive.
-    pub heart: Heart,
+    pub heart: ReaperHeartbeat,
 }
 
 /// The handle of the membership thread. A node without a cluster has none.

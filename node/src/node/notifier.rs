@@ -8,7 +8,7 @@ use super::Node;
 use crate::{
     actor::{
         Hosting,
-        parts::{Identity, Links},
+        parts::{ActorIdentity, PeerNotifier},
     },
     late::Late,
 };
@@ -21,8 +21,8 @@ impl NodeNotifier {
     }
 }
 
-impl Links for NodeNotifier {
-    fn settled(&self, identity: &Identity, inputs: Vec<(InputId, Option<AgentId>)>) {
+impl PeerNotifier for NodeNotifier {
+    fn settled(&self, identity: &ActorIdentity, inputs: Vec<(InputId, Option<AgentId>)>) {
         let Some(node) = self.0.get() else { return };
         for (input, asker) in inputs {
             node.services.sessions.waiters().settle(&input);
@@ -37,7 +37,7 @@ impl Links for NodeNotifier {
         }
     }
 
-    fn wake(&self, identity: &Identity, agents: Vec<AgentId>) {
+    fn wake(&self, identity: &ActorIdentity, agents: Vec<AgentId>) {
         let Some(node) = self.0.get() else { return };
         let (session, sessions) = (
             identity.session.id.clone(),

@@ -7,18 +7,18 @@ use async_trait::async_trait;
 use planck_common::spec::AgentSpec;
 
 use crate::{
-    actor::Toolsmith,
+    actor::ToolboxFactory,
     late::Late,
     services::Services,
     sidecar::Sidecars,
     skill::{self, Skills},
     team::tool_names,
     team_tools,
-    tools::{Catalogue, Tool, Toolbox},
+    tools::{Tool, ToolCatalogue, Toolbox},
 };
 
 pub(super) struct NodeToolboxes {
-    catalogue: Catalogue,
+    catalogue: ToolCatalogue,
     skills: Skills,
     sidecars: Sidecars,
 }
@@ -27,7 +27,7 @@ impl NodeToolboxes {
     /// Adds the tools between agents to the catalogue.
     pub(super) fn new(
         services: &Late<Services>,
-        catalogue: Catalogue,
+        catalogue: ToolCatalogue,
         skills: Skills,
         sidecars: Sidecars,
         offers_addresses: bool,
@@ -46,7 +46,7 @@ impl NodeToolboxes {
 }
 
 #[async_trait]
-impl Toolsmith for NodeToolboxes {
+impl ToolboxFactory for NodeToolboxes {
     fn sidecars(&self) -> &Sidecars {
         &self.sidecars
     }

@@ -47,7 +47,7 @@ struct PendingSpawn {
 
 /// The right to create the agents of one incarnation. Spawns that still wait when it is dropped
 /// fail.
-struct Worker {
+struct BatchWorker {
     batcher: SpawnBatcher,
     incarnation: Life,
     is_done: bool,
@@ -55,14 +55,14 @@ struct Worker {
 
 impl SpawnBatcher {
     /// Queues a spawn. If the caller gets a worker, it must run it.
-    fn queue(&self, incarnation: Life, spawn: PendingSpawn) -> Option<Worker> {
+    fn queue(&self, incarnation: Life, spawn: PendingSpawn) -> Option<BatchWorker> {
         let mut waiting = self.lock();
         if let Some(waiting) = waiting.get_mut(&incarnation) {
             waiting.push(spawn);
             return None;
         }
         waiting.insert(incarnation.clone(), vec![spawn]);
-        Some(Worker {
+        Some(BatchWorker {
             batcher: Self(Arc::clone(&self.0)),
             incarnation,
             is_done: false,
@@ -74,7 +74,7 @@ impl SpawnBatcher {
     }
 }
 
-impl Worker {
+impl BatchWorker {
     /// Returns the next batch, which contains each agent once, or `None` if nothing waits.
     fn next(&mut self) -> Option<Vec<PendingSpawn>> {
         let mut all = self.batcher.lock();
@@ -96,7 +96,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for BatchWorker {
     fn drop(&mut self) {
         if !self.is_done {
             self.batcher.lock().remove(&self.incarnation);

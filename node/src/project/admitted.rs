@@ -12,7 +12,7 @@ use super::{
     scan::{Untrustable, scan_tool},
     snapshot::{Print, Snapshot},
 };
-use crate::regular_file::{Content, Folder, Refused};
+use crate::regular_file::{FileContent, FileRefused, OpenFolder};
 
 /// A file of a trusted project that differs from what was trusted.
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +25,10 @@ pub enum Altered {
 
 /// The trusted part of a project. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admitted(Arc<Inner>);
+pub struct Admitted(Arc<AdmittedInner>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Inner {
+struct AdmittedInner {
     folder: PathBuf,
     config: Option<String>,
     has_folders: bool,
@@ -38,7 +38,7 @@ struct Inner {
 impl Admitted {
     pub(super) fn new(folder: &Path, snapshot: Snapshot, has_folders: bool) -> Self {
         let Snapshot { config, prints, .. } = snapshot;
-        Self(Arc::new(Inner {
+        Self(Arc::new(AdmittedInner {
             folder: folder.into(),
             config,
             has_folders,
@@ -64,7 +64,7 @@ impl Admitted {
     }
 
     /// Fails unless a file has the content that was trusted. `name` is relative to `.planck/`.
-    pub(super) fn check(&self, name: &str, content: &Content) -> Result<(), Altered> {
+    pub(super) fn check(&self, name: &str, content: &FileContent) -> Result<(), Altered> {
         match self.0.prints.get(name) {
             Some(print) if *print == Print::of(content) => Ok(()),
             Some(_) | None => Err(self.changed(name)),
@@ -79,8 +79,8 @@ impl Admitted {
     /// replace the program.
     pub fn check_tool(&self, tool: &str) -> Result<(), Altered> {
         let name = format!("tools/{tool}");
-        let refused = |why: Refused| Untrustable::new(FOLDER, why);
-        let folder = Folder::open(&self.0.folder).map_err(refused)?;
+        let refused = |why: FileRefused| Untrustable::new(FOLDER, why);
+        let folder = OpenFolder::open(&self.0.folder).map_err(refused)?;
         let planck = folder
             .folder(OsStr::new(FOLDER))
             .map_err(refused)?

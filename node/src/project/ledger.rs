@@ -22,7 +22,7 @@ const MOST: u64 = 64 * 1024 * 1024;
 
 /// The state of a project when it was trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct TrustRecord {
     pub folder: PathBuf,
     pub at: Timestamp,
     /// The text of `config.toml`, so that a later change of it can be shown by keys.
@@ -31,7 +31,7 @@ pub struct Record {
     pub files: BTreeMap<String, Print>,
 }
 
-impl Record {
+impl TrustRecord {
     pub fn of(folder: &Path, snapshot: &Snapshot) -> Self {
         Self {
             folder: folder.into(),
@@ -44,8 +44,8 @@ impl Record {
 
 /// A line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
-    Record(Record),
+pub enum LedgerLine {
+    Record(TrustRecord),
     /// A line of an earlier version, which trusted a folder whatever it contains. It trusts nothing
     /// now.
     PathOnly(PathBuf),
@@ -53,7 +53,7 @@ pub enum Line {
     Unknown(String),
 }
 
-impl Line {
+impl LedgerLine {
     fn parse(line: &str) -> Self {
         match serde_json::from_str(line) {
             Ok(record) => Self::Record(record),
@@ -97,7 +97,7 @@ impl Ledger {
         self.user_folder.join("trusted")
     }
 
-    pub fn lines(&self) -> io::Result<Vec<Line>> {
+    pub fn lines(&self) -> io::Result<Vec<LedgerLine>> {
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
         let file = match OpenOptions::new()
             .read(true)
@@ -114,7 +114,7 @@ impl Ledger {
         Ok(text
             .lines()
             .filter(|line| !line.is_empty())
-            .map(Line::parse)
+            .map(LedgerLine::parse)
             .collect())
     }
 
@@ -137,7 +137,7 @@ impl Ledger {
         io::Error::other(format!("cannot use {}: {why}", self.file().display()))
     }
 
-    pub fn find(&self, folder: &Path) -> io::Result<Option<Line>> {
+    pub fn find(&self, folder: &Path) -> io::Result<Option<LedgerLine>> {
         Ok(self
             .lines()?
             .into_iter()
@@ -146,14 +146,14 @@ impl Ledger {
     }
 
     /// Records a project, in place of an earlier record of its folder.
-    pub fn put(&self, record: Record) -> io::Result<()> {
+    pub fn put(&self, record: TrustRecord) -> io::Result<()> {
         if record.folder.to_str().is_none() {
             return Err(io::Error::other("the folder's name is not plain text"));
         }
         let folder = record.folder.clone();
         self.change(|lines| {
             lines.retain(|line| line.folder() != Some(&folder));
-            lines.push(Line::Record(record));
+            lines.push(LedgerLine::Record(record));
         })
     }
 
@@ -167,7 +167,7 @@ impl Ledger {
     }
 
     /// Replaces the list atomically, with one process at a time.
-    fn change(&self, change: impl FnOnce(&mut Vec<Line>)) -> io::Result<()> {
+    fn change(&self, change: impl FnOnce(&mut Vec<LedgerLine>)) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)

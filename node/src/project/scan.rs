@@ -7,7 +7,7 @@ use super::{
     CONFIG,
     snapshot::{Print, Snapshot},
 };
-use crate::regular_file::{Folder, Kind, Refused};
+use crate::regular_file::{EntryKind, FileRefused, OpenFolder};
 
 /// The maximum size of the configuration in bytes.
 const MOST_CONFIG: u64 = 256 * 1024;
@@ -26,11 +26,11 @@ const MOST_DEPTH: usize = 16;
 pub struct Untrustable {
     /// The name of the entry, relative to the project's folder.
     pub name: String,
-    pub why: Refused,
+    pub why: FileRefused,
 }
 
 impl Untrustable {
-    pub(super) fn new(name: impl Into<String>, why: Refused) -> Self {
+    pub(super) fn new(name: impl Into<String>, why: FileRefused) -> Self {
         Self {
             name: name.into(),
             why,
@@ -39,7 +39,7 @@ impl Untrustable {
 }
 
 /// Reads the configuration, the tools and the teams, and lists the skills.
-pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
+pub(super) fn scan(planck: &OpenFolder) -> Result<Snapshot, Untrustable> {
     let mut walk = Walk::default();
     walk.config(planck)?;
     for name in ["tools", "teams"] {
@@ -54,7 +54,7 @@ pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
             .map_err(|why| Untrustable::new("skills", why))?;
         snapshot.skills = entries
             .into_iter()
-            .filter(|(_, kind)| *kind != Kind::File)
+            .filter(|(_, kind)| *kind != EntryKind::File)
             .map(|(name, _)| name)
             .collect();
     }
@@ -63,7 +63,7 @@ pub(super) fn scan(planck: &Folder) -> Result<Snapshot, Untrustable> {
 
 /// Reads one folder of `tools/`. `name` is relative to `.planck/`.
 pub(super) fn scan_tool(
-    planck: &Folder,
+    planck: &OpenFolder,
     name: &str,
 ) -> Result<BTreeMap<String, Print>, Untrustable> {
     let mut walk = Walk::default();
@@ -77,7 +77,7 @@ pub(super) fn scan_tool(
     Ok(walk.snapshot.prints)
 }
 
-fn open(above: &Folder, name: &str, at: &str) -> Result<Option<Folder>, Untrustable> {
+fn open(above: &OpenFolder, name: &str, at: &str) -> Result<Option<OpenFolder>, Untrustable> {
     above
         .folder(OsStr::new(name))
         .map_err(|why| Untrustable::new(at, why))
@@ -90,7 +90,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn config(&mut self, planck: &Folder) -> Result<(), Untrustable> {
+    fn config(&mut self, planck: &OpenFolder) -> Result<(), Untrustable> {
         let refused = |why| Untrustable::new(CONFIG, why);
         if let Some(content) = planck
             .file(OsStr::new(CONFIG), MOST_CONFIG)
@@ -104,10 +104,10 @@ impl Walk {
 
     fn folder(
         &mut self,
-        above: &Folder,
+        above: &OpenFolder,
         name: &str,
         at: &str,
-    ) -> Result<Option<Folder>, Untrustable> {
+    ) -> Result<Option<OpenFolder>, Untrustable> {
         let folder = open(above, name, at)?;
         if folder.is_some() {
             self.put_folder(at)?;
@@ -121,16 +121,16 @@ impl Walk {
 
     fn put(&mut self, name: String, print: Print) -> Result<(), Untrustable> {
         if self.snapshot.prints.len() >= MOST_ENTRIES {
-            return Err(Untrustable::new(name, Refused::TooMany(MOST_ENTRIES)));
+            return Err(Untrustable::new(name, FileRefused::TooMany(MOST_ENTRIES)));
         }
         self.snapshot.prints.insert(name, print);
         Ok(())
     }
 
     /// Reads everything below `tools/`, and the teams below `teams/`.
-    fn all(&mut self, folder: &Folder, at: &str, depth: usize) -> Result<(), Untrustable> {
+    fn all(&mut self, folder: &OpenFolder, at: &str, depth: usize) -> Result<(), Untrustable> {
         if depth > MOST_DEPTH {
-            return Err(Untrustable::new(at, Refused::TooMany(MOST_DEPTH)));
+            return Err(Untrustable::new(at, FileRefused::TooMany(MOST_DEPTH)));
         }
         let entries = folder
             .entries(MOST_ENTRIES)
@@ -138,22 +138,24 @@ impl Walk {
         for (name, kind) in entries {
             let below = format!("{at}/{name}");
             match kind {
-                Kind::Folder => {
+                EntryKind::Folder => {
                     if let Some(folder) = self.folder(folder, &name, &below)? {
                         self.all(&folder, &below, depth + 1)?;
                     }
                 }
-                Kind::File if at.starts_with("tools") || name == "TEAM.json" => {
+                EntryKind::File if at.starts_with("tools") || name == "TEAM.json" => {
                     self.file(folder, &name, below)?
                 }
-                Kind::File => self.prompt(&name, below)?,
-                Kind::Link | Kind::Other(_) => return Err(Untrustable::new(below, kind.refused())),
+                EntryKind::File => self.prompt(&name, below)?,
+                EntryKind::Link | EntryKind::Other(_) => {
+                    return Err(Untrustable::new(below, kind.refused()));
+                }
             }
         }
         Ok(())
     }
 
-    fn file(&mut self, folder: &Folder, name: &str, below: String) -> Result<(), Untrustable> {
+    fn file(&mut self, folder: &OpenFolder, name: &str, below: String) -> Result<(), Untrustable> {
         let most = MOST_FILE.min(MOST_BYTES - self.bytes);
         let content = folder
             .file(OsStr::new(name), most)
@@ -174,7 +176,7 @@ impl Walk {
 
     fn prompt(&mut self, name: &str, below: String) -> Result<(), Untrustable> {
         if self.snapshot.prompts.len() >= MOST_ENTRIES {
-            return Err(Untrustable::new(below, Refused::TooMany(MOST_ENTRIES)));
+            return Err(Untrustable::new(below, FileRefused::TooMany(MOST_ENTRIES)));
         }
         if [".md", ".txt"].iter().any(|end| name.ends_with(end)) {
             self.snapshot.prompts.push(below);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::CONFIG;
-use crate::regular_file::Content;
+use crate::regular_file::FileContent;
 
 /// The identity of a file or folder: its kind, whether it is executable, and the SHA-256 of its
 /// content.
@@ -15,7 +15,7 @@ use crate::regular_file::Content;
 pub struct Print(String);
 
 impl Print {
-    pub(super) fn of(content: &Content) -> Self {
+    pub(super) fn of(content: &FileContent) -> Self {
         let kind = if content.is_executable {
             "program"
         } else {

@@ -7,20 +7,20 @@ use super::{
     FOLDER,
     admitted::{Admitted, Altered},
 };
-use crate::regular_file::{Folder, Kind, Refused};
+use crate::regular_file::{EntryKind, FileRefused, OpenFolder};
 
 /// The most names in one folder. A folder with more is refused.
 const MOST: usize = 4096;
 
 /// What a folder describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum SourcePart {
     Tools,
     Teams,
     Skills,
 }
 
-impl Part {
+impl SourcePart {
     pub fn name(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -34,7 +34,7 @@ impl Part {
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] FileRefused),
     #[error(transparent)]
     Altered(#[from] Altered),
 }
@@ -52,15 +52,15 @@ pub struct Clash {
 /// One folder. Its files are read without following links below it; in a project, they are read
 /// only as they were trusted.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct ProjectSource {
     /// The path to the folder. It may contain links, because the person who named it trusts it.
     base: PathBuf,
     /// The path below the base. Links in it are refused.
     below: PathBuf,
-    project: Option<(Admitted, Part)>,
+    project: Option<(Admitted, SourcePart)>,
 }
 
-impl Source {
+impl ProjectSource {
     /// Returns a folder that the user or the node's administrator named.
     pub fn named(dir: &Path) -> Self {
         let base = dir
@@ -75,7 +75,7 @@ impl Source {
     }
 
     /// Returns a folder of a trusted project.
-    pub fn of_project(admitted: &Admitted, part: Part) -> Self {
+    pub fn of_project(admitted: &Admitted, part: SourcePart) -> Self {
         Self {
             base: admitted.folder().into(),
             below: Path::new(FOLDER).join(part.name()),
@@ -101,9 +101,11 @@ impl Source {
         }
     }
 
-    fn open(&self) -> Result<Option<Folder>, Refused> {
-        let base = match Folder::open(&self.base) {
-            Err(Refused::Io(why)) if why.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+    fn open(&self) -> Result<Option<OpenFolder>, FileRefused> {
+        let base = match OpenFolder::open(&self.base) {
+            Err(FileRefused::Io(why)) if why.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
             base => base?,
         };
         base.folder_below(&self.below)
@@ -111,16 +113,16 @@ impl Source {
 
     /// Returns the names of the folders in it, sorted. For an entry that looks like a folder but is
     /// refused, the reason is included. A folder that does not exist has none.
-    pub fn folders(&self) -> Result<Vec<(String, Option<Refused>)>, Refused> {
+    pub fn folders(&self) -> Result<Vec<(String, Option<FileRefused>)>, FileRefused> {
         let Some(folder) = self.open()? else {
             return Ok(Vec::new());
         };
         let entries = folder
             .entries(MOST)?
             .into_iter()
-            .filter(|(_, kind)| *kind != Kind::File);
+            .filter(|(_, kind)| *kind != EntryKind::File);
         Ok(entries
-            .map(|(name, kind)| (name, (kind != Kind::Folder).then(|| kind.refused())))
+            .map(|(name, kind)| (name, (kind != EntryKind::Folder).then(|| kind.refused())))
             .collect())
     }
 
@@ -130,7 +132,7 @@ impl Source {
         let found = self
             .open()
             .and_then(|folder| folder.map_or(Ok(None), |folder| folder.folder_below(above)));
-        let kind = |folder: Folder| {
+        let kind = |folder: OpenFolder| {
             below
                 .file_name()
                 .and_then(|name| folder.kind(name).ok().flatten())
@@ -161,9 +163,9 @@ impl Source {
         };
         if let Some((admitted, part)) = &self.project {
             let by_content = match part {
-                Part::Tools => true,
-                Part::Teams => below.file_name().is_some_and(|name| name == "TEAM.json"),
-                Part::Skills => false,
+                SourcePart::Tools => true,
+                SourcePart::Teams => below.file_name().is_some_and(|name| name == "TEAM.json"),
+                SourcePart::Skills => false,
             };
             if by_content {
                 admitted.check(&format!("{}/{}", part.name(), below.display()), &content)?;

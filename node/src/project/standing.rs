@@ -10,11 +10,11 @@ use std::{
 use super::{
     CONFIG, FOLDER,
     admitted::Admitted,
-    ledger::{Ledger, Line, Record},
+    ledger::{Ledger, LedgerLine, TrustRecord},
     scan::{Untrustable, scan},
     snapshot::{Print, Snapshot},
 };
-use crate::regular_file::{Folder, Kind};
+use crate::regular_file::{EntryKind, OpenFolder};
 
 /// A folder that contains a `.planck/` which is not the user's own.
 #[derive(Debug, Clone)]
@@ -35,14 +35,14 @@ pub enum Uses {
 
 /// The user's decision about a project.
 #[derive(Debug)]
-pub enum Standing {
+pub enum ProjectStanding {
     /// The project contains nothing that could have an effect.
     Nothing,
     Trusted(Admitted),
     /// The user was not asked yet, or was asked by an earlier version, which stored only paths.
     Unknown(Snapshot),
     /// The project differs from what was trusted.
-    Changed(Box<(Snapshot, Record)>),
+    Changed(Box<(Snapshot, TrustRecord)>),
     /// The project contains something that cannot be trusted.
     Untrustable(Untrustable),
 }
@@ -103,10 +103,10 @@ impl Project {
     /// Reads the project.
     pub fn read(&self) -> Result<Snapshot, Untrustable> {
         let refused = |why| Untrustable::new(FOLDER, why);
-        let folder = Folder::open(&self.folder).map_err(refused)?;
+        let folder = OpenFolder::open(&self.folder).map_err(refused)?;
         match folder.kind(OsStr::new(FOLDER)).map_err(refused)? {
-            None | Some(Kind::File) => Ok(Snapshot::default()),
-            Some(Kind::Folder | Kind::Link | Kind::Other(_)) => {
+            None | Some(EntryKind::File) => Ok(Snapshot::default()),
+            Some(EntryKind::Folder | EntryKind::Link | EntryKind::Other(_)) => {
                 let planck = folder.folder(OsStr::new(FOLDER)).map_err(refused)?;
                 planck
                     .map_or(Ok(Snapshot::default()), |planck| scan(&planck))
@@ -116,39 +116,44 @@ impl Project {
     }
 
     /// Reads the project and compares it with what was trusted.
-    pub fn standing(&self, ledger: Option<&Ledger>, uses: Uses) -> io::Result<Standing> {
+    pub fn standing(&self, ledger: Option<&Ledger>, uses: Uses) -> io::Result<ProjectStanding> {
         let snapshot = match self.read() {
             Ok(snapshot) => snapshot,
-            Err(why) => return Ok(Standing::Untrustable(why)),
+            Err(why) => return Ok(ProjectStanding::Untrustable(why)),
         };
         let record = ledger
             .map(|ledger| ledger.find(&self.folder))
             .transpose()?
             .flatten();
         let record = match record {
-            Some(Line::Record(record)) => Some(record),
-            Some(Line::PathOnly(_) | Line::Unknown(_)) | None => None,
+            Some(LedgerLine::Record(record)) => Some(record),
+            Some(LedgerLine::PathOnly(_) | LedgerLine::Unknown(_)) | None => None,
         };
         Ok(self.judge(snapshot, record, uses))
     }
 
-    fn judge(&self, snapshot: Snapshot, record: Option<Record>, uses: Uses) -> Standing {
+    fn judge(
+        &self,
+        snapshot: Snapshot,
+        record: Option<TrustRecord>,
+        uses: Uses,
+    ) -> ProjectStanding {
         let needless = match uses {
             Uses::Everything => snapshot.is_empty(),
             Uses::Config => snapshot.config.is_none(),
         };
         match record {
-            _ if needless => Standing::Nothing,
-            None => Standing::Unknown(snapshot),
+            _ if needless => ProjectStanding::Nothing,
+            None => ProjectStanding::Unknown(snapshot),
             Some(record) => {
                 let holds = match uses {
                     Uses::Everything => record.files == snapshot.prints,
                     Uses::Config => record.files.get(CONFIG) == snapshot.prints.get(CONFIG),
                 };
                 if holds {
-                    Standing::Trusted(self.admit(snapshot, uses))
+                    ProjectStanding::Trusted(self.admit(snapshot, uses))
                 } else {
-                    Standing::Changed(Box::new((snapshot, record)))
+                    ProjectStanding::Changed(Box::new((snapshot, record)))
                 }
             }
         }
@@ -161,7 +166,7 @@ impl Project {
 
     /// Records that the user trusts what was read.
     pub fn trust(&self, ledger: &Ledger, snapshot: Snapshot) -> io::Result<Admitted> {
-        ledger.put(Record::of(&self.folder, &snapshot))?;
+        ledger.put(TrustRecord::of(&self.folder, &snapshot))?;
         Ok(self.admit(snapshot, Uses::Everything))
     }
 }

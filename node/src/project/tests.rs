@@ -74,13 +74,13 @@ impl World {
 
     fn standing_for(&self, uses: Uses) -> String {
         match self.project().standing(Some(&self.ledger()), uses).unwrap() {
-            Standing::Nothing => "nothing".into(),
-            Standing::Trusted(_) => "trusted".into(),
-            Standing::Unknown(_) => "unknown".into(),
-            Standing::Changed(both) => {
+            ProjectStanding::Nothing => "nothing".into(),
+            ProjectStanding::Trusted(_) => "trusted".into(),
+            ProjectStanding::Unknown(_) => "unknown".into(),
+            ProjectStanding::Changed(both) => {
                 format!("{:?}", Difference::between(&both.1.files, &both.0.prints))
             }
-            Standing::Untrustable(why) => why.to_string(),
+            ProjectStanding::Untrustable(why) => why.to_string(),
         }
     }
 }
@@ -264,9 +264,9 @@ fn a_tool_runs_only_as_it_was_trusted() {
 fn a_source_reads_only_what_was_trusted() {
     let world = World::new();
     let admitted = world.trust();
-    let [tools, teams, skills] =
-        [Part::Tools, Part::Teams, Part::Skills].map(|part| Source::of_project(&admitted, part));
-    let read = |source: &Source, name: &str| match source.read(Path::new(name), 1 << 20) {
+    let [tools, teams, skills] = [SourcePart::Tools, SourcePart::Teams, SourcePart::Skills]
+        .map(|part| ProjectSource::of_project(&admitted, part));
+    let read = |source: &ProjectSource, name: &str| match source.read(Path::new(name), 1 << 20) {
         Ok(text) => text.unwrap_or_else(|| "nothing".into()),
         Err(why) => why.to_string(),
     };
@@ -312,7 +312,7 @@ fn a_client_of_other_nodes_uses_only_the_configuration() {
         .standing(Some(&world.ledger()), Uses::Config)
         .unwrap();
     assert!(
-        matches!(standing, Standing::Trusted(admitted) if !admitted.has_folders() && admitted.config().is_some())
+        matches!(standing, ProjectStanding::Trusted(admitted) if !admitted.has_folders() && admitted.config().is_some())
     );
     world.write("config.toml", "");
     assert!(world.standing_for(Uses::Config).contains("config.toml"));
@@ -373,11 +373,11 @@ fn the_list_is_private_and_old_lines_trust_nothing() {
     assert_eq!(
         lines[..2],
         [
-            Line::PathOnly("/elsewhere".into()),
-            Line::Unknown("of another version".into())
+            LedgerLine::PathOnly("/elsewhere".into()),
+            LedgerLine::Unknown("of another version".into())
         ]
     );
-    assert!(matches!(&lines[2..], [Line::Record(record)] if record.folder == folder));
+    assert!(matches!(&lines[2..], [LedgerLine::Record(record)] if record.folder == folder));
     fs::set_permissions(ledger.file(), fs::Permissions::from_mode(0o666)).unwrap();
     assert!(
         ledger

@@ -19,8 +19,8 @@ use super::Services;
 use crate::{
     bus::{MemoryBus, MemoryHub},
     config::{self, Config},
-    node::{self, Running},
-    sessions::Origin,
+    node::{self, RunningNode},
+    sessions::CommandOrigin,
     store::{AgentRecord, SessionRecord},
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct World {
 
 /// A node of a test.
 pub(crate) struct TestNode {
-    running: Running,
+    running: RunningNode,
 }
 
 impl World {
@@ -59,13 +59,13 @@ impl World {
     pub(crate) async fn node_with(&self, configure: impl FnOnce(&mut Config)) -> TestNode {
         let mut config = Config::default();
         let store = self.folder.path().join("sessions");
-        config.store.url = config::Address::new(format!("sqlite:{}", store.display()));
+        config.store.url = config::ConfiguredUrl::new(format!("sqlite:{}", store.display()));
         // The bus is in memory. The address makes the node expect other nodes on it.
-        config.nats.url = Some(config::Address::new("nats://unused:4222".to_owned()));
+        config.nats.url = Some(config::ConfiguredUrl::new("nats://unused:4222".to_owned()));
         config.node.absolute_dirs = Some(true);
         config.models.default = Some("scripted:test".into());
         config.providers.entry("scripted").base_url =
-            Some(config::Address::new(self.model.openai_url()));
+            Some(config::ConfiguredUrl::new(self.model.openai_url()));
         configure(&mut config);
         let bus = Arc::new(MemoryBus::new(Arc::clone(&self.hub)));
         TestNode {
@@ -109,7 +109,7 @@ impl TestNode {
     /// Starts a session on this node. Its agents are idle.
     pub(crate) async fn start(&self, request: Start) -> Started {
         let sessions = &self.services().sessions;
-        sessions.start(request, Origin::Peer).await.unwrap()
+        sessions.start(request, CommandOrigin::Peer).await.unwrap()
     }
 
     /// Returns the current record of the session.

@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 
 use super::Sessions;
 use crate::{
-    actor::{Hosting, Opening, Verdict, host::NotHere},
+    actor::{ArrivalOutcome, Hosting, Opening, host::NotHere},
     agent::OpenTurn,
     store::{AgentRecord, NewInput, StoredInput},
     takeover::IfClosed,
@@ -31,7 +31,7 @@ impl Sessions {
         session: &SessionId,
         node: Option<NodeId>,
         input: &NewInput,
-    ) -> Result<Verdict, Refusal> {
+    ) -> Result<ArrivalOutcome, Refusal> {
         if let Ok(verdict) = self.reach(&input.agent, Some(input.clone())).await {
             return Ok(verdict);
         }
@@ -51,9 +51,9 @@ impl Sessions {
                 {
                     Err(refusal) if refusal.retryable => {
                         tracing::debug!(agent = %input.agent, %refusal, "cannot take up the agent now; the next sweep does");
-                        Ok(Verdict::Taken)
+                        Ok(ArrivalOutcome::Taken)
                     }
-                    taken_up => taken_up.map(|()| Verdict::Taken),
+                    taken_up => taken_up.map(|()| ArrivalOutcome::Taken),
                 }
             }
         }
@@ -138,8 +138,8 @@ impl Sessions {
             None => None,
         };
         match self.arrive(&agent_id, input).await {
-            Ok(Verdict::Taken) => Ok(()),
-            Ok(Verdict::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
+            Ok(ArrivalOutcome::Taken) => Ok(()),
+            Ok(ArrivalOutcome::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
             Err(gone) => Err(Refusal::not_found(gone.to_string())),
         }
     }
@@ -148,7 +148,7 @@ impl Sessions {
         &self,
         agent: &AgentId,
         input: Option<StoredInput>,
-    ) -> Result<Verdict, NotHere> {
+    ) -> Result<ArrivalOutcome, NotHere> {
         match input {
             Some(StoredInput {
                 input,
@@ -156,7 +156,7 @@ impl Sessions {
                 ..
             }) => {
                 self.host.withdrawn(agent, input.id).await?;
-                Ok(Verdict::Taken)
+                Ok(ArrivalOutcome::Taken)
             }
             Some(row) => self.reach(agent, Some(row.input)).await,
             None => {
@@ -168,9 +168,15 @@ impl Sessions {
 
     /// Informs an agent that is on this node, or about to be admitted, about an input, or makes it
     /// check its inbox.
-    async fn reach(&self, agent: &AgentId, input: Option<NewInput>) -> Result<Verdict, NotHere> {
+    async fn reach(
+        &self,
+        agent: &AgentId,
+        input: Option<NewInput>,
+    ) -> Result<ArrivalOutcome, NotHere> {
         match self.tell_here(agent, input.clone()).await {
-            Err(_) if self.placement.local().admission().leave_news(agent) => Ok(Verdict::Taken),
+            Err(_) if self.placement.local().admission().leave_news(agent) => {
+                Ok(ArrivalOutcome::Taken)
+            }
             // The agent may have been admitted between the two checks.
             Err(_) => self.tell_here(agent, input).await,
             told => told,
@@ -181,10 +187,10 @@ impl Sessions {
         &self,
         agent: &AgentId,
         input: Option<NewInput>,
-    ) -> Result<Verdict, NotHere> {
+    ) -> Result<ArrivalOutcome, NotHere> {
         match input {
             Some(input) => self.host.arrive(agent, input).await,
-            None => self.host.look(agent).await.map(|()| Verdict::Taken),
+            None => self.host.look(agent).await.map(|()| ArrivalOutcome::Taken),
         }
     }
 
@@ -256,17 +262,17 @@ impl Sessions {
         session: &SessionId,
         agent: &AgentId,
         input: &InputId,
-    ) -> Result<Verdict, Refusal> {
+    ) -> Result<ArrivalOutcome, Refusal> {
         let wake = Wake {
             input_id: Some(input.clone()),
             ..Wake::look(session, agent)
         };
         match self.peers.wake(node, &wake).await {
-            Ok(()) => Ok(Verdict::Taken),
-            Err(refusal) if refusal.code == Code::Busy => Ok(Verdict::Busy),
+            Ok(()) => Ok(ArrivalOutcome::Taken),
+            Err(refusal) if refusal.code == Code::Busy => Ok(ArrivalOutcome::Busy),
             Err(refusal) => {
                 tracing::debug!(%agent, %node, %refusal, "cannot inform the host of the input; its next sweep finds it");
-                Ok(Verdict::Taken)
+                Ok(ArrivalOutcome::Taken)
             }
         }
     }

@@ -11,7 +11,7 @@ use planck_common::{
 
 use super::Sessions;
 use crate::{
-    actor::Verdict,
+    actor::ArrivalOutcome,
     store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput},
 };
 
@@ -40,8 +40,8 @@ impl Sessions {
         match self.store.put(&agent.session, input.clone()).await? {
             PutResult::Put { head, node, .. } => {
                 match self.deliver(&agent.session, node, &input).await? {
-                    Verdict::Taken => Ok(accepted(head)),
-                    Verdict::Busy => Err(busy(agent)),
+                    ArrivalOutcome::Taken => Ok(accepted(head)),
+                    ArrivalOutcome::Busy => Err(busy(agent)),
                 }
             }
             PutResult::Known(known) if was_refused(&known) => Err(busy(agent)),

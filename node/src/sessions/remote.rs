@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// The sender of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum CommandOrigin {
     /// A client. The command is passed on to the node that hosts its target.
     Client,
     /// Another node, which took this one for the host.
@@ -41,18 +41,18 @@ impl Sessions {
     /// Passes a command on to the node that hosts its target, and returns the reply.
     pub async fn pass_on(
         &self,
-        origin: Origin,
+        origin: CommandOrigin,
         host: &NodeId,
         address: &Address,
         body: &[u8],
     ) -> Result<String, Refusal> {
         match origin {
-            Origin::Client => {
+            CommandOrigin::Client => {
                 self.check_reachable(Some(host)).await?;
                 let ok: Box<RawValue> = self.peers.relay(host, address, body, RELAY).await?;
                 Ok(ok.get().to_owned())
             }
-            Origin::Peer => Err(Refusal::unavailable(format!(
+            CommandOrigin::Peer => Err(Refusal::unavailable(format!(
                 "it is on node {host} now; ask again"
             ))),
         }
@@ -120,7 +120,7 @@ impl Sessions {
     pub async fn abort(
         &self,
         session: &SessionRecord,
-        origin: Origin,
+        origin: CommandOrigin,
     ) -> Result<Vec<AgentId>, Refusal> {
         let members = self.lookup.members(&session.id).await?;
         let (elsewhere, here): (Vec<_>, Vec<_>) = members
@@ -128,8 +128,8 @@ impl Sessions {
             .partition(|agent| self.placement.other_host(agent).is_some());
         let (aborted, also) = tokio::join!(self.abort_here(&here), async {
             match origin {
-                Origin::Client => self.abort_elsewhere(session, &elsewhere).await,
-                Origin::Peer => Ok(Vec::new()),
+                CommandOrigin::Client => self.abort_elsewhere(session, &elsewhere).await,
+                CommandOrigin::Peer => Ok(Vec::new()),
             }
         });
         Ok(aborted.into_iter().chain(also?).collect())

@@ -14,7 +14,7 @@ use planck_common::{
     subject::{Address, Target},
 };
 
-use super::{Origin, Sessions, SessionsLimits, prompt::bounded};
+use super::{CommandOrigin, Sessions, SessionsLimits, prompt::bounded};
 use crate::{
     actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
     cluster::placement::Wanted,
@@ -34,7 +34,11 @@ const FIRST: i64 = 1;
 impl Sessions {
     /// Starts a session on this node if its orchestrator fits here, and on another node otherwise.
     /// A second request with the same `session_id` gets the same session.
-    pub async fn start(&self, mut request: Start, origin: Origin) -> Result<Started, Refusal> {
+    pub async fn start(
+        &self,
+        mut request: Start,
+        origin: CommandOrigin,
+    ) -> Result<Started, Refusal> {
         self.placement.local().check_accepts_work()?;
         if request
             .prompt
@@ -115,7 +119,7 @@ impl Sessions {
         &self,
         mut request: Start,
         workspace: &str,
-        origin: Origin,
+        origin: CommandOrigin,
     ) -> Result<Started, Refusal> {
         let wanted = self.lead_needs(workspace, &request)?;
         let id = request
@@ -124,8 +128,8 @@ impl Sessions {
             .clone();
         let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
         let mut candidates = match origin {
-            Origin::Client => self.view.other_candidates(),
-            Origin::Peer => Vec::new(),
+            CommandOrigin::Client => self.view.other_candidates(),
+            CommandOrigin::Peer => Vec::new(),
         };
         candidates.push(self.placement.local().candidate());
         let mut refused = None;

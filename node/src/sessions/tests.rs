@@ -13,9 +13,9 @@ use planck_common::{
 };
 use serde_json::json as value;
 
-use super::{Origin, Sessions};
+use super::{CommandOrigin, Sessions};
 use crate::{
-    actor::Verdict,
+    actor::ArrivalOutcome,
     services::testing::{TestNode, World},
     store::{NewInput, PutResult},
 };
@@ -79,7 +79,7 @@ async fn start_that_cannot_work_is_refused() {
         (unknown, Code::NotFound, "no team `nobody` on this node"),
         (both, Code::BadRequest, "not both"),
     ] {
-        let refusal = sessions(&node).start(request, Origin::Client).await;
+        let refusal = sessions(&node).start(request, CommandOrigin::Client).await;
         let refusal = refusal.unwrap_err();
         assert_eq!(refusal.code, code, "{refusal}");
         assert!(refusal.message.contains(what), "{refusal}");
@@ -172,7 +172,7 @@ async fn node_without_the_agent_passes_its_commands_on_once() {
     let now: AgentStateNow = host.command(&address, &value!({})).await.unwrap();
     assert_eq!(now.state, AgentState::Idle);
     let refusal = sessions(&other)
-        .pass_on(Origin::Peer, host.id(), &address, b"{}")
+        .pass_on(CommandOrigin::Peer, host.id(), &address, b"{}")
         .await
         .unwrap_err();
     assert!(refusal.retryable, "{refusal}");
@@ -186,7 +186,7 @@ async fn abort_of_an_idle_session_ends_nothing() {
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;
     let session = node.session(&started).await;
-    let aborted = sessions(&node).abort(&session, Origin::Client).await;
+    let aborted = sessions(&node).abort(&session, CommandOrigin::Client).await;
     assert_eq!(aborted.unwrap(), []);
     assert_eq!(node.session(&started).await.state, SessionState::Open);
     node.leave().await;
@@ -268,7 +268,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
     let verdict = sessions(&node)
         .deliver(&lead.session, lead.node.clone(), &input)
         .await;
-    assert_eq!(verdict.unwrap(), Verdict::Taken, "it is idle");
+    assert_eq!(verdict.unwrap(), ArrivalOutcome::Taken, "it is idle");
     answered(&node, &lead.session).await;
     node.leave().await;
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     bus::{Bus, BusError, Conversation, Said},
-    tools::Progress,
+    tools::CallProgress,
 };
 
 /// The pause before the second try if no instance was there, because instances move between
@@ -28,17 +28,17 @@ const STILL_RUNS: Duration = Duration::from_millis(500);
 
 /// The kind of receiver of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Manner {
+pub enum CallTarget {
     Sidecar(SidecarId),
     /// Any service on a subject, which may answer in plain text.
     Plain,
 }
 
 /// One call that is ready to be sent.
-pub struct Call<'a> {
+pub struct SidecarCall<'a> {
     pub name: &'a str,
     pub subject: &'a str,
-    pub manner: &'a Manner,
+    pub manner: &'a CallTarget,
     pub call_id: &'a CallId,
     pub body: Bytes,
     /// How long the sidecar may be silent.
@@ -49,14 +49,14 @@ pub struct Call<'a> {
 }
 
 /// The sender of a call.
-pub struct Caller<'a> {
+pub struct CallContext<'a> {
     pub bus: &'a dyn Bus,
     pub cancel: &'a CancellationToken,
-    pub progress: &'a (dyn Fn(Progress) + Send + Sync),
+    pub progress: &'a (dyn Fn(CallProgress) + Send + Sync),
 }
 
 /// The reason why there is no answer.
-enum Silence {
+enum CallFailure {
     /// The request was not sent, or no service received it.
     Undone(String),
     /// The request may have taken effect.
@@ -64,8 +64,8 @@ enum Silence {
 }
 
 /// A message that was received on the reply subject.
-enum Heard {
-    Progress(Progress),
+enum ReplyMessage {
+    Progress(CallProgress),
     Answer(Result<String, String>),
     /// The call still runs from an earlier try.
     Running,
@@ -73,47 +73,52 @@ enum Heard {
     Foreign,
 }
 
-impl Call<'_> {
+impl SidecarCall<'_> {
     /// Returns the text of the answer, or an error for the model.
-    pub async fn run(self, caller: &Caller<'_>) -> Result<String, String> {
+    pub async fn run(self, caller: &CallContext<'_>) -> Result<String, String> {
         let withdrawn = Withdrawal {
             bus: caller.bus,
             sidecar: self.manner.sidecar(),
             call_id: self.call_id,
         };
         let answer = self.converse(caller).await;
-        if !matches!(answer, Err(Silence::Open(_))) {
+        if !matches!(answer, Err(CallFailure::Open(_))) {
             withdrawn.forget();
         }
         answer.unwrap_or_else(|silence| Err(silence.told()))
     }
 
-    async fn converse(&self, caller: &Caller<'_>) -> Result<Result<String, String>, Silence> {
-        let (mut patience, mut asked_again) = (Patience::new(self.idle, self.longest), false);
+    async fn converse(
+        &self,
+        caller: &CallContext<'_>,
+    ) -> Result<Result<String, String>, CallFailure> {
+        let (mut patience, mut asked_again) = (CallDeadline::new(self.idle, self.longest), false);
         let mut answers = self.ask(caller).await?;
         loop {
             let heard = tokio::select! {
                 biased;
-                () = caller.cancel.cancelled() => return Err(Silence::Open("it was told to stop".into())),
+                () = caller.cancel.cancelled() => return Err(CallFailure::Open("it was told to stop".into())),
                 said = answers.next() => said,
-                () = sleep_until(patience.until) => return Err(Silence::Open(patience.over())),
+                () = sleep_until(patience.until) => return Err(CallFailure::Open(patience.over())),
             };
             match heard {
                 Some(Ok(said)) => match self.read(said) {
-                    Heard::Progress(progress) => {
+                    ReplyMessage::Progress(progress) => {
                         patience.renew();
                         (caller.progress)(progress);
                     }
-                    Heard::Answer(answer) => return Ok(answer),
-                    Heard::Running if self.may_run_again && Instant::now() >= patience.until => {
-                        return Err(Silence::Open(patience.over()));
+                    ReplyMessage::Answer(answer) => return Ok(answer),
+                    ReplyMessage::Running
+                        if self.may_run_again && Instant::now() >= patience.until =>
+                    {
+                        return Err(CallFailure::Open(patience.over()));
                     }
-                    Heard::Running if self.may_run_again => {
+                    ReplyMessage::Running if self.may_run_again => {
                         sleep(STILL_RUNS.min(self.idle)).await;
                         answers = self.ask(caller).await?;
                     }
-                    Heard::Running => return Ok(Err(IN_PROGRESS.into())),
-                    Heard::Foreign => {}
+                    ReplyMessage::Running => return Ok(Err(IN_PROGRESS.into())),
+                    ReplyMessage::Foreign => {}
                 },
                 Some(Err(BusError::NoResponders(_))) if !asked_again => {
                     asked_again = true;
@@ -121,12 +126,16 @@ impl Call<'_> {
                     answers = self.ask(caller).await?;
                 }
                 Some(Err(error)) => return Err(self.refused(error)),
-                None => return Err(Silence::Open("the connection to NATS was closed".into())),
+                None => {
+                    return Err(CallFailure::Open(
+                        "the connection to NATS was closed".into(),
+                    ));
+                }
             }
         }
     }
 
-    async fn ask(&self, caller: &Caller<'_>) -> Result<Conversation, Silence> {
+    async fn ask(&self, caller: &CallContext<'_>) -> Result<Conversation, CallFailure> {
         let asked = caller.bus.converse(self.subject, self.body.clone()).await;
         asked.map_err(|error| self.refused(error))
     }
@@ -137,63 +146,63 @@ impl Call<'_> {
         let _heard = self.read(said);
     }
 
-    fn read(&self, said: Said) -> Heard {
+    fn read(&self, said: Said) -> ReplyMessage {
         if let Some(error) = said.error {
-            return Heard::Answer(Err(error));
+            return ReplyMessage::Answer(Err(error));
         }
         match serde_json::from_slice::<ToolReply>(&said.payload) {
             Ok(ToolReply {
                 said: ToolSaid::Progress { message, percent },
                 ..
-            }) => Heard::Progress(Progress { message, percent }),
+            }) => ReplyMessage::Progress(CallProgress { message, percent }),
             Ok(ToolReply {
                 said: ToolSaid::Ok(text),
                 ..
-            }) => Heard::Answer(Ok(text)),
+            }) => ReplyMessage::Answer(Ok(text)),
             Ok(ToolReply {
                 said: ToolSaid::InProgress,
                 ..
-            }) => Heard::Running,
+            }) => ReplyMessage::Running,
             Ok(ToolReply {
                 said: ToolSaid::Error(text),
                 ..
-            }) => Heard::Answer(Err(text)),
-            Err(_) if *self.manner == Manner::Plain => {
-                Heard::Answer(Ok(String::from_utf8_lossy(&said.payload).into_owned()))
+            }) => ReplyMessage::Answer(Err(text)),
+            Err(_) if *self.manner == CallTarget::Plain => {
+                ReplyMessage::Answer(Ok(String::from_utf8_lossy(&said.payload).into_owned()))
             }
-            Err(why) if is_ours(&said.payload) => Heard::Answer(Err(format!(
+            Err(why) if is_ours(&said.payload) => ReplyMessage::Answer(Err(format!(
                 "the sidecar's answer cannot be read: {why}; it may or may not have taken effect"
             ))),
-            Err(_) => Heard::Foreign,
+            Err(_) => ReplyMessage::Foreign,
         }
     }
 
-    fn refused(&self, error: BusError) -> Silence {
+    fn refused(&self, error: BusError) -> CallFailure {
         let name = self.name;
         match error {
-            BusError::NoResponders(_) => Silence::Undone(match self.manner {
-                Manner::Sidecar(sidecar) => {
+            BusError::NoResponders(_) => CallFailure::Undone(match self.manner {
+                CallTarget::Sidecar(sidecar) => {
                     format!(
                         "nobody is there: no instance of the sidecar `{sidecar}` takes calls of `{name}`"
                     )
                 }
-                Manner::Plain => format!("nobody is there: nothing answers `{}`", self.subject),
+                CallTarget::Plain => format!("nobody is there: nothing answers `{}`", self.subject),
             }),
-            BusError::TooLarge { size, limit } => Silence::Undone(format!(
+            BusError::TooLarge { size, limit } => CallFailure::Undone(format!(
                 "too large: the call has {size} bytes, and NATS carries {limit}; send less"
             )),
-            BusError::Denied(why) => Silence::Undone(format!(
+            BusError::Denied(why) => CallFailure::Undone(format!(
                 "denied: this node may not call `{}`: {why}",
                 self.subject
             )),
             BusError::TimedOut { .. } | BusError::Away(_) | BusError::Unfit(_) => {
-                Silence::Undone(error.to_string())
+                CallFailure::Undone(error.to_string())
             }
         }
     }
 }
 
-impl Silence {
+impl CallFailure {
     fn told(self) -> String {
         match self {
             Self::Undone(why) => format!("{why}. Nothing was done"),
@@ -209,13 +218,13 @@ pub fn is_ours(payload: &[u8]) -> bool {
 }
 
 /// The deadline of a call, which progress extends.
-struct Patience {
+struct CallDeadline {
     idle: Duration,
     last: Instant,
     until: Instant,
 }
 
-impl Patience {
+impl CallDeadline {
     fn new(idle: Duration, longest: Duration) -> Self {
         let now = Instant::now();
         Self {

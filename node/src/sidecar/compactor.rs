@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     Sidecars,
     call::Withdrawal,
-    info::{Kind, Offer},
+    info::{OfferKind, SidecarOffer},
     lock,
 };
 use crate::{
@@ -29,7 +29,7 @@ const REST: Duration = Duration::from_secs(300);
 pub struct RemoteCompactor {
     sidecars: Sidecars,
     sidecar: SidecarId,
-    offer: Offer,
+    offer: SidecarOffer,
 }
 
 impl Sidecars {
@@ -39,7 +39,7 @@ impl Sidecars {
         let (of, name) = named
             .split_once('.')
             .map_or((None, named), |(sidecar, name)| (Some(sidecar), name));
-        let mut found: Vec<(SidecarId, Offer)> = Vec::new();
+        let mut found: Vec<(SidecarId, SidecarOffer)> = Vec::new();
         for (sidecar, offers) in lock(&self.0.shown)
             .offers
             .iter()
@@ -47,7 +47,7 @@ impl Sidecars {
         {
             let theirs = offers
                 .iter()
-                .filter(|offer| offer.kind == Kind::Compactor && offer.name == name);
+                .filter(|offer| offer.kind == OfferKind::Compactor && offer.name == name);
             found.extend(theirs.map(|offer| (sidecar.clone(), offer.clone())));
         }
         match (found.pop(), found.is_empty()) {

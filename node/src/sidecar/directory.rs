@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use planck_common::{SidecarId, command::SidecarRow};
 
-use super::info::{Instance, Kind, Offer};
+use super::info::{OfferKind, SidecarInstance, SidecarOffer};
 
 /// The number of searches that an instance may miss before it is removed.
 const MISSES: u32 = 3;
@@ -18,13 +18,13 @@ const GONE: usize = 1024;
 pub struct Directory {
     /// The sidecars that may offer tools; all of them if it is absent.
     allow: Option<Vec<String>>,
-    sidecars: BTreeMap<SidecarId, BTreeMap<String, Seen>>,
+    sidecars: BTreeMap<SidecarId, BTreeMap<String, SeenInstance>>,
     gone: VecDeque<String>,
 }
 
 #[derive(Debug)]
-struct Seen {
-    instance: Instance,
+struct SeenInstance {
+    instance: SidecarInstance,
     misses: u32,
 }
 
@@ -37,13 +37,13 @@ impl Directory {
     }
 
     /// Adds or updates these instances and leaves all others as they are.
-    pub fn heard(&mut self, instances: Vec<Instance>) {
+    pub fn heard(&mut self, instances: Vec<SidecarInstance>) {
         for instance in instances {
             if self.admits(&instance) {
                 let known = self.sidecars.entry(instance.sidecar.clone()).or_default();
                 known.insert(
                     instance.id.clone(),
-                    Seen {
+                    SeenInstance {
                         instance,
                         misses: 0,
                     },
@@ -53,7 +53,7 @@ impl Directory {
     }
 
     /// Records the result of a search that asked all instances.
-    pub fn swept(&mut self, instances: Vec<Instance>) {
+    pub fn swept(&mut self, instances: Vec<SidecarInstance>) {
         for seen in self.sidecars.values_mut().flat_map(BTreeMap::values_mut) {
             seen.misses += 1;
         }
@@ -76,7 +76,7 @@ impl Directory {
         self.sidecars.retain(|_, instances| !instances.is_empty());
     }
 
-    fn admits(&self, instance: &Instance) -> bool {
+    fn admits(&self, instance: &SidecarInstance) -> bool {
         let is_allowed = self
             .allow
             .as_ref()
@@ -86,7 +86,7 @@ impl Directory {
 
     /// Returns what each sidecar offers. If its instances differ, the one with the highest version
     /// decides.
-    pub fn offers(&self) -> BTreeMap<SidecarId, Vec<Offer>> {
+    pub fn offers(&self) -> BTreeMap<SidecarId, Vec<SidecarOffer>> {
         let sidecars = self.sidecars.iter();
         sidecars
             .map(|(name, instances)| (name.clone(), offers(instances)))
@@ -107,21 +107,27 @@ impl Directory {
     }
 }
 
-fn offers(instances: &BTreeMap<String, Seen>) -> Vec<Offer> {
-    let mut instances: Vec<&Instance> = instances.values().map(|seen| &seen.instance).collect();
+fn offers(instances: &BTreeMap<String, SeenInstance>) -> Vec<SidecarOffer> {
+    let mut instances: Vec<&SidecarInstance> =
+        instances.values().map(|seen| &seen.instance).collect();
     instances.sort_by(|one, other| one.version.cmp(&other.version));
     let all = instances.iter().flat_map(|instance| &instance.offers);
-    let offers: BTreeMap<(bool, &str), &Offer> = all
-        .map(|offer| ((offer.kind == Kind::Compactor, offer.name.as_str()), offer))
+    let offers: BTreeMap<(bool, &str), &SidecarOffer> = all
+        .map(|offer| {
+            (
+                (offer.kind == OfferKind::Compactor, offer.name.as_str()),
+                offer,
+            )
+        })
         .collect();
     offers.into_values().cloned().collect()
 }
 
-fn row(name: &SidecarId, instances: &BTreeMap<String, Seen>) -> SidecarRow {
-    let (compactors, tools): (Vec<Offer>, Vec<Offer>) = offers(instances)
+fn row(name: &SidecarId, instances: &BTreeMap<String, SeenInstance>) -> SidecarRow {
+    let (compactors, tools): (Vec<SidecarOffer>, Vec<SidecarOffer>) = offers(instances)
         .into_iter()
-        .partition(|offer| offer.kind == Kind::Compactor);
-    let names = |offers: Vec<Offer>| offers.into_iter().map(|offer| offer.name).collect();
+        .partition(|offer| offer.kind == OfferKind::Compactor);
+    let names = |offers: Vec<SidecarOffer>| offers.into_iter().map(|offer| offer.name).collect();
     let versions = instances.values().map(|seen| &seen.instance.version);
     SidecarRow {
         name: name.to_string(),

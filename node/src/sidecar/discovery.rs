@@ -15,7 +15,7 @@ use planck_common::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{Sidecars, info::Instance};
+use super::{Sidecars, info::SidecarInstance};
 use crate::bus::{BusError, Delivery};
 
 /// The interval between searches.
@@ -30,13 +30,13 @@ const QUIET_OF_ONE: Duration = Duration::from_millis(100);
 /// The most messages that are handled together.
 const AT_ONCE: usize = 256;
 
-type News = BoxStream<'static, Vec<Delivery>>;
+type InfoStream = BoxStream<'static, Vec<Delivery>>;
 
 impl Sidecars {
     /// Searches for sidecars and never returns. Calls `changed` whenever the offered tools have
     /// changed.
     pub async fn keep_looking(&self, changed: impl Fn() + Send + Sync) {
-        let mut news: Option<News> = None;
+        let mut news: Option<InfoStream> = None;
         loop {
             if news.is_none() {
                 news = self.listen().await;
@@ -55,7 +55,7 @@ impl Sidecars {
         }
     }
 
-    async fn listen(&self) -> Option<News> {
+    async fn listen(&self) -> Option<InfoStream> {
         match self.0.bus.subscribe(&Topic::AllSidecars.to_string()).await {
             Ok(news) => Some(news.ready_chunks(AT_ONCE).boxed()),
             Err(error) => {
@@ -78,11 +78,11 @@ impl Sidecars {
         }
     }
 
-    fn read(&self, answers: &[Bytes]) -> Vec<Instance> {
+    fn read(&self, answers: &[Bytes]) -> Vec<SidecarInstance> {
         let settings = &self.0.settings;
         answers
             .iter()
-            .filter_map(|answer| Instance::read(answer, &settings.prefix, settings.patience))
+            .filter_map(|answer| SidecarInstance::read(answer, &settings.prefix, settings.patience))
             .collect()
     }
 
@@ -91,8 +91,8 @@ impl Sidecars {
     }
 
     /// Handles messages until it is time for the next search.
-    async fn hear(&self, news: &mut Option<News>, until: Instant, changed: &impl Fn()) {
-        let mut silence: News = pending().boxed();
+    async fn hear(&self, news: &mut Option<InfoStream>, until: Instant, changed: &impl Fn()) {
+        let mut silence: InfoStream = pending().boxed();
         while let Ok(heard) = timeout_at(until, news.as_mut().unwrap_or(&mut silence).next()).await
         {
             match heard {

@@ -6,19 +6,19 @@ use bytes::Bytes;
 use planck_common::{CallId, SidecarId, subject::Prefix};
 
 use super::{
-    call::{Call, Manner},
-    info::{Instance, Patience},
+    call::{CallTarget, SidecarCall},
+    info::{DefaultTimeouts, SidecarInstance},
 };
 use crate::bus::Said;
 
 /// Parses the bytes as a description and as an answer.
 pub fn message(bytes: &[u8]) {
-    let _description = Instance::read(bytes, &Prefix::default(), Patience::default());
+    let _description = SidecarInstance::read(bytes, &Prefix::default(), DefaultTimeouts::default());
     let (Ok(sidecar), Ok(call_id)) = (SidecarId::parse("fuzz"), CallId::parse("c-1")) else {
         return;
     };
-    for manner in [Manner::Sidecar(sidecar), Manner::Plain] {
-        let call = Call {
+    for manner in [CallTarget::Sidecar(sidecar), CallTarget::Plain] {
+        let call = SidecarCall {
             name: "tool",
             subject: "tool.fuzz.tool",
             manner: &manner,

@@ -14,44 +14,44 @@ use planck_common::{
 };
 use serde_json::{Value, value::RawValue};
 
-use crate::{model::ToolSpec, tools::schema::Schema};
+use crate::{model::ToolSpec, tools::schema::CompiledSchema};
 
 /// One running instance.
 #[derive(Debug, Clone)]
-pub struct Instance {
+pub struct SidecarInstance {
     pub sidecar: SidecarId,
     pub id: String,
     pub version: String,
-    pub offers: Vec<Offer>,
+    pub offers: Vec<SidecarOffer>,
     /// The parts that were ignored, with the reason.
     pub faults: Vec<String>,
 }
 
 /// A tool or a compactor.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Offer {
+pub struct SidecarOffer {
     pub name: String,
     /// The complete subject of requests.
     pub subject: String,
     /// How long a call may be silent.
     pub timeout: Duration,
-    pub kind: Kind,
+    pub kind: OfferKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum OfferKind {
     Tool(ToolSpec),
     Compactor,
 }
 
 /// The time-outs for sidecars that name none.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct DefaultTimeouts {
     pub tool: Duration,
     pub compactor: Duration,
 }
 
-impl Default for Patience {
+impl Default for DefaultTimeouts {
     fn default() -> Self {
         Self {
             tool: Duration::from_millis(TOOL_TIMEOUT_MS),
@@ -60,9 +60,9 @@ impl Default for Patience {
     }
 }
 
-impl Instance {
+impl SidecarInstance {
     /// Parses a description. Returns `None` if it is not that of a sidecar of this cluster.
-    pub fn read(answer: &[u8], prefix: &Prefix, patience: Patience) -> Option<Self> {
+    pub fn read(answer: &[u8], prefix: &Prefix, patience: DefaultTimeouts) -> Option<Self> {
         let info: Info = serde_json::from_slice(answer).ok()?;
         let said = |key: &str| info.metadata.get(key).map_or("", String::as_str);
         if said(metadata::PLANCK) != "1"
@@ -75,7 +75,7 @@ impl Instance {
         let (mut offers, mut faults) = (Vec::new(), Vec::new());
         for endpoint in info.endpoints {
             let name = endpoint.name.clone();
-            match (Reader {
+            match (InfoReader {
                 sidecar: &sidecar,
                 prefix,
                 patience,
@@ -98,14 +98,14 @@ impl Instance {
     }
 }
 
-struct Reader<'a> {
+struct InfoReader<'a> {
     sidecar: &'a SidecarId,
     prefix: &'a Prefix,
-    patience: Patience,
+    patience: DefaultTimeouts,
 }
 
-impl Reader<'_> {
-    fn offer(&self, endpoint: Endpoint) -> Result<Offer, String> {
+impl InfoReader<'_> {
+    fn offer(&self, endpoint: Endpoint) -> Result<SidecarOffer, String> {
         let get = |key: &str| endpoint.metadata.get(key).map(String::as_str);
         let kind = get(metadata::KIND).unwrap_or_default();
         let (place, usual): (fn(&SidecarId, &str) -> String, _) = match kind {
@@ -131,11 +131,11 @@ impl Reader<'_> {
         })?;
         let timeout = get(metadata::TIMEOUT_MS).map_or(Ok(usual), timeout)?;
         let kind = if kind == metadata::TOOL {
-            Kind::Tool(tool(name, get)?)
+            OfferKind::Tool(tool(name, get)?)
         } else {
-            Kind::Compactor
+            OfferKind::Compactor
         };
-        Ok(Offer {
+        Ok(SidecarOffer {
             name: name.to_owned(),
             subject: endpoint.subject.clone(),
             timeout,
@@ -151,7 +151,7 @@ fn check_parameters(text: &str) -> Result<(), String> {
             "its `parameters` have {bytes} bytes, over the limit of {most}; describe less, or split the tool"
         ));
     }
-    Schema::compile(text).map_err(|why| format!("its `parameters` are wrong: {why}"))?;
+    CompiledSchema::compile(text).map_err(|why| format!("its `parameters` are wrong: {why}"))?;
     let schema: Value = serde_json::from_str(text)
         .map_err(|why| format!("its `parameters` are not JSON: {why}"))?;
     match unknown_required(&schema) {

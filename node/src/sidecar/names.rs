@@ -5,29 +5,32 @@ use std::collections::BTreeMap;
 
 use planck_common::{SidecarId, id::is_id};
 
-use super::info::{Kind, Offer};
+use super::info::{OfferKind, SidecarOffer};
 
 /// A tool with the name that a model sees.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Named {
+pub struct NamedTool {
     pub name: String,
     pub sidecar: SidecarId,
-    pub offer: Offer,
+    pub offer: SidecarOffer,
 }
 
 /// The tools for each name that a spec may use, and the warnings for a person.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Shelf {
-    pub tools: BTreeMap<String, Vec<Named>>,
+pub struct ToolNames {
+    pub tools: BTreeMap<String, Vec<NamedTool>>,
     pub warnings: Vec<String>,
 }
 
 /// Assigns names to all tools. `<sidecar>__<tool>` always names a tool. So does its own name; if
 /// several sidecars have that name, it stands for all of their tools, under their qualified names.
-pub fn shelve(offers: &BTreeMap<SidecarId, Vec<Offer>>, is_taken: impl Fn(&str) -> bool) -> Shelf {
-    let mut shelf = Shelf::default();
+pub fn shelve(
+    offers: &BTreeMap<SidecarId, Vec<SidecarOffer>>,
+    is_taken: impl Fn(&str) -> bool,
+) -> ToolNames {
+    let mut shelf = ToolNames::default();
     for (name, owners) in by_name(offers) {
-        let mut qualified: Vec<Named> = owners
+        let mut qualified: Vec<NamedTool> = owners
             .iter()
             .map(|(sidecar, offer)| named(sidecar, offer))
             .collect();
@@ -40,7 +43,7 @@ pub fn shelve(offers: &BTreeMap<SidecarId, Vec<Offer>>, is_taken: impl Fn(&str) 
                 shelf.warn(name, &owners, "is a tool of this node too", &qualified)
             }
             [(sidecar, offer)] => {
-                let tool = Named {
+                let tool = NamedTool {
                     name: name.into(),
                     sidecar: (*sidecar).clone(),
                     offer: (*offer).clone(),
@@ -56,32 +59,35 @@ pub fn shelve(offers: &BTreeMap<SidecarId, Vec<Offer>>, is_taken: impl Fn(&str) 
     shelf
 }
 
-type Owners<'a> = Vec<(&'a SidecarId, &'a Offer)>;
+type Owners<'a> = Vec<(&'a SidecarId, &'a SidecarOffer)>;
 
-fn by_name(offers: &BTreeMap<SidecarId, Vec<Offer>>) -> BTreeMap<&str, Owners<'_>> {
+fn by_name(offers: &BTreeMap<SidecarId, Vec<SidecarOffer>>) -> BTreeMap<&str, Owners<'_>> {
     let mut names: BTreeMap<&str, Owners<'_>> = BTreeMap::new();
     for (sidecar, offers) in offers {
-        for offer in offers.iter().filter(|offer| offer.kind != Kind::Compactor) {
+        for offer in offers
+            .iter()
+            .filter(|offer| offer.kind != OfferKind::Compactor)
+        {
             names.entry(&offer.name).or_default().push((sidecar, offer));
         }
     }
     names
 }
 
-fn named(sidecar: &SidecarId, offer: &Offer) -> Named {
-    Named {
+fn named(sidecar: &SidecarId, offer: &SidecarOffer) -> NamedTool {
+    NamedTool {
         name: format!("{sidecar}__{}", offer.name),
         sidecar: sidecar.clone(),
         offer: offer.clone(),
     }
 }
 
-impl Shelf {
+impl ToolNames {
     fn has_room(&self, name: &str, is_taken: impl Fn(&str) -> bool) -> bool {
         is_id(name) && !is_taken(name) && !self.tools.contains_key(name)
     }
 
-    fn warn(&mut self, name: &str, owners: &Owners<'_>, what: &str, qualified: &[Named]) {
+    fn warn(&mut self, name: &str, owners: &Owners<'_>, what: &str, qualified: &[NamedTool]) {
         let owners: Vec<&str> = owners.iter().map(|(sidecar, _)| sidecar.as_str()).collect();
         let names: Vec<&str> = qualified.iter().map(|tool| tool.name.as_str()).collect();
         let names = if names.is_empty() {
@@ -103,18 +109,18 @@ mod tests {
     use super::*;
     use crate::tools::spec;
 
-    fn offer(name: &str) -> Offer {
+    fn offer(name: &str) -> SidecarOffer {
         let tool = spec(
             name,
             "does it",
             Default::default(),
             &serde_json::json!({"type": "object"}),
         );
-        Offer {
+        SidecarOffer {
             name: name.into(),
             subject: String::new(),
             timeout: Duration::from_secs(1),
-            kind: Kind::Tool(tool),
+            kind: OfferKind::Tool(tool),
         }
     }
 
@@ -126,7 +132,7 @@ mod tests {
             )
         });
         let shelf = shelve(&offers.collect(), |name| name == "read");
-        let shown = |tools: Vec<Named>| tools.into_iter().map(|tool| tool.name).collect();
+        let shown = |tools: Vec<NamedTool>| tools.into_iter().map(|tool| tool.name).collect();
         (
             shelf
                 .tools

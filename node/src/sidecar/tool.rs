@@ -16,9 +16,9 @@ use planck_common::{
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
-    call::{Call, Caller, Manner},
-    info::{Kind, Offer},
-    names::Named,
+    call::{CallContext, CallTarget, SidecarCall},
+    info::{OfferKind, SidecarOffer},
+    names::NamedTool,
 };
 use crate::{
     bus::Bus,
@@ -42,7 +42,7 @@ pub struct RemoteTool {
     /// The name that the sidecar uses.
     name: String,
     subject: String,
-    manner: Manner,
+    manner: CallTarget,
     /// How long a call may be silent.
     idle: Duration,
     /// Whether the tool's own schema has a `timeout_ms`. The value is then passed on and not
@@ -53,14 +53,16 @@ pub struct RemoteTool {
 
 impl RemoteTool {
     /// Creates the tool of a sidecar, or returns `None` for a compactor.
-    pub fn of(named: &Named, bus: Arc<dyn Bus>) -> Option<Self> {
-        let Offer {
+    pub fn of(named: &NamedTool, bus: Arc<dyn Bus>) -> Option<Self> {
+        let SidecarOffer {
             name,
             subject,
             timeout,
             kind,
         } = &named.offer;
-        let Kind::Tool(spec) = kind else { return None };
+        let OfferKind::Tool(spec) = kind else {
+            return None;
+        };
         let spec = ToolSpec {
             name: named.name.clone(),
             ..spec.clone()
@@ -69,7 +71,7 @@ impl RemoteTool {
             spec,
             name.clone(),
             subject.clone(),
-            Manner::Sidecar(named.sidecar.clone()),
+            CallTarget::Sidecar(named.sidecar.clone()),
             *timeout,
             bus,
         ))
@@ -78,14 +80,14 @@ impl RemoteTool {
     /// Creates a tool from a plain subject, which any service may answer.
     pub fn plain(spec: ToolSpec, subject: String, idle: Duration, bus: Arc<dyn Bus>) -> Self {
         let name = spec.name.clone();
-        Self::new(spec, name, subject, Manner::Plain, idle, bus)
+        Self::new(spec, name, subject, CallTarget::Plain, idle, bus)
     }
 
     fn new(
         spec: ToolSpec,
         name: String,
         subject: String,
-        manner: Manner,
+        manner: CallTarget,
         idle: Duration,
         bus: Arc<dyn Bus>,
     ) -> Self {
@@ -147,7 +149,7 @@ impl Tool for RemoteTool {
     async fn run(&self, call: Invocation) -> Outcome {
         let (args, idle) = self.arguments(&call.args);
         let longest = idle.saturating_mul(RENEWALS);
-        let request = Call {
+        let request = SidecarCall {
             name: &self.spec.name,
             subject: &self.subject,
             manner: &self.manner,
@@ -157,7 +159,7 @@ impl Tool for RemoteTool {
             longest,
             may_run_again: self.spec.effect != Effect::Mutating,
         };
-        let caller = Caller {
+        let caller = CallContext {
             bus: &*self.bus,
             cancel: &call.cancel,
             progress: &*call.progress,
@@ -194,7 +196,7 @@ pub async fn call_tool(
         spec,
         tool.into(),
         subject,
-        Manner::Sidecar(sidecar.clone()),
+        CallTarget::Sidecar(sidecar.clone()),
         idle,
         Arc::clone(bus),
     );
@@ -231,7 +233,7 @@ fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, b
 }
 
 /// The parts of a receiver that `cancel` and errors need.
-impl Manner {
+impl CallTarget {
     pub fn sidecar(&self) -> Option<&SidecarId> {
         match self {
             Self::Sidecar(sidecar) => Some(sidecar),

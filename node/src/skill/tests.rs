@@ -34,7 +34,7 @@ fn plain(world: &World, text: &str) -> String {
 fn bad_skills_are_skipped_with_file_line_and_remedy() {
     let world = world();
     let (skills, problems) =
-        Skills::load(&["one", "two", "none"].map(|dir| Source::named(&world.at(dir))));
+        Skills::load(&["one", "two", "none"].map(|dir| ProjectSource::named(&world.at(dir))));
     assert_eq!(skills.names().collect::<Vec<_>>(), ["plan", "review"]);
     assert_eq!(skills.find("review").unwrap().description, "Reviews code.");
     let told: Vec<String> = problems
@@ -51,7 +51,7 @@ fn bad_skills_are_skipped_with_file_line_and_remedy() {
 #[test]
 fn a_prompt_lists_the_skills() {
     let world = world();
-    let (all, _) = Skills::load(&["one", "two"].map(|dir| Source::named(&world.at(dir))));
+    let (all, _) = Skills::load(&["one", "two"].map(|dir| ProjectSource::named(&world.at(dir))));
     let (skills, unknown) = all.only(["review", "plan", "reviw"]);
     let entries: Vec<String> = skills.iter().map(Skill::entry).collect();
     insta::assert_snapshot!(plain(&world, &entries.join("\n")), @r"
@@ -70,7 +70,7 @@ fn a_prompt_lists_the_skills() {
 #[tokio::test]
 async fn an_agent_loads_and_lists_its_own_skills() {
     let world = world();
-    let (all, _) = Skills::load(&["one", "two"].map(|dir| Source::named(&world.at(dir))));
+    let (all, _) = Skills::load(&["one", "two"].map(|dir| ProjectSource::named(&world.at(dir))));
     let (skills, _) = all.only(["review"]);
     let [load, list] = tools(&skills);
     let run = async |tool: &Arc<dyn crate::tools::Tool>, args| {

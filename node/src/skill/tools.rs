@@ -27,7 +27,7 @@ struct LoadSkill {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct LoadSkillArgs {
     name: String,
 }
 
@@ -58,7 +58,7 @@ impl Tool for LoadSkill {
     }
 
     async fn run(&self, call: Invocation) -> Outcome {
-        let Args { name } = match args(&call) {
+        let LoadSkillArgs { name } = match args(&call) {
             Ok(args) => args,
             Err(refused) => return refused,
         };

@@ -7,7 +7,7 @@
 
 use std::{ffi::OsStr, path::Path};
 
-use crate::regular_file::{Folder, Refused};
+use crate::regular_file::{FileRefused, OpenFolder};
 
 const FILE: &str = "AGENTS.md";
 
@@ -58,8 +58,8 @@ pub fn of(dir: &Path) -> Option<String> {
     load(dir).logged().text
 }
 
-fn read(folder: &Path) -> Result<Option<(String, bool)>, Refused> {
-    let content = Folder::open(folder)?.head(OsStr::new(FILE), LIMIT)?;
+fn read(folder: &Path) -> Result<Option<(String, bool)>, FileRefused> {
+    let content = OpenFolder::open(folder)?.head(OsStr::new(FILE), LIMIT)?;
     Ok(content.map(|content| {
         (
             String::from_utf8_lossy(&content.bytes).trim().to_owned(),
@@ -68,7 +68,7 @@ fn read(folder: &Path) -> Result<Option<(String, bool)>, Refused> {
     }))
 }
 
-fn left_out(path: &Path, why: &Refused) -> String {
+fn left_out(path: &Path, why: &FileRefused) -> String {
     format!("agents go without {}: {why}", path.display())
 }
 

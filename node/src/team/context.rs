@@ -10,14 +10,14 @@ use planck_common::spec::{AgentLimits, Member, ModelRef};
 
 use super::mistake::{Mistakes, did_you_mean};
 use crate::{
-    config::{Address, Config},
+    config::{ConfiguredUrl, Config},
     llm::{Addresses, PRESETS, key_variables, keyless},
     project::Clash,
 };
 
 /// What members inherit and may name.
 #[derive(Debug, Clone, Default)]
-pub struct Context {
+pub struct TeamContext {
     /// The name of the template, for errors.
     pub source: String,
     pub models: KnownModels,
@@ -56,7 +56,7 @@ impl KnownModels {
                 let base_url = entry
                     .base_url
                     .as_ref()
-                    .map(|url| Address::reveal(url).to_owned());
+                    .map(|url| ConfiguredUrl::reveal(url).to_owned());
                 let id = entry.model.clone().unwrap_or_else(|| name.clone());
                 Some((
                     name.clone(),
@@ -189,7 +189,7 @@ pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
     }
 }
 
-impl Context {
+impl TeamContext {
     /// Returns the two descriptions of the tool or skill with this name, if there are two.
     pub fn clash(&self, kind: &str, name: &str) -> Option<&Clash> {
         self.clashes

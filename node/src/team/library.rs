@@ -9,16 +9,18 @@ use planck_common::{
     spec::AgentSpec,
 };
 
-use super::{Context, Template, TemplateError, context::NO_ADDRESS, find, list, load, resolve};
-use crate::project::Source;
+use super::{
+    TeamContext, TeamTemplate, TemplateError, context::NO_ADDRESS, find, list, load, resolve,
+};
+use crate::project::ProjectSource;
 
 /// The teams of a node.
 pub struct TeamLibrary {
     /// The context in which members are resolved, without the instructions of the directory in
     /// which they start.
-    pub context: Context,
+    pub context: TeamContext,
     /// The folders with templates.
-    pub sources: Vec<Source>,
+    pub sources: Vec<ProjectSource>,
     /// The user's own folder. The user has consented to the addresses in its templates.
     pub own: PathBuf,
 }
@@ -61,8 +63,8 @@ impl TeamLibrary {
     }
 
     /// Returns the context in which members are resolved, with the instructions of their directory.
-    pub fn context(&self, source: String, instructions: Option<String>) -> Context {
-        Context {
+    pub fn context(&self, source: String, instructions: Option<String>) -> TeamContext {
+        TeamContext {
             source,
             agents_md: instructions,
             ..self.context.clone()
@@ -89,7 +91,7 @@ impl TeamLibrary {
         templates.map(|template| template.row()).collect()
     }
 
-    fn template(&self, name: &str) -> Result<Template, Refusal> {
+    fn template(&self, name: &str) -> Result<TeamTemplate, Refusal> {
         let found = find(&self.sources, name)
             .map_err(|clash| Refusal::bad_request(format!("{clash}; rename one of them")))?;
         let Some(file) = found else {
@@ -114,7 +116,7 @@ impl TeamLibrary {
     /// folder, or in a project whose content the user trusts.
     fn is_trusted(&self, file: &Path) -> bool {
         let is_in_project =
-            |source: &Source| source.project().is_some() && file.starts_with(source.dir());
+            |source: &ProjectSource| source.project().is_some() && file.starts_with(source.dir());
         if self.sources.iter().any(is_in_project) {
             return true;
         }

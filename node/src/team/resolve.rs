@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use planck_common::spec::{AgentLimits, AgentSpec, Member, Role};
 
 use super::{
-    context::{Context, limits},
+    context::{TeamContext, limits},
     grant,
     mistake::{Mistakes, TemplateError, did_you_mean},
     tool_names::{DEFAULT, SKILL, SPAWN, WORKER, canonical, sorted},
@@ -19,7 +19,7 @@ anything, do what you are asked and no more, check what you did, and say briefly
 /// defaults for the fields that it leaves open.
 pub fn resolve(
     members: &[Member],
-    context: &Context,
+    context: &TeamContext,
 ) -> Result<Vec<AgentSpec>, Vec<TemplateError>> {
     match members {
         [] => settle_all(&[lone_agent(&Member::default(), context)], context),
@@ -28,7 +28,10 @@ pub fn resolve(
     }
 }
 
-fn settle_all(members: &[Member], context: &Context) -> Result<Vec<AgentSpec>, Vec<TemplateError>> {
+fn settle_all(
+    members: &[Member],
+    context: &TeamContext,
+) -> Result<Vec<AgentSpec>, Vec<TemplateError>> {
     let mut found = Vec::new();
     check_orchestrators(members, context, &mut found);
     let several = members.len() > 1;
@@ -50,7 +53,7 @@ fn settle_all(members: &[Member], context: &Context) -> Result<Vec<AgentSpec>, V
 
 /// Returns the agent of a session without a team. It has a prompt and every skill, unless the
 /// member says otherwise.
-fn lone_agent(member: &Member, context: &Context) -> Member {
+fn lone_agent(member: &Member, context: &TeamContext) -> Member {
     let r#type = if member.r#type.is_empty() {
         "agent".into()
     } else {
@@ -85,7 +88,7 @@ fn names_spawn(member: &Member) -> bool {
     member.tools.iter().flatten().any(|name| name == SPAWN)
 }
 
-fn check_orchestrators(members: &[Member], context: &Context, found: &mut Vec<TemplateError>) {
+fn check_orchestrators(members: &[Member], context: &TeamContext, found: &mut Vec<TemplateError>) {
     let orchestrators: Vec<String> = members
         .iter()
         .enumerate()
@@ -111,7 +114,7 @@ fn check_orchestrators(members: &[Member], context: &Context, found: &mut Vec<Te
 fn settle(
     member: &Member,
     several: bool,
-    context: &Context,
+    context: &TeamContext,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<AgentSpec> {
     let name = checked_name(member, mistakes);
@@ -226,7 +229,7 @@ pub(super) fn check_compactor(member: &Member, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-fn check_tools(member: &Member, context: &Context, mistakes: &mut Mistakes<'_>) {
+fn check_tools(member: &Member, context: &TeamContext, mistakes: &mut Mistakes<'_>) {
     let granted = member
         .grant
         .iter()
@@ -255,7 +258,7 @@ fn check_tools(member: &Member, context: &Context, mistakes: &mut Mistakes<'_>) 
 
 fn known_skills<'a>(
     wanted: impl Iterator<Item = &'a String>,
-    context: &Context,
+    context: &TeamContext,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<String> {
     let (known, unknown): (Vec<_>, Vec<_>) =

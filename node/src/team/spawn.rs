@@ -7,7 +7,7 @@ use planck_common::{
 };
 
 use super::{
-    context::{Context, limits},
+    context::{TeamContext, limits},
     grant::{self, divide},
     mistake::{Mistakes, TemplateError},
     resolve::{check_compactor, check_limits, checked_name, role, tools},
@@ -27,7 +27,7 @@ pub fn spawn(
     member: &Member,
     by: &AgentId,
     spawner: &AgentSpec,
-    context: &Context,
+    context: &TeamContext,
 ) -> Result<Spawned, Vec<TemplateError>> {
     let mut found = Vec::new();
     let who = member.name.clone().unwrap_or_else(|| member.r#type.clone());
@@ -93,7 +93,7 @@ fn granted_tools<'a>(member: &'a Member, spawner: &AgentSpec) -> (Vec<&'a str>, 
 fn granted_skills(
     member: &Member,
     spawner: &AgentSpec,
-    context: &Context,
+    context: &TeamContext,
 ) -> (Vec<String>, Vec<String>) {
     let wanted = member.skills.iter().flatten().cloned();
     wanted

@@ -10,21 +10,21 @@ use serde_json::{Map, Value};
 
 use super::mistake::{Mistakes, TemplateError, TemplateErrors, did_you_mean};
 use super::resolve;
-use crate::project::{Clash, Source};
+use crate::project::{Clash, ProjectSource};
 
 /// The name of the file that describes a team.
 const FILE: &str = "TEAM.json";
 
 /// A team as it was written, with its prompts loaded.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Template {
+pub struct TeamTemplate {
     pub name: String,
     pub description: String,
     pub members: Vec<Member>,
     pub file: PathBuf,
 }
 
-impl Template {
+impl TeamTemplate {
     /// Returns the row of this team in a list of teams.
     pub fn row(&self) -> TeamRow {
         let members = self.members.iter().map(|member| {
@@ -71,7 +71,7 @@ const MEMBER_FIELDS: [&str; 14] = [
 /// A TEAM.json, and the folder below which it and its prompts are read.
 #[derive(Debug, Clone)]
 pub struct TemplateFile {
-    source: Source,
+    source: ProjectSource,
     /// The path below the source.
     below: PathBuf,
 }
@@ -87,12 +87,12 @@ impl TemplateFile {
                     folder
                 };
                 Self {
-                    source: Source::named(folder),
+                    source: ProjectSource::named(folder),
                     below: name.into(),
                 }
             }
             _ => Self {
-                source: Source::named(path),
+                source: ProjectSource::named(path),
                 below: FILE.into(),
             },
         }
@@ -148,7 +148,7 @@ fn stays_inside(path: &Path) -> bool {
 }
 
 /// Loads a template.
-pub fn load(file: &TemplateFile) -> Result<Template, TemplateErrors> {
+pub fn load(file: &TemplateFile) -> Result<TeamTemplate, TemplateErrors> {
     let (template, found) = inspect(file);
     template
         .filter(|_| found.is_empty())
@@ -157,7 +157,7 @@ pub fn load(file: &TemplateFile) -> Result<Template, TemplateErrors> {
 
 /// Returns every mistake in a template's text, and the template with the members that could be
 /// read.
-pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
+pub fn inspect(file: &TemplateFile) -> (Option<TeamTemplate>, Vec<TemplateError>) {
     let label = file.path().display().to_string();
     let mut found = Vec::new();
     let template = file
@@ -179,11 +179,11 @@ pub fn inspect(file: &TemplateFile) -> (Option<Template>, Vec<TemplateError>) {
 
 /// Returns the template with this name in the first folder that has it. Fails if both the user and
 /// the project have one.
-pub fn find(sources: &[Source], name: &str) -> Result<Option<TemplateFile>, Clash> {
+pub fn find(sources: &[ProjectSource], name: &str) -> Result<Option<TemplateFile>, Clash> {
     let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
     let below = Path::new(name).join(FILE);
     let found = sources.iter().filter(|source| plain && source.has(&below));
-    let (projects, own): (Vec<&Source>, Vec<&Source>) =
+    let (projects, own): (Vec<&ProjectSource>, Vec<&ProjectSource>) =
         found.partition(|source| source.project().is_some());
     match (own.first(), projects.first()) {
         (Some(own), Some(project)) => Err(Clash {
@@ -201,7 +201,7 @@ pub fn find(sources: &[Source], name: &str) -> Result<Option<TemplateFile>, Clas
 }
 
 /// Returns every template in these folders by name; for a broken one, its mistakes.
-pub fn list(sources: &[Source]) -> Vec<(String, Result<Template, TemplateErrors>)> {
+pub fn list(sources: &[ProjectSource]) -> Vec<(String, Result<TeamTemplate, TemplateErrors>)> {
     let folders = sources
         .iter()
         .filter_map(|source| source.folders().ok())
@@ -236,7 +236,7 @@ fn parse(
     label: &str,
     value: Value,
     found: &mut Vec<TemplateError>,
-) -> Option<Template> {
+) -> Option<TeamTemplate> {
     let folder_name = file
         .path()
         .parent()
@@ -283,7 +283,7 @@ fn parse(
         .map(|(at, value)| member(file, label, at, value, found))
         .collect();
     let members = members.into_iter().collect::<Option<Vec<Member>>>()?;
-    Some(Template {
+    Some(TeamTemplate {
         name,
         description,
         members,

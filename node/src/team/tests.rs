@@ -11,10 +11,10 @@ use planck_common::{
 use serde_json::json;
 
 use super::*;
-use crate::project::{Clash, Source};
+use crate::project::{Clash, ProjectSource};
 
-fn context() -> Context {
-    Context {
+fn context() -> TeamContext {
+    TeamContext {
         source: "TEAM.json".into(),
         models: KnownModels {
             providers: BTreeSet::new(),
@@ -79,7 +79,7 @@ fn without_members_there_is_one_agent_with_the_defaults() {
         only.system_prompt
             .ends_with("- pdf: reads PDFs\n- sql: asks databases")
     );
-    let without = Context {
+    let without = TeamContext {
         skills: BTreeMap::new(),
         ..context()
     };
@@ -96,7 +96,7 @@ fn an_unknown_tool_is_a_mistake_if_the_tools_are_known() {
         .chain(["read", "write"])
         .map(Into::into)
         .collect();
-    let context = Context {
+    let context = TeamContext {
         tools: Some(known),
         ..context()
     };
@@ -276,7 +276,7 @@ fn a_template_is_an_array_or_an_object_with_prompts_beside_it() {
         "other/TEAM.json",
         r#"{"name": "others", "description": "d", "members": [{"type": "a", "system_prompt": "Ends in coder.md and is text.md"}]}"#,
     );
-    let sources = [Source::named(&teams)];
+    let sources = [ProjectSource::named(&teams)];
     let file = find(&sources, "build").unwrap().unwrap();
     let build = load(&file).unwrap();
     assert_eq!(
@@ -366,7 +366,7 @@ fn a_clash_is_a_mistake_of_the_member_that_names_it() {
         own: "/home/x".into(),
         project: "/repo/x".into(),
     };
-    let context = Context {
+    let context = TeamContext {
         clashes: [clash("tool", "lint"), clash("skill", "review")].into(),
         ..context()
     };

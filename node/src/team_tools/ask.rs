@@ -11,7 +11,7 @@ use planck_common::{
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{CallerContext, Link, Services, arguments, outcome, roster, spec};
+use super::{CallerContext, Services, ServicesHandle, arguments, outcome, roster, spec};
 use crate::{
     actor::waiters::Waiter,
     model::ToolSpec,
@@ -25,12 +25,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const MAX_DEPTH: u32 = 16;
 
 pub(super) struct AskAgent {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct AskArgs {
     agent: String,
     question: String,
     timeout_ms: Option<u64>,
@@ -39,7 +39,7 @@ struct Args {
 }
 
 impl AskAgent {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "ask_agent",
             "Ask another agent of the team and wait for its answer, which is the text of the turn that takes the question up.",
@@ -55,7 +55,7 @@ impl AskAgent {
     }
 
     async fn ask(&self, call: &Invocation) -> Result<Outcome, Refusal> {
-        let args: Args = arguments(call)?;
+        let args: AskArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let target = &caller.other(&args.agent, "ask").await?;
         let mut question = caller.input(

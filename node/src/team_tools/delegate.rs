@@ -7,7 +7,7 @@ use planck_common::{
 };
 use serde::Deserialize;
 
-use super::{Link, arguments, outcome, spec};
+use super::{ServicesHandle, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
     store::PutResult,
@@ -15,12 +15,12 @@ use crate::{
 };
 
 pub(super) struct DelegateTask {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct DelegateArgs {
     agent: String,
     task: String,
     #[serde(default)]
@@ -28,7 +28,7 @@ struct Args {
 }
 
 impl DelegateTask {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "delegate_task",
             "Give another agent of the team a task and go on at once. Its response comes as a message with the task's id.",
@@ -43,7 +43,7 @@ impl DelegateTask {
     }
 
     async fn delegate(&self, call: &Invocation) -> Result<Outcome, Refusal> {
-        let args: Args = arguments(call)?;
+        let args: DelegateArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let target = caller.other(&args.agent, "delegate to").await?;
         let mut task = caller.input(

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use planck_common::{event::Effect, reply::Refusal};
 use serde::Deserialize;
 
-use super::{CallerContext, Link, arguments, outcome, roster, spec};
+use super::{CallerContext, ServicesHandle, arguments, outcome, roster, spec};
 use crate::{
     model::ToolSpec,
     store::AgentRecord,
@@ -12,18 +12,18 @@ use crate::{
 };
 
 pub(super) struct DestroyAgent {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Args {
+pub(super) struct DestroyArgs {
     pub(super) agent: String,
     pub(super) reason: Option<String>,
 }
 
 impl DestroyAgent {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "destroy_agent",
             "End an agent of the team for good, with its running turn and its processes.",
@@ -37,7 +37,7 @@ impl DestroyAgent {
     }
 
     async fn destroy(&self, call: &Invocation) -> Result<Outcome, Refusal> {
-        let args: Args = arguments(call)?;
+        let args: DestroyArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         if is_stopped(&caller, &args.agent).await? {
             return Ok(Outcome::ok(format!("{} was stopped before", args.agent)));

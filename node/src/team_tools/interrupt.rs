@@ -3,19 +3,19 @@
 use async_trait::async_trait;
 use planck_common::{event::Effect, reply::Refusal};
 
-use super::{Link, arguments, destroy::Args, outcome, spec};
+use super::{ServicesHandle, arguments, destroy::DestroyArgs, outcome, spec};
 use crate::{
     model::ToolSpec,
     tools::{Invocation, Outcome, Tool},
 };
 
 pub(super) struct InterruptAgent {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
 impl InterruptAgent {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "interrupt_agent",
             "Abort the running turn of an agent of the team. The agent stays, and continues with the inputs in its inbox.",
@@ -29,7 +29,7 @@ impl InterruptAgent {
     }
 
     async fn interrupt(&self, call: &Invocation) -> Result<Outcome, Refusal> {
-        let args: Args = arguments(call)?;
+        let args: DestroyArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let target = caller
             .worker(&args.agent, "interrupt", "interrupts")

@@ -6,7 +6,7 @@ use planck_common::{command::AgentInfo, event::Effect, reply::Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Link, arguments, outcome, spec};
+use super::{ServicesHandle, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
     sessions::Sessions,
@@ -19,18 +19,18 @@ use crate::{
 const AT_ONCE: usize = 64;
 
 pub(super) struct ListTeam {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct ListArgs {
     #[serde(default)]
     verbose: bool,
 }
 
 impl ListTeam {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "list_team",
             "List the agents of the team, yourself included: id, name, type, description, role, node, state, turn and usage.",
@@ -43,7 +43,7 @@ impl ListTeam {
     }
 
     async fn list(&self, call: &Invocation) -> Result<Outcome, Refusal> {
-        let args: Args = arguments(call)?;
+        let args: ListArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let members = caller.services.lookup.members(&caller.session.id).await?;
         let mut rows = Vec::with_capacity(members.len());

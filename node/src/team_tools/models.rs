@@ -3,19 +3,19 @@
 use async_trait::async_trait;
 use planck_common::{event::Effect, reply::Refusal};
 
-use super::{Link, outcome, spec};
+use super::{ServicesHandle, outcome, spec};
 use crate::{
     model::ToolSpec,
     tools::{Invocation, Outcome, Tool},
 };
 
 pub(super) struct ListModels {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
 impl ListModels {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "list_models",
             "List the models agents can use, with context window, output limit and prices in US dollars per million tokens.",

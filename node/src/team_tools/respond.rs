@@ -8,7 +8,7 @@ use planck_common::{
 };
 use serde::Deserialize;
 
-use super::{Link, arguments, outcome, spec};
+use super::{ServicesHandle, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
     store::{PutResult, TaskRecord},
@@ -16,18 +16,18 @@ use crate::{
 };
 
 pub(super) struct SendResponse {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct RespondArgs {
     response: String,
     task_id: Option<String>,
 }
 
 impl SendResponse {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "send_response",
             "Respond to a task that another agent delegated to you. Without `task_id`: to the latest one you have not answered.",
@@ -41,7 +41,7 @@ impl SendResponse {
     }
 
     async fn respond(&self, call: &Invocation) -> Result<Outcome, Refusal> {
-        let args: Args = arguments(call)?;
+        let args: RespondArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let own = call.call_id.as_input();
         let store = &caller.services.store;

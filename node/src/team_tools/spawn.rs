@@ -12,7 +12,7 @@ use planck_common::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{CallerContext, Link, arguments, outcome, spec};
+use super::{CallerContext, ServicesHandle, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
     placement::wanted,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(super) struct SpawnAgent {
-    link: Link,
+    link: ServicesHandle,
     spec: ToolSpec,
 }
 
@@ -54,7 +54,7 @@ const WITH_ADDRESS: &str =
     parameters!(r#""base_url":{"type":"string","description":"One that is configured"},"#);
 
 #[derive(Deserialize)]
-struct Args {
+struct SpawnArgs {
     r#type: String,
     name: Option<String>,
     description: Option<String>,
@@ -101,7 +101,7 @@ impl CallerContext {
 impl SpawnAgent {
     /// Creates the tool. The arguments include `base_url` if the configuration has addresses to
     /// choose from.
-    pub(super) fn new(link: Link, offers_addresses: bool) -> Self {
+    pub(super) fn new(link: ServicesHandle, offers_addresses: bool) -> Self {
         let parameters = if offers_addresses {
             WITH_ADDRESS
         } else {
@@ -117,7 +117,7 @@ impl SpawnAgent {
     }
 
     async fn spawn(&self, call: &Invocation) -> Result<Outcome, Refusal> {
-        let mut args: Args = arguments(call)?;
+        let mut args: SpawnArgs = arguments(call)?;
         let (task, near) = (args.task.take(), args.near);
         let caller = self.link.caller(call).await?;
         let Spawned { spec, not_granted } = self.resolve(&caller, args)?;
@@ -129,7 +129,7 @@ impl SpawnAgent {
         Ok(self.report(spawned, &not_granted))
     }
 
-    fn resolve(&self, caller: &CallerContext, args: Args) -> Result<Spawned, Refusal> {
+    fn resolve(&self, caller: &CallerContext, args: SpawnArgs) -> Result<Spawned, Refusal> {
         let member = Member {
             r#type: args.r#type,
             name: args.name,

@@ -68,12 +68,12 @@ pub fn result(span: &Span, text: &str) {
 
 /// Collects a reply while it arrives.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct ReplyContent {
     text: String,
     calls: Vec<(String, String)>,
 }
 
-impl Said {
+impl ReplyContent {
     /// Returns `None` if spans contain no message texts.
     pub fn begin() -> Option<Self> {
         is_asked().then(Self::default)
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_assembled() {
-        let mut said = Said::default();
+        let mut said = ReplyContent::default();
         said.take(&[
             Chunk::Text {
                 part: 0,

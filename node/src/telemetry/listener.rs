@@ -70,7 +70,7 @@ async fn serve(
 ) -> io::Result<()> {
     let socket = TcpListener::from_std(socket)?;
     let pulse = Arc::new(Pulse::new());
-    tokio::spawn(Arc::clone(&pulse).keep_feeling(main));
+    tokio::spawn(Arc::clone(&pulse).keep_checking(main));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {

@@ -26,7 +26,7 @@ use super::vitals;
 
 pub use meters::{Meters, ModelCall};
 pub use push::Push;
-pub use watch::Watch;
+pub use watch::RequestMeter;
 
 static METERS: OnceLock<Meters> = OnceLock::new();
 /// Instruments without a reader, which do nothing.

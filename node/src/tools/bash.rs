@@ -27,7 +27,7 @@ pub struct Bash {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct BashArgs {
     command: String,
     cwd: Option<String>,
     timeout: Option<u64>,
@@ -61,7 +61,7 @@ impl Bash {
         }
     }
 
-    fn prepare(&self, call: &Invocation, args: &Args) -> Result<(Workspace, PathBuf), String> {
+    fn prepare(&self, call: &Invocation, args: &BashArgs) -> Result<(Workspace, PathBuf), String> {
         let workspace = self
             .files
             .workspace(&call.dir)
@@ -86,7 +86,7 @@ impl Tool for Bash {
     }
 
     async fn run(&self, call: Invocation) -> Outcome {
-        let args: Args = match args(&call) {
+        let args: BashArgs = match args(&call) {
             Ok(args) => args,
             Err(refused) => return refused,
         };

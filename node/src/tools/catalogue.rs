@@ -6,25 +6,26 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use super::{Tool, schema::Schema, toolbox::Toolbox};
+use super::{Tool, schema::CompiledSchema, toolbox::Toolbox};
 
 /// A tool with its compiled schema.
-pub struct Entry {
+pub struct ToolEntry {
     pub(super) tool: Arc<dyn Tool>,
-    pub(super) schema: Schema,
+    pub(super) schema: CompiledSchema,
 }
 
-impl Entry {
+impl ToolEntry {
     /// Checks the name and the schema of a tool.
     pub fn new(tool: Arc<dyn Tool>) -> Result<Arc<Self>, BadTool> {
         let spec = tool.spec();
         if !planck_common::id::is_id(&spec.name) {
             return Err(BadTool::Name(spec.name.clone()));
         }
-        let schema = Schema::compile(spec.parameters.get()).map_err(|why| BadTool::Schema {
-            name: spec.name.clone(),
-            why,
-        })?;
+        let schema =
+            CompiledSchema::compile(spec.parameters.get()).map_err(|why| BadTool::Schema {
+                name: spec.name.clone(),
+                why,
+            })?;
         Ok(Arc::new(Self { tool, schema }))
     }
 
@@ -73,29 +74,29 @@ const MOST_TOOLBOXES: usize = 256;
 
 /// The catalogue of a node. Clones are cheap and share the same tools.
 #[derive(Clone, Default)]
-pub struct Catalogue(Arc<Shelves>);
+pub struct ToolCatalogue(Arc<CatalogueInner>);
 
 #[derive(Default)]
-struct Shelves {
-    tools: RwLock<Tools>,
+struct CatalogueInner {
+    tools: RwLock<CataloguedTools>,
     /// The cached toolboxes by the names of their tools. A thousand agents with the same tools
     /// share one toolbox; a change of the tools clears the cache.
     toolboxes: Mutex<HashMap<String, Toolbox>>,
 }
 
 #[derive(Default)]
-struct Tools {
+struct CataloguedTools {
     /// The node's own tools.
-    own: BTreeMap<String, Arc<Entry>>,
+    own: BTreeMap<String, Arc<ToolEntry>>,
     /// The tools of sidecars, by the names that specs may use. A name that several tools share
     /// stands for all of them.
-    offered: BTreeMap<String, Vec<Arc<Entry>>>,
+    offered: BTreeMap<String, Vec<Arc<ToolEntry>>>,
 }
 
-impl Catalogue {
+impl ToolCatalogue {
     /// Adds a tool under its name. Fails if the name is taken.
     pub fn add(&self, tool: Arc<dyn Tool>) -> Result<(), BadTool> {
-        let entry = Entry::new(tool)?;
+        let entry = ToolEntry::new(tool)?;
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
         match tools.own.entry(entry.name().to_owned()) {
@@ -119,7 +120,7 @@ impl Catalogue {
     /// Replaces the tools that sidecars offer, and returns the reasons for those that were refused.
     pub fn offer(&self, offers: BTreeMap<String, Vec<Arc<dyn Tool>>>) -> Vec<BadTool> {
         let mut bad = Vec::new();
-        let mut entry = |tool| Entry::new(tool).map_err(|why| bad.push(why)).ok();
+        let mut entry = |tool| ToolEntry::new(tool).map_err(|why| bad.push(why)).ok();
         let offered = offers
             .into_iter()
             .map(|(name, tools)| (name, tools.into_iter().filter_map(&mut entry).collect()))
@@ -163,7 +164,7 @@ impl Catalogue {
         (toolbox, unknown)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Tools> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, CataloguedTools> {
         self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +176,7 @@ impl Catalogue {
     }
 }
 
-impl Tools {
+impl CataloguedTools {
     fn names(&self) -> impl Iterator<Item = &str> {
         self.own
             .keys()
@@ -183,14 +184,14 @@ impl Tools {
             .map(String::as_str)
     }
 
-    fn find(&self, name: &str) -> &[Arc<Entry>] {
+    fn find(&self, name: &str) -> &[Arc<ToolEntry>] {
         let own = self.own.get(name).map(std::slice::from_ref);
         own.or_else(|| self.offered.get(name).map(Vec::as_slice))
             .unwrap_or_default()
     }
 }
 
-fn gather(tools: &Tools, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
+fn gather(tools: &CataloguedTools, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
     for name in names {
         match tools.find(canonical(name)) {
@@ -230,9 +231,9 @@ mod tests {
         edit::EditFile, files::spec, read::ReadFile, testing::World, write::WriteFile,
     };
 
-    fn catalogue() -> Catalogue {
+    fn catalogue() -> ToolCatalogue {
         let files = World::new().files();
-        let catalogue = Catalogue::default();
+        let catalogue = ToolCatalogue::default();
         catalogue
             .add(Arc::new(WriteFile::new(files.clone())))
             .unwrap();

@@ -32,7 +32,7 @@ use nix::{
 };
 
 use self::mount::own_folder;
-use super::reap::{Limits, THREADS};
+use super::reap::{CommandLimits, THREADS};
 
 /// The start of the name of a call's group. It is followed by the node's pid namespace, the node's
 /// process id and a number that is unique to the call.
@@ -95,10 +95,10 @@ impl Delegated {
 
 /// The groups of this node's calls. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Groups(Arc<Inner>);
+pub struct Groups(Arc<CgroupsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct CgroupsInner {
     folder: PathBuf,
     /// The limit `pids.max` of a call, if the kernel enforces it.
     tasks: Option<u64>,
@@ -110,7 +110,7 @@ impl Groups {
     /// Finds out whether calls can have groups by creating one and entering it with a thread. Ends
     /// what the calls of dead nodes left behind. Other nodes may do the same in the same folder at
     /// the same time. This may block.
-    pub fn prepare(limits: Limits) -> Result<Self, Missing> {
+    pub fn prepare(limits: CommandLimits) -> Result<Self, Missing> {
         let Delegated {
             folder,
             bounds_tasks,
@@ -119,7 +119,7 @@ impl Groups {
         let tasks = Some(limits.processes.saturating_mul(THREADS))
             .filter(|tasks| *tasks > 0 && bounds_tasks);
         let tasks = tasks.filter(|_| enable_pids(&folder).is_ok());
-        let groups = Self(Arc::new(Inner {
+        let groups = Self(Arc::new(CgroupsInner {
             folder,
             tasks,
             told: AtomicBool::new(false),
@@ -144,7 +144,7 @@ impl Groups {
     }
 
     /// Creates the group of a call. Without a group the call still runs.
-    pub(super) fn of_call(&self) -> Option<Group> {
+    pub(super) fn of_call(&self) -> Option<CallGroup> {
         match self.make() {
             Ok(group) => Some(group),
             Err(why) => {
@@ -156,13 +156,13 @@ impl Groups {
         }
     }
 
-    fn make(&self) -> io::Result<Group> {
+    fn make(&self) -> io::Result<CallGroup> {
         let name = format!(
             "{}{:016x}",
             prefix(own_namespace(), getpid()),
             fastrand::u64(..)
         );
-        let group = Group(self.0.folder.join(name));
+        let group = CallGroup(self.0.folder.join(name));
         fs::create_dir(&group.0)?;
         let made = write(&group.0, "cgroup.type", "threaded").and_then(|()| {
             self.0.tasks.map_or(Ok(()), |tasks| {
@@ -188,9 +188,9 @@ impl Groups {
 
 /// The group of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group(PathBuf);
+pub struct CallGroup(PathBuf);
 
-impl Group {
+impl CallGroup {
     pub(super) fn at(folder: PathBuf) -> Self {
         Self(folder)
     }
@@ -333,7 +333,7 @@ fn end_leftovers(folder: &Path) {
             .and_then(|name| node_of(name, namespace))
             .is_some_and(is_dead);
         if is_left {
-            let group = Group(entry.path());
+            let group = CallGroup(entry.path());
             let killed = group.kill();
             if !killed.is_empty() {
                 tracing::warn!(processes = ?killed, "ending processes that outlived the reaper of their call and its node");

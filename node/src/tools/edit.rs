@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     Invocation, Outcome, Tool,
     files::{FileError, Files, spec},
-    workspace::Folder,
+    workspace::ParentFolder,
 };
 use crate::model::ToolSpec;
 
@@ -24,7 +24,7 @@ pub struct EditFile {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct EditArgs {
     path: String,
     old_string: String,
     new_string: String,
@@ -62,7 +62,7 @@ impl Tool for EditFile {
     }
 }
 
-fn edit(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
+fn edit(files: &Files, call: &Invocation, args: EditArgs) -> Result<String, FileError> {
     let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
     let failed = |why| FileError::Io {
         what: "edit",
@@ -70,7 +70,7 @@ fn edit(files: &Files, call: &Invocation, args: Args) -> Result<String, FileErro
         why,
     };
     files.locked(&place, || {
-        let folder = Folder::open(&place).map_err(failed)?;
+        let folder = ParentFolder::open(&place).map_err(failed)?;
         let old = content(&folder).map_err(failed)?;
         let new = replace(&old, &args)
             .map_err(|why| FileError::Refused(format!("cannot edit {}: {why}", args.path)))?;
@@ -79,7 +79,7 @@ fn edit(files: &Files, call: &Invocation, args: Args) -> Result<String, FileErro
     Ok(format!("edited {}", args.path))
 }
 
-fn content(folder: &Folder) -> io::Result<Vec<u8>> {
+fn content(folder: &ParentFolder) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     folder.read()?.take(LARGEST + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST {
@@ -90,7 +90,7 @@ fn content(folder: &Folder) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-fn replace(content: &[u8], args: &Args) -> Result<Vec<u8>, String> {
+fn replace(content: &[u8], args: &EditArgs) -> Result<Vec<u8>, String> {
     if args.old_string == args.new_string {
         return Err("old_string and new_string are the same".into());
     }

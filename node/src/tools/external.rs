@@ -22,10 +22,10 @@ use super::{
 };
 use crate::{
     model::ToolSpec,
-    project::{Admitted, Clash, NotRead, Source},
+    project::{Admitted, Clash, NotRead, ProjectSource},
 };
 use definition::Definition;
-pub use definition::Fault;
+pub use definition::DefinitionFault;
 
 /// The name of the file that describes a tool.
 pub const FILE: &str = "TOOL.json";
@@ -35,11 +35,14 @@ const LARGEST: u64 = 1024 * 1024;
 
 /// A file that does not describe a valid tool, with everything that is wrong with it.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum InvalidTool {
     #[error("cannot read {file}: {why}")]
     Unreadable { file: PathBuf, why: NotRead },
     #[error("{file} describes no tool: {}", told(faults))]
-    Faulty { file: PathBuf, faults: Vec<Fault> },
+    Faulty {
+        file: PathBuf,
+        faults: Vec<DefinitionFault>,
+    },
     #[error("{file}: there is a tool `{name}` already, in {first}; rename one of them")]
     Taken {
         file: PathBuf,
@@ -80,10 +83,10 @@ struct Described {
 /// Loads every tool below the folders, and returns every problem. A folder that does not exist has
 /// none.
 pub fn load(
-    sources: &[Source],
+    sources: &[ProjectSource],
     files: &Files,
     shell: &Shell,
-) -> (Vec<Arc<dyn Tool>>, Vec<Problem>) {
+) -> (Vec<Arc<dyn Tool>>, Vec<InvalidTool>) {
     let (described, problems) = describe(sources);
     let tool = |Described {
                     definition,
@@ -103,7 +106,7 @@ pub fn load(
 }
 
 /// Returns the names that [`load`] would find, with their files, and every problem.
-pub fn names(sources: &[Source]) -> (Vec<(String, PathBuf)>, Vec<Problem>) {
+pub fn names(sources: &[ProjectSource]) -> (Vec<(String, PathBuf)>, Vec<InvalidTool>) {
     let (described, problems) = describe(sources);
     (
         described
@@ -115,16 +118,18 @@ pub fn names(sources: &[Source]) -> (Vec<(String, PathBuf)>, Vec<Problem>) {
 }
 
 /// Returns the names that are described twice.
-pub fn clashes(problems: &[Problem]) -> impl Iterator<Item = &Clash> {
+pub fn clashes(problems: &[InvalidTool]) -> impl Iterator<Item = &Clash> {
     problems.iter().filter_map(|problem| match problem {
-        Problem::Clash(clash) => Some(clash),
-        Problem::Unreadable { .. } | Problem::Faulty { .. } | Problem::Taken { .. } => None,
+        InvalidTool::Clash(clash) => Some(clash),
+        InvalidTool::Unreadable { .. } | InvalidTool::Faulty { .. } | InvalidTool::Taken { .. } => {
+            None
+        }
     })
 }
 
 /// Returns the tools by name. If two have the same name the first is kept, unless one of them is
 /// the project's; then neither is.
-fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
+fn describe(sources: &[ProjectSource]) -> (BTreeMap<String, Described>, Vec<InvalidTool>) {
     let (mut tools, mut problems) = (BTreeMap::<String, Described>::new(), Vec::new());
     let mut clashing = Vec::new();
     for found in sources.iter().flat_map(found) {
@@ -139,7 +144,7 @@ fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
         match tools.get(&name) {
             None => drop(tools.insert(name, tool)),
             Some(first) if first.trusted.is_some() == tool.trusted.is_some() => {
-                problems.push(Problem::Taken {
+                problems.push(InvalidTool::Taken {
                     file,
                     name,
                     first: first.home.join(FILE),
@@ -155,13 +160,13 @@ fn describe(sources: &[Source]) -> (BTreeMap<String, Described>, Vec<Problem>) {
     }
     for clash in clashing {
         tools.remove(&clash.name);
-        problems.push(Problem::Clash(clash));
+        problems.push(InvalidTool::Clash(clash));
     }
     (tools, problems)
 }
 
-fn found(source: &Source) -> Vec<Result<Described, Problem>> {
-    let unreadable = |below: &Path, why| Problem::Unreadable {
+fn found(source: &ProjectSource) -> Vec<Result<Described, InvalidTool>> {
+    let unreadable = |below: &Path, why| InvalidTool::Unreadable {
         file: source.path(below),
         why,
     };
@@ -178,15 +183,16 @@ fn found(source: &Source) -> Vec<Result<Described, Problem>> {
     tools.collect()
 }
 
-fn load_one(source: &Source, name: &str) -> Result<Option<Described>, Problem> {
+fn load_one(source: &ProjectSource, name: &str) -> Result<Option<Described>, InvalidTool> {
     let below = Path::new(name).join(FILE);
     let file = source.path(&below);
     let text = match source.read(&below, LARGEST) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(None),
-        Err(why) => return Err(Problem::Unreadable { file, why }),
+        Err(why) => return Err(InvalidTool::Unreadable { file, why }),
     };
-    let definition = Definition::parse(&text).map_err(|faults| Problem::Faulty { file, faults })?;
+    let definition =
+        Definition::parse(&text).map_err(|faults| InvalidTool::Faulty { file, faults })?;
     let trusted = source
         .project()
         .map(|admitted| (admitted.clone(), name.to_owned()));

@@ -14,7 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{
     Invocation, Outcome,
     output::Caps,
-    workspace::{PathError, Place, Roots, Workspace},
+    workspace::{PathError, ResolvedPath, Roots, Workspace},
 };
 use crate::model::ToolSpec;
 
@@ -70,7 +70,7 @@ impl Files {
     }
 
     /// Runs `act` while no other call changes this file.
-    pub(super) fn locked<T>(&self, place: &Place, act: impl FnOnce() -> T) -> T {
+    pub(super) fn locked<T>(&self, place: &ResolvedPath, act: impl FnOnce() -> T) -> T {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place.path());
         let lock = self.locks.get(hash as usize % self.locks.len());
         let _turn = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));

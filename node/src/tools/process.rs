@@ -12,14 +12,14 @@ use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub use heart::Heart;
+pub use heart::ReaperHeartbeat;
 pub use reaped::Reaped;
 
 use super::{
     cgroup::Groups,
     output::Captured,
-    reap::{Limits, THIS_BINARY},
-    sandbox::Policy,
+    reap::{CommandLimits, THIS_BINARY},
+    sandbox::SandboxPolicy,
 };
 
 /// How processes are started on this node.
@@ -28,8 +28,8 @@ pub struct Launcher {
     /// The path of the `planck` binary.
     planck: PathBuf,
     /// In a cluster, the signal to the reapers that this node is alive.
-    heart: Option<Heart>,
-    limits: Limits,
+    heart: Option<ReaperHeartbeat>,
+    limits: CommandLimits,
     /// The control groups, if each command has one of its own.
     groups: Option<Groups>,
 }
@@ -42,27 +42,27 @@ impl Launcher {
 
     /// Creates a launcher whose processes also end when the node is silent, so the caller must make
     /// the heart beat.
-    pub fn watched(planck: PathBuf, heart: Heart) -> Self {
+    pub fn watched(planck: PathBuf, heart: ReaperHeartbeat) -> Self {
         Self::new(planck, Some(heart))
     }
 
     /// Creates a launcher with the running binary, which must be `planck`.
-    pub fn of_this_binary(heart: Option<Heart>) -> Self {
+    pub fn of_this_binary(heart: Option<ReaperHeartbeat>) -> Self {
         Self::new(THIS_BINARY.into(), heart)
     }
 
-    fn new(planck: PathBuf, heart: Option<Heart>) -> Self {
+    fn new(planck: PathBuf, heart: Option<ReaperHeartbeat>) -> Self {
         strangers::adopt();
         Self {
             planck,
             heart,
-            limits: Limits::default(),
+            limits: CommandLimits::default(),
             groups: None,
         }
     }
 
     /// Sets the limits of every command.
-    pub fn limited(self, limits: Limits) -> Self {
+    pub fn limited(self, limits: CommandLimits) -> Self {
         Self { limits, ..self }
     }
 
@@ -82,8 +82,8 @@ impl Launcher {
         let reaped = tokio::select! {
             biased;
             reaped = Reaped::spawn(self, launch) => reaped?,
-            () = cancel.cancelled() => return Ok(Finished::before_it_began(End::Aborted)),
-            () = sleep(limit) => return Ok(Finished::before_it_began(End::TimedOut)),
+            () = cancel.cancelled() => return Ok(Finished::before_it_began(CommandEnd::Aborted)),
+            () = sleep(limit) => return Ok(Finished::before_it_began(CommandEnd::TimedOut)),
         };
         Ok(reaped
             .finish(launch.keep, limit.saturating_sub(started.elapsed()), cancel)
@@ -100,7 +100,7 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// The sandbox rules that the reaper applies to the command, or `None` if it needs none or is
     /// bubblewrap.
-    pub wall: Option<Policy>,
+    pub wall: Option<SandboxPolicy>,
     /// The input of the command. If it is empty, stdin is `/dev/null`.
     pub input: Vec<u8>,
     /// The most bytes that are kept of stdout, and of stderr.
@@ -110,7 +110,7 @@ pub struct Launch {
 /// The result of a command.
 #[derive(Debug)]
 pub struct Finished {
-    pub end: End,
+    pub end: CommandEnd,
     /// Processes of the command that could not be ended.
     pub left: Vec<Pid>,
     pub stdout: Captured,
@@ -118,7 +118,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    fn before_it_began(end: End) -> Self {
+    fn before_it_began(end: CommandEnd) -> Self {
         Self {
             end,
             left: Vec::new(),
@@ -130,7 +130,7 @@ impl Finished {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum CommandEnd {
     Exited(ExitStatus),
     TimedOut,
     Aborted,

@@ -14,10 +14,10 @@ use std::{
 };
 
 pub use guard::{Guard, Guards};
-pub use restore::Report;
+pub use restore::RestoreReport;
 pub use undone::Undone;
 
-use super::workspace::Place;
+use super::workspace::ResolvedPath;
 
 /// The protected names in the root of a workspace: settings of Planck, of editors and of other
 /// agents, and the files that shells and git read when they start.
@@ -68,7 +68,7 @@ fn is_exempt(below: &Path) -> bool {
 
 /// Returns the part of a place that file tools may not change, in nested folders too. File tools
 /// are stricter than the sandbox: they write nothing in `.git`.
-pub fn refused(place: &Place) -> Option<&OsStr> {
+pub fn refused(place: &ResolvedPath) -> Option<&OsStr> {
     place.below.iter().find(|part| {
         let is = |name: &str| part.eq_ignore_ascii_case(name);
         is(GIT) || NAMES.iter().any(|name| is(name))
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn refused_part(below: &str) -> Option<String> {
-        let place = Place {
+        let place = ResolvedPath {
             root: "/ws".into(),
             below: below.into(),
         };

@@ -15,7 +15,7 @@ use super::{
     Invocation, Outcome, Tool,
     files::{FileError, Files, spec},
     output::{Caps, Capture, TRUNCATED, cut},
-    workspace::Folder,
+    workspace::ParentFolder,
 };
 use crate::model::ToolSpec;
 
@@ -29,7 +29,7 @@ pub struct ReadFile {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct ReadArgs {
     path: String,
     #[serde(default)]
     offset: u64,
@@ -71,21 +71,21 @@ impl Tool for ReadFile {
     }
 }
 
-fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
+fn read(files: &Files, call: &Invocation, args: ReadArgs) -> Result<String, FileError> {
     let failed = |why| FileError::Io {
         what: "read",
         path: args.path.clone(),
         why,
     };
     let place = files.workspace(&call.dir)?.place(&args.path)?;
-    let file = Folder::open(&place)
+    let file = ParentFolder::open(&place)
         .and_then(|folder| folder.read())
         .map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
     match lines(file, size, files.caps(), &args, &call.cancel).map_err(failed)? {
-        Lines::Text(text) => Ok(text),
-        Lines::Cancelled => Err(FileError::Stopped),
-        Lines::TooFar => Err(FileError::Refused(format!(
+        FoundLines::Text(text) => Ok(text),
+        FoundLines::Cancelled => Err(FileError::Stopped),
+        FoundLines::TooFar => Err(FileError::Refused(format!(
             "line {} of {} is not within the first {} MiB, and `read` looks no further; use `bash` with `tail -c` or `grep`",
             args.offset.saturating_add(1),
             args.path,
@@ -95,7 +95,7 @@ fn read(files: &Files, call: &Invocation, args: Args) -> Result<String, FileErro
 }
 
 /// The result of a search for lines.
-enum Lines {
+enum FoundLines {
     Text(String),
     Cancelled,
     TooFar,
@@ -106,19 +106,19 @@ fn lines(
     file: File,
     size: u64,
     caps: Caps,
-    args: &Args,
+    args: &ReadArgs,
     cancel: &CancellationToken,
-) -> io::Result<Lines> {
+) -> io::Result<FoundLines> {
     let last = args.offset.saturating_add(args.limit.unwrap_or(u64::MAX));
     let mut reader = BufReader::with_capacity(64 * 1024, file);
     let mut capture = Capture::new(caps.bytes);
     let (mut line, mut scanned) = (0, 0);
     while line < last && !capture.is_cut() {
         if cancel.is_cancelled() {
-            return Ok(Lines::Cancelled);
+            return Ok(FoundLines::Cancelled);
         }
         if scanned >= SCANNED && line < args.offset {
-            return Ok(Lines::TooFar);
+            return Ok(FoundLines::TooFar);
         }
         let chunk = reader.fill_buf()?;
         if chunk.is_empty() {
@@ -136,14 +136,16 @@ fn lines(
         reader.consume(length);
     }
     let Some(read) = capture.into_text() else {
-        return Ok(Lines::Text(format!("[binary, {size} bytes]")));
+        return Ok(FoundLines::Text(format!("[binary, {size} bytes]")));
     };
     let end = caps.end(&read.text);
-    Ok(Lines::Text(if read.truncated || end < read.text.len() {
-        cut(read.text, end)
-    } else {
-        read.text
-    }))
+    Ok(FoundLines::Text(
+        if read.truncated || end < read.text.len() {
+            cut(read.text, end)
+        } else {
+            read.text
+        },
+    ))
 }
 
 #[cfg(test)]

@@ -31,12 +31,12 @@ use nix::{
 };
 
 use descendants::Descendants;
-use lifeline::{Lifeline, News};
-pub use limits::{Limits, THREADS};
-use options::{Mode, Options};
-use watch::{Excess, Watch};
+use lifeline::{Lifeline, LifelineEvent};
+pub use limits::{CommandLimits, THREADS};
+use options::{ReapMode, ReapOptions};
+use watch::{Excess, LimitWatch};
 
-use super::sandbox::{self, Policy};
+use super::sandbox::{self, SandboxPolicy};
 
 /// The exit code for a command that could not be started, as in shells.
 const CANNOT_START: u8 = 127;
@@ -60,7 +60,7 @@ pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let closed = descriptors::close_inherited()
         .map_err(|why| format!("cannot close what was inherited: {why}"));
-    match closed.and_then(|()| Options::parse(args)).and_then(run) {
+    match closed.and_then(|()| ReapOptions::parse(args)).and_then(run) {
         Ok(end) => leave(end),
         Err(why) => {
             let _ = writeln!(std::io::stderr(), "planck reap: {why}");
@@ -70,7 +70,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// How a run of the reaper ended.
-enum End {
+enum ReapEnd {
     /// The command exited.
     Command(ExitStatus),
     /// The node closed the pipe or fell silent, or a signal asked this process to end.
@@ -79,23 +79,23 @@ enum End {
     Over(Excess),
 }
 
-fn run(options: Options) -> Result<End, String> {
+fn run(options: ReapOptions) -> Result<ReapEnd, String> {
     match options.mode {
-        Mode::Reap { watch, input } => reap(watch, input, &options),
-        Mode::Under { parent } => {
+        ReapMode::Reap { watch, input } => reap(watch, input, &options),
+        ReapMode::Under { parent } => {
             Err(prepare_command(parent, &options)
                 .map_or_else(|why| why, |()| become_command(&options)))
         }
-        Mode::Inside => Err(become_command(&options)),
-        Mode::Check { file, port } => {
-            sandbox::check(options.wall.as_ref(), file.as_ref(), port).map(End::Command)
+        ReapMode::Inside => Err(become_command(&options)),
+        ReapMode::Check { file, port } => {
+            sandbox::check(options.wall.as_ref(), file.as_ref(), port).map(ReapEnd::Command)
         }
     }
 }
 
 /// Makes the command die with its reaper, and gives it a session of its own. A signal to its own
 /// process group then stays there, and its load is scheduled apart from the reaper's.
-fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
+fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
     let ready =
         prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
     ready
@@ -115,7 +115,7 @@ fn prepare_command(parent: Pid, options: &Options) -> Result<(), String> {
 }
 
 /// Applies the rules of the sandbox to this process and then replaces it with the command.
-fn become_command(options: &Options) -> String {
+fn become_command(options: &ReapOptions) -> String {
     if let Some(why) = options
         .wall
         .as_ref()
@@ -130,29 +130,29 @@ fn become_command(options: &Options) -> String {
     format!("cannot start {}: {why}", program.display())
 }
 
-fn reap(silence: Option<Duration>, input: usize, options: &Options) -> Result<End, String> {
+fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Result<ReapEnd, String> {
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
     let mut lifeline = Lifeline::new(silence);
     let Some(input) = lifeline.read_input(input) else {
-        return Ok(End::Told);
+        return Ok(ReapEnd::Told);
     };
     let child = start(options, input)?;
     let end = wait(
         &mut lifeline,
         &signals,
-        options.limits.and_then(Watch::new),
+        options.limits.and_then(LimitWatch::new),
         child,
     );
     if let Some(group) = &options.group {
         group.kill();
     }
     Descendants::of_this_process().end();
-    if let Ok(End::Over(excess)) = &end {
+    if let Ok(ReapEnd::Over(excess)) = &end {
         let _ = writeln!(std::io::stderr(), "planck: {excess}");
     }
     // A live node cleans up itself.
-    if let Ok(End::Told) = &end {
-        options.wall.iter().for_each(Policy::clean);
+    if let Ok(ReapEnd::Told) = &end {
+        options.wall.iter().for_each(SandboxPolicy::clean);
         if let Some(group) = &options.group {
             group.remove();
         }
@@ -185,7 +185,7 @@ fn prepare() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
+fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
     let mut child = Command::new(THIS_BINARY)
         .arg0("planck")
         .args(["reap", "--under", &unistd::getpid().to_string()])
@@ -195,7 +195,7 @@ fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
                 .iter()
                 .flat_map(|limits| ["--limits".into(), limits.to_string()]),
         )
-        .args(options.wall.iter().flat_map(Policy::to_option))
+        .args(options.wall.iter().flat_map(SandboxPolicy::to_option))
         .args(
             options
                 .group
@@ -224,27 +224,27 @@ fn start(options: &Options, input: Vec<u8>) -> Result<Pid, String> {
 fn wait(
     lifeline: &mut Lifeline,
     signals: &SignalFd,
-    mut watch: Option<Watch>,
+    mut watch: Option<LimitWatch>,
     child: Pid,
-) -> Result<End, String> {
+) -> Result<ReapEnd, String> {
     loop {
         if let Some(status) = exited(child)? {
-            return Ok(End::Command(status));
+            return Ok(ReapEnd::Command(status));
         }
-        if let Some(excess) = watch.as_mut().and_then(Watch::look) {
-            return Ok(End::Over(excess));
+        if let Some(excess) = watch.as_mut().and_then(LimitWatch::look) {
+            return Ok(ReapEnd::Over(excess));
         }
         match lifeline
-            .wait(signals, watch.as_ref().map(Watch::pause))
+            .wait(signals, watch.as_ref().map(LimitWatch::pause))
             .map_err(|why| format!("cannot wait: {why}"))?
         {
-            News::Alive => {}
-            News::Signals => {
+            LifelineEvent::Alive => {}
+            LifelineEvent::Signals => {
                 if told_to_end(signals) {
-                    return Ok(End::Told);
+                    return Ok(ReapEnd::Told);
                 }
             }
-            News::Ended | News::Silent => return Ok(End::Told),
+            LifelineEvent::Ended | LifelineEvent::Silent => return Ok(ReapEnd::Told),
         }
     }
 }
@@ -279,8 +279,8 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
 }
 
 /// Exits in the same way as the command, by the same signal if there was one.
-fn leave(end: End) -> ExitCode {
-    let End::Command(status) = end else {
+fn leave(end: ReapEnd) -> ExitCode {
+    let ReapEnd::Command(status) = end else {
         return kill_itself(Signal::SIGKILL);
     };
     match (

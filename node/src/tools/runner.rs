@@ -10,7 +10,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{CallEnd, Invocation, Outcome, Tool, output::Caps, schema::Schema, toolbox::Toolbox};
+use super::{
+    CallEnd, Invocation, Outcome, Tool, output::Caps, schema::CompiledSchema, toolbox::Toolbox,
+};
 use crate::nul;
 
 /// How long a cancelled tool may take to return what it has. It is longer than killing processes
@@ -23,7 +25,7 @@ const WAITING: usize = 128;
 
 /// The limits of one agent's calls.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct CallBounds {
     /// The most calls that do work on this node at once. Further calls wait.
     pub at_once: usize,
     pub caps: Caps,
@@ -31,7 +33,7 @@ pub struct Bounds {
     pub timeout: Duration,
 }
 
-impl Default for Bounds {
+impl Default for CallBounds {
     fn default() -> Self {
         Self {
             at_once: 16,
@@ -47,17 +49,17 @@ pub struct Runner {
     slots: Arc<Semaphore>,
     /// The slots of calls that wait for other agents or nodes.
     waiting: Arc<Semaphore>,
-    bounds: Bounds,
+    bounds: CallBounds,
 }
 
 impl Default for Runner {
     fn default() -> Self {
-        Self::new(Bounds::default())
+        Self::new(CallBounds::default())
     }
 }
 
 impl Runner {
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: CallBounds) -> Self {
         let slots = |count: usize| Arc::new(Semaphore::new(count.max(1)));
         Self {
             slots: slots(bounds.at_once),
@@ -98,7 +100,7 @@ impl Runner {
     }
 }
 
-fn check(name: &str, schema: &Schema, args: &str) -> Result<(), String> {
+fn check(name: &str, schema: &CompiledSchema, args: &str) -> Result<(), String> {
     let args: Value = serde_json::from_str(args)
         .map_err(|why| format!("the arguments of `{name}` are not JSON: {why}"))?;
     match schema.mistakes(&args).as_slice() {

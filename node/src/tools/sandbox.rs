@@ -24,7 +24,7 @@ use std::{
 
 pub(super) use enter::{check, enter};
 pub use landlock::Level;
-pub use policy::Policy;
+pub use policy::SandboxPolicy;
 use scratch::Scratch;
 
 use super::{process::Launch, workspace::Workspace};
@@ -44,7 +44,7 @@ pub enum Demand {
 
 /// The configuration of the sandbox.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct SandboxSettings {
     pub demand: Demand,
     /// Whether processes may open IP sockets.
     pub network: bool,
@@ -58,7 +58,7 @@ pub struct Settings {
     pub planck: Option<PathBuf>,
 }
 
-impl Settings {
+impl SandboxSettings {
     fn planck(&self) -> io::Result<PathBuf> {
         self.planck.clone().map_or_else(std::env::current_exe, Ok)
     }
@@ -74,14 +74,14 @@ enum Tier {
 
 /// The sandbox of a node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Sandbox(Arc<Inner>);
+pub struct Sandbox(Arc<SandboxInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct SandboxInner {
     tier: Tier,
     /// The reason why no better tier is in force.
     reason: String,
-    settings: Settings,
+    settings: SandboxSettings,
     /// Folders of the node's `PATH` that processes do not see.
     hidden: Vec<PathBuf>,
     /// Keeps the entries of `/proc` that rules name open. The kernel replaces an entry once nothing
@@ -93,7 +93,7 @@ struct Inner {
 
 /// The configuration requires a sandbox that this node does not have.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum SandboxRefused {
     #[error("this node may start processes only in a sandbox, and has none: {0}")]
     NoWall(String),
     #[error("cannot make a folder for temporary files: {0}")]
@@ -113,21 +113,21 @@ impl Sandbox {
         Self::new(
             Tier::Open,
             "`tools.sandbox` is off",
-            Settings {
+            SandboxSettings {
                 demand: Demand::Off,
                 network: true,
-                ..Settings::default()
+                ..SandboxSettings::default()
             },
         )
     }
 
     /// Returns a sandbox that refuses to start any process.
     pub fn refused(reason: impl Into<String>) -> Self {
-        Self::new(Tier::Refused, reason, Settings::default())
+        Self::new(Tier::Refused, reason, SandboxSettings::default())
     }
 
     /// Finds the best sandbox that works here by trying to break out of it.
-    pub async fn probe(settings: Settings) -> Self {
+    pub async fn probe(settings: SandboxSettings) -> Self {
         if settings.demand == Demand::Off {
             return Self::off();
         }
@@ -160,7 +160,7 @@ impl Sandbox {
         }
     }
 
-    fn new(tier: Tier, reason: impl Into<String>, settings: Settings) -> Self {
+    fn new(tier: Tier, reason: impl Into<String>, settings: SandboxSettings) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let hidden = match tier {
             Tier::Open | Tier::Refused => Vec::new(),
@@ -172,7 +172,7 @@ impl Sandbox {
             .iter()
             .filter_map(|path| landlock::pin(Path::new(path)))
             .collect();
-        Self(Arc::new(Inner {
+        Self(Arc::new(SandboxInner {
             tier,
             reason: reason.into(),
             settings,
@@ -232,8 +232,8 @@ impl Sandbox {
         launch: Launch,
         workspace: &Workspace,
         readable: &[PathBuf],
-    ) -> Result<Walled, Refused> {
-        let Inner {
+    ) -> Result<Walled, SandboxRefused> {
+        let SandboxInner {
             settings, reason, ..
         } = self.0.as_ref();
         let level = match &self.0.tier {
@@ -243,7 +243,7 @@ impl Sandbox {
                     _scratch: None,
                 });
             }
-            Tier::Refused => return Err(Refused::NoWall(reason.clone())),
+            Tier::Refused => return Err(SandboxRefused::NoWall(reason.clone())),
             Tier::Landlock(level) => *level,
             Tier::Bubblewrap(bubblewrap) => bubblewrap.level(),
         };
@@ -254,12 +254,12 @@ impl Sandbox {
             .chain(readable)
             .cloned()
             .collect();
-        let policy = Policy {
+        let policy = SandboxPolicy {
             level,
             network: settings.network,
             writable: workspace.roots().to_vec(),
             readable,
-            ..Policy::default()
+            ..SandboxPolicy::default()
         };
         let launch = self.without_hidden_programs(launch, workspace);
         match &self.0.tier {
@@ -274,14 +274,18 @@ impl Sandbox {
 
     /// Uses Landlock after an upgrade replaced this program's file: bubblewrap can no longer mount
     /// the running program.
-    fn without_bubblewrap(&self, launch: Launch, policy: Policy) -> Result<Walled, Refused> {
+    fn without_bubblewrap(
+        &self,
+        launch: Launch,
+        policy: SandboxPolicy,
+    ) -> Result<Walled, SandboxRefused> {
         let enough = if self.0.settings.demand == Demand::Required {
             Level::FULL
         } else {
             Level::LEAST
         };
         if policy.level < enough {
-            return Err(Refused::NoWall(
+            return Err(SandboxRefused::NoWall(
                 "this program's file was replaced, and bubblewrap needs it; restart the node"
                     .into(),
             ));
@@ -317,8 +321,8 @@ impl Sandbox {
 }
 
 /// Confines a command with Landlock alone: a folder of its own replaces `/tmp` and is its home.
-fn confined(launch: Launch, mut policy: Policy) -> Result<Walled, Refused> {
-    let scratch = Scratch::create().map_err(Refused::NoScratch)?;
+fn confined(launch: Launch, mut policy: SandboxPolicy) -> Result<Walled, SandboxRefused> {
+    let scratch = Scratch::create().map_err(SandboxRefused::NoScratch)?;
     policy.writable.push(scratch.path().to_owned());
     policy.scratch = Some(scratch.path().to_owned());
     let env = with_home(launch.env, scratch.path());

@@ -13,13 +13,13 @@ const TOLD: usize = 10;
 const SHOWN: usize = 100;
 
 #[derive(Debug)]
-pub struct Schema {
+pub struct CompiledSchema {
     validator: Validator,
     /// The names at the top level, sorted.
     properties: Vec<String>,
 }
 
-impl Schema {
+impl CompiledSchema {
     /// Compiles an object schema. The error names the place of the mistake.
     pub fn compile(parameters: &str) -> Result<Self, String> {
         let schema: Value =
@@ -233,7 +233,7 @@ mod tests {
             "required": ["path"],
             "additionalProperties": false,
         });
-        Schema::compile(&schema.to_string())
+        CompiledSchema::compile(&schema.to_string())
             .unwrap()
             .mistakes(args)
             .join("\n")
@@ -279,7 +279,7 @@ mod tests {
                 "at /properties/a/type",
             ),
         ] {
-            let told = Schema::compile(parameters).unwrap_err();
+            let told = CompiledSchema::compile(parameters).unwrap_err();
             assert!(told.contains(why), "{parameters}: {told}");
         }
     }

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Outcome, environment,
     output::{Caps, Captured, cut},
-    process::{End, Finished, Launch, Launcher},
-    protect::{Guard, Guards, Report},
-    sandbox::{Refused, Sandbox, Walled},
+    process::{CommandEnd, Finished, Launch, Launcher},
+    protect::{Guard, Guards, RestoreReport},
+    sandbox::{Sandbox, SandboxRefused, Walled},
     workspace::Workspace,
 };
 
@@ -24,10 +24,10 @@ const FOR_STDERR: usize = 5;
 
 /// The shared state of a node's process tools. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Shell(Arc<Inner>);
+pub struct Shell(Arc<ShellInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ShellInner {
     launcher: Launcher,
     sandbox: Sandbox,
     guards: Guards,
@@ -46,7 +46,7 @@ impl Shell {
         caps: Caps,
     ) -> Self {
         let env = environment::minimal(pass_on);
-        Self(Arc::new(Inner {
+        Self(Arc::new(ShellInner {
             launcher,
             sandbox,
             guards,
@@ -104,7 +104,7 @@ impl Shell {
         launch: Launch,
         workspace: &Workspace,
         readable: &[PathBuf],
-    ) -> Result<(Walled, Option<Guard>), Refused> {
+    ) -> Result<(Walled, Option<Guard>), SandboxRefused> {
         // Records the files before the sandbox is built, so that the files bubblewrap mounts are
         // the recorded ones.
         let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));
@@ -122,7 +122,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Returns the result with a line for each change that was undone, within the limits.
-fn noted(mut outcome: Outcome, reports: &[Report], caps: Caps) -> Outcome {
+fn noted(mut outcome: Outcome, reports: &[RestoreReport], caps: Caps) -> Outcome {
     let notes = reports
         .iter()
         .map(|report| format!("{report}\n"))
@@ -147,13 +147,15 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
         stderr,
     } = finished;
     let complaint = match (end, left.is_empty()) {
-        (End::Exited(status), true) if status.success() => {
+        (CommandEnd::Exited(status), true) if status.success() => {
             return Outcome::ok(joined("", stdout, stderr, caps));
         }
-        (End::Exited(status), _) => ended(status),
-        (End::TimedOut, true) => format!("timed out after {} ms and was killed", limit.as_millis()),
-        (End::TimedOut, false) => format!("timed out after {} ms", limit.as_millis()),
-        (End::Aborted, _) => {
+        (CommandEnd::Exited(status), _) => ended(status),
+        (CommandEnd::TimedOut, true) => {
+            format!("timed out after {} ms and was killed", limit.as_millis())
+        }
+        (CommandEnd::TimedOut, false) => format!("timed out after {} ms", limit.as_millis()),
+        (CommandEnd::Aborted, _) => {
             let still = still_there(&left).unwrap_or_default();
             return Outcome::stopped(joined(&still, stdout, stderr, caps));
         }
@@ -285,17 +287,22 @@ mod tests {
             };
             outcome(finished, Duration::from_secs(2), Caps::default())
         };
-        let exited = End::Exited(ExitStatus::from_raw(0));
+        let exited = CommandEnd::Exited(ExitStatus::from_raw(0));
         let still = "these of its processes could not be ended and may still run: 7, 8";
         for (end, left, ended, text) in [
             (exited, &[][..], CallEnd::Done, "out\n".to_owned()),
             (
-                End::TimedOut,
+                CommandEnd::TimedOut,
                 &[],
                 CallEnd::Failed,
                 "timed out after 2000 ms and was killed\nout\n".to_owned(),
             ),
-            (End::Aborted, &[], CallEnd::Stopped, "out\n".to_owned()),
+            (
+                CommandEnd::Aborted,
+                &[],
+                CallEnd::Stopped,
+                "out\n".to_owned(),
+            ),
             (
                 exited,
                 &[7, 8],
@@ -303,13 +310,13 @@ mod tests {
                 format!("exit status 0; {still}\nout\n"),
             ),
             (
-                End::TimedOut,
+                CommandEnd::TimedOut,
                 &[7, 8],
                 CallEnd::Failed,
                 format!("timed out after 2000 ms; {still}\nout\n"),
             ),
             (
-                End::Aborted,
+                CommandEnd::Aborted,
                 &[7, 8],
                 CallEnd::Stopped,
                 format!("{still}\nout\n"),

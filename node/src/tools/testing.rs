@@ -11,7 +11,7 @@ use serde_json::{Value, value::to_raw_value};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::{Caps, Files, Invocation, Roots, Runner, Tool, Toolbox, catalogue::Entry};
+use super::{Caps, Files, Invocation, Roots, Runner, Tool, Toolbox, catalogue::ToolEntry};
 
 /// A folder that contains the workspace `ws`, and `out` next to it.
 pub struct World {
@@ -85,5 +85,5 @@ impl World {
 }
 
 pub fn toolbox(tool: impl Tool + 'static) -> Toolbox {
-    Toolbox::of(vec![Entry::new(Arc::new(tool)).unwrap()])
+    Toolbox::of(vec![ToolEntry::new(Arc::new(tool)).unwrap()])
 }

@@ -6,14 +6,14 @@ use planck_common::event::Effect;
 
 use super::{
     Tool,
-    catalogue::{BadTool, Entry, nearest},
+    catalogue::{BadTool, ToolEntry, nearest},
 };
 use crate::model::ToolSpec;
 
 /// An immutable set of tools, cheap to clone. A change of an agent's tools creates another toolbox.
 #[derive(Clone)]
 pub struct Toolbox {
-    entries: Arc<[Arc<Entry>]>,
+    entries: Arc<[Arc<ToolEntry>]>,
     specs: Arc<[ToolSpec]>,
 }
 
@@ -25,7 +25,7 @@ impl Default for Toolbox {
 
 impl Toolbox {
     /// Builds a toolbox. If two tools have the same name, the first one is kept.
-    pub(super) fn of(mut entries: Vec<Arc<Entry>>) -> Self {
+    pub(super) fn of(mut entries: Vec<Arc<ToolEntry>>) -> Self {
         entries.sort_by(|one, other| one.name().cmp(other.name()));
         entries.dedup_by(|later, earlier| later.name() == earlier.name());
         let specs = entries
@@ -42,7 +42,7 @@ impl Toolbox {
     pub fn with(&self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, BadTool> {
         let mut entries = tools
             .into_iter()
-            .map(Entry::new)
+            .map(ToolEntry::new)
             .collect::<Result<Vec<_>, _>>()?;
         entries.extend(self.entries.iter().cloned());
         Ok(Self::of(entries))
@@ -69,7 +69,7 @@ impl Toolbox {
             .map(|spec| spec.effect)
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub(super) fn find(&self, name: &str) -> Option<&Arc<ToolEntry>> {
         let at = self
             .entries
             .binary_search_by(|entry| entry.name().cmp(name))

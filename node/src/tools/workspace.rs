@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-pub use folder::Folder;
+pub use folder::ParentFolder;
 
 use super::protect;
 
@@ -137,13 +137,13 @@ pub enum PathError {
 
 /// A file inside a root, by its resolved path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ResolvedPath {
     pub root: PathBuf,
     /// The path below the root, with plain names only.
     pub below: PathBuf,
 }
 
-impl Place {
+impl ResolvedPath {
     pub fn path(&self) -> PathBuf {
         if self.below.as_os_str().is_empty() {
             self.root.clone()
@@ -170,7 +170,7 @@ impl Workspace {
 
     /// Resolves a path that a model gave, for changing the file. The file and its parent folders
     /// need not exist.
-    pub fn place_to_change(&self, path: &str) -> Result<Place, PathError> {
+    pub fn place_to_change(&self, path: &str) -> Result<ResolvedPath, PathError> {
         let place = self.place(path)?;
         if !self.roots.contains(&place.root) {
             return Err(PathError::ReadOnly {
@@ -188,7 +188,7 @@ impl Workspace {
     }
 
     /// Resolves a path that a model gave. The file and its parent folders need not exist.
-    pub fn place(&self, path: &str) -> Result<Place, PathError> {
+    pub fn place(&self, path: &str) -> Result<ResolvedPath, PathError> {
         let real = self.resolve(path)?;
         let mut roots = self.roots.iter().chain(&self.readable);
         let root = roots
@@ -198,7 +198,7 @@ impl Workspace {
             .strip_prefix(root)
             .map_err(|_| self.outside(path))?
             .to_owned();
-        Ok(Place {
+        Ok(ResolvedPath {
             root: root.clone(),
             below,
         })

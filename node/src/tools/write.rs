@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     Invocation, Outcome, Tool,
     files::{FileError, Files, spec},
-    workspace::Folder,
+    workspace::ParentFolder,
 };
 use crate::model::ToolSpec;
 
@@ -18,7 +18,7 @@ pub struct WriteFile {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct WriteArgs {
     path: String,
     content: String,
 }
@@ -53,10 +53,10 @@ impl Tool for WriteFile {
     }
 }
 
-fn write(files: &Files, call: &Invocation, args: Args) -> Result<String, FileError> {
+fn write(files: &Files, call: &Invocation, args: WriteArgs) -> Result<String, FileError> {
     let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
     let written = files.locked(&place, || {
-        Folder::create(&place)?.write(args.content.as_bytes())
+        ParentFolder::create(&place)?.write(args.content.as_bytes())
     });
     written.map_err(|why| FileError::Io {
         what: "write",

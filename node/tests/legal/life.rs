@@ -17,7 +17,7 @@ use planck_common::{
     reply::{self, Refusal, ReplyError},
     subject::Address,
 };
-use planck_node::internals::node::{self, Config, Running, Sources, load};
+use planck_node::internals::node::{self, Config, RunningNode, Sources, load};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{
@@ -33,7 +33,7 @@ pub type Answered = Option<Result<Value, Refusal>>;
 
 pub struct Life {
     process: Process,
-    running: Running,
+    running: RunningNode,
     bus: Arc<dyn Bus>,
     heard: Arc<Mutex<Vec<Envelope>>>,
 }

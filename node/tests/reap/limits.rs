@@ -3,9 +3,9 @@
 use std::{env, io, process::Command};
 
 use super::*;
-use planck_node::internals::tools::Limits;
+use planck_node::internals::tools::CommandLimits;
 
-async fn limited(limits: Limits, command: &str, mark: &Mark) -> Finished {
+async fn limited(limits: CommandLimits, command: &str, mark: &Mark) -> Finished {
     run(
         &Launcher::alone(PLANCK.into()).limited(limits),
         command,
@@ -18,8 +18,8 @@ async fn limited(limits: Limits, command: &str, mark: &Mark) -> Finished {
 
 fn signal_of(finished: &Finished) -> Option<i32> {
     match finished.end {
-        End::Exited(status) => status.signal(),
-        End::TimedOut | End::Aborted => None,
+        CommandEnd::Exited(status) => status.signal(),
+        CommandEnd::TimedOut | CommandEnd::Aborted => None,
     }
 }
 
@@ -51,10 +51,10 @@ fn a_command_inherits_its_standard_streams_only() {
 async fn a_command_is_limited_and_is_the_first_to_die_when_memory_runs_out() {
     let command = "ulimit -n; ulimit -Hn; ulimit -f; ulimit -c; cat /proc/self/oom_score_adj";
     let finished = limited(
-        Limits {
+        CommandLimits {
             open_files: 99,
             file_size: 1 << 20,
-            ..Limits::default()
+            ..CommandLimits::default()
         },
         command,
         &Mark::new(),
@@ -74,9 +74,9 @@ async fn a_file_grows_only_to_its_limit() {
     let file = env::temp_dir().join(Mark::new().name());
     let command = format!("exec head -c 20000000 /dev/zero > {}", file.display());
     let finished = limited(
-        Limits {
+        CommandLimits {
             file_size: 1 << 20,
-            ..Limits::default()
+            ..CommandLimits::default()
         },
         &command,
         &Mark::new(),
@@ -93,9 +93,9 @@ async fn a_file_grows_only_to_its_limit() {
 /// Each of these commands ends by itself at its thousandth process if nothing ends it before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_ended() {
-    let limits = Limits {
+    let limits = CommandLimits {
         processes: 60,
-        ..Limits::default()
+        ..CommandLimits::default()
     };
     for command in [
         "for i in $(seq 400); do setsid sleep 1000 & done; sleep 1000",
@@ -129,9 +129,9 @@ async fn a_fork_bomb_is_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_counted_over_all_processes_and_shared_memory_once() {
-    let limits = Limits {
+    let limits = CommandLimits {
         memory: 200 << 20,
-        ..Limits::default()
+        ..CommandLimits::default()
     };
     let holds = |bytes: u32| format!("x=$(head -c {bytes} /dev/zero | tr '\\0' x)");
     // A `sleep` at the end would replace the shell and free its memory.

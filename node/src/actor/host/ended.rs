@@ -6,7 +6,7 @@ use planck_common::command::AgentState;
 
 use crate::{
     actor::{
-        mail::{Answer, Mail},
+        mail::{AnswerSender, Mail},
         run::Actor,
     },
     agent::Unstorable,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How an actor's task ended. `unread` is the mail that arrived while the task was ending.
-pub(in crate::actor) enum Ended {
+pub(in crate::actor) enum TaskEnd {
     /// The agent is idle and needs no task.
     Resting {
         unread: Vec<Mail>,
@@ -33,16 +33,16 @@ pub(in crate::actor) enum Ended {
     },
     /// The agent was stopped, or another node holds the lease. The callers are notified after the
     /// agent's slot is free, so that their next request finds it free.
-    Gone(Farewell),
+    Gone(StopAck),
 }
 
 /// The callers that wait for an agent's end, and the state that they are given.
-pub(in crate::actor) struct Farewell {
-    pub(in crate::actor) done: Vec<Answer<AgentState>>,
+pub(in crate::actor) struct StopAck {
+    pub(in crate::actor) done: Vec<AnswerSender<AgentState>>,
     pub(in crate::actor) state: AgentState,
 }
 
-impl Farewell {
+impl StopAck {
     pub(in crate::actor) fn to_nobody() -> Self {
         Self {
             done: Vec::new(),

@@ -9,20 +9,20 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Host, NotHere,
-    slot::{Live, Slot},
+    slot::{HostSlot, LiveActor},
 };
-use crate::actor::mail::{Hold, Mail};
+use crate::actor::mail::{ActorPause, Mail};
 
 /// How long an agent may take to pause.
 const HOLD: Duration = Duration::from_secs(2);
 
 /// Keeps an agent paused until it is dropped.
-pub type Held = oneshot::Sender<Infallible>;
+pub type PauseGuard = oneshot::Sender<Infallible>;
 
-async fn hold(live: Live) -> Option<Held> {
+async fn hold(live: LiveActor) -> Option<PauseGuard> {
     let ((held, is_held), (release, released)) = (oneshot::channel(), oneshot::channel());
     live.mail
-        .send(Box::new(Mail::Hold(Hold { held, released })))
+        .send(Box::new(Mail::Hold(ActorPause { held, released })))
         .await
         .ok()?;
     is_held.await.ok().map(|()| release)
@@ -38,7 +38,7 @@ impl Host {
     /// Calls [`Self::drop_agent`] for several agents. Returns when none of their work runs any
     /// more.
     pub async fn drop_agents(&self, agents: &[AgentId]) {
-        let ending: Vec<Live> = agents.iter().filter_map(|agent| self.end(agent)).collect();
+        let ending: Vec<LiveActor> = agents.iter().filter_map(|agent| self.end(agent)).collect();
         for live in ending {
             live.gone.cancelled().await;
         }
@@ -63,8 +63,8 @@ impl Host {
     /// Pauses agents with a task, once their decisions are committed and published, until the
     /// returned values are dropped. An agent that does not pause in time continues; its writes are
     /// refused once its lease is taken.
-    pub async fn hold(&self, agents: &[AgentId]) -> Vec<Held> {
-        let running: Vec<Live> = {
+    pub async fn hold(&self, agents: &[AgentId]) -> Vec<PauseGuard> {
+        let running: Vec<LiveActor> = {
             let slots = self.slots();
             agents
                 .iter()
@@ -98,7 +98,7 @@ impl Host {
         self.0.tasks.wait().await;
     }
 
-    fn end(&self, agent: &AgentId) -> Option<Live> {
+    fn end(&self, agent: &AgentId) -> Option<LiveActor> {
         let slot = self.take(agent, |_| true)?;
         slot.stage
             .live()
@@ -106,7 +106,7 @@ impl Host {
             .inspect(|live| live.dropped.cancel())
     }
 
-    fn take(&self, agent: &AgentId, if_it: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
+    fn take(&self, agent: &AgentId, if_it: impl FnOnce(&HostSlot) -> bool) -> Option<HostSlot> {
         let mut slots = self.slots();
         slots.get(agent).filter(|slot| if_it(slot))?;
         let slot = slots.remove(agent)?;

@@ -8,20 +8,20 @@ use tokio_util::sync::CancellationToken;
 use super::Hosting;
 use crate::actor::{mail::Mail, run::Actor};
 
-pub(super) struct Slot {
+pub(super) struct HostSlot {
     pub(super) hosting: Hosting,
-    pub(super) stage: Stage,
+    pub(super) stage: SlotStage,
 }
 
-pub(super) enum Stage {
-    Live(Live),
+pub(super) enum SlotStage {
+    Live(LiveActor),
     Resting { actor: Box<Actor>, until: Instant },
     Parked,
 }
 
 /// A handle to an agent's task.
 #[derive(Clone)]
-pub(super) struct Live {
+pub(super) struct LiveActor {
     /// Distinguishes the successive tasks of an agent.
     pub(super) number: u64,
     pub(super) mail: mpsc::Sender<Box<Mail>>,
@@ -33,10 +33,10 @@ pub(super) struct Live {
     pub(super) gone: CancellationToken,
 }
 
-impl Slot {
+impl HostSlot {
     /// Parks the agent if it has rested for long, and returns its actor.
     pub(super) fn park(&mut self, now: Instant) -> Option<Box<Actor>> {
-        if !matches!(self.stage, Stage::Resting { until, .. } if until <= now) {
+        if !matches!(self.stage, SlotStage::Resting { until, .. } if until <= now) {
             return None;
         }
         let actor = self.stage.take_rested()?;
@@ -45,8 +45,8 @@ impl Slot {
     }
 }
 
-impl Stage {
-    pub(super) fn live(&self) -> Option<&Live> {
+impl SlotStage {
+    pub(super) fn live(&self) -> Option<&LiveActor> {
         match self {
             Self::Live(live) => Some(live),
             Self::Resting { .. } | Self::Parked => None,

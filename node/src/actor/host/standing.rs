@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use super::{Host, slot::Stage};
+use super::{Host, slot::SlotStage};
 
 /// The numbers of agents, sessions and inputs on this node.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Standing {
+pub struct AgentCounts {
     pub sessions: usize,
     /// Sessions with an open turn.
     pub active: usize,
@@ -22,22 +22,22 @@ pub struct Standing {
 
 impl Host {
     /// Counts the agents here by state, and their sessions.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> AgentCounts {
         let activity = &self.0.parts.activity;
-        let mut standing = Standing {
+        let mut standing = AgentCounts {
             running: activity.running(),
             queued: activity.queued(),
             active: activity.sessions(),
-            ..Standing::default()
+            ..AgentCounts::default()
         };
         let slots = self.slots();
         let mut sessions = HashSet::new();
         for slot in slots.values() {
             sessions.insert(&slot.hosting.session.id);
             match slot.stage {
-                Stage::Live(_) => standing.live += 1,
-                Stage::Resting { .. } => standing.resting += 1,
-                Stage::Parked => standing.parked += 1,
+                SlotStage::Live(_) => standing.live += 1,
+                SlotStage::Resting { .. } => standing.resting += 1,
+                SlotStage::Parked => standing.parked += 1,
             }
         }
         standing.sessions = sessions.len();

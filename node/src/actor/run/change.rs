@@ -12,7 +12,7 @@ use super::{Actor, names};
 use crate::{
     actor::{
         beginning::unknown_model,
-        mail::{Change, Changed},
+        mail::{Changed, SpecChange},
     },
     agent::Command,
     store::StoreError,
@@ -48,11 +48,14 @@ impl ToolsDiffer {
 }
 
 impl Actor {
-    pub(in crate::actor) async fn change(&mut self, change: Change) -> Result<Recorded, Refusal> {
+    pub(in crate::actor) async fn change(
+        &mut self,
+        change: SpecChange,
+    ) -> Result<Recorded, Refusal> {
         match change {
-            Change::AddTool(name) => self.add_tool(name).await,
-            Change::RemoveTool(name) => self.remove_tool(name).await,
-            Change::Model(model) => self.change_model(model).await,
+            SpecChange::AddTool(name) => self.add_tool(name).await,
+            SpecChange::RemoveTool(name) => self.remove_tool(name).await,
+            SpecChange::Model(model) => self.change_model(model).await,
         }
     }
 

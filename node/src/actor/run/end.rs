@@ -5,12 +5,12 @@ use std::sync::Arc;
 use planck_common::command::AgentState;
 use tokio::sync::mpsc;
 
-use super::{Actor, Left};
+use super::{Actor, Leave};
 use crate::{
     actor::{
-        host::{Ended, Farewell},
+        host::{StopAck, TaskEnd},
         mail::Mail,
-        parts::Identity,
+        parts::ActorIdentity,
         saving::Lost,
     },
     tools::Toolbox,
@@ -20,43 +20,43 @@ impl Actor {
     /// Ends the agent's work here. Releases its lease if it was stopped.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
-        ended: Result<Left, Lost>,
+        ended: Result<Leave, Lost>,
         was_refused: bool,
         mut mailbox: mpsc::Receiver<Box<Mail>>,
-    ) -> Ended {
+    ) -> TaskEnd {
         match ended {
-            Ok(Left::Resting) => {
+            Ok(Leave::Resting) => {
                 tracing::debug!(agent = %self.identity.agent, "resting");
                 self.rest();
-                Ended::Resting {
+                TaskEnd::Resting {
                     unread: unread(&mut mailbox),
                     actor: self,
                 }
             }
-            Ok(Left::Parked) => Ended::Parked {
+            Ok(Leave::Parked) => TaskEnd::Parked {
                 unread: unread(&mut mailbox),
                 had: self.had(),
             },
-            Ok(Left::Stopped) => Ended::Gone(self.release().await),
+            Ok(Leave::Stopped) => TaskEnd::Gone(self.release().await),
             Err(Lost::Dropped) => {
                 self.work.wind_up().await;
-                Ended::Gone(Farewell::to_nobody())
+                TaskEnd::Gone(StopAck::to_nobody())
             }
             // This is expected: the agent was taken over, rewound or stopped by another node.
             Err(Lost::StaleEpoch) => {
-                let Identity { agent, epoch, .. } = &self.identity;
+                let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::info!(%agent, epoch, "another node holds the agent's lease");
-                Ended::Gone(Farewell::to_nobody())
+                TaskEnd::Gone(StopAck::to_nobody())
             }
             Err(Lost::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
                 // Without an input to refuse, loading the agent again could end here forever.
                 match was_refused && unstorable.inputs.is_empty() {
-                    true => Ended::Gone(self.give_up(&unstorable.why).await),
+                    true => TaskEnd::Gone(self.give_up(&unstorable.why).await),
                     false => {
                         let why = &*unstorable.why;
                         tracing::warn!(agent = %self.identity.agent, why, "ended a turn: the store refuses its data");
-                        Ended::Refused {
+                        TaskEnd::Refused {
                             unread: unread(&mut mailbox),
                             unstorable,
                         }
@@ -64,9 +64,9 @@ impl Actor {
                 }
             }
             Err(lost @ (Lost::Unsaved(_) | Lost::Unreadable(_))) => {
-                let Identity { agent, epoch, .. } = &self.identity;
+                let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "dropped the agent: it cannot continue on this node");
-                Ended::Gone(Farewell::to_nobody())
+                TaskEnd::Gone(StopAck::to_nobody())
             }
         }
     }
@@ -82,8 +82,8 @@ impl Actor {
     /// Stops the agent for good, because its data would only be refused again. Nothing can be
     /// written to its log; its inputs get the outcome `stopped`, and agents that wait for an answer
     /// are notified.
-    async fn give_up(&mut self, why: &str) -> Farewell {
-        let Identity { session, agent, .. } = &self.identity;
+    async fn give_up(&mut self, why: &str) -> StopAck {
+        let ActorIdentity { session, agent, .. } = &self.identity;
         tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
         let asked = self
             .parts
@@ -101,8 +101,8 @@ impl Actor {
         farewell
     }
 
-    async fn release(&mut self) -> Farewell {
-        let Identity {
+    async fn release(&mut self) -> StopAck {
+        let ActorIdentity {
             session,
             agent,
             epoch,
@@ -123,7 +123,7 @@ impl Actor {
         } else {
             AgentState::Idle
         };
-        Farewell {
+        StopAck {
             done: stopping.map(|stopping| stopping.done).unwrap_or_default(),
             state,
         }

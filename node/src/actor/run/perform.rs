@@ -18,11 +18,11 @@ use tracing::Instrument;
 use super::Actor;
 use crate::{
     actor::{
-        calling::Call,
-        deltas::Ready,
+        calling::PreparedCall,
+        deltas::ReadyEvent,
         saving::Lost,
         spans::record_outcome,
-        work::{Answers, Done, Kind},
+        work::{Answers, FinishedWork, WorkKind},
     },
     agent::{Command, Effect, Input, Save, Ticket, effect::ToolRun, input::CompactionResult},
     bus::Published,
@@ -35,14 +35,14 @@ use crate::{
 
 /// The result of performing effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actor) enum Then {
+pub(in crate::actor) enum Performed {
     GoOn,
     Stopped,
 }
 
 impl Actor {
     /// Passes an input to the agent and performs its decisions.
-    pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Then, Lost> {
+    pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Performed, Lost> {
         let effects = self.decide(input)?;
         self.perform(effects).await
     }
@@ -55,7 +55,10 @@ impl Actor {
         Ok(effects)
     }
 
-    pub(in crate::actor) async fn perform(&mut self, effects: Vec<Effect>) -> Result<Then, Lost> {
+    pub(in crate::actor) async fn perform(
+        &mut self,
+        effects: Vec<Effect>,
+    ) -> Result<Performed, Lost> {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
@@ -77,10 +80,10 @@ impl Actor {
                 Effect::Settled { inputs } => self.parts.links.settled(&self.identity, inputs),
                 Effect::Wake { agents } => self.parts.links.wake(&self.identity, agents),
                 Effect::Turn { open } => self.turn(open),
-                Effect::Stopped => return Ok(Then::Stopped),
+                Effect::Stopped => return Ok(Performed::Stopped),
             }
         }
-        Ok(Then::GoOn)
+        Ok(Performed::GoOn)
     }
 
     /// Passes a save to the queue, and waits for its commit unless it may run beside the next
@@ -132,7 +135,7 @@ impl Actor {
     }
 
     pub(in crate::actor) fn tell_deltas(&mut self) {
-        if let Some(Ready { kind, place, data }) = self.deltas.take() {
+        if let Some(ReadyEvent { kind, place, data }) = self.deltas.take() {
             self.publish(kind, place, &data);
         }
     }
@@ -159,7 +162,7 @@ impl Actor {
                     &self.agent.spec().system_prompt,
                     self.agent.view().iter().map(|line| &*line.body),
                 );
-                let call = Call {
+                let call = PreparedCall {
                     ticket,
                     provider,
                     clients: self.clients.clone(),
@@ -168,10 +171,11 @@ impl Actor {
                     span,
                 };
                 let (pieces, start) = (self.work.answers(), self.start());
-                self.work.start(ticket, Kind::Model, cancel, async move {
-                    let bound = start.of_model().await;
-                    Done::of(call.run(pieces).await, bound)
-                });
+                self.work
+                    .start(ticket, WorkKind::Model, cancel, async move {
+                        let bound = start.of_model().await;
+                        FinishedWork::of(call.run(pieces).await, bound)
+                    });
             }
             Err(error) => {
                 let failure = Failure {
@@ -186,13 +190,13 @@ impl Actor {
                     jitter: 0.0,
                 };
                 self.work
-                    .start(ticket, Kind::Model, cancel, async move { answer });
+                    .start(ticket, WorkKind::Model, cancel, async move { answer });
             }
         }
     }
 
-    fn start(&self) -> Start {
-        Start {
+    fn start(&self) -> StartConditions {
+        StartConditions {
             permit: self.parts.permit.clone(),
             draining: self.parts.permit.draining().clone(),
             tools_from: self.identity.tools_from,
@@ -212,7 +216,7 @@ impl Actor {
             self.work.answers(),
             Instant::now(),
         );
-        let progress = move |tools::Progress { message, percent }| {
+        let progress = move |tools::CallProgress { message, percent }| {
             let news = Input::ToolProgress {
                 ticket,
                 message,
@@ -241,7 +245,7 @@ impl Actor {
         let span = self.spans.tool_call(&name, &invocation.call_id);
         content::arguments(&span, invocation.args.get());
         self.work
-            .start(ticket, Kind::Tool, cancel.clone(), async move {
+            .start(ticket, WorkKind::Tool, cancel.clone(), async move {
                 cancel.run_until_cancelled(start.of_tool()).await;
                 let outcome = runner
                     .run(&toolbox, &name, invocation)
@@ -256,7 +260,7 @@ impl Actor {
                     outcome,
                     elapsed,
                 };
-                Done::of(done, bound)
+                FinishedWork::of(done, bound)
             });
     }
 
@@ -265,7 +269,7 @@ impl Actor {
         let Some(order) = self.agent.compaction() else {
             let result = CompactionResult::Skipped;
             self.work
-                .start(ticket, Kind::Compaction, cancel, async move {
+                .start(ticket, WorkKind::Compaction, cancel, async move {
                     Input::Compacted { ticket, result }
                 });
             return;
@@ -283,15 +287,17 @@ impl Actor {
             self.start(),
         );
         self.work
-            .start(ticket, Kind::Compaction, cancel, async move {
+            .start(ticket, WorkKind::Compaction, cancel, async move {
                 let bound = start.of_model().await;
                 if let Some(remote) = remote {
                     match remote.run(&order).await {
-                        Ok(result) => return Done::of(Input::Compacted { ticket, result }, bound),
+                        Ok(result) => {
+                            return FinishedWork::of(Input::Compacted { ticket, result }, bound);
+                        }
                         Err(why) => warn(&answers, why).await,
                     }
                 }
-                Done::of(
+                FinishedWork::of(
                     Input::Compacted {
                         ticket,
                         result: local(models, clients, order).await,
@@ -301,9 +307,9 @@ impl Actor {
             });
     }
 
-    fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::Order> {
+    fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::SummaryRequest> {
         let spec = self.agent.spec();
-        Some(compact::remote::Order {
+        Some(compact::remote::SummaryRequest {
             sidecars: self.parts.tools.sidecars().clone(),
             compactor: spec.compactor.clone()?,
             model: spec.model.id.clone(),
@@ -314,11 +320,15 @@ impl Actor {
     }
 
     fn wait(&mut self, ticket: Ticket, delay: Duration) {
-        self.work
-            .start(ticket, Kind::Timer, CancellationToken::new(), async move {
+        self.work.start(
+            ticket,
+            WorkKind::Timer,
+            CancellationToken::new(),
+            async move {
                 tokio::time::sleep(delay).await;
                 Input::Waited(ticket)
-            });
+            },
+        );
     }
 
     fn turn(&mut self, open: bool) {
@@ -358,7 +368,7 @@ async fn warn(answers: &Answers, why: String) {
 }
 
 /// The conditions for starting new work.
-struct Start {
+struct StartConditions {
     permit: Permit,
     draining: CancellationToken,
     /// The time before which no tool may start, because tools that a dead node started for this
@@ -367,7 +377,7 @@ struct Start {
     binding: Weak<()>,
 }
 
-impl Start {
+impl StartConditions {
     /// Waits until a model may be called. Returns the guard that binds the agent to this node
     /// meanwhile. Never returns on a node that drains.
     async fn of_model(self) -> Option<Arc<()>> {

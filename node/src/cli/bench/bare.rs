@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
-use super::workload::{Answer, Workload, call};
+use super::workload::{ModelAnswer, Workload, call};
 use crate::llm;
 
 /// Runs each agent's turns, with one task for each agent on a single thread.
@@ -31,7 +31,7 @@ pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Vec<Du
 async fn agent(
     client: &reqwest::Client,
     base: &str,
-    answers: &[Answer],
+    answers: &[ModelAnswer],
     turns: usize,
 ) -> Result<Vec<Duration>> {
     let (mut history, mut times) = (head()?, Vec::with_capacity(turns));
@@ -62,7 +62,7 @@ async fn ask(client: &reqwest::Client, base: &str, history: &[u8]) -> Result<()>
 }
 
 /// Appends the known answer of the model and the results of its calls to the history.
-fn said(history: &mut Vec<u8>, round: usize, answer: Answer) -> Result<()> {
+fn said(history: &mut Vec<u8>, round: usize, answer: ModelAnswer) -> Result<()> {
     let calls: Vec<_> = (0..answer.calls).map(|at| call(round, at)).collect();
     let id = |at: usize| format!("call_{round}_{at}");
     let listed = calls.iter().enumerate().map(|(at, call)| {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// One repetition in the form in which it is printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Line {
+pub struct BenchLine {
     pub workload: String,
     /// Whether this is the loop that only sends the HTTP requests.
     pub bare: bool,

@@ -7,7 +7,7 @@ use clap::Args;
 use planck_scripted_model::{Script, Server};
 use tempfile::NamedTempFile;
 
-use super::part::{Part, orphaned};
+use super::part::{BenchProcess, orphaned};
 use crate::cli::output::{say, warn};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A running model server.
 pub struct ModelServer {
     url: String,
-    _part: Part,
+    _part: BenchProcess,
     _script: NamedTempFile,
 }
 
@@ -23,7 +23,7 @@ impl ModelServer {
     pub async fn start(script: &Script) -> Result<Self> {
         let mut file = NamedTempFile::new()?;
         file.write_all(&serde_json::to_vec(script)?)?;
-        let mut part = Part::of_this_program(["model".as_ref(), file.path().as_os_str()])?;
+        let mut part = BenchProcess::of_this_program(["model".as_ref(), file.path().as_os_str()])?;
         let url = part.line(PATIENCE).await?;
         Ok(Self {
             url,

@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt as _, net::TcpStream, process::Command, time::sleep};
 
-use super::part::Part;
+use super::part::BenchProcess;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct NatsServer {
     url: String,
     pid: u32,
-    _part: Part,
+    _part: BenchProcess,
     _folder: TempDir,
 }
 
@@ -37,7 +37,7 @@ impl NatsServer {
         std::fs::write(&config, text)?;
         let mut command = Command::new(program()?);
         command.arg("-c").arg(&config);
-        let mut part = Part::guarded(&command)?;
+        let mut part = BenchProcess::guarded(&command)?;
         let pid = part
             .line(PATIENCE)
             .await?

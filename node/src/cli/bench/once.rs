@@ -19,17 +19,17 @@ use tempfile::TempDir;
 
 use super::{
     bare,
-    measure::{Idle, Line, Span, memory_kib, quantile},
-    part::{Part, orphaned},
-    watched::Watched,
-    workload::{FILE, Size, Workload, lines},
+    measure::{BenchLine, Idle, Span, memory_kib, quantile},
+    part::{BenchProcess, orphaned},
+    watched::WatchedBus,
+    workload::{FILE, Workload, WorkloadSize, lines},
 };
 use crate::{
     bus::{Bus, MemoryBus, MemoryHub, NatsBus},
     cli::output::say,
     client::Client,
-    config::{Address, Config, ModelEntry},
-    node::{self, Running},
+    config::{Config, ConfiguredUrl, ModelEntry},
+    node::{self, RunningNode},
 };
 
 /// The longest time that a repetition may take.
@@ -49,7 +49,7 @@ pub struct Once {
     #[arg(long)]
     pub workload: Workload,
     #[command(flatten)]
-    pub size: Size,
+    pub size: WorkloadSize,
     #[arg(long)]
     pub model: String,
     /// The NATS server to publish to
@@ -66,12 +66,12 @@ impl Once {
 
     /// Runs the repetition in a child process. `nats` is the process id of the NATS server whose
     /// CPU time is measured too.
-    pub async fn run_apart(&self, nats: Option<u32>) -> Result<Line> {
+    pub async fn run_apart(&self, nats: Option<u32>) -> Result<BenchLine> {
         let before = nats.map(super::measure::cpu_of).unwrap_or_default();
-        let mut part = Part::of_this_program(self.arguments())?;
+        let mut part = BenchProcess::of_this_program(self.arguments())?;
         let line = part.line(PATIENCE).await?;
         part.finish(Duration::from_secs(30)).await?;
-        let mut line: Line = serde_json::from_str(&line).context("no line of a repetition")?;
+        let mut line: BenchLine = serde_json::from_str(&line).context("no line of a repetition")?;
         line.aux_cpu_s = nats
             .map(super::measure::cpu_of)
             .unwrap_or_default()
@@ -81,7 +81,7 @@ impl Once {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let Size { agents, sessions } = self.size;
+        let WorkloadSize { agents, sessions } = self.size;
         let mut arguments = vec![
             "once".into(),
             format!("--workload={}", self.workload.name()),
@@ -109,7 +109,7 @@ impl Once {
         Ok(())
     }
 
-    async fn run(&self) -> Result<Line> {
+    async fn run(&self) -> Result<BenchLine> {
         if self.bare {
             self.bare().await
         } else {
@@ -127,16 +127,16 @@ impl Once {
         }
     }
 
-    async fn bare(&self) -> Result<Line> {
+    async fn bare(&self) -> Result<BenchLine> {
         let span = self.span();
         let times = bare::run(self.workload, self.size.agents, &self.model).await?;
         Ok(self.line(&span, times))
     }
 
-    async fn node(&self) -> Result<Line> {
+    async fn node(&self) -> Result<BenchLine> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join(FILE), lines())?;
-        let world = World::open(&self.config(&folder)).await?;
+        let world = BenchNode::open(&self.config(&folder)).await?;
         let empty = memory_kib(HELD);
         let world = world.with_agents(self.size, folder.path()).await?;
         let (span, mut times) = (self.span(), Vec::new());
@@ -151,13 +151,13 @@ impl Once {
             None
         };
         world.node.shut_down(Duration::ZERO).await;
-        Ok(Line { idle, ..line })
+        Ok(BenchLine { idle, ..line })
     }
 
-    fn line(&self, span: &Span, mut times: Vec<Duration>) -> Line {
+    fn line(&self, span: &Span, mut times: Vec<Duration>) -> BenchLine {
         let (wall_s, cpu_s) = span.end();
         times.sort();
-        Line {
+        BenchLine {
             workload: self.workload.name().into(),
             bare: self.bare,
             turns: self.size.agents * self.workload.turns(),
@@ -175,14 +175,15 @@ impl Once {
 
     fn config(&self, folder: &TempDir) -> Config {
         let mut config = Config::default();
-        config.nats.url = self.server.as_deref().map(Address::new);
-        config.store.url = Address::new(format!(
+        config.nats.url = self.server.as_deref().map(ConfiguredUrl::new);
+        config.store.url = ConfiguredUrl::new(format!(
             "sqlite:{}",
             folder.path().join("sessions").display()
         ));
         config.models.default = Some("scripted:bench".into());
         let scripted = config.providers.entry("scripted");
-        (scripted.base_url, scripted.max_concurrent) = (Some(Address::new(&self.model)), 1_024);
+        (scripted.base_url, scripted.max_concurrent) =
+            (Some(ConfiguredUrl::new(&self.model)), 1_024);
         let roomy = ModelEntry {
             provider: Some("scripted".into()),
             context_window: Some(1 << 30),
@@ -194,20 +195,20 @@ impl Once {
 }
 
 /// A node with its agents.
-struct World {
-    node: Running,
-    bus: Arc<Watched>,
+struct BenchNode {
+    node: RunningNode,
+    bus: Arc<WatchedBus>,
     client: Client,
     agents: Vec<AgentId>,
 }
 
-impl World {
+impl BenchNode {
     async fn open(config: &Config) -> Result<Self> {
         let inner: Arc<dyn Bus> = match node::nats(config)? {
             Some(options) => Arc::new(NatsBus::connect(options).await?),
             None => Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
         };
-        let bus = Arc::new(Watched::new(inner));
+        let bus = Arc::new(WatchedBus::new(inner));
         let node = Box::pin(node::open_on(config, bus.clone())).await?;
         let client = Client::over(bus.clone()).with_request_timeout(Duration::from_secs(60));
         Ok(Self {
@@ -218,8 +219,8 @@ impl World {
         })
     }
 
-    async fn with_agents(mut self, size: Size, dir: &Path) -> Result<Self> {
-        let Size { agents, sessions } = size;
+    async fn with_agents(mut self, size: WorkloadSize, dir: &Path) -> Result<Self> {
+        let WorkloadSize { agents, sessions } = size;
         for session in 0..sessions {
             self.start(
                 agents * (session + 1) / sessions - agents * session / sessions,

@@ -18,12 +18,12 @@ const GUARD: &str =
 
 /// A child process whose standard input stays open as long as this value lives. The child ends when
 /// its input does.
-pub struct Part {
+pub struct BenchProcess {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Part {
+impl BenchProcess {
     /// Starts this program in another role.
     pub fn of_this_program(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;

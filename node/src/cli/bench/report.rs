@@ -1,15 +1,15 @@
 //! The medians of a benchmark, for people.
 
-use super::measure::Line;
+use super::measure::BenchLine;
 use crate::cli::output::warn;
 
 #[derive(Debug, Default)]
-pub struct Report {
-    lines: Vec<Line>,
+pub struct BenchReport {
+    lines: Vec<BenchLine>,
 }
 
-impl Report {
-    pub fn add(&mut self, line: Line) {
+impl BenchReport {
+    pub fn add(&mut self, line: BenchLine) {
         self.lines.push(line);
     }
 
@@ -66,7 +66,7 @@ impl Report {
         }
     }
 
-    fn median(&self, workload: &str, bare: bool, of: impl Fn(&Line) -> f64) -> Option<f64> {
+    fn median(&self, workload: &str, bare: bool, of: impl Fn(&BenchLine) -> f64) -> Option<f64> {
         let chosen = self
             .lines
             .iter()
@@ -78,7 +78,7 @@ impl Report {
 }
 
 /// Returns the divisor of a workload's cost, and the unit of the result.
-fn unit(line: &Line) -> (f64, &'static str) {
+fn unit(line: &BenchLine) -> (f64, &'static str) {
     let requests = |calls: usize| (line.tools / calls) as f64;
     match line.workload.as_str() {
         "start" => (1.0, "each"),

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::{process::Command, task::JoinSet};
 
-use self::{bare::Bare, runtime::Runtime};
-use super::{measure::quantile, nats::NatsServer, part::Part};
+use self::{bare::Bare, runtime::RuntimeCalls};
+use super::{measure::quantile, nats::NatsServer, part::BenchProcess};
 use crate::cli::output::{say, warn};
 
 /// The numbers of concurrent callers. Each calls again as soon as it has an answer.
@@ -29,7 +29,7 @@ const WARM_UP: usize = 200;
 /// Starts a sidecar at a nats-server of its own, and calls one of its tools: bare and through the
 /// runtime, in turns
 #[derive(Debug, Args)]
-pub struct Sidecar {
+pub struct SidecarBench {
     /// The sidecar's name
     name: String,
     /// The tool to call
@@ -53,7 +53,7 @@ pub struct Sidecar {
 
 /// The tool that is called, with its arguments.
 #[derive(Debug, Clone)]
-pub struct Called {
+pub struct CalledTool {
     sidecar: SidecarId,
     tool: String,
     args: Box<RawValue>,
@@ -70,12 +70,12 @@ struct Timed {
     p99_us: f64,
 }
 
-impl Sidecar {
+impl SidecarBench {
     pub async fn perform(self) -> Result<()> {
         ensure!(is_id(&self.tool), "`{}` names no tool", self.tool);
         let args =
             RawValue::from_string(self.args.clone()).context("the arguments are not JSON")?;
-        let called = Called {
+        let called = CalledTool {
             sidecar: SidecarId::parse(&self.name)?,
             tool: self.tool.clone(),
             args,
@@ -84,7 +84,7 @@ impl Sidecar {
         let _instances = (0..self.instances)
             .map(|_| self.instance(&server))
             .collect::<Result<Vec<_>>>()?;
-        let runtime = Runtime::start(server.url(), &called, self.instances).await?;
+        let runtime = RuntimeCalls::start(server.url(), &called, self.instances).await?;
         let bare = Bare::start(server.url(), &called).await?;
         let mut timed = Vec::new();
         for callers in CALLERS {
@@ -96,14 +96,19 @@ impl Sidecar {
         Ok(())
     }
 
-    fn instance(&self, server: &NatsServer) -> Result<Part> {
+    fn instance(&self, server: &NatsServer) -> Result<BenchProcess> {
         let (program, arguments) = self.command.split_first().context("the command is empty")?;
         let mut command = Command::new(program);
         command.args(arguments).env("NATS_URL", server.url());
-        Part::guarded(&command)
+        BenchProcess::guarded(&command)
     }
 
-    async fn compare(&self, bare: &Bare, runtime: &Runtime, callers: usize) -> Result<Vec<Timed>> {
+    async fn compare(
+        &self,
+        bare: &Bare,
+        runtime: &RuntimeCalls,
+        callers: usize,
+    ) -> Result<Vec<Timed>> {
         time("bare", callers, WARM_UP, || bare.caller()).await?;
         time("runtime", callers, WARM_UP, || runtime.caller()).await?;
         let mut timed = Vec::new();
@@ -119,12 +124,12 @@ impl Sidecar {
 }
 
 /// Makes one call after the other.
-trait Caller: Send + 'static {
+trait ToolCaller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// Shares the calls among concurrent callers, and times each call.
-async fn time<C: Caller>(
+async fn time<C: ToolCaller>(
     way: &'static str,
     callers: usize,
     calls: usize,
@@ -152,7 +157,7 @@ async fn time<C: Caller>(
     })
 }
 
-async fn calls_of(mut caller: impl Caller, calls: usize) -> Result<Vec<Duration>> {
+async fn calls_of(mut caller: impl ToolCaller, calls: usize) -> Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(calls);
     for _ in 0..calls {
         let began = Instant::now();

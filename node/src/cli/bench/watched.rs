@@ -20,14 +20,14 @@ use crate::bus::{Answer, Bus, BusError, Delivery, Published, Serving};
 /// The beginning of the event of a failed turn on the wire.
 const FAILED: &[u8] = br#"{"v":1,"type":"error""#;
 
-pub struct Watched {
+pub struct WatchedBus {
     inner: Arc<dyn Bus>,
     ended: Mutex<Vec<(AgentId, Instant)>>,
     failed: AtomicUsize,
     news: Notify,
 }
 
-impl Watched {
+impl WatchedBus {
     pub fn new(inner: Arc<dyn Bus>) -> Self {
         Self {
             inner,
@@ -59,7 +59,7 @@ impl Watched {
 }
 
 #[async_trait]
-impl Bus for Watched {
+impl Bus for WatchedBus {
     fn publish(&self, subject: String, payload: Bytes) {
         self.inner.publish(subject, payload);
     }

@@ -28,7 +28,7 @@ pub enum Workload {
 
 /// The number of agents and of sessions.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Size {
+pub struct WorkloadSize {
     #[arg(long)]
     pub agents: usize,
     #[arg(long)]
@@ -37,7 +37,7 @@ pub struct Size {
 
 /// One answer of the model: its calls and its text.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer {
+pub struct ModelAnswer {
     pub calls: usize,
     /// The number of deltas, of five characters each.
     pub deltas: usize,
@@ -71,7 +71,7 @@ impl Workload {
         }
     }
 
-    pub fn size(self, agents: Option<usize>, sessions: Option<usize>) -> Size {
+    pub fn size(self, agents: Option<usize>, sessions: Option<usize>) -> WorkloadSize {
         let usual = match self {
             Self::Start | Self::Burst | Self::Rounds | Self::Long | Self::Wide => 1,
             Self::Stream => 100,
@@ -80,18 +80,18 @@ impl Workload {
             Self::Fresh => 10_000,
         };
         let agents = agents.unwrap_or(usual).max(1);
-        Size {
+        WorkloadSize {
             agents,
             sessions: sessions.unwrap_or(agents.div_ceil(1_000)).clamp(1, agents),
         }
     }
 
     /// Returns the model's answers in one turn, in order.
-    pub fn answers(self) -> Vec<Answer> {
+    pub fn answers(self) -> Vec<ModelAnswer> {
         let rounds = |count, calls, deltas| {
-            let round = Answer { calls, deltas: 0 };
+            let round = ModelAnswer { calls, deltas: 0 };
             let mut answers = vec![round; count];
-            answers.push(Answer { calls: 0, deltas });
+            answers.push(ModelAnswer { calls: 0, deltas });
             answers
         };
         match self {
@@ -159,7 +159,7 @@ impl Workload {
     }
 }
 
-fn reply(round: usize, answer: Answer) -> Reply {
+fn reply(round: usize, answer: ModelAnswer) -> Reply {
     let said = if answer.deltas == 0 {
         Reply::new()
     } else {

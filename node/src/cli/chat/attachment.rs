@@ -7,8 +7,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{Part, Source};
 
 use crate::{
-    cli::exit::Usage,
-    regular_file::{Folder, Refused},
+    cli::exit::UsageError,
+    regular_file::{FileRefused, OpenFolder},
     terminal::clean_line,
 };
 
@@ -20,7 +20,7 @@ const MOST_TEXT: u64 = 256 * 1024;
 const MOST_DATA: u64 = 5 * 1024 * 1024;
 
 /// Returns a prompt with the files that it names.
-pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
+pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, UsageError> {
     let mut parts = vec![Part::text(text)];
     let mut named: Vec<&str> = text
         .split_whitespace()
@@ -35,7 +35,7 @@ pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
             continue;
         }
         let refused = |why: &dyn std::fmt::Display| {
-            Usage(format!("cannot attach {}: {why}", clean_line(name)))
+            UsageError(format!("cannot attach {}: {why}", clean_line(name)))
         };
         if parts.len() > MOST_FILES {
             return Err(refused(&format!(
@@ -47,16 +47,16 @@ pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, Usage> {
     Ok(parts)
 }
 
-fn part(name: &str, path: &Path) -> Result<Part, Refused> {
-    let file = path.file_name().ok_or(Refused::Kind("a folder"))?;
+fn part(name: &str, path: &Path) -> Result<Part, FileRefused> {
+    let file = path.file_name().ok_or(FileRefused::Kind("a folder"))?;
     let above = path
         .parent()
         .filter(|above| !above.as_os_str().is_empty())
         .map_or_else(|| PathBuf::from("."), Path::to_owned);
     let most = MOST_DATA.max(MOST_TEXT);
-    let content = Folder::open(&above)?
+    let content = OpenFolder::open(&above)?
         .file(file, most)?
-        .ok_or_else(|| Refused::Io(std::io::ErrorKind::NotFound.into()))?;
+        .ok_or_else(|| FileRefused::Io(std::io::ErrorKind::NotFound.into()))?;
     if let Some(mime) = image(&content.bytes) {
         return Ok(Part::Image {
             mime: mime.into(),
@@ -72,7 +72,7 @@ fn part(name: &str, path: &Path) -> Result<Part, Refused> {
         });
     }
     if content.bytes.len() as u64 > MOST_TEXT {
-        return Err(Refused::TooLarge(MOST_TEXT));
+        return Err(FileRefused::TooLarge(MOST_TEXT));
     }
     let text = content.text()?;
     Ok(Part::text(format!(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    regular_file::{Folder, Kind},
+    regular_file::{EntryKind, OpenFolder},
     terminal::clean_line,
 };
 
@@ -31,18 +31,18 @@ fn names(dir: &Path, path: &str) -> Option<Vec<String>> {
     } else {
         dir.join(folder)
     };
-    let entries = Folder::open(&above).ok()?.entries(MOST).ok()?;
+    let entries = OpenFolder::open(&above).ok()?.entries(MOST).ok()?;
     let folder = path.strip_suffix(begun).unwrap_or_default();
-    let fits = |(name, kind): (String, Kind)| {
+    let fits = |(name, kind): (String, EntryKind)| {
         let is_meant =
             name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'));
         // A name with a space would end the word, and a name with control characters would look
         // harmless in the list.
         let is_plain = !name.contains(char::is_whitespace) && clean_line(&name) == name;
         let end = match kind {
-            Kind::Folder => "/",
-            Kind::File => "",
-            Kind::Link | Kind::Other(_) => return None,
+            EntryKind::Folder => "/",
+            EntryKind::File => "",
+            EntryKind::Link | EntryKind::Other(_) => return None,
         };
         (is_meant && is_plain).then(|| format!("@{folder}{name}{end}"))
     };

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use planck_common::{command::Started, event::Event};
 use tokio::time::Instant;
 
-use super::stage::Stage;
+use super::stage::DemoStage;
 use crate::{
     cli::{
         output::draw,
@@ -25,12 +25,12 @@ const WHEN: &str = "The test fails";
 
 /// The result of the failure.
 #[derive(Debug)]
-pub struct Blow {
+pub struct NodeFailure {
     name: &'static str,
     went_on: Duration,
 }
 
-impl Blow {
+impl NodeFailure {
     pub fn tell(&self) -> String {
         let millis = u64::try_from(self.went_on.as_millis()).unwrap_or(u64::MAX);
         format!(
@@ -42,7 +42,11 @@ impl Blow {
 }
 
 /// Kills the session's node at the chosen moment, and waits until the session continues.
-pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> anyhow::Result<Blow> {
+pub async fn strike(
+    client: &Client,
+    started: &Started,
+    stage: &mut DemoStage,
+) -> anyhow::Result<NodeFailure> {
     let mut follow = client.follow(&started.session_id, 1).await?;
     until(
         &mut follow,
@@ -66,7 +70,7 @@ pub async fn strike(client: &Client, started: &Started, stage: &mut Stage) -> an
         matches!(event, Event::SessionResumed(_))
     })
     .await?;
-    Ok(Blow {
+    Ok(NodeFailure {
         name,
         went_on: struck.elapsed(),
     })

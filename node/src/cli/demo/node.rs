@@ -11,13 +11,13 @@ use crate::{client::Client, tools::reap};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Node {
+pub struct DemoNode {
     pub id: NodeId,
     pub name: &'static str,
     child: Child,
 }
 
-impl Node {
+impl DemoNode {
     /// Starts the process and waits until it answers.
     pub async fn start(
         name: &'static str,

@@ -8,7 +8,7 @@ use planck_common::{
 };
 use tokio::process::Command;
 
-use super::{blow::Blow, sidecar, stage::Stage};
+use super::{blow::NodeFailure, sidecar, stage::DemoStage};
 use crate::{
     cli::render::{
         Style, consumed,
@@ -36,11 +36,15 @@ pub struct Proof {
     requests: u64,
     /// The requests that the model refused.
     refused: Vec<String>,
-    blow: Blow,
+    blow: NodeFailure,
 }
 
 impl Proof {
-    pub async fn gather(stage: &Stage, session: &SessionId, blow: Blow) -> anyhow::Result<Self> {
+    pub async fn gather(
+        stage: &DemoStage,
+        session: &SessionId,
+        blow: NodeFailure,
+    ) -> anyhow::Result<Self> {
         let info = stage.client()?.session(session).await?;
         let model = stage.model()?;
         Ok(Self {

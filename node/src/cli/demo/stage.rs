@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::{
     child::Child,
     nats::Nats,
-    node::Node,
+    node::DemoNode,
     sidecar::{self, Python},
 };
 use crate::{
@@ -37,17 +37,17 @@ const SCRIPT: &str = include_str!("../../../../examples/scripts/build-a-cli.json
 /// How long the model's last streams may take to end.
 const LAST_STREAMS: Duration = Duration::from_secs(2);
 
-pub struct Stage {
+pub struct DemoStage {
     folder: TempDir,
     model: Option<Server>,
     nats: Option<Nats>,
     client: Option<Client>,
     /// The sidecar, or the reason why there is none.
     sidecar: Result<Child, String>,
-    nodes: Vec<Node>,
+    nodes: Vec<DemoNode>,
 }
 
-impl Stage {
+impl DemoStage {
     /// Creates an empty folder. With `keep` it is not removed at the end.
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
         let mut folder = tempfile::Builder::new()
@@ -92,7 +92,7 @@ impl Stage {
         };
         for name in NODES {
             self.nodes.push(
-                Node::start(
+                DemoNode::start(
                     name,
                     &folder,
                     &client,
@@ -117,7 +117,7 @@ impl Stage {
     }
 
     /// Removes a node from the stage and returns it.
-    pub fn take(&mut self, id: &NodeId) -> Option<Node> {
+    pub fn take(&mut self, id: &NodeId) -> Option<DemoNode> {
         let at = self.nodes.iter().position(|node| node.id == *id)?;
         Some(self.nodes.remove(at))
     }
@@ -168,7 +168,7 @@ impl Stage {
 
     /// Stops everything: the nodes first, while the servers that they need are running.
     pub async fn strike(self) {
-        join_all(self.nodes.into_iter().map(Node::stop)).await;
+        join_all(self.nodes.into_iter().map(DemoNode::stop)).await;
         if let Ok(sidecar) = self.sidecar {
             sidecar.stop().await;
         }

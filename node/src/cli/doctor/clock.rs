@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Finding;
+use super::DoctorFinding;
 use crate::server_clock::ServerClock;
 
 /// Differences in milliseconds. Leases, heartbeats and the failure detector do not depend on wall
@@ -14,7 +14,7 @@ const WRONG: u64 = 60_000;
 const REMEDY: &str = "keep both machines' clocks by NTP: `timedatectl set-ntp true`, or install chrony; `chronyc tracking` tells how \
                       far off a clock is";
 
-pub fn compared(name: &'static str, server: &str, clock: ServerClock) -> Finding {
+pub fn compared(name: &'static str, server: &str, clock: ServerClock) -> DoctorFinding {
     let ServerClock {
         ahead_ms,
         uncertainty_ms,
@@ -23,13 +23,13 @@ pub fn compared(name: &'static str, server: &str, clock: ServerClock) -> Finding
     let side = if ahead_ms < 0 { "behind" } else { "ahead of" };
     let what = format!("{server} is {apart} {side} this machine, give or take {unsure}");
     match clock.difference_ms() {
-        ..NOTICED => Finding::good(name, what),
-        NOTICED..WRONG => Finding::note(
+        ..NOTICED => DoctorFinding::good(name, what),
+        NOTICED..WRONG => DoctorFinding::note(
             name,
             format!("{what}: times in logs and `--since` are off by as much"),
             REMEDY,
         ),
-        WRONG.. => Finding::bad(
+        WRONG.. => DoctorFinding::bad(
             name,
             format!(
                 "{what}: limits of turns that move to another node, the age at which sessions are removed, and the expiry of \
@@ -50,19 +50,19 @@ fn shown(millis: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::State;
+    use crate::cli::doctor::FindingState;
 
     #[test]
     fn clocks_differ_noticeably_from_a_second_and_are_wrong_from_a_minute() {
         for (ahead_ms, uncertainty_ms, state, said) in [
-            (3, 1, State::Good, "3 ms ahead of this machine"),
-            (-999, 0, State::Good, "999 ms behind"),
+            (3, 1, FindingState::Good, "3 ms ahead of this machine"),
+            (-999, 0, FindingState::Good, "999 ms behind"),
             // The difference may be due to a slow answer.
-            (1_900, 1_000, State::Good, "give or take 1000 ms"),
-            (1_000, 0, State::Note, "1000 ms ahead of"),
-            (-59_999, 0, State::Note, "59 s behind"),
-            (60_000, 0, State::Bad, "60 s ahead of"),
-            (-86_400_000, 5, State::Bad, "86400 s behind"),
+            (1_900, 1_000, FindingState::Good, "give or take 1000 ms"),
+            (1_000, 0, FindingState::Note, "1000 ms ahead of"),
+            (-59_999, 0, FindingState::Note, "59 s behind"),
+            (60_000, 0, FindingState::Bad, "60 s ahead of"),
+            (-86_400_000, 5, FindingState::Bad, "86400 s behind"),
         ] {
             let read = ServerClock {
                 ahead_ms,
@@ -73,7 +73,11 @@ mod tests {
                 found.state == state && found.what.contains(said),
                 "{found:?}"
             );
-            assert_eq!(found.remedy.is_some(), state != State::Good, "{found:?}");
+            assert_eq!(
+                found.remedy.is_some(),
+                state != FindingState::Good,
+                "{found:?}"
+            );
         }
     }
 }

@@ -8,7 +8,7 @@ use nix::{
     unistd::{AccessFlags, access},
 };
 
-use super::Finding;
+use super::DoctorFinding;
 use crate::{
     config::Config,
     folder_trial, node,
@@ -18,13 +18,13 @@ use crate::{
 /// The number of files that a node with many agents has open.
 const FILES: u64 = 4096;
 
-pub fn all(config: &Config) -> Vec<Finding> {
+pub fn all(config: &Config) -> Vec<DoctorFinding> {
     vec![groups(), files(), limits(config), nats_cli()]
 }
 
 /// Checks the folders that agents write to. All are tried concurrently, so that several on an
 /// offline share take no longer than one.
-pub async fn folders(config: &Config) -> Vec<Finding> {
+pub async fn folders(config: &Config) -> Vec<DoctorFinding> {
     let workspaces = config.workspaces.0.iter();
     let workspaces = join_all(workspaces.map(|(name, path)| workspace(name, path)));
     let (here, workspaces) = tokio::join!(folder(), workspaces);
@@ -32,34 +32,34 @@ pub async fn folders(config: &Config) -> Vec<Finding> {
 }
 
 /// Checks what confines tool processes, and which programs they cannot use because of it.
-pub async fn sandbox(config: &Config) -> Vec<Finding> {
+pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
     let sandbox = node::sandbox(config).await;
     let remedy = "use Linux 6.12 or later with Landlock, or install bubblewrap (`apt-get install bubblewrap`) and allow \
                   unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`)";
     let whole = match (sandbox.refuses(), sandbox.is_off(), sandbox.is_open()) {
-        (true, ..) => Finding::bad("sandbox", sandbox.to_string(), remedy),
-        (_, true, _) => Finding::note(
+        (true, ..) => DoctorFinding::bad("sandbox", sandbox.to_string(), remedy),
+        (_, true, _) => DoctorFinding::note(
             "sandbox",
             sandbox.to_string(),
             "tools can do all that you can; take the setting out",
         ),
-        (.., true) => Finding::note("sandbox", sandbox.to_string(), remedy),
+        (.., true) => DoctorFinding::note("sandbox", sandbox.to_string(), remedy),
         _ if !sandbox.gaps().is_empty() => {
             let gaps = sandbox.gaps().join(", ");
-            Finding::note(
+            DoctorFinding::note(
                 "sandbox",
                 format!("{sandbox}; this kernel's Landlock is old: {gaps}"),
                 remedy,
             )
         }
-        _ => Finding::good("sandbox", sandbox.to_string()),
+        _ => DoctorFinding::good("sandbox", sandbox.to_string()),
     };
     let hidden = hidden(&sandbox);
     std::iter::once(whole).chain(hidden).collect()
 }
 
 /// Reports programs that a person can run and a tool cannot.
-fn hidden(sandbox: &Sandbox) -> Option<Finding> {
+fn hidden(sandbox: &Sandbox) -> Option<DoctorFinding> {
     let folders: Vec<String> = sandbox
         .hidden()
         .iter()
@@ -67,7 +67,7 @@ fn hidden(sandbox: &Sandbox) -> Option<Finding> {
         .collect();
     let remedy = "name the toolchains that tools need in `tools.readable`, and variables that lead to them in `tools.pass_environment`";
     (!folders.is_empty()).then(|| {
-        Finding::note(
+        DoctorFinding::note(
             "programs",
             format!("tools do not see {} of PATH", folders.join(", ")),
             remedy,
@@ -75,10 +75,10 @@ fn hidden(sandbox: &Sandbox) -> Option<Finding> {
     })
 }
 
-async fn folder() -> Finding {
+async fn folder() -> DoctorFinding {
     match folder_trial::try_write(".").await {
-        Ok(()) => Finding::good("folder", "agents can write here"),
-        Err(error) => Finding::note(
+        Ok(()) => DoctorFinding::good("folder", "agents can write here"),
+        Err(error) => DoctorFinding::note(
             "folder",
             format!("agents cannot write here: {error}"),
             "go to a folder of yours",
@@ -86,10 +86,10 @@ async fn folder() -> Finding {
     }
 }
 
-async fn workspace(name: &str, path: &Path) -> Finding {
+async fn workspace(name: &str, path: &Path) -> DoctorFinding {
     match folder_trial::try_write(path).await {
-        Ok(()) => Finding::good("workspace", format!("{name} = {}", path.display())),
-        Err(error) => Finding::bad(
+        Ok(()) => DoctorFinding::good("workspace", format!("{name} = {}", path.display())),
+        Err(error) => DoctorFinding::bad(
             "workspace",
             format!(
                 "{name} = {} is not a writable folder: {error}",
@@ -100,15 +100,17 @@ async fn workspace(name: &str, path: &Path) -> Finding {
     }
 }
 
-fn files() -> Finding {
+fn files() -> DoctorFinding {
     match getrlimit(Resource::RLIMIT_NOFILE) {
-        Ok((soft, _)) if soft >= FILES => Finding::good("open files", format!("up to {soft}")),
-        Ok((soft, hard)) => Finding::note(
+        Ok((soft, _)) if soft >= FILES => {
+            DoctorFinding::good("open files", format!("up to {soft}"))
+        }
+        Ok((soft, hard)) => DoctorFinding::note(
             "open files",
             format!("up to {soft}; many agents need {FILES}"),
             format!("`ulimit -n {}`", hard.min(65_536)),
         ),
-        Err(error) => Finding::note(
+        Err(error) => DoctorFinding::note(
             "open files",
             format!("cannot tell: {error}"),
             "see `ulimit -n`",
@@ -117,7 +119,7 @@ fn files() -> Finding {
 }
 
 /// Reports the limits of each tool call. Zero means no limit.
-fn limits(config: &Config) -> Finding {
+fn limits(config: &Config) -> DoctorFinding {
     let limits = &config.tools.limits;
     let bound = |bound: String| {
         if bound == "0" {
@@ -134,8 +136,8 @@ fn limits(config: &Config) -> Finding {
         bound(limits.open_files.to_string()),
     );
     match limits.processes > 0 && limits.memory.0 > 0 {
-        true => Finding::good("limits", what),
-        false => Finding::note(
+        true => DoctorFinding::good("limits", what),
+        false => DoctorFinding::note(
             "limits",
             what,
             "set `tools.limits.processes` and `tools.limits.memory`",
@@ -144,7 +146,7 @@ fn limits(config: &Config) -> Finding {
 }
 
 /// Checks whether a node that is started here can put each call into a control group.
-fn groups() -> Finding {
+fn groups() -> DoctorFinding {
     let remedy = "calls run without; a service has it with `Delegate=yes`, a shell with \
                   `systemd-run --user --scope -p Delegate=yes`, a container of Docker with `security_opt: \
                   [writable-cgroups=true]` where it is root";
@@ -158,7 +160,7 @@ fn groups() -> Finding {
             } else {
                 "has no `pids` to bound its tasks"
             };
-            Finding::good(
+            DoctorFinding::good(
                 "cgroups",
                 format!(
                     "a call has a group below {}, which {tasks}",
@@ -166,18 +168,18 @@ fn groups() -> Finding {
                 ),
             )
         }
-        Err(why) => Finding::note("cgroups", why.to_string(), remedy),
+        Err(why) => DoctorFinding::note("cgroups", why.to_string(), remedy),
     }
 }
 
-fn nats_cli() -> Finding {
+fn nats_cli() -> DoctorFinding {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&paths)
         .map(|folder| folder.join("nats"))
         .find(|path| access(path, AccessFlags::X_OK).is_ok());
     match found {
-        Some(path) => Finding::good("nats cli", path.display().to_string()),
-        None => Finding::note(
+        Some(path) => DoctorFinding::good("nats cli", path.display().to_string()),
+        None => DoctorFinding::note(
             "nats cli",
             "not installed",
             "handy to look at subjects, not needed",

@@ -9,19 +9,19 @@ use planck_common::{
 };
 use tokio::time::timeout;
 
-use super::{Finding, clock};
+use super::{DoctorFinding, clock};
 use crate::{
     bus::{Bus as _, BusError, NatsBus, NatsOptions, records::RecordsError},
-    config::{Address, Config},
+    config::{Config, ConfiguredUrl},
     node,
 };
 
 /// How long nodes, and messages to ourselves, may take.
 const ANSWER: Duration = Duration::from_secs(2);
 
-pub async fn nats(config: &Config) -> Vec<Finding> {
+pub async fn nats(config: &Config) -> Vec<DoctorFinding> {
     let Some(url) = &config.nats.url else {
-        return vec![Finding::note(
+        return vec![DoctorFinding::note(
             "nats",
             "not configured; sessions run in one process",
             "set NATS_URL for a cluster",
@@ -32,7 +32,7 @@ pub async fn nats(config: &Config) -> Vec<Finding> {
         Err(finding) => return vec![finding],
     };
     if let Some(exposure) = bus.exposure() {
-        return vec![Finding::bad(
+        return vec![DoctorFinding::bad(
             "nats",
             format!("{url}: {exposure}"),
             "see docs/operations.md, \"Settings of NATS\"",
@@ -40,13 +40,13 @@ pub async fn nats(config: &Config) -> Vec<Finding> {
     }
     match bus.check_jetstream().await {
         Ok(()) => {
-            let reached = Finding::good("nats", format!("{url}, with all that is needed"));
+            let reached = DoctorFinding::good("nats", format!("{url}, with all that is needed"));
             let mut findings = vec![reached, messages(&bus).await];
             findings.extend(registry(&bus, config).await);
             findings
         }
         Err(BusError::Denied(why)) => vec![without_jetstream(&bus, url, &why).await],
-        Err(error) => vec![Finding::bad(
+        Err(error) => vec![DoctorFinding::bad(
             "nats",
             format!("{url}: {error}"),
             "start nats-server 2.12 or later with JetStream (-js)",
@@ -55,7 +55,7 @@ pub async fn nats(config: &Config) -> Vec<Finding> {
 }
 
 /// Connects, which also checks the server's version.
-async fn connect(config: &Config, url: &Address) -> Result<NatsBus, Finding> {
+async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, DoctorFinding> {
     let options = match node::nats(config) {
         Ok(Some(options)) => NatsOptions {
             name: "planck doctor".into(),
@@ -63,10 +63,10 @@ async fn connect(config: &Config, url: &Address) -> Result<NatsBus, Finding> {
         },
         Ok(None) => {
             let remedy = "set NATS_URL for a cluster";
-            return Err(Finding::note("nats", "not configured", remedy));
+            return Err(DoctorFinding::note("nats", "not configured", remedy));
         }
         Err(error) => {
-            return Err(Finding::bad(
+            return Err(DoctorFinding::bad(
                 "nats",
                 format!("{url}: {error}"),
                 "correct `[nats]`",
@@ -82,16 +82,16 @@ async fn connect(config: &Config, url: &Address) -> Result<NatsBus, Finding> {
             | BusError::TooLarge { .. }
             | BusError::Away(_) => "start nats-server 2.12 or later, or correct `[nats]`",
         };
-        Finding::bad("nats", format!("{url}: {error}"), remedy)
+        DoctorFinding::bad("nats", format!("{url}: {error}"), remedy)
     })
 }
 
 /// Subscribes under the id of a node that does not exist, and sends itself a command. Observers do
 /// not see it.
-async fn messages(bus: &NatsBus) -> Finding {
+async fn messages(bus: &NatsBus) -> DoctorFinding {
     let subject = subject::Address::node(NodeId::mint().as_str(), "info").to_string();
     let failed = |error: BusError| {
-        Finding::bad(
+        DoctorFinding::bad(
             "nats pub/sub",
             error.to_string(),
             "use the nodes' user to run a node here; docs/operations.md lists the rights of each role",
@@ -106,7 +106,7 @@ async fn messages(bus: &NatsBus) -> Finding {
     match timeout(ANSWER, heard.next()).await {
         Ok(Some(_)) => {
             let took = began.elapsed().as_secs_f64() * 1_000.0;
-            Finding::good(
+            DoctorFinding::good(
                 "nats pub/sub",
                 format!("a message came back after {took:.1} ms"),
             )
@@ -120,31 +120,31 @@ async fn messages(bus: &NatsBus) -> Finding {
 
 /// Checks the registry: reads it, tries a write on a condition that does not hold, and compares its
 /// leader's clock.
-async fn registry(bus: &NatsBus, config: &Config) -> Vec<Finding> {
+async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
     let replicas = config.nats.replicas as usize;
     match bus.try_records(replicas).await {
         Ok(Some(read)) => vec![
-            Finding::good(
+            DoctorFinding::good(
                 "jetstream",
                 "read the registry; its leader takes writes, and was given none to keep",
             ),
             clock::compared("nats clock", "NATS", read),
         ],
-        Ok(None) => vec![Finding::good(
+        Ok(None) => vec![DoctorFinding::good(
             "jetstream",
             "answers; the first node makes the registry, which the server's clock is told with",
         )],
-        Err(error @ RecordsError::Denied(_)) => vec![Finding::bad(
+        Err(error @ RecordsError::Denied(_)) => vec![DoctorFinding::bad(
             "jetstream",
             error.to_string(),
             "use the nodes' user to run a node here",
         )],
-        Err(error @ RecordsError::Unfit(_)) => vec![Finding::bad(
+        Err(error @ RecordsError::Unfit(_)) => vec![DoctorFinding::bad(
             "jetstream",
             error.to_string(),
             "see above, or docs/operations.md, \"Settings of NATS\"",
         )],
-        Err(error) => vec![Finding::bad(
+        Err(error) => vec![DoctorFinding::bad(
             "jetstream",
             error.to_string(),
             "see whether the NATS cluster has its quorum: `nats server report jetstream`",
@@ -154,16 +154,16 @@ async fn registry(bus: &NatsBus, config: &Config) -> Vec<Finding> {
 
 /// Reports a user without JetStream permissions, who cannot run a node but may command existing
 /// ones.
-async fn without_jetstream(bus: &NatsBus, url: &Address, why: &str) -> Finding {
+async fn without_jetstream(bus: &NatsBus, url: &ConfiguredUrl, why: &str) -> DoctorFinding {
     let nodes = subject::Address::new(Target::Nodes, LIST);
     match bus.request(&nodes, "{}".into(), ANSWER).await {
-        Err(BusError::Denied(why)) => Finding::note(
+        Err(BusError::Denied(why)) => DoctorFinding::note(
             "nats",
             format!("{url}: enough to watch at most, neither for a client nor for a node: {why}"),
             "use the clients' user to command nodes, or the nodes' user to run one here",
         ),
         // This check does not require that nodes answer.
-        Ok(_) | Err(_) => Finding::note(
+        Ok(_) | Err(_) => DoctorFinding::note(
             "nats",
             format!("{url}: enough for a client, not for a node: {why}"),
             "use the nodes' user to run a node here",

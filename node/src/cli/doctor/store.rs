@@ -1,6 +1,6 @@
 //! Checks the store: its contents, whether it can be written, and its server's clock.
 
-use super::{Finding, clock};
+use super::{DoctorFinding, clock};
 use crate::{
     cli::earlier,
     config::{Config, StoreKind},
@@ -8,17 +8,21 @@ use crate::{
     store::StoreError,
 };
 
-pub async fn store(config: &Config) -> Vec<Finding> {
+pub async fn store(config: &Config) -> Vec<DoctorFinding> {
     let url = &config.store.url;
     let StoreTrial { told, write, clock } = match node::try_store(config).await {
         Ok(tried) => tried,
         Err(error @ StoreError::Away(_)) => {
             let what = format!("{url}: {error}");
-            return vec![Finding::bad("store", what, StoreError::UNREACHED)];
+            return vec![DoctorFinding::bad("store", what, StoreError::UNREACHED)];
         }
         Err(error) => {
             let remedy = "see above, or name another one in `store.url`";
-            return vec![Finding::bad("store", format!("{url}: {error}"), remedy)];
+            return vec![DoctorFinding::bad(
+                "store",
+                format!("{url}: {error}"),
+                remedy,
+            )];
         }
     };
     let told = told.map_or_else(
@@ -26,11 +30,11 @@ pub async fn store(config: &Config) -> Vec<Finding> {
         |told| format!("{url}: {told}"),
     );
     let write = match write {
-        Ok(written) => Finding::good("store write", written),
-        Err(error) => Finding::bad("store write", error.to_string(), way_to_write(config)),
+        Ok(written) => DoctorFinding::good("store write", written),
+        Err(error) => DoctorFinding::bad("store write", error.to_string(), way_to_write(config)),
     };
     let clock = clock.map(|read| clock::compared("store clock", "Postgres", read));
-    [Finding::good("store", told), write]
+    [DoctorFinding::good("store", told), write]
         .into_iter()
         .chain(clock)
         .collect()
@@ -48,9 +52,9 @@ fn way_to_write(config: &Config) -> &'static str {
 }
 
 /// Reports sessions in the folder that planck was started in which belong to no store.
-pub fn strays(config: &Config) -> Option<Finding> {
+pub fn strays(config: &Config) -> Option<DoctorFinding> {
     let what = earlier::what_is_there(config)?;
-    Some(Finding::note(
+    Some(DoctorFinding::note(
         "sessions",
         what,
         "`planck session adopt` takes them over, closed; leave them if they are not yours",

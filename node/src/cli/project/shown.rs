@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
 
-use super::Met;
+use super::FoundProject;
 use crate::{
     cli::render::style::counted,
-    config::{Written, written},
-    project::{CONFIG, Difference, FOLDER, Record, Snapshot, Standing},
+    config::{WrittenKeys, written},
+    project::{CONFIG, Difference, FOLDER, ProjectStanding, Snapshot, TrustRecord},
     terminal::clean_line,
 };
 
@@ -18,17 +18,17 @@ const WIDE: usize = 300;
 const LONG: usize = 100;
 
 /// Returns the state of the project in one line.
-pub fn told(met: &Met) -> String {
+pub fn told(met: &FoundProject) -> String {
     let path = met.project.path().display().to_string();
     let path = clean_line(&path);
     match &met.standing {
-        Standing::Nothing => format!("{path} holds nothing that could have an effect"),
-        Standing::Trusted(_) => format!("{path} is trusted"),
-        Standing::Unknown(snapshot) => format!(
+        ProjectStanding::Nothing => format!("{path} holds nothing that could have an effect"),
+        ProjectStanding::Trusted(_) => format!("{path} is trusted"),
+        ProjectStanding::Unknown(snapshot) => format!(
             "{path} ({}) is not trusted",
             clean_line(&snapshot.summary())
         ),
-        Standing::Changed(both) => {
+        ProjectStanding::Changed(both) => {
             let (snapshot, record) = &**both;
             format!(
                 "{path} ({}) is not what you trusted on {}",
@@ -36,18 +36,20 @@ pub fn told(met: &Met) -> String {
                 record.at
             )
         }
-        Standing::Untrustable(why) => {
+        ProjectStanding::Untrustable(why) => {
             format!("{path} cannot be trusted: {}", clean_line(&why.to_string()))
         }
     }
 }
 
 /// Returns what trusting the project would allow, or what changed, as lines with line ends.
-pub fn lines(standing: &Standing) -> String {
+pub fn lines(standing: &ProjectStanding) -> String {
     let lines = match standing {
-        Standing::Nothing | Standing::Trusted(_) | Standing::Untrustable(_) => Vec::new(),
-        Standing::Unknown(snapshot) => admitted(snapshot),
-        Standing::Changed(both) => changed(&both.0, &both.1),
+        ProjectStanding::Nothing
+        | ProjectStanding::Trusted(_)
+        | ProjectStanding::Untrustable(_) => Vec::new(),
+        ProjectStanding::Unknown(snapshot) => admitted(snapshot),
+        ProjectStanding::Changed(both) => changed(&both.0, &both.1),
     };
     let more = lines.len().saturating_sub(LONG);
     let mut text: String = lines
@@ -75,7 +77,7 @@ fn cut(line: &str) -> String {
 fn admitted(snapshot: &Snapshot) -> Vec<String> {
     let mut lines = vec!["trusting it would admit:".to_owned()];
     if let Some(text) = &snapshot.config {
-        let Written { values, problems } = written(Path::new(CONFIG), text);
+        let WrittenKeys { values, problems } = written(Path::new(CONFIG), text);
         lines.push(format!("{CONFIG} sets {}", counted(values.len(), "key")));
         lines.extend(
             values
@@ -175,7 +177,7 @@ fn described(name: &str, text: &str) -> String {
     )
 }
 
-fn changed(snapshot: &Snapshot, record: &Record) -> Vec<String> {
+fn changed(snapshot: &Snapshot, record: &TrustRecord) -> Vec<String> {
     let Difference {
         added,
         changed,

@@ -13,7 +13,7 @@ use crate::terminal::Drawing;
 
 /// A piece of an agent's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum OutputPiece {
     /// Text that may continue.
     Flow {
         thinking: bool,
@@ -38,7 +38,7 @@ const WAITING: usize = 64 * 1024;
 /// The buffered output of the other agents while one agent writes.
 #[derive(Debug, Default)]
 struct Waiting {
-    pieces: VecDeque<(AgentId, String, Piece)>,
+    pieces: VecDeque<(AgentId, String, OutputPiece)>,
     bytes: usize,
 }
 
@@ -80,7 +80,7 @@ impl Floor {
 
     /// Writes a piece. If another agent is writing, the piece is buffered until that agent has
     /// finished.
-    pub fn take(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut Drawing) {
+    pub fn take(&mut self, agent: &AgentId, name: &str, piece: OutputPiece, out: &mut Drawing) {
         if self.holder.as_ref().is_some_and(|holder| holder != agent) {
             self.waiting.bytes += piece.weight();
             self.waiting
@@ -112,14 +112,16 @@ impl Floor {
         }
     }
 
-    fn write(&mut self, agent: &AgentId, name: &str, piece: Piece, out: &mut Drawing) {
+    fn write(&mut self, agent: &AgentId, name: &str, piece: OutputPiece, out: &mut Drawing) {
         match piece {
-            Piece::Flow { thinking, text } => self.flow(agent, name, thinking, &text, out),
-            Piece::Rest if self.holder.is_some() => self.hand_over(out),
-            Piece::Rest => {}
-            Piece::Line(line) => self.line(agent, name, &line, out),
-            Piece::ToolBegins { call, line } => self.tool_begins(agent, name, call, &line, out),
-            Piece::ToolEnds { call, line } => self.tool_ends(agent, name, &call, &line, out),
+            OutputPiece::Flow { thinking, text } => self.flow(agent, name, thinking, &text, out),
+            OutputPiece::Rest if self.holder.is_some() => self.hand_over(out),
+            OutputPiece::Rest => {}
+            OutputPiece::Line(line) => self.line(agent, name, &line, out),
+            OutputPiece::ToolBegins { call, line } => {
+                self.tool_begins(agent, name, call, &line, out)
+            }
+            OutputPiece::ToolEnds { call, line } => self.tool_ends(agent, name, &call, &line, out),
         }
     }
 
@@ -243,7 +245,7 @@ impl Floor {
     }
 }
 
-impl Piece {
+impl OutputPiece {
     fn weight(&self) -> usize {
         match self {
             Self::Flow { text, .. } => text.len(),

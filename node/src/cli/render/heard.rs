@@ -12,14 +12,14 @@ use super::style::{Paint, Style, one_line};
 use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct ReceivedMessages {
     /// The kinds of the inputs that opened turns.
     kinds: HashMap<InputId, InputKind>,
     /// A prompt that the person has just typed and need not see again.
     pub own: Option<InputId>,
 }
 
-impl Heard {
+impl ReceivedMessages {
     pub fn line(&mut self, event: &Event, style: Style) -> Option<Drawing> {
         if let Event::TurnStart(start) = event {
             self.kinds.extend(

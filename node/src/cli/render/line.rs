@@ -3,13 +3,13 @@
 use planck_common::event::{Compacted, Event, MessageQueued, Retry, ToolProgress, TurnOutcome};
 
 use super::{
-    names::Names,
+    names::AgentNames,
     style::{Paint, Style, count, duration, one_line},
 };
 use crate::terminal::Drawing;
 
 /// Returns the line of an event, or `None` for other events.
-pub fn of(event: &Event, style: Style, names: &Names) -> Option<Drawing> {
+pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,
         Event::Error(error) => (Paint::Bad, format!("✗ {} ({})", error.reason, error.code)),
@@ -75,7 +75,7 @@ fn progressed(progress: &ToolProgress) -> String {
     format!("…{} {}", percent.unwrap_or_default(), progress.message)
 }
 
-fn waiting(queued: &MessageQueued, names: &Names) -> String {
+fn waiting(queued: &MessageQueued, names: &AgentNames) -> String {
     let from = match &queued.from {
         Some(agent) => names.of(agent),
         None => "a client".into(),

@@ -11,7 +11,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::style::{ERASE_LINE, Paint, Style};
 use crate::terminal::Drawing;
-use inline::Inline;
+use inline::InlineText;
 
 /// The size in bytes at which a block is drawn even though it is not complete.
 const LONGEST_BLOCK: usize = 64 * 1024;
@@ -25,7 +25,7 @@ pub struct Markdown {
     line: String,
     /// The complete lines of the current block.
     block: String,
-    fence: Option<Fence>,
+    fence: Option<CodeFence>,
     /// Whether an empty line precedes the next block.
     has_gap: bool,
     has_begun: bool,
@@ -34,13 +34,13 @@ pub struct Markdown {
 
 /// The opening of a code block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fence {
+struct CodeFence {
     mark: char,
     length: usize,
     indent: usize,
 }
 
-impl Fence {
+impl CodeFence {
     fn of(line: &str) -> Option<Self> {
         let text = line.trim_start();
         let mark = text
@@ -148,7 +148,7 @@ impl Markdown {
             }
             return;
         }
-        if let Some(fence) = Fence::of(line) {
+        if let Some(fence) = CodeFence::of(line) {
             self.flush(out);
             self.fence = Some(fence);
         } else if line.trim().is_empty() {
@@ -157,7 +157,7 @@ impl Markdown {
         } else {
             let is_one_line = is_heading(line) || is_rule(line);
             if is_one_line
-                || Item::of(line).is_some()
+                || ListItem::of(line).is_some()
                 || self.block.len() + line.len() > LONGEST_BLOCK
             {
                 self.flush(out);
@@ -198,7 +198,7 @@ impl Markdown {
                 .style
                 .paint(Paint::Dim, &"─".repeat(RULE.min(self.style.width)))
                 + "\n");
-        } else if let Some(item) = Item::of(&block) {
+        } else if let Some(item) = ListItem::of(&block) {
             let mark = self.style.paint(Paint::Dim, &item.mark);
             *out += &(Drawing::text(&" ".repeat(item.indent)) + mark + " ");
             *out += &self.paragraph(item.text, &" ".repeat(item.indent + item.mark.width() + 1));
@@ -233,7 +233,7 @@ impl Markdown {
             .lines()
             .map(|line| line.trim_start().to_owned() + "\n")
             .collect();
-        Inline::of(&text, self.style, indent).drawing + "\n"
+        InlineText::of(&text, self.style, indent).drawing + "\n"
     }
 }
 
@@ -264,13 +264,13 @@ fn is_rule(line: &str) -> bool {
 }
 
 /// An item of a list.
-struct Item<'a> {
+struct ListItem<'a> {
     indent: usize,
     mark: String,
     text: &'a str,
 }
 
-impl<'a> Item<'a> {
+impl<'a> ListItem<'a> {
     fn of(block: &'a str) -> Option<Self> {
         let text = block.trim_start_matches(' ');
         let indent = block.len() - text.len();

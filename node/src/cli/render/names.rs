@@ -11,9 +11,9 @@ use crate::terminal::clean_line;
 const OF_AN_ID: usize = 12;
 
 #[derive(Debug, Default)]
-pub struct Names(HashMap<AgentId, String>);
+pub struct AgentNames(HashMap<AgentId, String>);
 
-impl Names {
+impl AgentNames {
     pub fn learn(&mut self, agent: &AgentId, name: &str) {
         self.0.insert(agent.clone(), clean_line(name).into_owned());
     }

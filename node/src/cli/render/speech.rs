@@ -11,30 +11,30 @@ use planck_common::{
 };
 
 use super::{
-    floor::Piece,
-    names::Names,
+    floor::OutputPiece,
+    names::AgentNames,
     style::{Paint, Style, cut, duration, one_line},
     tool,
 };
 use crate::terminal::{Drawing, clean, clean_line};
 
 #[derive(Debug, Default)]
-pub struct Speech {
+pub struct SpeechRenderer {
     /// The epoch, turn and request of the current reply.
     request: (i64, u32, u32),
     /// The text on the screen for each of the reply's parts.
-    shown: BTreeMap<usize, Shown>,
+    shown: BTreeMap<usize, ShownText>,
     tools: HashMap<CallId, String>,
 }
 
 /// Text on the screen, and the number of characters of its part that precede it and were not shown.
 #[derive(Debug, Default)]
-struct Shown {
+struct ShownText {
     from: usize,
     text: String,
 }
 
-impl Shown {
+impl ShownText {
     fn flow(&mut self, delta: &Delta) {
         if self.text.is_empty() {
             self.from = delta.offset;
@@ -53,14 +53,14 @@ impl Shown {
     }
 }
 
-impl Speech {
+impl SpeechRenderer {
     pub fn hear(
         &mut self,
         envelope: &Envelope,
         event: &Event,
-        names: &Names,
+        names: &AgentNames,
         style: Style,
-    ) -> Vec<Piece> {
+    ) -> Vec<OutputPiece> {
         match event {
             Event::TextDelta(delta) => self.flow(envelope, delta, false, style),
             Event::ThinkingDelta(delta) => self.flow(envelope, delta, true, style),
@@ -71,7 +71,7 @@ impl Speech {
             Event::ToolEnd(tool) => self.tool_ends(tool, style),
             Event::TurnEnd(_) | Event::Error(_) | Event::Retry(_) | Event::AgentStopped(_) => {
                 self.shown.clear();
-                vec![Piece::Rest]
+                vec![OutputPiece::Rest]
             }
             Event::Message(_)
             | Event::TurnStart(_)
@@ -95,7 +95,7 @@ impl Speech {
     }
 
     /// Begins a reply. It supersedes the text of the previous request, unless that was saved.
-    fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<Piece> {
+    fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<OutputPiece> {
         let request = (envelope.epoch, envelope.turn, envelope.request);
         let superseded = request != self.request && !self.shown.is_empty();
         if request != self.request {
@@ -106,8 +106,8 @@ impl Speech {
             return Vec::new();
         }
         vec![
-            Piece::Rest,
-            Piece::Line(style.paint(Paint::Dim, "  (the reply broke off; it starts again)")),
+            OutputPiece::Rest,
+            OutputPiece::Line(style.paint(Paint::Dim, "  (the reply broke off; it starts again)")),
         ]
     }
 
@@ -117,10 +117,10 @@ impl Speech {
         delta: &Delta,
         thinking: bool,
         style: Style,
-    ) -> Vec<Piece> {
+    ) -> Vec<OutputPiece> {
         let mut pieces = self.begin(envelope, style);
         self.shown.entry(delta.part).or_default().flow(delta);
-        pieces.push(Piece::Flow {
+        pieces.push(OutputPiece::Flow {
             thinking,
             text: clean(&delta.text).into_owned(),
         });
@@ -130,7 +130,7 @@ impl Speech {
     /// Writes the part of a saved reply that is not on the screen yet. Live text is not in the log,
     /// so anyone who may publish can forge it; if the saved reply differs, it is written as a
     /// whole.
-    fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<Piece> {
+    fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<OutputPiece> {
         let mut pieces = self.begin(envelope, style);
         for (at, part) in message.content.iter().enumerate() {
             let (thinking, text) = match part {
@@ -149,24 +149,29 @@ impl Speech {
                 let warning =
                     "warning: disregard the reply above: it is not what the agent said, which is";
                 pieces.extend([
-                    Piece::Rest,
-                    Piece::Line(style.paint(Paint::Warning, warning)),
+                    OutputPiece::Rest,
+                    OutputPiece::Line(style.paint(Paint::Warning, warning)),
                 ]);
             }
             let rest = rest.unwrap_or(text);
             if !rest.is_empty() {
-                pieces.push(Piece::Flow {
+                pieces.push(OutputPiece::Flow {
                     thinking,
                     text: clean(rest).into_owned(),
                 });
             }
         }
-        pieces.push(Piece::Rest);
+        pieces.push(OutputPiece::Rest);
         self.shown.clear();
         pieces
     }
 
-    fn tool_begins(&mut self, tool: &ToolStart, names: &Names, style: Style) -> Vec<Piece> {
+    fn tool_begins(
+        &mut self,
+        tool: &ToolStart,
+        names: &AgentNames,
+        style: Style,
+    ) -> Vec<OutputPiece> {
         let what = tool::call(&tool.name, tool.args.get(), names);
         let line = style.paint(
             Paint::Dim,
@@ -174,15 +179,15 @@ impl Speech {
         );
         self.tools.insert(tool.call_id.clone(), what);
         vec![
-            Piece::Rest,
-            Piece::ToolBegins {
+            OutputPiece::Rest,
+            OutputPiece::ToolBegins {
                 call: tool.call_id.clone(),
                 line,
             },
         ]
     }
 
-    fn tool_ends(&mut self, tool: &ToolEnd, style: Style) -> Vec<Piece> {
+    fn tool_ends(&mut self, tool: &ToolEnd, style: Style) -> Vec<OutputPiece> {
         let what = self
             .tools
             .remove(&tool.call_id)
@@ -212,7 +217,7 @@ impl Speech {
             format!("{took}  {result}").trim_end(),
         );
         let line = Drawing::text("  ") + style.paint(paint, mark) + format!(" {what}  ") + rest;
-        vec![Piece::ToolEnds {
+        vec![OutputPiece::ToolEnds {
             call: tool.call_id.clone(),
             line,
         }]

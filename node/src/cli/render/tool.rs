@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{names::Names, style::one_line};
+use super::{names::AgentNames, style::one_line};
 use crate::terminal::clean_line;
 
 /// The number of characters of one argument or result that are used.
@@ -13,7 +13,7 @@ const MOST: usize = 400;
 const SUBJECTS: [&str; 3] = ["path", "command", "name"];
 
 /// Renders the name and the arguments of a call.
-pub fn call(name: &str, args: &str, names: &Names) -> String {
+pub fn call(name: &str, args: &str, names: &AgentNames) -> String {
     let name = clean_line(name);
     let Ok(Value::Object(args)) = serde_json::from_str(args) else {
         return format!("{name} {}", one_line(args, MOST));
@@ -23,7 +23,7 @@ pub fn call(name: &str, args: &str, names: &Names) -> String {
 }
 
 /// Renders calls between agents and changes of files as sentences.
-fn said(tool: &str, args: &Map<String, Value>, names: &Names) -> Option<String> {
+fn said(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> Option<String> {
     let text = |key: &str| {
         args.get(key)
             .and_then(Value::as_str)
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_call_is_rendered_by_what_it_does() {
-        let mut names = Names::default();
+        let mut names = AgentNames::default();
         names.learn(&AgentId::parse("a1").unwrap(), "coder");
         for (tool, args, line) in [
             (

@@ -11,7 +11,7 @@ use planck_common::NodeId;
 use crate::{
     cli::{
         earlier,
-        exit::{Exit, NotFound, Usage},
+        exit::{Exit, NotFound, UsageError},
         output::{say, table, warn},
     },
     config::{Config, StoreKind},
@@ -33,7 +33,7 @@ impl Adopt {
     pub async fn perform(self, config: &Config) -> anyhow::Result<Exit> {
         if config.store.kind() != Some(StoreKind::Sqlite) {
             return Err(
-                Usage("only a folder of session files takes others over; name one with `--store sqlite:DIR`".into()).into()
+                UsageError("only a folder of session files takes others over; name one with `--store sqlite:DIR`".into()).into()
             );
         }
         let options = node::sqlite_options(config)?;
@@ -42,7 +42,7 @@ impl Adopt {
             return Err(NotFound(format!("there is no folder {folder}")).into());
         }
         if is_same(&self.folder, &options.folder) {
-            return Err(Usage(format!("{folder} is the store itself")).into());
+            return Err(UsageError(format!("{folder} is the store itself")).into());
         }
         let strays = stray_sessions(&self.folder)?;
         if strays.is_empty() {
@@ -104,7 +104,7 @@ fn shown(strays: &[StraySession]) -> String {
 /// Asks the person at the terminal for confirmation.
 fn confirmed() -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
-        return Err(Usage(
+        return Err(UsageError(
             "cannot ask without a terminal; look at the list above, and pass --yes".into(),
         )
         .into());

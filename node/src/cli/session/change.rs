@@ -5,13 +5,13 @@ use planck_common::command::{Mode, Prompt};
 
 use super::look::state;
 use crate::{
-    cli::{exit::Exit, link::Link, output::say, render::style::counted},
+    cli::{exit::Exit, link::ConnectedClient, output::say, render::style::counted},
     client::Client,
 };
 
 /// How a prompt affects an agent that is busy.
 #[derive(Debug, Clone, Copy, ValueEnum, Default)]
-pub enum When {
+pub enum PromptTiming {
     /// It waits for the next turn
     #[default]
     Queue,
@@ -30,10 +30,10 @@ pub struct SendPrompt {
     agent: Option<String>,
     /// How the prompt affects an agent that is busy
     #[arg(long, value_enum, default_value_t)]
-    mode: When,
+    mode: PromptTiming,
 }
 
-impl When {
+impl PromptTiming {
     pub fn mode(self) -> Mode {
         match self {
             Self::Queue => Mode::Queue,
@@ -44,7 +44,7 @@ impl When {
 }
 
 impl SendPrompt {
-    pub async fn perform(self, link: &Link) -> anyhow::Result<Exit> {
+    pub async fn perform(self, link: &ConnectedClient) -> anyhow::Result<Exit> {
         let prompt = Prompt {
             text: Some(self.text),
             content: None,

@@ -18,9 +18,9 @@ use planck_common::{
 use super::look::state;
 use crate::{
     cli::{
-        exit::{Exit, Usage},
+        exit::{Exit, UsageError},
         output::{Output, or_dash, warn},
-        watch::{Ended, Outcome},
+        watch::{WorkEnd, WorkOutcome},
         which::{every_session, lead},
     },
     client::{Client, ClientError},
@@ -44,7 +44,7 @@ Examples:
 pub struct Ls {
     /// Only sessions in this state
     #[arg(long, value_enum)]
-    state: Option<Wanted>,
+    state: Option<WantedState>,
     /// Only sessions used since: 2h, 30d, 2026-11-22
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
@@ -59,7 +59,7 @@ pub struct Ls {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Wanted {
+enum WantedState {
     Open,
     Closed,
     /// An agent is at work
@@ -96,12 +96,12 @@ impl std::str::FromStr for Since {
 impl Ls {
     pub async fn perform(self, client: &Client) -> anyhow::Result<Exit> {
         if self.limit == 0 {
-            return Err(Usage("--limit is at least 1".into()).into());
+            return Err(UsageError("--limit is at least 1".into()).into());
         }
         let state = match self.state {
-            Some(Wanted::Open) => Some(SessionState::Open),
-            Some(Wanted::Closed) => Some(SessionState::Closed),
-            Some(Wanted::Working | Wanted::Failed | Wanted::Waiting) | None => None,
+            Some(WantedState::Open) => Some(SessionState::Open),
+            Some(WantedState::Closed) => Some(SessionState::Closed),
+            Some(WantedState::Working | WantedState::Failed | WantedState::Waiting) | None => None,
         };
         let mut rows = every_session(
             client,
@@ -169,10 +169,10 @@ impl Ls {
 
     fn wants(&self, activity: Option<SessionActivity>) -> bool {
         match self.state {
-            None | Some(Wanted::Open | Wanted::Closed) => true,
-            Some(Wanted::Working) => activity == Some(SessionActivity::Working),
-            Some(Wanted::Failed) => activity == Some(SessionActivity::Failed),
-            Some(Wanted::Waiting) => activity == Some(SessionActivity::Waiting),
+            None | Some(WantedState::Open | WantedState::Closed) => true,
+            Some(WantedState::Working) => activity == Some(SessionActivity::Working),
+            Some(WantedState::Failed) => activity == Some(SessionActivity::Failed),
+            Some(WantedState::Waiting) => activity == Some(SessionActivity::Waiting),
         }
     }
 }
@@ -249,7 +249,9 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
             }
             match event.event() {
                 Some(Ok(Event::TurnStart(_))) => last = None,
-                Some(_) | None => last = Ended::of(&event).map(|(ended, _)| ended.outcome).or(last),
+                Some(_) | None => {
+                    last = WorkEnd::of(&event).map(|(ended, _)| ended.outcome).or(last)
+                }
             }
         }
         if page.next <= from {
@@ -259,7 +261,7 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
     }
     Ok(matches!(
         last,
-        Some(Outcome::Error | Outcome::Limit | Outcome::Truncated)
+        Some(WorkOutcome::Error | WorkOutcome::Limit | WorkOutcome::Truncated)
     ))
 }
 

@@ -9,20 +9,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli::{
-        exit::{Exit, Usage},
+        exit::{Exit, UsageError},
         link::to_nats,
         output::{data, warn},
-        place::Place,
+        place::ConfigPlace,
     },
     config::Period,
     node::prefix,
     sidecar,
-    tools::{ABORTED, Invocation, Progress},
+    tools::{ABORTED, CallProgress, Invocation},
 };
 
 /// The arguments are not checked here; that is left to the sidecar.
 #[derive(Debug, Args)]
-pub struct Call {
+pub struct CallArgs {
     /// The sidecar's name
     name: String,
     /// The tool's name
@@ -35,19 +35,19 @@ pub struct Call {
     timeout: Period,
 }
 
-impl Call {
-    pub async fn perform(self, place: &Place) -> anyhow::Result<Exit> {
+impl CallArgs {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = place.config_to_act(None)?;
-        let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
+        let usage = |error: &dyn std::fmt::Display| UsageError(error.to_string());
         let sidecar = SidecarId::parse(&self.name).map_err(|error| usage(&error))?;
         if !planck_common::id::is_id(&self.tool) {
-            return Err(Usage(format!("`{}` names no tool", self.tool)).into());
+            return Err(UsageError(format!("`{}` names no tool", self.tool)).into());
         }
         let args = RawValue::from_string(self.args)
             .map_err(|error| usage(&format!("the arguments are not JSON: {error}")))?;
         let bus = to_nats(&config, "planck client")
             .await?
-            .ok_or_else(|| Usage("sidecars are on NATS; set NATS_URL".into()))?;
+            .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
         let (prefix, cancel) = (prefix(&config)?, CancellationToken::new());
         let called = sidecar::call_tool(
             &bus,
@@ -86,7 +86,7 @@ fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
         args: args.into(),
         dir: std::path::PathBuf::new(),
         cancel: cancel.clone(),
-        progress: std::sync::Arc::new(|progress: Progress| {
+        progress: std::sync::Arc::new(|progress: CallProgress| {
             warn(&format!("planck: {}", progress.message))
         }),
     }

@@ -8,9 +8,9 @@ use planck_common::SidecarId;
 use serde_json::Value;
 
 use crate::cli::{
-    exit::{Exit, Usage},
+    exit::{Exit, UsageError},
     output::say,
-    scaffold::{Scaffold, TemplateFile},
+    scaffold::{Scaffold, ScaffoldFile},
 };
 
 /// Writes a project with one tool, its tests and a README with the commands to run it.
@@ -19,7 +19,7 @@ use crate::cli::{
     after_help = "Examples:\n  planck sidecar new --lang python weather\n  \
                         planck sidecar new --lang rust weather --sdk ~/planck   # with the SDK of a checkout"
 )]
-pub struct New {
+pub struct NewSidecar {
     /// The sidecar's name
     name: String,
     /// The language of the project; there is no SDK for Go, so that project implements the protocol
@@ -44,8 +44,8 @@ enum Language {
 }
 
 /// The parts of a project in one language.
-struct Template {
-    files: &'static [TemplateFile],
+struct ProjectTemplate {
+    files: &'static [ScaffoldFile],
     sdk: Option<&'static SdkPackage>,
 }
 
@@ -77,7 +77,7 @@ macro_rules! files {
     };
 }
 
-const PYTHON: Template = Template {
+const PYTHON: ProjectTemplate = ProjectTemplate {
     files: files!("python":
         "README.md" from "README.md",
         "sidecar.py" from "sidecar.py",
@@ -99,7 +99,7 @@ const PYTHON: Template = Template {
     }),
 };
 
-const RUST: Template = Template {
+const RUST: ProjectTemplate = ProjectTemplate {
     files: files!("rust":
         "README.md" from "README.md",
         "Cargo.toml" from "Cargo.toml",
@@ -115,7 +115,7 @@ const RUST: Template = Template {
     }),
 };
 
-const TYPESCRIPT: Template = Template {
+const TYPESCRIPT: ProjectTemplate = ProjectTemplate {
     files: files!("typescript":
         "README.md" from "README.md",
         "package.json" from "package.json",
@@ -134,7 +134,7 @@ const TYPESCRIPT: Template = Template {
     }),
 };
 
-const GO: Template = Template {
+const GO: ProjectTemplate = ProjectTemplate {
     files: files!("go":
         "README.md" from "README.md",
         "go.mod" from "go.mod",
@@ -164,7 +164,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl Language {
-    const fn template(self) -> Template {
+    const fn template(self) -> ProjectTemplate {
         match self {
             Self::Python => PYTHON,
             Self::Rust => RUST,
@@ -174,19 +174,19 @@ impl Language {
     }
 }
 
-impl New {
+impl NewSidecar {
     pub fn perform(self) -> anyhow::Result<Exit> {
         let name = SidecarId::parse(&self.name)
-            .map_err(|error| Usage(error.to_string()))?
+            .map_err(|error| UsageError(error.to_string()))?
             .to_string();
-        let Template { files, sdk } = self.lang.template();
+        let ProjectTemplate { files, sdk } = self.lang.template();
         let dependency = match (sdk, &self.sdk) {
             (Some(sdk), said) => {
                 sdk.dependency(said.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?
             }
             (None, None) => Dependency::default(),
             (None, Some(_)) => {
-                return Err(Usage("there is no SDK for Go; leave out --sdk".into()).into());
+                return Err(UsageError("there is no SDK for Go; leave out --sdk".into()).into());
             }
         };
         let folder = self.dir.unwrap_or_else(|| name.clone().into());
@@ -217,7 +217,7 @@ impl New {
 
 impl SdkPackage {
     /// Returns the dependency on a version, or on a folder of this machine.
-    fn dependency(&self, said: &str) -> Result<Dependency, Usage> {
+    fn dependency(&self, said: &str) -> Result<Dependency, UsageError> {
         let numbers: Vec<&str> = said.split('.').collect();
         if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
             return Ok(Dependency {
@@ -229,14 +229,14 @@ impl SdkPackage {
             let wanted = PathBuf::from("sidecar-sdk")
                 .join(self.below)
                 .join(self.manifest);
-            Usage(format!(
+            UsageError(format!(
                 "--sdk {said}: it is neither a version as in 1.0.0 nor a checkout with {}",
                 wanted.display()
             ))
         })?;
         let text = folder
             .to_str()
-            .ok_or_else(|| Usage(format!("--sdk {said}: its path is not UTF-8")))?;
+            .ok_or_else(|| UsageError(format!("--sdk {said}: its path is not UTF-8")))?;
         let missing = self.built.filter(|(made, _)| !folder.join(made).exists());
         let first = missing.map(|(_, command)| format!("cd {text} && {command}"));
         Ok(Dependency {

@@ -6,16 +6,16 @@ use clap::Args;
 use planck_common::id::is_id;
 
 use crate::cli::{
-    exit::{Exit, Usage},
+    exit::{Exit, UsageError},
     output::say,
-    scaffold::{Scaffold, TemplateFile},
+    scaffold::{Scaffold, ScaffoldFile},
 };
 
 /// Writes a TEAM.json with an orchestrator and a worker, and a file with the prompt of each.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  planck team new reviewers\n  \
                         planck team new reviewers --dir ~/.planck/teams/reviewers   # to start it by its name")]
-pub struct New {
+pub struct NewTeam {
     /// The team's name
     name: String,
     /// The folder to write, which must be empty or missing; by default ./teams/NAME
@@ -23,17 +23,17 @@ pub struct New {
     dir: Option<PathBuf>,
 }
 
-const FILES: &[TemplateFile] = &[
+const FILES: &[ScaffoldFile] = &[
     ("TEAM.json", include_str!("../scaffold/team/TEAM.json")),
     ("lead.md", include_str!("../scaffold/team/lead.md")),
     ("worker.md", include_str!("../scaffold/team/worker.md")),
 ];
 
-impl New {
+impl NewTeam {
     pub fn perform(self) -> anyhow::Result<Exit> {
         let Self { name, dir } = self;
         if !is_id(&name) {
-            return Err(Usage(format!(
+            return Err(UsageError(format!(
                 "malformed team name `{name}`: expected 1 to 64 of A-Z a-z 0-9 _ -"
             ))
             .into());

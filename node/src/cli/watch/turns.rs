@@ -14,7 +14,7 @@ use crate::{cli::exit::Exit, client::Retracted};
 /// How the work on a prompt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum WorkOutcome {
     Completed,
     Aborted,
     Truncated,
@@ -24,7 +24,7 @@ pub enum Outcome {
     Lost,
 }
 
-impl Outcome {
+impl WorkOutcome {
     pub fn exit(self) -> Exit {
         match self {
             Self::Completed => Exit::Done,
@@ -46,10 +46,10 @@ impl Outcome {
 
 /// The end of the orchestrator's latest turn that the prompt caused.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct WorkEnd {
     /// The event's position in the log, or `None` if no event of the orchestrator ended the work.
     pub seq: Option<Seq>,
-    pub outcome: Outcome,
+    pub outcome: WorkOutcome,
     /// The answer of this turn, or of an earlier one.
     pub answer: Option<String>,
     /// The position in the log of the turn with the answer.
@@ -57,11 +57,11 @@ pub struct Ended {
     pub error: Option<TurnError>,
 }
 
-impl Ended {
+impl WorkEnd {
     pub fn lost() -> Self {
         Self {
             seq: None,
-            outcome: Outcome::Lost,
+            outcome: WorkOutcome::Lost,
             answer: None,
             answered_at: None,
             error: None,
@@ -73,7 +73,7 @@ impl Ended {
         let (seq, event) = (envelope.seq, envelope.event().and_then(Result::ok)?);
         if let Event::TurnEnd(end) = event {
             let (outcome, answered_at) = (
-                Outcome::of(end.outcome),
+                WorkOutcome::of(end.outcome),
                 seq.filter(|_| end.message.is_some()),
             );
             return Some((
@@ -94,7 +94,7 @@ impl Ended {
         Some((
             Self {
                 seq,
-                outcome: Outcome::Error,
+                outcome: WorkOutcome::Error,
                 answer: None,
                 answered_at: None,
                 error: Some(error),
@@ -106,15 +106,15 @@ impl Ended {
 
 /// The open turns of a session, according to its events.
 #[derive(Debug)]
-pub struct Turns {
+pub struct OpenTurns {
     prompt: InputId,
     /// The agent that received the prompt.
     lead: Option<AgentId>,
     open: BTreeSet<AgentId>,
-    ended: Option<Ended>,
+    ended: Option<WorkEnd>,
 }
 
-impl Turns {
+impl OpenTurns {
     pub fn of(prompt: InputId) -> Self {
         Self {
             prompt,
@@ -126,7 +126,7 @@ impl Turns {
 
     pub fn hear(&mut self, envelope: &Envelope) {
         let agent = &envelope.agent_id;
-        if let Some((ended, inputs)) = Ended::of(envelope) {
+        if let Some((ended, inputs)) = WorkEnd::of(envelope) {
             self.close(agent, &inputs, ended);
             return;
         }
@@ -142,7 +142,7 @@ impl Turns {
             }
             Some(Event::SessionClosed(_)) => {
                 self.open.clear();
-                self.ended.get_or_insert_with(Ended::lost);
+                self.ended.get_or_insert_with(WorkEnd::lost);
             }
             Some(_) | None => {}
         }
@@ -161,7 +161,7 @@ impl Turns {
         }
     }
 
-    fn close(&mut self, agent: &AgentId, inputs: &[InputId], mut ended: Ended) {
+    fn close(&mut self, agent: &AgentId, inputs: &[InputId], mut ended: WorkEnd) {
         self.open.remove(agent);
         if inputs.contains(&self.prompt)
             || (self.ended.is_some() && self.lead.as_ref() == Some(agent))
@@ -169,7 +169,7 @@ impl Turns {
             // A later turn without text, which only took note of a worker's end, keeps the earlier
             // answer.
             if let Some(before) = self.ended.take()
-                && ended.outcome == Outcome::Completed
+                && ended.outcome == WorkOutcome::Completed
                 && ended.answer.is_none()
             {
                 (ended.answer, ended.answered_at) = (before.answer, before.answered_at);
@@ -179,13 +179,13 @@ impl Turns {
     }
 
     /// Returns the result if no turn is open.
-    pub fn at_rest(&self) -> Option<&Ended> {
+    pub fn at_rest(&self) -> Option<&WorkEnd> {
         self.ended.as_ref().filter(|_| self.open.is_empty())
     }
 
     /// Returns the result so far, even if turns are open.
-    pub fn into_ended(self) -> Ended {
-        self.ended.unwrap_or_else(Ended::lost)
+    pub fn into_ended(self) -> WorkEnd {
+        self.ended.unwrap_or_else(WorkEnd::lost)
     }
 }
 
@@ -262,8 +262,8 @@ mod tests {
         )
     }
 
-    fn heard(events: &[Envelope]) -> Option<Ended> {
-        let mut turns = Turns::of(InputId::parse("p").unwrap());
+    fn heard(events: &[Envelope]) -> Option<WorkEnd> {
+        let mut turns = OpenTurns::of(InputId::parse("p").unwrap());
         events.iter().for_each(|event| turns.hear(event));
         turns.at_rest().cloned()
     }
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_retracted_end_of_a_turn_does_not_count() {
-        let mut turns = Turns::of(InputId::parse("p").unwrap());
+        let mut turns = OpenTurns::of(InputId::parse("p").unwrap());
         turns.hear(&says(
             "lead",
             TurnOutcome::Completed,

@@ -1,6 +1,6 @@
 //! The section `[models]`.
 
-use crate::config::setting::{Address, ModelsFile, Named};
+use crate::config::setting::{ConfiguredUrl, ModelsFile, NamedSettings};
 
 section! {
     /// The default model, and models that the built-in catalogue does not have.
@@ -12,11 +12,11 @@ section! {
         /// binary (docs/models.md).
         catalogue: Option<ModelsFile> = None;
         /// A model under a name of your choice. The catalogue supplies the keys that are unset.
-        entries: Named<ModelEntry> = Named::default();
+        entries: NamedSettings<ModelEntry> = NamedSettings::default();
         /// Origins, or addresses with the beginning of a path, that agents, templates and clients
         /// may name as `base_url`, in addition to those of providers and entries. No key is sent
         /// there.
-        allowed_base_urls: Vec<Address> = Vec::new();
+        allowed_base_urls: Vec<ConfiguredUrl> = Vec::new();
     }
 }
 
@@ -28,7 +28,7 @@ section! {
         /// The provider's name of the model. Unset: the name of the entry.
         model: Option<String> = None;
         /// The address that serves it, if it differs from the provider's.
-        base_url: Option<Address> = None;
+        base_url: Option<ConfiguredUrl> = None;
         /// The maximum number of tokens of prompt and answer together.
         context_window: Option<u64> = None;
         /// The maximum number of tokens of an answer.

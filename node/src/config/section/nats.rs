@@ -3,14 +3,14 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use crate::config::Secret;
-use crate::config::setting::{Address, Period};
+use crate::config::setting::{ConfiguredUrl, Period};
 
 section! {
     /// The connection to NATS.
     Nats {
         /// Servers, separated by commas. Unset: `run` and `chat` work in one process, without a
         /// cluster.
-        url: Option<Address> = None;
+        url: Option<ConfiguredUrl> = None;
         /// A credentials file.
         creds: Option<PathBuf> = None;
         /// A seed. `NATS_NKEY` may also be the path of a file with the seed, as for the `nats`

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::setting::{Named, Period};
+use crate::config::setting::{NamedSettings, Period};
 
 section! {
     /// The name of this node, and how much it takes on.
@@ -10,7 +10,7 @@ section! {
         /// The name for people. Unset: the name of the host.
         name: Option<String> = None;
         /// Properties of the node, which a team's member may require.
-        labels: Named<String> = Named::default();
+        labels: NamedSettings<String> = NamedSettings::default();
         /// The maximum number of agents that the node hosts.
         capacity: u32 = 1_000;
         /// The number of threads that agents run on. Unset: one for each core.

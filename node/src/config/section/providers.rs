@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     config::{
         Secret,
-        key::{Key, KeyPath},
-        setting::{Address, Authorities, Field, HeaderText, Named, Period, ProxyRule},
+        key::{KeyDescription, KeyPath},
+        setting::{
+            Authorities, ConfiguredUrl, Field, HeaderText, NamedSettings, Period, ProxyRule,
+        },
         values::Values,
     },
     llm::{PRESETS, Preset, WireKind},
@@ -35,9 +37,9 @@ section! {
         api_key: Option<Secret> = None;
         /// The address, if it is not the preset's usual one. A query in it is sent with every
         /// request.
-        base_url: Option<Address> = None;
+        base_url: Option<ConfiguredUrl> = None;
         /// A header for every request: text, `env:NAME` or `file:PATH`.
-        headers: Named<HeaderText> = Named::default();
+        headers: NamedSettings<HeaderText> = NamedSettings::default();
         /// The proxy for requests to it: an address, or `env` to use `HTTPS_PROXY`, `HTTP_PROXY`
         /// and `NO_PROXY`. Loopback addresses are reached without a proxy.
         proxy: Option<ProxyRule> = None;
@@ -72,7 +74,7 @@ impl Default for Providers {
 }
 
 impl Field for Providers {
-    fn keys(&self, at: &KeyPath, _: &'static str) -> Vec<Key> {
+    fn keys(&self, at: &KeyPath, _: &'static str) -> Vec<KeyDescription> {
         let mut keys = Provider::default().keys(&at.then("*"), "");
         keys.extend(self.connect_timeout.keys(
             &at.then(CONNECT_TIMEOUT),

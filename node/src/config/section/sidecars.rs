@@ -1,6 +1,6 @@
 //! The section `[sidecars]`.
 
-use crate::config::setting::{Named, Period};
+use crate::config::setting::{NamedSettings, Period};
 
 section! {
     /// The sidecars that may offer tools and compactors over NATS.
@@ -10,7 +10,7 @@ section! {
         /// How long a sidecar's tool may be silent.
         tool_timeout: Period = Period::seconds(300);
         /// A plain NATS subject as a tool, by the tool's name.
-        tools: Named<PlainTool> = Named::default();
+        tools: NamedSettings<PlainTool> = NamedSettings::default();
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::config::{
     ProjectPlace,
-    setting::{Address, Period, StoreKind, Synchronous},
+    setting::{ConfiguredUrl, Period, StoreKind, Synchronous},
 };
 
 section! {
@@ -13,7 +13,7 @@ section! {
         /// `sqlite:DIR`, a folder of session files for one host, or `postgres://…` for any number
         /// of hosts. By default, each folder that planck is started in has its own place in the
         /// user's data directory.
-        url: Address = Address::of_project();
+        url: ConfiguredUrl = ConfiguredUrl::of_project();
         /// What SQLite's commits survive: the death of every process (`normal`), or also the loss
         /// of power (`full`).
         synchronous: Synchronous = Synchronous::Normal;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::config::setting::{Address, Listen, LogFormat};
+use crate::config::setting::{ConfiguredUrl, Listen, LogFormat};
 
 section! {
     /// Logs, traces and metrics.
@@ -13,7 +13,7 @@ section! {
         log_format: LogFormat = LogFormat::Auto;
         /// The address to which traces and metrics are sent by OTLP over HTTP. Unset: they are not
         /// sent.
-        otlp_endpoint: Option<Address> = None;
+        otlp_endpoint: Option<ConfiguredUrl> = None;
         /// The name of this service in traces and metrics.
         service_name: String = "planck".into();
         /// Whether traces contain instructions, messages, arguments and results of tools. Long ones

@@ -1,7 +1,7 @@
 //! Settings whose value is one of a fixed set of words.
 
 use super::{Setting, Wrong, plain::text};
-use crate::config::values::{Raw, World};
+use crate::config::values::{Raw, ValueContext};
 
 /// A type each of whose values is written as a word.
 pub trait Choice: Sized + Copy + PartialEq + 'static {

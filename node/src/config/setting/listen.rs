@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::{Setting, Wrong, plain::text};
-use crate::config::values::{Raw, World};
+use crate::config::values::{Raw, ValueContext};
 
 /// An address of this machine with a port. Port 0 turns listening off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Setting for Listen {
         "an IP address with a port, like 127.0.0.1:9464".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
         let said = text(raw).map(|said| match said.strip_prefix("localhost:") {
             Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
             None => said.to_owned(),
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<Listen> {
-        Listen::parse(&Raw::Text(text.into()), &World::default()).ok()
+        Listen::parse(&Raw::Text(text.into()), &ValueContext::default()).ok()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use super::{Setting, Wrong};
 use crate::{
-    config::values::{Raw, World},
+    config::values::{Raw, ValueContext},
     llm::ModelTable,
 };
 
@@ -23,7 +23,7 @@ impl Setting for ModelsFile {
         "the path of a file of models".into()
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         let path = PathBuf::parse(raw, world)?;
         let refused = |what: String| Wrong {
             what: format!("{}: {what}", path.display()),

@@ -6,7 +6,7 @@ use super::{Setting, Wrong, plain::text};
 use crate::{
     config::{
         Secret,
-        values::{Raw, World},
+        values::{Raw, ValueContext},
     },
     llm::{Proxy, WireKind, check_authorities},
 };
@@ -26,7 +26,7 @@ impl Setting for HeaderText {
         "text, `env:NAME` or `file:PATH`".into()
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         let written = text(raw).ok_or_else(|| Wrong::kind::<Self>(raw))?;
         let refers = ["env:", "file:"]
             .iter()
@@ -67,7 +67,7 @@ impl Setting for ProxyRule {
         "an address like http://host:port, or `env`".into()
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         let written = text(raw).ok_or_else(|| Wrong::kind::<Self>(raw))?;
         if written == "env" {
             return Ok(Self {
@@ -96,7 +96,7 @@ impl Setting for ProxyRule {
     }
 }
 
-fn from_environment(world: &World) -> Result<Proxy, Wrong> {
+fn from_environment(world: &ValueContext) -> Result<Proxy, Wrong> {
     let find = |name: &str| {
         let found = [name.to_owned(), name.to_lowercase()]
             .into_iter()
@@ -140,7 +140,7 @@ impl Setting for Authorities {
         "the path of a PEM file".into()
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         let path = PathBuf::parse(raw, world)?;
         match check_authorities(&path) {
             Ok(()) => Ok(Self(path)),
@@ -171,7 +171,7 @@ impl Setting for WireKind {
         "chat, responses, anthropic, google or ollama".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
         let found = text(raw).and_then(|text| WIRES.iter().find(|(name, _)| *name == text));
         found
             .map(|(_, wire)| *wire)

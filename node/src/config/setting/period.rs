@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::{Setting, Wrong, plain::text};
-use crate::config::values::{Raw, World};
+use crate::config::values::{Raw, ValueContext};
 
 /// A length of time, written as `500ms`, `30s`, `10m`, `2h` or `30d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,7 @@ impl Setting for Period {
         "a time like 500ms, 30s, 10m, 2h or 30d".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
         text(raw)
             .and_then(|text| text.parse().ok())
             .ok_or_else(|| Wrong::kind::<Self>(raw))

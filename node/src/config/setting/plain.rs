@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Setting, Wrong};
-use crate::config::values::{Raw, World};
+use crate::config::values::{Raw, ValueContext};
 
 /// Returns the text of a value if it is a text.
 pub(super) fn text(raw: &Raw) -> Option<&str> {
@@ -18,7 +18,7 @@ impl Setting for String {
         "a text".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
         text(raw)
             .map(Into::into)
             .ok_or_else(|| Wrong::kind::<Self>(raw))
@@ -34,7 +34,7 @@ impl Setting for bool {
         "true or false".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
         let found = match raw {
             Raw::Toml(value) => value.as_bool(),
             Raw::Text(text) => match text.as_str() {
@@ -80,7 +80,7 @@ impl Setting for f64 {
         "a number".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
         let found = match raw {
             Raw::Toml(toml::Value::Integer(number)) => number.to_string().parse().ok(),
             Raw::Toml(value) => value.as_float(),
@@ -101,7 +101,7 @@ impl Setting for PathBuf {
         "a path".into()
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         let text = text(raw)
             .filter(|text| !text.is_empty())
             .ok_or_else(|| Wrong::kind::<Self>(raw))?;
@@ -112,7 +112,7 @@ impl Setting for PathBuf {
         Some(self.display().to_string())
     }
 
-    fn at_home(self, world: &World) -> Self {
+    fn at_home(self, world: &ValueContext) -> Self {
         match (self.strip_prefix("~"), &world.home) {
             (Ok(rest), Some(home)) => home.join(rest),
             (Ok(_), None) | (Err(_), _) => self,
@@ -125,7 +125,7 @@ impl<T: Setting> Setting for Option<T> {
         T::kind()
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         T::parse(raw, world).map(Some)
     }
 
@@ -133,7 +133,7 @@ impl<T: Setting> Setting for Option<T> {
         self.as_ref().and_then(Setting::show)
     }
 
-    fn at_home(self, world: &World) -> Self {
+    fn at_home(self, world: &ValueContext) -> Self {
         self.map(|value| value.at_home(world))
     }
 }
@@ -144,7 +144,7 @@ impl<T: Setting> Setting for Vec<T> {
         format!("a list, each {}", T::kind())
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         match raw {
             Raw::Toml(toml::Value::Array(items)) => items
                 .iter()
@@ -172,7 +172,7 @@ impl<T: Setting> Setting for Vec<T> {
         )
     }
 
-    fn at_home(self, world: &World) -> Self {
+    fn at_home(self, world: &ValueContext) -> Self {
         self.into_iter().map(|value| value.at_home(world)).collect()
     }
 }

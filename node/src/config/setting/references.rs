@@ -6,7 +6,7 @@ use super::{Setting, Wrong, plain::text};
 use crate::config::{
     ProjectPlace, Secret,
     project::PATTERN,
-    values::{Raw, World},
+    values::{Raw, ValueContext},
 };
 
 impl Setting for Secret {
@@ -14,7 +14,7 @@ impl Setting for Secret {
         "`env:NAME` or `file:PATH`".into()
     }
 
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         let written = text(raw).unwrap_or_default();
         match (written.split_once(':'), raw) {
             (Some(("env", name)), _) => from_environment(name, world),
@@ -35,7 +35,7 @@ impl Setting for Secret {
     }
 }
 
-fn from_environment(name: &str, world: &World) -> Result<Secret, Wrong> {
+fn from_environment(name: &str, world: &ValueContext) -> Result<Secret, Wrong> {
     world
         .environment
         .get(name)
@@ -47,7 +47,7 @@ fn from_environment(name: &str, world: &World) -> Result<Secret, Wrong> {
 }
 
 /// Returns the file that a value names, and its contents.
-fn held(path: &str, world: &World) -> Result<(PathBuf, String), Wrong> {
+fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), Wrong> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let remedy = || "put the value there, readable to you alone, or take the key out".into();
     let text = fs::read_to_string(&path).map_err(|error| Wrong {
@@ -65,11 +65,11 @@ fn held(path: &str, world: &World) -> Result<(PathBuf, String), Wrong> {
 
 /// A URL that may contain a user and a password. They are not shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address(String, Place);
+pub struct ConfiguredUrl(String, AddressOrigin);
 
 /// Whether an address is a default that depends on where planck was started.
 #[derive(Clone, PartialEq, Eq)]
-enum Place {
+enum AddressOrigin {
     /// The address was configured, or is the same everywhere.
     Named,
     /// The place of a project's sessions. It is unknown until it is read for a user who has a home
@@ -77,25 +77,25 @@ enum Place {
     Project(Option<ProjectPlace>),
 }
 
-impl Address {
+impl ConfiguredUrl {
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into(), Place::Named)
+        Self(text.into(), AddressOrigin::Named)
     }
 
     /// Returns the store of the folder that planck is started in.
     pub fn of_project() -> Self {
-        Self(format!("sqlite:{PATTERN}"), Place::Project(None))
+        Self(format!("sqlite:{PATTERN}"), AddressOrigin::Project(None))
     }
 
     /// Returns whether the address is the default.
     pub fn is_of_project(&self) -> bool {
-        self.1 != Place::Named
+        self.1 != AddressOrigin::Named
     }
 
     pub fn project(&self) -> Option<&ProjectPlace> {
         match &self.1 {
-            Place::Project(place) => place.as_ref(),
-            Place::Named => None,
+            AddressOrigin::Project(place) => place.as_ref(),
+            AddressOrigin::Named => None,
         }
     }
 
@@ -111,7 +111,7 @@ impl Address {
 }
 
 /// Shows each address without the text between `//` and `@`, and without query values.
-impl fmt::Display for Address {
+impl fmt::Display for ConfiguredUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self
             .0
@@ -137,20 +137,20 @@ fn without_password(address: &str) -> String {
     shown + query
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for ConfiguredUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl Setting for Address {
+impl Setting for ConfiguredUrl {
     fn kind() -> String {
         "an address like scheme://host:port, or `file:PATH`".into()
     }
 
     /// Parses an address. It may hold a password, so it may also be in a file of its own, which
     /// `file:PATH` names.
-    fn parse(raw: &Raw, world: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
         let written = text(raw).unwrap_or_default();
         let (place, address) = match written.strip_prefix("file:") {
             Some(path) => held(path, world)
@@ -167,13 +167,13 @@ impl Setting for Address {
     }
 
     /// Expands the path of a folder of session files like any other path.
-    fn at_home(self, world: &World) -> Self {
-        if let Place::Project(None) = self.1 {
+    fn at_home(self, world: &ValueContext) -> Self {
+        if let AddressOrigin::Project(None) = self.1 {
             let place = ProjectPlace::of(world);
             let text = place.as_ref().map_or(self.0, |place| {
                 format!("sqlite:{}", place.folder().display())
             });
-            return Self(text, Place::Project(place));
+            return Self(text, AddressOrigin::Project(place));
         }
         let folder = self
             .0
@@ -211,8 +211,8 @@ mod tests {
             ("postgres://me:p@w@db/x", "postgres://***@db/x"),
             ("sqlite:.planck/sessions", "sqlite:.planck/sessions"),
         ] {
-            assert_eq!(Address::new(address).to_string(), shown);
-            assert_eq!(format!("{:?}", Address::new(address)), shown);
+            assert_eq!(ConfiguredUrl::new(address).to_string(), shown);
+            assert_eq!(format!("{:?}", ConfiguredUrl::new(address)), shown);
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("url").display().to_string();
         let named = |path: &str| {
-            Address::parse(&Raw::Text(format!("file:{path}")), &World::default())
+            ConfiguredUrl::parse(&Raw::Text(format!("file:{path}")), &ValueContext::default())
                 .map_err(|wrong| wrong.what)
         };
         let read = |text: &str| {
@@ -244,9 +244,9 @@ mod tests {
 
     #[test]
     fn a_folder_below_the_home_is_expanded() {
-        let world = World {
+        let world = ValueContext {
             home: Some("/home/me".into()),
-            ..World::default()
+            ..ValueContext::default()
         };
         for (written, read) in [
             ("sqlite:~/sessions", "sqlite:/home/me/sessions"),
@@ -256,7 +256,7 @@ mod tests {
             ("postgres://~/x", "postgres://~/x"),
         ] {
             assert_eq!(
-                Address::parse(&Raw::Text(written.into()), &world)
+                ConfiguredUrl::parse(&Raw::Text(written.into()), &world)
                     .unwrap()
                     .reveal(),
                 read

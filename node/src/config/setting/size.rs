@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use super::{Setting, Wrong, plain::text};
-use crate::config::values::{Raw, World};
+use crate::config::values::{Raw, ValueContext};
 
 /// A number of bytes, written as `4096`, `64KiB`, `512MiB` or `4GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ impl Setting for Size {
         "a size like 4096, 64KiB, 512MiB or 4GiB".into()
     }
 
-    fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
         let bytes = match raw {
             Raw::Toml(value) => value
                 .as_integer()

@@ -10,10 +10,10 @@ use crate::{
     llm::{
         allowance::over,
         complaint::Complaint,
-        decode::{Events, Kind, Parts, broken, parse, stop_of},
+        decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
         loose::{self, count},
         seal,
-        wire::Target,
+        wire::WireTarget,
     },
     model::{Chunk, Failure, Finish, Names},
 };
@@ -24,14 +24,14 @@ const LONGEST_SIGNATURE: usize = 8 << 20;
 
 /// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub struct AnthropicReply {
     /// The label under which opaque tokens are stored.
     label: String,
     is_vendor: bool,
-    parts: Parts,
+    parts: PartNumbers,
     /// The blocks that are being read, with their index. The vendor sends one after the other;
     /// other servers interleave them.
-    blocks: Vec<(usize, Block)>,
+    blocks: Vec<(usize, OpenBlock)>,
     calls: bool,
     usage: Usage,
     stop: Option<StopReason>,
@@ -40,8 +40,8 @@ pub struct Reply {
 }
 
 #[derive(Debug)]
-struct Block {
-    kind: Kind,
+struct OpenBlock {
+    kind: PartKind,
     /// The part's number, or `None` while no text has arrived: a block without text becomes no
     /// part.
     part: Option<usize>,
@@ -50,9 +50,9 @@ struct Block {
     is_bare: bool,
 }
 
-impl Events for Reply {
+impl EventDecoder for AnthropicReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let event: Event<'_> = parse(data)?;
+        let event: AnthropicEvent<'_> = parse(data)?;
         let index = event.index.number().unwrap_or_default();
         match &*event.kind {
             "content_block_delta" => {
@@ -119,8 +119,8 @@ impl Events for Reply {
     }
 }
 
-impl Reply {
-    pub fn of(target: &Target) -> Self {
+impl AnthropicReply {
+    pub fn of(target: &WireTarget) -> Self {
         Self {
             label: target.label.clone(),
             is_vendor: target.is_vendor,
@@ -128,10 +128,10 @@ impl Reply {
         }
     }
 
-    fn start(&mut self, index: usize, start: Start<'_>, chunks: &mut Vec<Chunk>) {
+    fn start(&mut self, index: usize, start: BlockStart<'_>, chunks: &mut Vec<Chunk>) {
         self.end_block(index, chunks);
         self.parts.close();
-        let block = |kind, part| Block {
+        let block = |kind, part| OpenBlock {
             kind,
             part,
             signature: String::new(),
@@ -139,19 +139,19 @@ impl Reply {
         };
         match &*start.kind {
             "text" => {
-                self.blocks.push((index, block(Kind::Text, None)));
+                self.blocks.push((index, block(PartKind::Text, None)));
                 self.text(index, start.text, chunks);
             }
             "thinking" => {
-                let part = self.parts.begin(Kind::Thinking);
+                let part = self.parts.begin(PartKind::Thinking);
                 let (signature, is_bare) = (
                     start.signature.unwrap_or_default(),
                     start.thinking.is_empty(),
                 );
-                let block = Block {
+                let block = OpenBlock {
                     signature,
                     is_bare,
-                    ..block(Kind::Thinking, Some(part))
+                    ..block(PartKind::Thinking, Some(part))
                 };
                 self.blocks.push((index, block));
                 chunks.push(Chunk::Thinking {
@@ -160,16 +160,16 @@ impl Reply {
                 });
             }
             "redacted_thinking" => {
-                let part = self.parts.begin(Kind::Thinking);
+                let part = self.parts.begin(PartKind::Thinking);
                 chunks.push(Chunk::Redacted {
                     part,
                     data: seal::seal(&self.label, &start.data),
                 });
             }
             "tool_use" => {
-                let part = self.parts.begin(Kind::Call);
+                let part = self.parts.begin(PartKind::Call);
                 self.calls = true;
-                self.blocks.push((index, block(Kind::Call, Some(part))));
+                self.blocks.push((index, block(PartKind::Call, Some(part))));
                 chunks.push(Chunk::Call {
                     part,
                     id: start.id,
@@ -189,7 +189,7 @@ impl Reply {
     fn delta(
         &mut self,
         index: usize,
-        delta: Delta<'_>,
+        delta: BlockDelta<'_>,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
         match &*delta.kind {
@@ -198,7 +198,7 @@ impl Reply {
             "thinking_delta" => {
                 let block = self
                     .block(index)
-                    .filter(|block| block.kind == Kind::Thinking && !delta.thinking.is_empty());
+                    .filter(|block| block.kind == PartKind::Thinking && !delta.thinking.is_empty());
                 if let Some((block, part)) =
                     block.and_then(|block| block.part.map(|part| (block, part)))
                 {
@@ -226,7 +226,7 @@ impl Reply {
         Ok(())
     }
 
-    fn block(&mut self, index: usize) -> Option<&mut Block> {
+    fn block(&mut self, index: usize) -> Option<&mut OpenBlock> {
         self.blocks
             .iter_mut()
             .find(|(at, _)| *at == index)
@@ -238,7 +238,7 @@ impl Reply {
             return;
         }
         let known = self.block(index).and_then(|block| block.part);
-        let part = known.unwrap_or_else(|| self.parts.of(Kind::Text));
+        let part = known.unwrap_or_else(|| self.parts.of(PartKind::Text));
         if let Some(block) = self.block(index) {
             block.part = Some(part);
         }
@@ -248,7 +248,7 @@ impl Reply {
     fn args(&mut self, index: usize, json: String, chunks: &mut Vec<Chunk>) {
         let call = self
             .block(index)
-            .filter(|block| block.kind == Kind::Call && !json.is_empty());
+            .filter(|block| block.kind == PartKind::Call && !json.is_empty());
         if let Some((call, part)) = call.and_then(|call| call.part.map(|part| (call, part))) {
             call.is_bare = false;
             chunks.push(Chunk::Args { part, json });
@@ -267,7 +267,7 @@ impl Reply {
         };
         let (_, block) = self.blocks.remove(at);
         let Some(part) = block.part else { return };
-        if block.kind == Kind::Call && block.is_bare {
+        if block.kind == PartKind::Call && block.is_bare {
             chunks.push(Chunk::Args {
                 part,
                 json: "{}".to_owned(),
@@ -276,7 +276,7 @@ impl Reply {
         // Servers of other vendors that use this wire format may not sign their thinking, but still
         // require it in later requests.
         let goes_back_unsigned = !self.is_vendor && !block.is_bare;
-        if block.kind == Kind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
+        if block.kind == PartKind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
             chunks.push(Chunk::Signature {
                 part,
                 signature: seal::seal(&self.label, &block.signature),
@@ -284,8 +284,8 @@ impl Reply {
         }
     }
 
-    fn count(&mut self, message: Option<Message<'_>>) {
-        let Some(Message { id, model, usage }) = message else {
+    fn count(&mut self, message: Option<AnthropicMessage<'_>>) {
+        let Some(AnthropicMessage { id, model, usage }) = message else {
             return;
         };
         self.names.note(id, model);
@@ -320,23 +320,23 @@ fn stop_reason(word: &str) -> StopReason {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(default)]
-    index: loose::Word,
+    index: loose::LooseWord,
     #[serde(borrow)]
-    delta: Option<Delta<'a>>,
+    delta: Option<BlockDelta<'a>>,
     #[serde(borrow)]
-    content_block: Option<Start<'a>>,
+    content_block: Option<BlockStart<'a>>,
     #[serde(borrow)]
-    message: Option<Message<'a>>,
+    message: Option<AnthropicMessage<'a>>,
     usage: Option<Value>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Delta<'a> {
+struct BlockDelta<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     text: String,
@@ -353,7 +353,7 @@ struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Start<'a> {
+struct BlockStart<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     text: String,
@@ -368,7 +368,7 @@ struct Start<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Message<'a> {
+struct AnthropicMessage<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -386,7 +386,7 @@ struct Document<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
-    content: Vec<Start<'a>>,
+    content: Vec<BlockStart<'a>>,
     #[serde(borrow, default)]
     stop_reason: Option<Word<'a>>,
     #[serde(default)]

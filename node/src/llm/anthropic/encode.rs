@@ -8,15 +8,15 @@ use reqwest::header::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use self::block::{Block, block};
+use self::block::{ContentBlock, block};
 use crate::{
     llm::{
-        Encoder, Head, Request,
-        call_ids::{CallIds, Form},
-        catalogue::{Entry, Thinking},
+        Encoder, RequestHead, WireRequest,
+        call_ids::{CallIds, IdRule},
+        catalogue::{ModelFacts, Thinking},
         encode::{NOTHING, Side, put, put_open, side_of},
         opts::{Cache, Opts, set},
-        wire::Target,
+        wire::WireTarget,
     },
     model::ToolSpec,
 };
@@ -42,7 +42,7 @@ const GO_ON: &[u8] = br#"]},{"role":"user","content":[{"type":"text","text":"(go
 const LEAST_THINKING: u64 = 1024;
 
 #[derive(Debug)]
-pub struct Messages {
+pub struct AnthropicMessages {
     /// The body up to and including `"messages":[`.
     prefix: Vec<u8>,
     /// The turns. The last one lacks its `]}`.
@@ -59,8 +59,8 @@ pub struct Messages {
     label: String,
 }
 
-impl Messages {
-    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
+impl AnthropicMessages {
+    pub fn new(head: RequestHead, entry: &ModelFacts, target: &WireTarget) -> Self {
         let opts = Opts::read(head.opts);
         let mark = mark(opts.cache);
         let settings = settings(head.model, opts, head.max_output, entry, target);
@@ -72,7 +72,7 @@ impl Messages {
             earlier: None,
             mark,
             features,
-            ids: CallIds::new(Form::Words { most: 64 }),
+            ids: CallIds::new(IdRule::Words { most: 64 }),
             images: entry.images,
             label: target.label.clone(),
         }
@@ -99,19 +99,19 @@ impl Messages {
         self.open = Some(side);
     }
 
-    fn push_blocks(&mut self, side: Side, blocks: &[Block<'_>]) {
+    fn push_blocks(&mut self, side: Side, blocks: &[ContentBlock<'_>]) {
         self.begin(side);
         put_items(&mut self.turns, blocks);
     }
 }
 
-impl Encoder for Messages {
+impl Encoder for AnthropicMessages {
     fn push(&mut self, message: &Body) {
         let Some(side) = side_of(message) else { return };
         let Self {
             ids, label, images, ..
         } = self;
-        let mut blocks: Vec<Block<'_>> = message
+        let mut blocks: Vec<ContentBlock<'_>> = message
             .content
             .iter()
             .filter_map(|part| block(part, *images, label, ids))
@@ -120,7 +120,7 @@ impl Encoder for Messages {
             Side::Assistant => {
                 // The API refuses a turn that ends in thinking. Only a turn that was cut short
                 // does.
-                while blocks.last().is_some_and(Block::is_thinking) {
+                while blocks.last().is_some_and(ContentBlock::is_thinking) {
                     blocks.pop();
                 }
                 if !blocks.is_empty() {
@@ -129,7 +129,7 @@ impl Encoder for Messages {
             }
             Side::User | Side::Results => {
                 if blocks.is_empty() {
-                    blocks.push(Block::Text {
+                    blocks.push(ContentBlock::Text {
                         text: NOTHING.into(),
                     });
                 }
@@ -138,7 +138,7 @@ impl Encoder for Messages {
         }
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> WireRequest {
         let mut out =
             Vec::with_capacity(self.prefix.len() + self.turns.len() + 2 * self.mark.len() + 8);
         out.extend_from_slice(&self.prefix);
@@ -164,7 +164,7 @@ impl Encoder for Messages {
         let features = self
             .features
             .map(|features| (FEATURES, HeaderValue::from_static(features)));
-        Request {
+        WireRequest {
             body: out.into(),
             headers: features.into_iter().collect(),
         }
@@ -192,7 +192,7 @@ fn prefix(
         out.extend_from_slice(br#","system":["#);
         put(
             &mut out,
-            &Block::Text {
+            &ContentBlock::Text {
                 text: system_prompt.into(),
             },
         );
@@ -201,7 +201,10 @@ fn prefix(
     }
     if !tools.is_empty() {
         out.extend_from_slice(br#","tools":["#);
-        put_items(&mut out, &tools.iter().map(Tool::from).collect::<Vec<_>>());
+        put_items(
+            &mut out,
+            &tools.iter().map(AnthropicTool::from).collect::<Vec<_>>(),
+        );
         mark_last(&mut out, mark);
         out.push(b']');
     }
@@ -225,7 +228,11 @@ fn mark(cache: Cache) -> &'static [u8] {
 
 /// Returns the features that a body uses. Servers that only speak the same wire format do not know
 /// them.
-fn features(settings: &Map<String, Value>, entry: &Entry, target: &Target) -> Option<&'static str> {
+fn features(
+    settings: &Map<String, Value>,
+    entry: &ModelFacts,
+    target: &WireTarget,
+) -> Option<&'static str> {
     let thinking = settings.get("thinking")?;
     if thinking.get("block_binding").is_some() {
         return Some(BINDING);
@@ -238,8 +245,8 @@ fn settings(
     model: String,
     opts: Opts,
     max_output: u64,
-    entry: &Entry,
-    target: &Target,
+    entry: &ModelFacts,
+    target: &WireTarget,
 ) -> Map<String, Value> {
     let max_tokens = opts.max_output_tokens.unwrap_or(max_output).max(1);
     let mut members = opts.rest;
@@ -275,7 +282,7 @@ fn thinking(
     budget: Option<u64>,
     max_tokens: u64,
     ability: Thinking,
-    target: &Target,
+    target: &WireTarget,
 ) -> Option<Value> {
     let budget = budget.unwrap_or(0);
     let display = if budget > 0 { "summarized" } else { "omitted" };
@@ -296,13 +303,13 @@ fn thinking(
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct AnthropicTool<'a> {
     name: &'a str,
     description: &'a str,
     input_schema: &'a RawValue,
 }
 
-impl<'a> From<&'a ToolSpec> for Tool<'a> {
+impl<'a> From<&'a ToolSpec> for AnthropicTool<'a> {
     fn from(tool: &'a ToolSpec) -> Self {
         Self {
             name: &tool.name,

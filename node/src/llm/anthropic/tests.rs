@@ -2,7 +2,7 @@ use planck_common::message::{Part, Role, Source};
 use serde_json::{Value, json};
 
 use crate::llm::{
-    catalogue::{Catalogue, ModelTable},
+    catalogue::{ModelCatalogue, ModelTable},
     preset::Preset,
     testing::{Spoken, call, folded, head, message, result, user},
 };
@@ -196,7 +196,7 @@ fn thinking_leaves_room_for_the_reply_and_sets_no_temperature() {
 fn a_model_with_adaptive_thinking_is_given_no_budget() {
     let settings = |model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken();
-        let entry = Catalogue::new(ModelTable::built_in(), &[])
+        let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
             .find("anthropic", Preset::find("anthropic").unwrap(), model)
             .entry;
         let request: Value = serde_json::from_slice(
@@ -267,7 +267,7 @@ fn attachments() {
 fn features_are_named_when_a_member_needs_them() {
     let asked = |spoken: Spoken, model: &str, opts: Value| {
         let Spoken { wire, target, .. } = spoken;
-        let entry = Catalogue::new(ModelTable::built_in(), &[])
+        let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
             .find("anthropic", Preset::find("anthropic").unwrap(), model)
             .entry;
         let request = wire.encoder(head(model, opts), &entry, &target).request();

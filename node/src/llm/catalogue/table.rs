@@ -10,7 +10,7 @@ use planck_common::command::Prices;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Entry, Thinking};
+use super::{ModelFacts, Thinking};
 
 /// The contents of a file of models.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,30 +19,30 @@ pub struct ModelTable {
     pub date: String,
     /// For each vendor, the model that serves agents that name none.
     pub standard: BTreeMap<String, String>,
-    pub models: Vec<Row>,
-    pub families: Vec<Family>,
+    pub models: Vec<TableModel>,
+    pub families: Vec<ModelFamily>,
     /// The vendors whose models other providers serve too.
     pub vendors: BTreeSet<String>,
 }
 
 /// A model of the table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct TableModel {
     pub vendor: String,
     pub model: String,
-    pub entry: Entry,
+    pub entry: ModelFacts,
 }
 
 /// The facts that are assumed for a vendor's models that are not in the table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Family {
+pub struct ModelFamily {
     vendor: String,
     /// The text with which the models' names begin.
     pub begins: String,
-    pub entry: Entry,
+    pub entry: ModelFacts,
 }
 
-impl Family {
+impl ModelFamily {
     /// Returns whether a model of one of these vendors belongs to the family. OpenAI's open weights
     /// do not: other vendors serve them, with other limits.
     pub fn has(&self, vendors: &[&str], model: &str) -> bool {
@@ -80,7 +80,7 @@ impl FromStr for ModelTable {
     type Err = BadTable;
 
     fn from_str(text: &str) -> Result<Self, BadTable> {
-        let File {
+        let TableFile {
             date,
             standard,
             models,
@@ -92,10 +92,10 @@ impl FromStr for ModelTable {
                 what: error.message().to_owned(),
             }
         })?;
-        let rows = each(text, models, Group::rows)?
+        let rows = each(text, models, ModelGroup::rows)?
             .into_iter()
             .flatten()
-            .collect::<Result<Vec<Row>, BadTable>>()?;
+            .collect::<Result<Vec<TableModel>, BadTable>>()?;
         let unlisted = standard.iter().find(|(vendor, model)| {
             !rows
                 .iter()
@@ -107,7 +107,7 @@ impl FromStr for ModelTable {
                 model: model.clone(),
             });
         }
-        let families = each(text, families, Group::family)?;
+        let families = each(text, families, ModelGroup::family)?;
         let vendors = rows
             .iter()
             .map(|row| &row.vendor)
@@ -126,20 +126,20 @@ impl FromStr for ModelTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct TableFile {
     date: String,
     #[serde(default)]
     standard: BTreeMap<String, String>,
-    models: Vec<Spanned<Group>>,
+    models: Vec<Spanned<ModelGroup>>,
     #[serde(default)]
-    families: Vec<Spanned<Group>>,
+    families: Vec<Spanned<ModelGroup>>,
 }
 
 /// Models of a vendor with the same facts: either those that are listed with their prices, or all
 /// whose names begin with the same text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Group {
+struct ModelGroup {
     vendor: String,
     context_window: u64,
     max_output: u64,
@@ -154,9 +154,9 @@ struct Group {
     begins: Option<String>,
 }
 
-impl Group {
-    fn entry(&self, prices: Option<Prices>) -> Entry {
-        Entry {
+impl ModelGroup {
+    fn entry(&self, prices: Option<Prices>) -> ModelFacts {
+        ModelFacts {
             context_window: self.context_window,
             max_output: self.max_output,
             prices,
@@ -167,7 +167,7 @@ impl Group {
     }
 
     /// Returns the group's models, or the field that is wrong for an entry of `models`.
-    fn rows(mut self) -> Result<Vec<Result<Row, BadTable>>, &'static str> {
+    fn rows(mut self) -> Result<Vec<Result<TableModel, BadTable>>, &'static str> {
         if self.begins.is_some() {
             return Err("unknown field `begins`, which is one of `families`");
         }
@@ -178,7 +178,7 @@ impl Group {
             .collect())
     }
 
-    fn row(&self, model: String, prices: [f64; 4]) -> Result<Row, BadTable> {
+    fn row(&self, model: String, prices: [f64; 4]) -> Result<TableModel, BadTable> {
         if let Some(price) = prices
             .into_iter()
             .find(|price| !price.is_finite() || *price < 0.0)
@@ -192,7 +192,7 @@ impl Group {
             cache_read,
             cache_write,
         };
-        Ok(Row {
+        Ok(TableModel {
             vendor: self.vendor.clone(),
             model,
             entry: self.entry(Some(prices)),
@@ -200,13 +200,13 @@ impl Group {
     }
 
     /// Returns the family, or the field that is wrong for an entry of `families`.
-    fn family(self) -> Result<Family, &'static str> {
+    fn family(self) -> Result<ModelFamily, &'static str> {
         if self.prices.is_some() {
             return Err("unknown field `prices`, which is one of `models`");
         }
         let entry = self.entry(None);
         let begins = self.begins.ok_or("missing field `begins`")?;
-        Ok(Family {
+        Ok(ModelFamily {
             vendor: self.vendor,
             begins,
             entry,
@@ -217,10 +217,10 @@ impl Group {
 /// Converts every group. An error names the line of its group.
 fn each<T>(
     text: &str,
-    groups: Vec<Spanned<Group>>,
-    read: fn(Group) -> Result<T, &'static str>,
+    groups: Vec<Spanned<ModelGroup>>,
+    read: fn(ModelGroup) -> Result<T, &'static str>,
 ) -> Result<Vec<T>, BadTable> {
-    let one = |group: Spanned<Group>| {
+    let one = |group: Spanned<ModelGroup>| {
         let at = group.span().start;
         read(group.into_inner()).map_err(|what| BadTable::Form {
             line: line(text, at),
@@ -247,7 +247,7 @@ mod tests {
     fn standard_models_are_neither_the_dearest_nor_the_smallest() {
         let table = ModelTable::built_in();
         for (vendor, standard) in &table.standard {
-            let output = |row: &Row| row.entry.prices.unwrap().output;
+            let output = |row: &TableModel| row.entry.prices.unwrap().output;
             let of_vendor = table.models.iter().filter(|row| row.vendor == *vendor);
             let prices: Vec<f64> = of_vendor.clone().map(output).collect();
             let price = of_vendor

@@ -27,20 +27,20 @@ pub async fn watched<T>(request: impl Future<Output = T>) -> (T, bool) {
 
 /// A layer around the connector, which the pool calls when it has no idle connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Watch;
+pub struct DialLayer;
 
-impl<S> Layer<S> for Watch {
-    type Service = Watched<S>;
+impl<S> Layer<S> for DialLayer {
+    type Service = DialService<S>;
 
     fn layer(&self, connector: S) -> Self::Service {
-        Watched(connector)
+        DialService(connector)
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Watched<S>(S);
+pub struct DialService<S>(S);
 
-impl<R, S: Service<R>> Service<R> for Watched<S> {
+impl<R, S: Service<R>> Service<R> for DialService<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;

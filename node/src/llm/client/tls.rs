@@ -16,7 +16,7 @@ use rustls::{
 };
 use rustls_platform_verifier::Verifier;
 
-use super::ClientError;
+use super::HttpClientError;
 
 /// Returns the TLS configuration that the process shares.
 pub fn config() -> Result<ClientConfig, Error> {
@@ -25,8 +25,8 @@ pub fn config() -> Result<ClientConfig, Error> {
 }
 
 /// Returns a TLS configuration that also trusts the authorities of a PEM file.
-pub fn config_with(path: &Path) -> Result<ClientConfig, ClientError> {
-    let wrong = |what: String| ClientError::Authorities {
+pub fn config_with(path: &Path) -> Result<ClientConfig, HttpClientError> {
+    let wrong = |what: String| HttpClientError::Authorities {
         path: path.to_owned(),
         what,
     };

@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::FailureKind;
 
-fn events(mut frames: impl Frames, pieces: &[&[u8]]) -> Result<Vec<String>, Failure> {
+fn events(mut frames: impl FrameSplitter, pieces: &[&[u8]]) -> Result<Vec<String>, Failure> {
     let mut events = Vec::new();
     let mut each = |event: &[u8]| {
         events.push(String::from_utf8(event.to_vec()).unwrap());

@@ -10,28 +10,28 @@ use serde_json::value::RawValue;
 use crate::{
     llm::{
         complaint::Complaint,
-        decode::{self, Events, Kind, Parts, broken, garbled, parse, stop_of},
+        decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
         seal,
-        wire::Target,
+        wire::WireTarget,
     },
     model::{Chunk, Failure, Finish, Names},
 };
 
 /// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub struct GoogleReply {
     /// The label under which opaque tokens are stored.
     label: String,
-    parts: Parts,
+    parts: PartNumbers,
     calls: bool,
     usage: Usage,
     stop: Option<StopReason>,
     names: Names,
 }
 
-impl Events for Reply {
+impl EventDecoder for GoogleReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let event: Event<'_> = parse(data)?;
+        let event: GoogleEvent<'_> = parse(data)?;
         if event.error.is_some() {
             return Err(Complaint::read(data)
                 .map_or_else(|| broken("an error without words"), Complaint::midway));
@@ -78,15 +78,15 @@ impl Events for Reply {
     }
 }
 
-impl Reply {
-    pub fn of(target: &Target) -> Self {
+impl GoogleReply {
+    pub fn of(target: &WireTarget) -> Self {
         Self {
             label: target.label.clone(),
             ..Self::default()
         }
     }
 
-    fn item(&mut self, item: Item<'_>, chunks: &mut Vec<Chunk>) {
+    fn item(&mut self, item: GooglePart<'_>, chunks: &mut Vec<Chunk>) {
         let part = if let Some(call) = item.function_call {
             Some(self.call(call, chunks))
         } else {
@@ -108,8 +108,8 @@ impl Reply {
         }
     }
 
-    fn call(&mut self, call: Call<'_>, chunks: &mut Vec<Chunk>) -> usize {
-        let part = self.parts.begin(Kind::Call);
+    fn call(&mut self, call: GoogleCall<'_>, chunks: &mut Vec<Chunk>) -> usize {
+        let part = self.parts.begin(PartKind::Call);
         self.calls = true;
         chunks.push(Chunk::Call {
             part,
@@ -135,9 +135,11 @@ impl Reply {
         if text.is_empty() && !signed {
             return None;
         }
-        let part = self
-            .parts
-            .of(if thought { Kind::Thinking } else { Kind::Text });
+        let part = self.parts.of(if thought {
+            PartKind::Thinking
+        } else {
+            PartKind::Text
+        });
         chunks.push(if thought {
             Chunk::Thinking { part, text }
         } else {
@@ -167,13 +169,13 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Event<'a> {
+struct GoogleEvent<'a> {
     #[serde(borrow, default)]
     response_id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     model_version: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    candidates: Vec<Candidate<'a>>,
+    candidates: Vec<GoogleCandidate<'a>>,
     #[serde(default)]
     usage_metadata: Option<Counts>,
     #[serde(borrow, default)]
@@ -184,32 +186,32 @@ struct Event<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Candidate<'a> {
+struct GoogleCandidate<'a> {
     #[serde(borrow, default)]
-    content: Option<Content<'a>>,
+    content: Option<GoogleContent<'a>>,
     #[serde(borrow, default)]
     finish_reason: Option<Word<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Content<'a> {
+struct GoogleContent<'a> {
     #[serde(borrow, default)]
-    parts: Option<Vec<Item<'a>>>,
+    parts: Option<Vec<GooglePart<'a>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Item<'a> {
+struct GooglePart<'a> {
     text: Option<String>,
     #[serde(default)]
     thought: bool,
     thought_signature: Option<String>,
     #[serde(borrow, default)]
-    function_call: Option<Call<'a>>,
+    function_call: Option<GoogleCall<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct GoogleCall<'a> {
     id: Option<String>,
     name: String,
     #[serde(borrow, default)]

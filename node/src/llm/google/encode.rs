@@ -9,15 +9,15 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::schema;
 use crate::llm::{
-    Encoder, Head, Request,
-    catalogue::{Entry, Thinking},
+    Encoder, RequestHead, WireRequest,
+    catalogue::{ModelFacts, Thinking},
     encode::{
         NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open,
         side_of,
     },
     opts::{Opts, set},
     seal,
-    wire::Target,
+    wire::WireTarget,
 };
 
 /// The placeholder for the signature of a call that another model made. Gemini 3 refuses a call
@@ -30,7 +30,7 @@ const GO_ON: &[u8] = br#"]},{"role":"user","parts":[{"text":"(go on)"}]}]}"#;
 const BESIDE: &[&str] = &["safetySettings", "toolConfig", "cachedContent", "labels"];
 
 #[derive(Debug)]
-pub struct Contents {
+pub struct GoogleContents {
     /// The body up to and including `"contents":[`.
     prefix: Vec<u8>,
     /// The contents. The last one lacks its `]}`.
@@ -43,8 +43,8 @@ pub struct Contents {
     label: String,
 }
 
-impl Contents {
-    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
+impl GoogleContents {
+    pub fn new(head: RequestHead, entry: &ModelFacts, target: &WireTarget) -> Self {
         let needs_signatures = !["gemini-1", "gemini-2"]
             .iter()
             .any(|old| head.model.contains(old));
@@ -79,7 +79,7 @@ impl Contents {
         self.open = Some(side);
     }
 
-    fn put(&mut self, side: Side, items: &[Item<'_>]) {
+    fn put(&mut self, side: Side, items: &[GoogleRequestPart<'_>]) {
         for item in items {
             self.begin(side);
             put(&mut self.contents, item);
@@ -87,7 +87,7 @@ impl Contents {
     }
 
     fn push_model(&mut self, parts: &[Part]) {
-        let mut items: Vec<Item<'_>> = parts
+        let mut items: Vec<GoogleRequestPart<'_>> = parts
             .iter()
             .filter_map(|part| said(part, &self.label))
             .collect();
@@ -112,18 +112,18 @@ impl Contents {
     fn push_user(&mut self, parts: &[Part]) {
         let calls = std::mem::take(&mut self.calls);
         let images = self.images;
-        let mut items: Vec<Item<'_>> = parts
+        let mut items: Vec<GoogleRequestPart<'_>> = parts
             .iter()
             .filter_map(|part| heard(part, &calls, images))
             .collect();
         if items.is_empty() {
-            items.push(Item::text(NOTHING.into()));
+            items.push(GoogleRequestPart::text(NOTHING.into()));
         }
         self.put(Side::User, &items);
     }
 }
 
-impl Encoder for Contents {
+impl Encoder for GoogleContents {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
             Some(Side::Assistant) => self.push_model(&message.content),
@@ -132,7 +132,7 @@ impl Encoder for Contents {
         }
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> WireRequest {
         let end: &[u8] = match self.open {
             Some(Side::Assistant) => GO_ON,
             Some(Side::User | Side::Results) => b"]}]}",
@@ -142,7 +142,7 @@ impl Encoder for Contents {
     }
 }
 
-fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
+fn prefix(head: RequestHead, entry: &ModelFacts) -> Vec<u8> {
     let mut members = settings(Opts::read(head.opts), entry);
     if !head.system_prompt.trim().is_empty() {
         members.insert(
@@ -178,7 +178,7 @@ fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
 }
 
 /// Returns the generation's configuration, and the options that stand beside it.
-fn settings(opts: Opts, entry: &Entry) -> Map<String, Value> {
+fn settings(opts: Opts, entry: &ModelFacts) -> Map<String, Value> {
     let (mut members, mut config): (Map<_, _>, Map<_, _>) = opts
         .rest
         .into_iter()
@@ -208,17 +208,17 @@ fn settings(opts: Opts, entry: &Entry) -> Map<String, Value> {
 /// A part of a content. Exactly one member is set, and possibly a signature.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Item<'a> {
+struct GoogleRequestPart<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     thought: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    function_call: Option<Called<'a>>,
+    function_call: Option<GoogleRequestCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    function_response: Option<Response<'a>>,
+    function_response: Option<FunctionResponse<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    inline_data: Option<Inline<'a>>,
+    inline_data: Option<InlineData<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file_data: Option<Linked<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,27 +226,27 @@ struct Item<'a> {
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct GoogleRequestCall<'a> {
     name: Cow<'a, str>,
     args: &'a RawValue,
 }
 
 #[derive(Serialize)]
-struct Response<'a> {
+struct FunctionResponse<'a> {
     name: &'a str,
-    response: Outcome<'a>,
+    response: FunctionOutcome<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Outcome<'a> {
+enum FunctionOutcome<'a> {
     Output(&'a str),
     Error(&'a str),
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Inline<'a> {
+struct InlineData<'a> {
     mime_type: &'a str,
     data: &'a str,
 }
@@ -258,7 +258,7 @@ struct Linked<'a> {
     file_uri: &'a str,
 }
 
-impl<'a> Item<'a> {
+impl<'a> GoogleRequestPart<'a> {
     fn text(text: Cow<'a, str>) -> Self {
         Self {
             text: Some(text),
@@ -269,7 +269,7 @@ impl<'a> Item<'a> {
 
 /// Encodes a part of the model's message. Its thoughts are summaries for people and are sent back
 /// only if they carry a token.
-fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
+fn said<'a>(part: &'a Part, label: &str) -> Option<GoogleRequestPart<'a>> {
     let opened = |signature: &'a Option<String>| {
         signature
             .as_deref()
@@ -277,31 +277,31 @@ fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
     };
     match part {
         Part::Text { signature, .. } if is_blank(part) && opened(signature).is_none() => None,
-        Part::Text { text, signature } => Some(Item {
+        Part::Text { text, signature } => Some(GoogleRequestPart {
             thought_signature: opened(signature),
-            ..Item::text(text.into())
+            ..GoogleRequestPart::text(text.into())
         }),
         Part::Thinking {
             text,
             signature,
             redacted: false,
-        } if opened(signature).is_some() => Some(Item {
+        } if opened(signature).is_some() => Some(GoogleRequestPart {
             thought: true,
             thought_signature: opened(signature),
-            ..Item::text(text.into())
+            ..GoogleRequestPart::text(text.into())
         }),
         Part::ToolCall {
             name,
             args,
             signature,
             ..
-        } => Some(Item {
-            function_call: Some(Called {
+        } => Some(GoogleRequestPart {
+            function_call: Some(GoogleRequestCall {
                 name: legal_name(name),
                 args,
             }),
             thought_signature: opened(signature),
-            ..Item::default()
+            ..GoogleRequestPart::default()
         }),
         Part::Thinking { .. }
         | Part::ToolResult { .. }
@@ -311,51 +311,55 @@ fn said<'a>(part: &'a Part, label: &str) -> Option<Item<'a>> {
 }
 
 /// Encodes a part of a message to the model.
-fn heard<'a>(part: &'a Part, calls: &'a HashMap<String, String>, images: bool) -> Option<Item<'a>> {
+fn heard<'a>(
+    part: &'a Part,
+    calls: &'a HashMap<String, String>,
+    images: bool,
+) -> Option<GoogleRequestPart<'a>> {
     match part {
         Part::Text { .. } if is_blank(part) => None,
-        Part::Text { text, .. } => Some(Item::text(text.into())),
+        Part::Text { text, .. } => Some(GoogleRequestPart::text(text.into())),
         Part::ToolResult {
             id, text, error, ..
         } => {
             let response = if *error {
-                Outcome::Error(text)
+                FunctionOutcome::Error(text)
             } else {
-                Outcome::Output(text)
+                FunctionOutcome::Output(text)
             };
             let name = calls.get(id).map_or(id.as_str(), String::as_str);
-            Some(Item {
-                function_response: Some(Response { name, response }),
-                ..Item::default()
+            Some(GoogleRequestPart {
+                function_response: Some(FunctionResponse { name, response }),
+                ..GoogleRequestPart::default()
             })
         }
         Part::Image { mime, source } if images => Some(attached(mime, source)),
-        Part::Image { mime, source } => {
-            Some(Item::text(cannot_show("image", None, mime, source).into()))
-        }
+        Part::Image { mime, source } => Some(GoogleRequestPart::text(
+            cannot_show("image", None, mime, source).into(),
+        )),
         Part::File { mime, name, source } => Some(match file_text(mime, source) {
-            Some(text) => Item::text(named_text(name.as_deref(), &text).into()),
+            Some(text) => GoogleRequestPart::text(named_text(name.as_deref(), &text).into()),
             None => attached(mime, source),
         }),
         Part::Thinking { .. } | Part::ToolCall { .. } => None,
     }
 }
 
-fn attached<'a>(mime: &'a str, source: &'a Source) -> Item<'a> {
+fn attached<'a>(mime: &'a str, source: &'a Source) -> GoogleRequestPart<'a> {
     match source {
-        Source::Data(data) => Item {
-            inline_data: Some(Inline {
+        Source::Data(data) => GoogleRequestPart {
+            inline_data: Some(InlineData {
                 mime_type: mime,
                 data,
             }),
-            ..Item::default()
+            ..GoogleRequestPart::default()
         },
-        Source::Url(url) => Item {
+        Source::Url(url) => GoogleRequestPart {
             file_data: Some(Linked {
                 mime_type: mime,
                 file_uri: url,
             }),
-            ..Item::default()
+            ..GoogleRequestPart::default()
         },
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 /// only its connection is lost.
 const DRAIN: Duration = Duration::from_millis(500);
 
-pub struct Reader {
+pub struct BodyReader {
     response: Response,
     /// The one timer for the whole body. It is reset when it fires too early rather than at each
     /// read.
@@ -29,7 +29,7 @@ pub struct Reader {
     drained: Option<Instant>,
 }
 
-impl Reader {
+impl BodyReader {
     pub fn new(response: Response, times: Times, sent: Instant) -> Self {
         // Servers that queue a request or read a long prompt keep the connection alive until they
         // begin.

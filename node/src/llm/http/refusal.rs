@@ -20,12 +20,12 @@ const READ: usize = 64 << 10;
 const SHOWN: usize = 300;
 
 /// A failure, and whether it means that the provider is overloaded for all requests.
-pub struct Refusal {
+pub struct HttpRefusal {
     pub failure: Failure,
     pub overload: bool,
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for HttpRefusal {
     fn from(failure: Failure) -> Self {
         Self {
             overload: failure.retry_after.is_some(),
@@ -35,7 +35,7 @@ impl From<Failure> for Refusal {
 }
 
 /// Reads a response that is not a stream.
-pub async fn of(response: Response, within: Duration, destination: &Destination) -> Refusal {
+pub async fn of(response: Response, within: Duration, destination: &Destination) -> HttpRefusal {
     let address = &destination.address;
     let status = response.status();
     let asked = retry_after(response.headers(), time::OffsetDateTime::now_utc());
@@ -60,7 +60,7 @@ pub async fn of(response: Response, within: Duration, destination: &Destination)
     let failure = by_status(status, &body, asked, destination);
     let overload = failure.kind == FailureKind::Transient
         && (matches!(status.as_u16(), 429 | 529) || failure.retry_after.is_some());
-    Refusal { failure, overload }
+    HttpRefusal { failure, overload }
 }
 
 fn by_status(
@@ -118,9 +118,9 @@ pub fn cut(error: reqwest::Error) -> Failure {
     broken(format!("the stream broke off: {}", causes(error)))
 }
 
-fn no_stream(body: &[u8]) -> Refusal {
+fn no_stream(body: &[u8]) -> HttpRefusal {
     match Complaint::read(body) {
-        Some(complaint) => Refusal {
+        Some(complaint) => HttpRefusal {
             overload: complaint.is_overload(),
             failure: complaint.midway(),
         },

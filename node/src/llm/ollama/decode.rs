@@ -9,23 +9,23 @@ use serde_json::value::RawValue;
 use crate::{
     llm::{
         complaint::Complaint,
-        decode::{Events, Kind, Parts, broken, parse, stop_of, usage},
+        decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage},
     },
     model::{Chunk, Failure, Finish, Names},
 };
 
 /// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
-pub struct Reply {
-    parts: Parts,
+pub struct OllamaReply {
+    parts: PartNumbers,
     calls: bool,
     end: Option<Finish>,
     names: Names,
 }
 
-impl Events for Reply {
+impl EventDecoder for OllamaReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let line: Line<'_> = parse(data)?;
+        let line: OllamaLine<'_> = parse(data)?;
         if line.error.is_some() {
             return Err(Complaint::read(data)
                 .map_or_else(|| broken("an error without words"), Complaint::midway));
@@ -62,23 +62,23 @@ impl Events for Reply {
     }
 }
 
-impl Reply {
-    fn message(&mut self, message: Message<'_>, chunks: &mut Vec<Chunk>) {
+impl OllamaReply {
+    fn message(&mut self, message: OllamaMessage<'_>, chunks: &mut Vec<Chunk>) {
         if let Some(text) = message.thinking.filter(|text| !text.is_empty()) {
             chunks.push(Chunk::Thinking {
-                part: self.parts.of(Kind::Thinking),
+                part: self.parts.of(PartKind::Thinking),
                 text,
             });
         }
         if let Some(text) = message.content.filter(|text| !text.is_empty()) {
             chunks.push(Chunk::Text {
-                part: self.parts.of(Kind::Text),
+                part: self.parts.of(PartKind::Text),
                 text,
             });
         }
         for call in message.tool_calls.into_iter().flatten() {
             self.calls = true;
-            let part = self.parts.begin(Kind::Call);
+            let part = self.parts.begin(PartKind::Call);
             let json = call.function.arguments.map_or("{}", RawValue::get);
             chunks.push(Chunk::Call {
                 part,
@@ -102,11 +102,11 @@ fn stop_reason(word: &str) -> StopReason {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct OllamaLine<'a> {
     #[serde(borrow, default)]
     model: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    message: Option<Message<'a>>,
+    message: Option<OllamaMessage<'a>>,
     #[serde(default)]
     done: bool,
     #[serde(borrow, default)]
@@ -118,22 +118,22 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
-struct Message<'a> {
+struct OllamaMessage<'a> {
     content: Option<String>,
     thinking: Option<String>,
     #[serde(borrow, default)]
-    tool_calls: Option<Vec<Call<'a>>>,
+    tool_calls: Option<Vec<OllamaCall<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct OllamaCall<'a> {
     id: Option<String>,
     #[serde(borrow)]
-    function: Called<'a>,
+    function: OllamaFunction<'a>,
 }
 
 #[derive(Deserialize)]
-struct Called<'a> {
+struct OllamaFunction<'a> {
     name: String,
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,

@@ -7,13 +7,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::llm::{
-    Encoder, Head, Request,
-    catalogue::{Entry, Thinking},
+    Encoder, RequestHead, WireRequest,
+    catalogue::{ModelFacts, Thinking},
     encode::{
         NOTHING, Side, cannot_show, file_text, legal_name, named_text, put, put_open, result_text,
         side_of,
     },
-    function::Tool,
+    function::FunctionTool,
     opts::{Opts, set},
 };
 
@@ -21,7 +21,7 @@ use crate::llm::{
 const BESIDE: &[&str] = &["format", "keep_alive", "think"];
 
 #[derive(Debug)]
-pub struct Messages {
+pub struct OllamaMessages {
     /// The body up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
     messages: Vec<u8>,
@@ -31,8 +31,8 @@ pub struct Messages {
     images: bool,
 }
 
-impl Messages {
-    pub fn new(head: Head, entry: &Entry) -> Self {
+impl OllamaMessages {
+    pub fn new(head: RequestHead, entry: &ModelFacts) -> Self {
         let comma = !head.system_prompt.trim().is_empty();
         let images = entry.images;
         Self {
@@ -44,7 +44,7 @@ impl Messages {
         }
     }
 
-    fn put(&mut self, message: &Message<'_>) {
+    fn put(&mut self, message: &OllamaRequestMessage<'_>) {
         if self.comma {
             self.messages.push(b',');
         }
@@ -68,17 +68,17 @@ impl Messages {
         } else {
             text
         };
-        self.put(&Message::User { content, images });
+        self.put(&OllamaRequestMessage::User { content, images });
     }
 
     fn push_assistant(&mut self, parts: &[Part]) {
         let content = text_of(parts);
-        let tool_calls: Vec<Call<'_>> = parts.iter().filter_map(call).collect();
+        let tool_calls: Vec<OllamaRequestCall<'_>> = parts.iter().filter_map(call).collect();
         if content.is_empty() && tool_calls.is_empty() {
             return;
         }
         self.calls = parts.iter().filter_map(named).collect();
-        self.put(&Message::Assistant {
+        self.put(&OllamaRequestMessage::Assistant {
             content,
             thinking: thinking(parts),
             tool_calls,
@@ -93,7 +93,7 @@ impl Messages {
             } = part
             {
                 let tool_name = calls.get(id).map_or(id.as_str(), String::as_str);
-                self.put(&Message::Tool {
+                self.put(&OllamaRequestMessage::Tool {
                     tool_name,
                     content: &result_text(text, *error),
                 });
@@ -102,7 +102,7 @@ impl Messages {
     }
 }
 
-impl Encoder for Messages {
+impl Encoder for OllamaMessages {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
             Some(Side::User) => self.push_user(&message.content),
@@ -112,14 +112,14 @@ impl Encoder for Messages {
         }
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> WireRequest {
         [&self.prefix, &self.messages, b"]}".as_slice()]
             .concat()
             .into()
     }
 }
 
-fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
+fn prefix(head: RequestHead, entry: &ModelFacts) -> Vec<u8> {
     let mut out = Vec::new();
     put_open(
         &mut out,
@@ -129,14 +129,18 @@ fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
         out.extend_from_slice(br#","tools":"#);
         put(
             &mut out,
-            &head.tools.iter().map(Tool::from).collect::<Vec<_>>(),
+            &head
+                .tools
+                .iter()
+                .map(FunctionTool::from)
+                .collect::<Vec<_>>(),
         );
     }
     out.extend_from_slice(br#","messages":["#);
     if !head.system_prompt.trim().is_empty() {
         put(
             &mut out,
-            &Message::System {
+            &OllamaRequestMessage::System {
                 content: &head.system_prompt,
             },
         );
@@ -146,7 +150,7 @@ fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
 
 /// Returns the members of a request. They always include the size of the context, because Ollama
 /// silently cuts a prompt at a few thousand tokens by default.
-fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
+fn settings(model: String, opts: Opts, entry: &ModelFacts) -> Map<String, Value> {
     let (mut members, mut options): (Map<_, _>, Map<_, _>) = opts
         .rest
         .into_iter()
@@ -176,7 +180,7 @@ fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-enum Message<'a> {
+enum OllamaRequestMessage<'a> {
     System {
         content: &'a str,
     },
@@ -190,7 +194,7 @@ enum Message<'a> {
         #[serde(skip_serializing_if = "String::is_empty")]
         thinking: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
+        tool_calls: Vec<OllamaRequestCall<'a>>,
     },
     Tool {
         tool_name: &'a str,
@@ -199,12 +203,12 @@ enum Message<'a> {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
-    function: Called<'a>,
+struct OllamaRequestCall<'a> {
+    function: OllamaRequestFunction<'a>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct OllamaRequestFunction<'a> {
     name: std::borrow::Cow<'a, str>,
     arguments: &'a RawValue,
 }
@@ -238,12 +242,12 @@ fn image(part: &Part) -> Option<&str> {
     Some(data)
 }
 
-fn call(part: &Part) -> Option<Call<'_>> {
+fn call(part: &Part) -> Option<OllamaRequestCall<'_>> {
     let Part::ToolCall { name, args, .. } = part else {
         return None;
     };
-    Some(Call {
-        function: Called {
+    Some(OllamaRequestCall {
+        function: OllamaRequestFunction {
             name: legal_name(name),
             arguments: args,
         },

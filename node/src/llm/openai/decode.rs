@@ -5,26 +5,26 @@ mod event;
 use planck_common::{message::StopReason, usage::Usage};
 use serde_json::{Value, value::RawValue};
 
-use self::event::{CallDelta, Choice, Delta, Event};
+use self::event::{CallDelta, ChatChoice, ChatDelta, ChatEvent};
 use super::reasoning::{Carried, Details};
 use crate::{
     llm::{
         complaint::Complaint,
-        decode::{self, Events, Kind, Parts, broken, garbled, parse, stop_of},
-        loose::{Arguments, Balance, Said, arguments, count},
+        decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
+        loose::{Arguments, Balance, ContentPiece, arguments, count},
         seal,
-        wire::Target,
+        wire::WireTarget,
     },
     model::{Chunk, Failure, Finish, Names},
 };
 
 /// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub struct ChatReply {
     /// The label under which opaque tokens are stored.
     label: String,
-    parts: Parts,
-    calls: Vec<Call>,
+    parts: PartNumbers,
+    calls: Vec<OpenCall>,
     /// The latest thinking part, and the form in which its reasoning arrived.
     carried: Option<(usize, Carried)>,
     usage: Option<Usage>,
@@ -35,19 +35,19 @@ pub struct Reply {
     said: bool,
     done: bool,
     is_document: bool,
-    told: Told,
+    told: ReplyFacts,
 }
 
 /// Facts about a reply other than its content.
 #[derive(Debug, Default)]
-struct Told {
+struct ReplyFacts {
     salvaged: Vec<&'static str>,
     names: Names,
 }
 
 /// A call that began. The provider may interleave calls; its index tells them apart.
 #[derive(Debug)]
-struct Call {
+struct OpenCall {
     index: Option<usize>,
     id: String,
     name: String,
@@ -56,14 +56,14 @@ struct Call {
     has_args: bool,
 }
 
-impl Events for Reply {
+impl EventDecoder for ChatReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         if data.trim_ascii() == b"[DONE]" {
             self.finish_parts(chunks);
             self.done = true;
             return Ok(());
         }
-        let event: Event<'_> = parse(data)?;
+        let event: ChatEvent<'_> = parse(data)?;
         if event.error.is_some_and(|error| error.get() != "null") {
             return Err(Complaint::read(data)
                 .map_or_else(|| broken("an error without words"), Complaint::midway));
@@ -89,7 +89,7 @@ impl Events for Reply {
         let stop = match self.stop {
             Some(stop) => stop,
             // The end of the stream arrived and nothing is missing.
-            None if self.done && self.said && self.calls.iter().all(Call::is_whole) => {
+            None if self.done && self.said && self.calls.iter().all(OpenCall::is_whole) => {
                 salvaged.push("it sent no finish_reason");
                 StopReason::End
             }
@@ -115,7 +115,7 @@ impl Events for Reply {
     }
 }
 
-impl Call {
+impl OpenCall {
     fn is_whole(&self) -> bool {
         !self.has_args || self.args.is_complete()
     }
@@ -133,8 +133,8 @@ impl Call {
     }
 }
 
-impl Reply {
-    pub fn of(target: &Target) -> Self {
+impl ChatReply {
+    pub fn of(target: &WireTarget) -> Self {
         Self {
             label: target.label.clone(),
             ..Self::default()
@@ -174,7 +174,7 @@ impl Reply {
         }
     }
 
-    fn choice(&mut self, choice: Choice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn choice(&mut self, choice: ChatChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         if let Some(delta) = choice.delta {
             self.delta(delta, chunks);
         }
@@ -191,7 +191,7 @@ impl Reply {
         Ok(())
     }
 
-    fn delta(&mut self, delta: Delta<'_>, chunks: &mut Vec<Chunk>) {
+    fn delta(&mut self, delta: ChatDelta<'_>, chunks: &mut Vec<Chunk>) {
         let details = delta.reasoning_details.and_then(Details::read);
         let text = match (delta.reasoning_content.0, delta.reasoning.0) {
             (Some(text), _) => Some((text, Carried::ReasoningContent)),
@@ -206,8 +206,8 @@ impl Reply {
         }
         for said in delta.content.0 {
             match said {
-                Said::Text(text) => self.say(text, chunks),
-                Said::Thought(text) => self.think(text, Carried::List, chunks),
+                ContentPiece::Text(text) => self.say(text, chunks),
+                ContentPiece::Thought(text) => self.think(text, Carried::List, chunks),
             }
         }
         if let Some(text) = delta.refusal.0 {
@@ -218,7 +218,7 @@ impl Reply {
             self.call(call, chunks);
         }
         if let Some(token) = delta.extra_content.and_then(thought_signature) {
-            self.sign(Kind::Text, &token, chunks);
+            self.sign(PartKind::Text, &token, chunks);
         }
     }
 
@@ -226,7 +226,7 @@ impl Reply {
         self.said = true;
         self.end_thinking(chunks);
         chunks.push(Chunk::Text {
-            part: self.parts.of(Kind::Text),
+            part: self.parts.of(PartKind::Text),
             text,
         });
     }
@@ -235,8 +235,8 @@ impl Reply {
     /// form is stored with it: a name immediately, so that an interrupted reply has it too, and
     /// details once they are complete.
     fn think(&mut self, text: String, carried: Carried, chunks: &mut Vec<Chunk>) {
-        let begins = !self.parts.is_last(Kind::Thinking);
-        let part = self.parts.of(Kind::Thinking);
+        let begins = !self.parts.is_last(PartKind::Thinking);
+        let part = self.parts.of(PartKind::Thinking);
         chunks.push(Chunk::Thinking { part, text });
         match &mut self.carried {
             Some((_, known)) if !begins => known.add(carried),
@@ -260,7 +260,7 @@ impl Reply {
     }
 
     /// Adds Gemini's token for the part before it.
-    fn sign(&mut self, kind: Kind, token: &str, chunks: &mut Vec<Chunk>) {
+    fn sign(&mut self, kind: PartKind, token: &str, chunks: &mut Vec<Chunk>) {
         let is_new = !self.parts.is_last(kind);
         let part = self.parts.of(kind);
         if is_new {
@@ -316,8 +316,8 @@ impl Reply {
         name: String,
         chunks: &mut Vec<Chunk>,
     ) -> usize {
-        let by_index = |call: &Call| call.index == index;
-        let by_id = |call: &Call| !id.is_empty() && call.id == id;
+        let by_index = |call: &OpenCall| call.index == index;
+        let by_id = |call: &OpenCall| !id.is_empty() && call.id == id;
         let known = match index {
             Some(_) => self.calls.iter().rposition(by_index),
             None => self
@@ -335,13 +335,13 @@ impl Reply {
             return at;
         }
         self.end_thinking(chunks);
-        let part = self.parts.begin(Kind::Call);
+        let part = self.parts.begin(PartKind::Call);
         chunks.push(Chunk::Call {
             part,
             id: id.to_owned(),
             name: name.clone(),
         });
-        self.calls.push(Call {
+        self.calls.push(OpenCall {
             index,
             id: id.to_owned(),
             name,

@@ -4,17 +4,17 @@ use planck_common::message::{Body, Part};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{heard::Heard, reasoning, settings::settings};
+use super::{heard::UserMessage, reasoning, settings::settings};
 use crate::llm::{
-    Encoder, Head, Request,
-    call_ids::{CallIds, Form},
-    catalogue::Entry,
+    Encoder, RequestHead, WireRequest,
+    call_ids::{CallIds, IdRule},
+    catalogue::ModelFacts,
     encode::{Side, legal_name, put, put_open, result_text, side_of},
-    function::Tool,
+    function::FunctionTool,
     opts::Opts,
-    quirks::{self, Quirks, Reasoning},
+    quirks::{self, Quirks, ReasoningReturn},
     seal,
-    wire::Target,
+    wire::WireTarget,
 };
 
 /// Separates results from the user's next words, because many templates require a message of the
@@ -27,7 +27,7 @@ const GO_ON: &str = "(go on)";
 /// stand between two messages of the assistant. Neighbouring user messages are merged, so the last
 /// one stays open.
 #[derive(Debug)]
-pub struct Messages {
+pub struct ChatMessages {
     /// The body up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
     /// The complete messages, separated by commas.
@@ -35,19 +35,19 @@ pub struct Messages {
     comma: bool,
     last: Option<Side>,
     /// The user's message that may still be continued.
-    user: Option<Heard>,
+    user: Option<UserMessage>,
     ids: CallIds,
     images: bool,
     reasons: bool,
     label: String,
 }
 
-impl Messages {
-    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
+impl ChatMessages {
+    pub fn new(head: RequestHead, entry: &ModelFacts, target: &WireTarget) -> Self {
         let form = match target.quirks.call_ids {
-            quirks::CallIds::Any if target.is_vendor => Form::Words { most: 40 },
-            quirks::CallIds::Any => Form::Any,
-            quirks::CallIds::Nine => Form::Nine,
+            quirks::CallIdForm::Any if target.is_vendor => IdRule::Words { most: 40 },
+            quirks::CallIdForm::Any => IdRule::Any,
+            quirks::CallIdForm::Nine => IdRule::Nine,
         };
         Self {
             comma: !head.system_prompt.trim().is_empty(),
@@ -57,12 +57,12 @@ impl Messages {
             user: None,
             ids: CallIds::new(form),
             images: entry.images,
-            reasons: target.quirks.reasoning == Reasoning::AsItCame,
+            reasons: target.quirks.reasoning == ReasoningReturn::AsItCame,
             label: target.label.clone(),
         }
     }
 
-    fn put(&mut self, message: &Message<'_>) {
+    fn put(&mut self, message: &ChatMessage<'_>) {
         if self.comma {
             self.messages.push(b',');
         }
@@ -72,9 +72,9 @@ impl Messages {
 
     fn push_user(&mut self, parts: &[Part]) {
         if self.last == Some(Side::Results) {
-            self.put(&Message::assistant(INTERRUPTED));
+            self.put(&ChatMessage::assistant(INTERRUPTED));
         }
-        let heard = Heard::of(parts, self.images);
+        let heard = UserMessage::of(parts, self.images);
         self.user = Some(match self.user.take() {
             Some(before) => before.joined(heard),
             None => heard,
@@ -103,7 +103,7 @@ impl Messages {
             Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
         });
         let Self { ids, label, .. } = self;
-        let tool_calls: Vec<Call<'_>> = parts
+        let tool_calls: Vec<ChatCall<'_>> = parts
             .iter()
             .filter_map(|part| call(part, ids, label))
             .collect();
@@ -122,16 +122,16 @@ impl Messages {
             details,
         } = carried;
         let content = match (list.is_empty(), content.is_empty()) {
-            (false, _) => Some(Said::Items(said(&list, &content))),
-            (true, false) => Some(Said::Text(content)),
+            (false, _) => Some(ChatContent::Items(said(&list, &content))),
+            (true, false) => Some(ChatContent::Text(content)),
             (true, true) => None,
         };
         let extra_content = signed.map(Extra::of);
         self.close_user();
         if self.last == Some(Side::Assistant) {
-            self.put(&Message::User { content: GO_ON });
+            self.put(&ChatMessage::User { content: GO_ON });
         }
-        self.put(&Message::Assistant {
+        self.put(&ChatMessage::Assistant {
             content,
             reasoning_content,
             reasoning,
@@ -153,7 +153,7 @@ impl Messages {
             } = part
             {
                 let id = self.ids.of_result(id, call_id).to_owned();
-                self.put(&Message::Tool {
+                self.put(&ChatMessage::Tool {
                     tool_call_id: &id,
                     content: &result_text(text, *error),
                 });
@@ -163,7 +163,7 @@ impl Messages {
     }
 }
 
-impl Encoder for Messages {
+impl Encoder for ChatMessages {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
             Some(Side::User) => self.push_user(&message.content),
@@ -173,13 +173,13 @@ impl Encoder for Messages {
         }
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> WireRequest {
         let mut out = Vec::with_capacity(self.prefix.len() + self.messages.len() + 64);
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&self.messages);
         let last = match (&self.user, self.last) {
             (Some(user), _) => Some(user.clone()),
-            (None, Some(Side::Assistant)) => Some(Heard::Text(GO_ON.to_owned())),
+            (None, Some(Side::Assistant)) => Some(UserMessage::Text(GO_ON.to_owned())),
             (None, Some(Side::User | Side::Results) | None) => None,
         };
         if let Some(user) = last {
@@ -193,7 +193,7 @@ impl Encoder for Messages {
     }
 }
 
-fn prefix(head: Head, entry: &Entry, quirks: Quirks) -> Vec<u8> {
+fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
     let mut out = Vec::new();
     put_open(
         &mut out,
@@ -203,14 +203,18 @@ fn prefix(head: Head, entry: &Entry, quirks: Quirks) -> Vec<u8> {
         out.extend_from_slice(br#","tools":"#);
         put(
             &mut out,
-            &head.tools.iter().map(Tool::from).collect::<Vec<_>>(),
+            &head
+                .tools
+                .iter()
+                .map(FunctionTool::from)
+                .collect::<Vec<_>>(),
         );
     }
     out.extend_from_slice(br#","messages":["#);
     if !head.system_prompt.trim().is_empty() {
         put(
             &mut out,
-            &Message::System {
+            &ChatMessage::System {
                 content: &head.system_prompt,
             },
         );
@@ -220,7 +224,7 @@ fn prefix(head: Head, entry: &Entry, quirks: Quirks) -> Vec<u8> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-enum Message<'a> {
+enum ChatMessage<'a> {
     System {
         content: &'a str,
     },
@@ -229,7 +233,7 @@ enum Message<'a> {
     },
     Assistant {
         /// The text, or null beside calls, because some servers refuse an empty text.
-        content: Option<Said<'a>>,
+        content: Option<ChatContent<'a>>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
         #[serde(skip_serializing_if = "String::is_empty")]
@@ -237,7 +241,7 @@ enum Message<'a> {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         reasoning_details: Vec<Value>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
+        tool_calls: Vec<ChatCall<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         extra_content: Option<Extra<'a>>,
     },
@@ -247,10 +251,10 @@ enum Message<'a> {
     },
 }
 
-impl Message<'_> {
+impl ChatMessage<'_> {
     fn assistant(text: &str) -> Self {
         Self::Assistant {
-            content: Some(Said::Text(text.to_owned())),
+            content: Some(ChatContent::Text(text.to_owned())),
             reasoning_content: String::new(),
             reasoning: String::new(),
             reasoning_details: Vec::new(),
@@ -262,33 +266,33 @@ impl Message<'_> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Said<'a> {
+enum ChatContent<'a> {
     Text(String),
-    Items(Vec<SaidItem<'a>>),
+    Items(Vec<ChatTextItem<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum SaidItem<'a> {
-    Thinking { thinking: [Thought<'a>; 1] },
+enum ChatTextItem<'a> {
+    Thinking { thinking: [ChatThought<'a>; 1] },
     Text { text: String },
 }
 
 #[derive(Serialize)]
-struct Thought<'a> {
+struct ChatThought<'a> {
     r#type: &'static str,
     text: &'a str,
 }
 
 /// Returns the content of a message as the list that Mistral requires.
-fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<SaidItem<'a>> {
-    let thoughts = thoughts.iter().map(|text| SaidItem::Thinking {
-        thinking: [Thought {
+fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<ChatTextItem<'a>> {
+    let thoughts = thoughts.iter().map(|text| ChatTextItem::Thinking {
+        thinking: [ChatThought {
             r#type: "text",
             text,
         }],
     });
-    let text = (!text.is_empty()).then(|| SaidItem::Text {
+    let text = (!text.is_empty()).then(|| ChatTextItem::Text {
         text: text.to_owned(),
     });
     thoughts.chain(text).collect()
@@ -297,39 +301,39 @@ fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<SaidItem<'a>> {
 /// The extra content that Gemini requires back with its message.
 #[derive(Serialize)]
 struct Extra<'a> {
-    google: Google<'a>,
+    google: GoogleExtra<'a>,
 }
 
 #[derive(Serialize)]
-struct Google<'a> {
+struct GoogleExtra<'a> {
     thought_signature: &'a str,
 }
 
 impl<'a> Extra<'a> {
     fn of(thought_signature: &'a str) -> Self {
         Self {
-            google: Google { thought_signature },
+            google: GoogleExtra { thought_signature },
         }
     }
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct ChatCall<'a> {
     id: std::borrow::Cow<'a, str>,
     r#type: &'static str,
-    function: Called<'a>,
+    function: ChatFunction<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extra_content: Option<Extra<'a>>,
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct ChatFunction<'a> {
     name: std::borrow::Cow<'a, str>,
     /// The arguments, as JSON in a string.
     arguments: &'a str,
 }
 
-fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<Call<'a>> {
+fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<ChatCall<'a>> {
     let Part::ToolCall {
         id,
         call_id,
@@ -345,11 +349,11 @@ fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<Call<'a>> 
         .as_deref()
         .and_then(|sealed| seal::open(label, sealed))
         .map(Extra::of);
-    let function = Called {
+    let function = ChatFunction {
         name: legal_name(name),
         arguments: args.get(),
     };
-    Some(Call {
+    Some(ChatCall {
         id: ids.of_call(id, call_id),
         r#type: "function",
         function,

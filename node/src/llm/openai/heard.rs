@@ -10,13 +10,13 @@ use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, na
 /// A message of the user: text alone, or items. Some servers accept only text, so items are used
 /// only if text is not enough.
 #[derive(Debug, Clone)]
-pub enum Heard {
+pub enum UserMessage {
     Text(String),
     /// The items as JSON, separated by commas.
     Items(Vec<u8>),
 }
 
-impl Heard {
+impl UserMessage {
     pub fn of(parts: &[Part], images: bool) -> Self {
         let shown: Vec<&Part> = parts.iter().filter(|part| !is_blank(part)).collect();
         match shown.as_slice() {
@@ -44,7 +44,7 @@ impl Heard {
             Self::Items(items) => items,
             Self::Text(text) => {
                 let mut items = Vec::new();
-                put_item(&mut items, &Item::Text { text: text.into() });
+                put_item(&mut items, &UserItem::Text { text: text.into() });
                 items
             }
         }
@@ -68,7 +68,7 @@ impl Heard {
     }
 }
 
-fn put_item(items: &mut Vec<u8>, item: &Item<'_>) {
+fn put_item(items: &mut Vec<u8>, item: &UserItem<'_>) {
     if !items.is_empty() {
         items.push(b',');
     }
@@ -84,7 +84,7 @@ struct Plain<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Item<'a> {
+enum UserItem<'a> {
     Text { text: Cow<'a, str> },
     ImageUrl { image_url: Url<'a> },
     File { file: FileData<'a> },
@@ -101,15 +101,15 @@ struct FileData<'a> {
     file_data: String,
 }
 
-fn item(part: &Part, images: bool) -> Option<Item<'_>> {
+fn item(part: &Part, images: bool) -> Option<UserItem<'_>> {
     match part {
-        Part::Text { text, .. } => Some(Item::Text { text: text.into() }),
-        Part::Image { mime, source } if images => Some(Item::ImageUrl {
+        Part::Text { text, .. } => Some(UserItem::Text { text: text.into() }),
+        Part::Image { mime, source } if images => Some(UserItem::ImageUrl {
             image_url: Url {
                 url: url(mime, source),
             },
         }),
-        Part::Image { mime, source } => Some(Item::Text {
+        Part::Image { mime, source } => Some(UserItem::Text {
             text: cannot_show("image", None, mime, source).into(),
         }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
@@ -124,20 +124,20 @@ fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
     }
 }
 
-fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Item<'a> {
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> UserItem<'a> {
     if let Some(text) = file_text(mime, source) {
-        return Item::Text {
+        return UserItem::Text {
             text: named_text(name, &text).into(),
         };
     }
     match source {
-        Source::Data(data) if mime == "application/pdf" => Item::File {
+        Source::Data(data) if mime == "application/pdf" => UserItem::File {
             file: FileData {
                 filename: name.unwrap_or("file.pdf"),
                 file_data: data_url(mime, data),
             },
         },
-        Source::Data(_) | Source::Url(_) => Item::Text {
+        Source::Data(_) | Source::Url(_) => UserItem::Text {
             text: cannot_show("file", name, mime, source).into(),
         },
     }

@@ -3,12 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use crate::llm::{
-    catalogue::{Entry, Thinking},
+    catalogue::{ModelFacts, Thinking},
     opts::{Opts, set},
     quirks::{AskToThink, Limit, Quirks},
 };
 
-pub fn settings(model: String, opts: Opts, entry: &Entry, quirks: Quirks) -> Map<String, Value> {
+pub fn settings(
+    model: String,
+    opts: Opts,
+    entry: &ModelFacts,
+    quirks: Quirks,
+) -> Map<String, Value> {
     let mut members = opts.rest;
     if let Some(budget) = opts.thinking_budget {
         ask_to_think(&mut members, budget, entry, quirks);
@@ -53,7 +58,7 @@ fn has_new_limit(model: &str, quirks: Quirks) -> bool {
     }
 }
 
-fn ask_to_think(members: &mut Map<String, Value>, budget: u64, entry: &Entry, quirks: Quirks) {
+fn ask_to_think(members: &mut Map<String, Value>, budget: u64, entry: &ModelFacts, quirks: Quirks) {
     let (name, value) = match quirks.thinking {
         AskToThink::Template => (
             "chat_template_kwargs",

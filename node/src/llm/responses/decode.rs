@@ -7,27 +7,27 @@ use planck_common::{message::StopReason, usage::Usage};
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    event::{Event, OutputItem, Response},
+    event::{OutputItem, ResponseFacts, ResponsesEvent},
     sealed,
 };
 use crate::{
     llm::{
         allowance::{MOST_PARTS, over},
         complaint::Complaint,
-        decode::{Events, Kind, Parts, broken, parse, stop_of},
-        loose::{Word, count},
-        wire::Target,
+        decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
+        loose::{LooseWord, count},
+        wire::WireTarget,
     },
     model::{Chunk, Failure, Finish, Names},
 };
 
 /// The part of a reply that has arrived so far.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub struct ResponsesReply {
     /// The label under which opaque tokens are stored.
     label: String,
-    parts: Parts,
-    items: Vec<Item>,
+    parts: PartNumbers,
+    items: Vec<OpenItem>,
     usage: Usage,
     stop: Option<StopReason>,
     refused: bool,
@@ -37,16 +37,16 @@ pub struct Reply {
 
 /// An item that began.
 #[derive(Debug)]
-struct Item {
+struct OpenItem {
     index: Option<usize>,
-    place: Place,
+    place: ItemParts,
     /// Whether the item is complete.
     settled: bool,
 }
 
 /// The parts that an item became.
 #[derive(Debug)]
-enum Place {
+enum ItemParts {
     /// The part of each piece of content that has a text.
     Message {
         pieces: Vec<(usize, usize)>,
@@ -63,23 +63,23 @@ enum Place {
     },
 }
 
-impl Place {
-    fn kind(&self) -> Kind {
+impl ItemParts {
+    fn kind(&self) -> PartKind {
         match self {
-            Self::Message { .. } => Kind::Text,
-            Self::Reasoning { .. } => Kind::Thinking,
-            Self::Call { .. } => Kind::Call,
+            Self::Message { .. } => PartKind::Text,
+            Self::Reasoning { .. } => PartKind::Thinking,
+            Self::Call { .. } => PartKind::Call,
         }
     }
 }
 
-impl Events for Reply {
+impl EventDecoder for ResponsesReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         // Servers that also speak chat completions end both formats in this way.
         if data.trim_ascii() == b"[DONE]" || self.stop.is_some() {
             return Ok(());
         }
-        let event: Event<'_> = parse(data)?;
+        let event: ResponsesEvent<'_> = parse(data)?;
         match event.kind.0.as_deref().unwrap_or_default() {
             "response.output_text.delta" => self.said(&event, chunks),
             "response.refusal.delta" => {
@@ -120,7 +120,7 @@ impl Events for Reply {
     }
 
     fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        let response: Response<'_> = parse(data)?;
+        let response: ResponseFacts<'_> = parse(data)?;
         if response.output.is_none() && response.error.filter(says_something).is_none() {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl Events for Reply {
         let calls = self
             .items
             .iter()
-            .any(|item| item.place.kind() == Kind::Call);
+            .any(|item| item.place.kind() == PartKind::Call);
         let stop = if self.refused {
             StopReason::Refusal
         } else {
@@ -157,26 +157,26 @@ impl Events for Reply {
     }
 }
 
-impl Reply {
-    pub fn of(target: &Target) -> Self {
+impl ResponsesReply {
+    pub fn of(target: &WireTarget) -> Self {
         Self {
             label: sealed::label(target),
             ..Self::default()
         }
     }
 
-    fn said(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn said(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let Some(text) = text_of(event.delta) else {
             return Ok(());
         };
-        let at = self.find_or_begin(event.output_index.number(), Kind::Text, chunks)?;
+        let at = self.find_or_begin(event.output_index.number(), PartKind::Text, chunks)?;
         self.say(at, event.content_index.number().unwrap_or(0), text, chunks);
         Ok(())
     }
 
     fn say(&mut self, at: usize, piece: usize, text: String, chunks: &mut Vec<Chunk>) {
-        let Some(Item {
-            place: Place::Message { pieces },
+        let Some(OpenItem {
+            place: ItemParts::Message { pieces },
             ..
         }) = self.items.get_mut(at)
         else {
@@ -185,7 +185,7 @@ impl Reply {
         let part = match pieces.iter().find(|(known, _)| *known == piece) {
             Some((_, part)) => *part,
             None => {
-                let part = self.parts.begin(Kind::Text);
+                let part = self.parts.begin(PartKind::Text);
                 pieces.push((piece, part));
                 part
             }
@@ -195,17 +195,17 @@ impl Reply {
 
     fn thought(
         &mut self,
-        event: &Event<'_>,
+        event: &ResponsesEvent<'_>,
         shown: bool,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
         let Some(text) = text_of(event.delta) else {
             return Ok(());
         };
-        let at = self.find_or_begin(event.output_index.number(), Kind::Thinking, chunks)?;
-        if let Some(Item {
+        let at = self.find_or_begin(event.output_index.number(), PartKind::Thinking, chunks)?;
+        if let Some(OpenItem {
             place:
-                Place::Reasoning {
+                ItemParts::Reasoning {
                     part,
                     said,
                     is_shown,
@@ -220,10 +220,10 @@ impl Reply {
     }
 
     /// Separates a further part of a summary as a new paragraph.
-    fn end_paragraph(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) {
-        let at = self.find(event.output_index.number(), Kind::Thinking);
-        if let Some(Item {
-            place: Place::Reasoning {
+    fn end_paragraph(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) {
+        let at = self.find(event.output_index.number(), PartKind::Thinking);
+        if let Some(OpenItem {
+            place: ItemParts::Reasoning {
                 part, said: true, ..
             },
             ..
@@ -236,13 +236,13 @@ impl Reply {
         }
     }
 
-    fn args(&mut self, event: &Event<'_>, chunks: &mut Vec<Chunk>) {
+    fn args(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) {
         let Some(json) = text_of(event.delta) else {
             return;
         };
-        let at = self.find(event.output_index.number(), Kind::Call);
-        if let Some(Item {
-            place: Place::Call { part, has_args },
+        let at = self.find(event.output_index.number(), PartKind::Call);
+        if let Some(OpenItem {
+            place: ItemParts::Call { part, has_args },
             ..
         }) = at.and_then(|at| self.items.get_mut(at))
         {
@@ -253,8 +253,8 @@ impl Reply {
 
     /// Returns the open item of this kind and index, or the latest one if the server gives no
     /// index.
-    fn find(&self, index: Option<usize>, kind: Kind) -> Option<usize> {
-        let fits = |item: &Item| {
+    fn find(&self, index: Option<usize>, kind: PartKind) -> Option<usize> {
+        let fits = |item: &OpenItem| {
             !item.settled && item.place.kind() == kind && (index.is_none() || item.index == index)
         };
         self.items.iter().rposition(fits)
@@ -263,7 +263,7 @@ impl Reply {
     fn find_or_begin(
         &mut self,
         index: Option<usize>,
-        kind: Kind,
+        kind: PartKind,
         chunks: &mut Vec<Chunk>,
     ) -> Result<usize, Failure> {
         match self.find(index, kind) {
@@ -275,7 +275,7 @@ impl Reply {
     fn begin(
         &mut self,
         index: Option<usize>,
-        kind: Kind,
+        kind: PartKind,
         item: &OutputItem,
         chunks: &mut Vec<Chunk>,
     ) -> Result<usize, Failure> {
@@ -283,21 +283,21 @@ impl Reply {
             return Err(over(&format!("has more than {MOST_PARTS} items")));
         }
         let place = match kind {
-            Kind::Text => Place::Message { pieces: Vec::new() },
-            Kind::Thinking => {
-                let part = self.parts.begin(Kind::Thinking);
+            PartKind::Text => ItemParts::Message { pieces: Vec::new() },
+            PartKind::Thinking => {
+                let part = self.parts.begin(PartKind::Thinking);
                 chunks.push(Chunk::Thinking {
                     part,
                     text: String::new(),
                 });
-                Place::Reasoning {
+                ItemParts::Reasoning {
                     part,
                     said: false,
                     is_shown: false,
                 }
             }
-            Kind::Call => {
-                let part = self.parts.begin(Kind::Call);
+            PartKind::Call => {
+                let part = self.parts.begin(PartKind::Call);
                 let id = item
                     .call_id
                     .0
@@ -309,13 +309,13 @@ impl Reply {
                     id,
                     name: item.name.0.clone().unwrap_or_default(),
                 });
-                Place::Call {
+                ItemParts::Call {
                     part,
                     has_args: false,
                 }
             }
         };
-        self.items.push(Item {
+        self.items.push(OpenItem {
             index,
             place,
             settled: false,
@@ -337,7 +337,7 @@ impl Reply {
 
     fn close(
         &mut self,
-        response: Response<'_>,
+        response: ResponseFacts<'_>,
         usual: StopReason,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
@@ -372,7 +372,7 @@ fn says_something(raw: &&RawValue) -> bool {
 
 /// Returns the text of a delta. Empty text counts as absent.
 fn text_of(delta: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str::<Word>(delta?.get()).ok()?.0
+    serde_json::from_str::<LooseWord>(delta?.get()).ok()?.0
 }
 
 fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {

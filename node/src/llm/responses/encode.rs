@@ -5,16 +5,16 @@ mod item;
 use planck_common::message::{Body, Part};
 use serde_json::{Map, Value, json};
 
-use self::item::{Content, Item, Tool, Words, heard, said};
+use self::item::{ResponsesContent, ResponsesItem, ResponsesTool, Words, heard, said};
 use super::sealed::{self};
 use crate::llm::{
-    Encoder, Head, Request,
-    call_ids::{CallIds, Form},
-    catalogue::{Entry, Thinking},
+    Encoder, RequestHead, WireRequest,
+    call_ids::{CallIds, IdRule},
+    catalogue::{ModelFacts, Thinking},
     encode::{NOTHING, Side, is_blank, put, put_open, result_text, side_of},
     openai::effort,
     opts::{Opts, set},
-    wire::Target,
+    wire::WireTarget,
 };
 
 /// Ends a request whose last message is the assistant's, because the API requires the user's to be
@@ -40,19 +40,19 @@ pub struct Items {
 }
 
 impl Items {
-    pub fn new(head: Head, entry: &Entry, target: &Target) -> Self {
+    pub fn new(head: RequestHead, entry: &ModelFacts, target: &WireTarget) -> Self {
         Self {
             prefix: prefix(head, entry),
             items: Vec::new(),
             last: None,
-            ids: CallIds::new(Form::Words { most: 64 }),
+            ids: CallIds::new(IdRule::Words { most: 64 }),
             images: entry.images,
             reasons: reasons(entry),
             label: sealed::label(target),
         }
     }
 
-    fn put(&mut self, side: Side, item: &Item<'_>) {
+    fn put(&mut self, side: Side, item: &ResponsesItem<'_>) {
         if self.last.is_some() {
             self.items.push(b',');
         }
@@ -62,16 +62,16 @@ impl Items {
 
     fn push_user(&mut self, parts: &[Part]) {
         let shown = parts.iter().filter(|part| !is_blank(part));
-        let mut content: Vec<Content<'_>> =
+        let mut content: Vec<ResponsesContent<'_>> =
             shown.filter_map(|part| heard(part, self.images)).collect();
         if content.is_empty() {
-            content.push(Content::Text {
+            content.push(ResponsesContent::Text {
                 text: NOTHING.into(),
             });
         }
         self.put(
             Side::User,
-            &Item::Message {
+            &ResponsesItem::Message {
                 role: "user",
                 content: Words::Items(content),
                 phase: None,
@@ -90,7 +90,7 @@ impl Items {
             .content
             .iter()
             .filter_map(|part| said(part, ids, label, *reasons));
-        let mut items: Vec<Item<'_>> = said.collect();
+        let mut items: Vec<ResponsesItem<'_>> = said.collect();
         // A reasoning item must be followed by the same item as before. The log has no calls of a
         // reply that was cut short, so the following item may be missing.
         let has_gaps = message.metadata.interrupted || message.content.iter().any(is_blank);
@@ -102,7 +102,7 @@ impl Items {
             .collect();
         let mut follows = follows.into_iter();
         items.retain(|item| follows.next().unwrap_or(true) || !item.is_reasoning());
-        while items.last().is_some_and(Item::is_reasoning) {
+        while items.last().is_some_and(ResponsesItem::is_reasoning) {
             items.pop();
         }
         for item in &items {
@@ -122,7 +122,7 @@ impl Items {
                 let call_id = self.ids.of_result(id, call_id).to_owned();
                 self.put(
                     Side::Results,
-                    &Item::FunctionCallOutput {
+                    &ResponsesItem::FunctionCallOutput {
                         call_id,
                         output: result_text(text, *error),
                     },
@@ -142,7 +142,7 @@ impl Encoder for Items {
         }
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> WireRequest {
         let mut out = Vec::with_capacity(self.prefix.len() + self.items.len() + GO_ON.len() + 3);
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&self.items);
@@ -155,11 +155,11 @@ impl Encoder for Items {
     }
 }
 
-fn reasons(entry: &Entry) -> bool {
+fn reasons(entry: &ModelFacts) -> bool {
     entry.thinking != Thinking::None
 }
 
-fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
+fn prefix(head: RequestHead, entry: &ModelFacts) -> Vec<u8> {
     let mut out = Vec::new();
     put_open(
         &mut out,
@@ -173,14 +173,18 @@ fn prefix(head: Head, entry: &Entry) -> Vec<u8> {
         out.extend_from_slice(br#","tools":"#);
         put(
             &mut out,
-            &head.tools.iter().map(Tool::from).collect::<Vec<_>>(),
+            &head
+                .tools
+                .iter()
+                .map(ResponsesTool::from)
+                .collect::<Vec<_>>(),
         );
     }
     out.extend_from_slice(br#","input":["#);
     out
 }
 
-fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
+fn settings(model: String, opts: Opts, entry: &ModelFacts) -> Map<String, Value> {
     let mut members = opts.rest;
     ask_to_think(&mut members, opts.thinking_budget, entry);
     let is_off = members
@@ -212,7 +216,7 @@ fn settings(model: String, opts: Opts, entry: &Entry) -> Map<String, Value> {
 
 /// Sets the reasoning effort. `reasoning` is passed through; without an effort in it, the effort
 /// comes from `reasoning_effort`, or else from the budget.
-fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &Entry) {
+fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &ModelFacts) {
     let by_budget = budget
         .filter(|_| reasons(entry))
         .map(|budget| effort(budget).into());

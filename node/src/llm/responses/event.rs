@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 
 use crate::{
     llm::{
-        decode::{Kind, parse},
-        loose::Word,
+        decode::{PartKind, parse},
+        loose::LooseWord,
     },
     model::Failure,
 };
@@ -14,13 +14,13 @@ use crate::{
 /// The members that some events have. They are parsed only where they matter, because another event
 /// may use the same name for something else.
 #[derive(Deserialize)]
-pub struct Event<'a> {
+pub struct ResponsesEvent<'a> {
     #[serde(default, rename = "type")]
-    pub kind: Word,
+    pub kind: LooseWord,
     #[serde(default)]
-    pub output_index: Word,
+    pub output_index: LooseWord,
     #[serde(default)]
-    pub content_index: Word,
+    pub content_index: LooseWord,
     #[serde(borrow, default)]
     pub delta: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -31,10 +31,10 @@ pub struct Event<'a> {
     pub error: Option<&'a RawValue>,
 }
 
-impl<'a> Event<'a> {
-    pub fn response(&self) -> Result<Response<'a>, Failure> {
+impl<'a> ResponsesEvent<'a> {
+    pub fn response(&self) -> Result<ResponseFacts<'a>, Failure> {
         self.response.map_or_else(
-            || Ok(Response::default()),
+            || Ok(ResponseFacts::default()),
             |raw| parse(raw.get().as_bytes()),
         )
     }
@@ -42,48 +42,48 @@ impl<'a> Event<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Response<'a> {
+pub struct ResponseFacts<'a> {
     #[serde(borrow)]
     pub id: Option<&'a RawValue>,
     #[serde(borrow)]
     pub model: Option<&'a RawValue>,
-    pub status: Word,
+    pub status: LooseWord,
     #[serde(borrow)]
     pub output: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
     pub error: Option<&'a RawValue>,
-    pub incomplete_details: Option<Incomplete>,
+    pub incomplete_details: Option<IncompleteDetails>,
     #[serde(borrow)]
     pub usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Incomplete {
-    pub reason: Word,
+pub struct IncompleteDetails {
+    pub reason: LooseWord,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct OutputItem {
     #[serde(rename = "type")]
-    pub kind: Word,
-    pub id: Word,
-    pub call_id: Word,
-    pub name: Word,
+    pub kind: LooseWord,
+    pub id: LooseWord,
+    pub call_id: LooseWord,
+    pub name: LooseWord,
     pub arguments: Option<Box<RawValue>>,
-    pub phase: Word,
-    pub content: Option<Vec<Content>>,
-    pub summary: Option<Vec<Content>>,
-    pub encrypted_content: Word,
+    pub phase: LooseWord,
+    pub content: Option<Vec<EventContent>>,
+    pub summary: Option<Vec<EventContent>>,
+    pub encrypted_content: LooseWord,
 }
 
 impl OutputItem {
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<PartKind> {
         match self.kind.0.as_deref()? {
-            "message" => Some(Kind::Text),
-            "reasoning" => Some(Kind::Thinking),
-            "function_call" => Some(Kind::Call),
+            "message" => Some(PartKind::Text),
+            "reasoning" => Some(PartKind::Thinking),
+            "function_call" => Some(PartKind::Call),
             _ => None,
         }
     }
@@ -91,7 +91,7 @@ impl OutputItem {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Content {
-    pub text: Word,
-    pub refusal: Word,
+pub struct EventContent {
+    pub text: LooseWord,
+    pub refusal: LooseWord,
 }

@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::llm::{seal, wire::Target};
+use crate::llm::{seal, wire::WireTarget};
 
 /// The members of a reasoning item.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Thought {
+pub struct SealedReasoning {
     pub id: String,
     /// Absent from servers that show all of their reasoning; they require the text back instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -18,14 +18,14 @@ pub struct Thought {
 /// The members of a message: whether it is commentary on the way or the answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spoken {
+pub struct MessagePhase {
     pub phase: String,
 }
 
 /// Returns the label under which tokens of this wire format are stored. It differs from that of
 /// chat completions, because an endpoint may speak those with another of its models, which must not
 /// receive these tokens.
-pub fn label(target: &Target) -> String {
+pub fn label(target: &WireTarget) -> String {
     format!("{}/responses", target.label)
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::{
     llm::{
         WireKind,
-        catalogue::{Catalogue, ModelTable},
+        catalogue::{ModelCatalogue, ModelTable},
         preset::Preset,
         testing::{Spoken, call, folded, head, message, result, user},
     },
@@ -20,7 +20,7 @@ fn spoken() -> Spoken {
 
 /// Returns the wire format with the catalogue's entry for one of OpenAI's models.
 fn of_model(model: &str) -> Spoken {
-    let entry = Catalogue::new(ModelTable::built_in(), &[])
+    let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
         .find("openai", Preset::find("openai").unwrap(), model)
         .entry;
     Spoken { entry, ..spoken() }

@@ -87,7 +87,10 @@ async fn a_dropped_stream_closes_its_request() {
     encoder.push(&user("go"));
     let client = http();
     let mut stream = provider.stream(&client, "m", encoder.request());
-    assert!(matches!(stream.next().await, Some(Ok(Progress::Chunks(_)))));
+    assert!(matches!(
+        stream.next().await,
+        Some(Ok(ReplyProgress::Chunks(_)))
+    ));
     assert_eq!(server.streams(), 1);
     drop(stream);
     timeout(Duration::from_secs(5), async {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     config::Config,
-    project::{Clash, Part},
+    project::{Clash, SourcePart},
     skill::{self, Skills},
     team::tool_names,
     tools::{built_in_names, external},
@@ -22,8 +22,8 @@ pub(crate) struct Inventory {
 
 impl Inventory {
     pub(crate) fn of(config: &Config) -> Self {
-        let (skills, of_skills) = Skills::load(&config.sources(Part::Skills));
-        let (found, of_tools) = external::names(&config.sources(Part::Tools));
+        let (skills, of_skills) = Skills::load(&config.sources(SourcePart::Skills));
+        let (found, of_tools) = external::names(&config.sources(SourcePart::Tools));
         let mut problems: Vec<String> = of_tools.iter().map(ToString::to_string).collect();
         problems.extend(of_skills.iter().map(ToString::to_string));
         let clashes = external::clashes(&of_tools)

@@ -3,7 +3,7 @@
 use planck_common::{command, spec::ModelRef};
 
 use crate::{
-    config::{Address, AnswerLimits, Config, ModelEntry, Prices, Provider},
+    config::{AnswerLimits, Config, ConfiguredUrl, ModelEntry, Prices, Provider},
     llm::{
         Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, PRESETS, ProviderOptions, Route,
         Times,
@@ -95,7 +95,7 @@ pub(super) fn addresses(config: &Config) -> Addresses {
     let configured = own
         .chain(of_models)
         .chain(&config.models.allowed_base_urls)
-        .map(Address::reveal);
+        .map(ConfiguredUrl::reveal);
     Addresses::new(usual.chain(configured))
 }
 

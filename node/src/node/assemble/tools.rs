@@ -6,16 +6,16 @@ use super::{Additions, AssemblyError, folders};
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted},
-    project::{Clash, Part, Source},
-    sidecar::{self, Patience, plain},
+    project::{Clash, ProjectSource, SourcePart},
+    sidecar::{self, DefaultTimeouts, plain},
     skill::{self, Skills},
     team::tool_names,
     tools::{
-        BadTool, Bounds, Caps, Catalogue, Files, Guards, Heart, Launcher, Roots, Sandbox, Shell,
-        Tool, Undone, built_in,
+        BadTool, CallBounds, Caps, Files, Guards, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell,
+        Tool, ToolCatalogue, Undone, built_in,
         cgroup::Groups,
         external, file_tools,
-        reap::Limits,
+        reap::CommandLimits,
         sandbox::{self, Demand},
     },
 };
@@ -25,10 +25,10 @@ const UNDONE: &str = "undone";
 
 /// The tools and skills that the agents of this node can have.
 pub(super) struct NodeTools {
-    pub(super) catalogue: Catalogue,
+    pub(super) catalogue: ToolCatalogue,
     pub(super) skills: Skills,
     /// Signals to the reapers that this node is alive. Only a node in a cluster has it.
-    pub(super) heart: Option<Heart>,
+    pub(super) heart: Option<ReaperHeartbeat>,
     /// Tools and skills that both the user and the project describe.
     pub(super) clashes: Vec<Clash>,
 }
@@ -51,7 +51,7 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeToo
         &config.tools.pass_environment,
         caps(config),
     );
-    let catalogue = Catalogue::default();
+    let catalogue = ToolCatalogue::default();
     let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
     let (external, of_tools) = external(config, &files, &shell);
     let clashes = external::clashes(&of_tools)
@@ -79,7 +79,7 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeToo
 /// wants them. None of them starts a process.
 pub(super) fn embedded(config: &Config, additions: &Additions) -> Result<NodeTools, BadTool> {
     let (skills, of_skills) = skills(config);
-    let catalogue = Catalogue::default();
+    let catalogue = ToolCatalogue::default();
     let files = additions
         .files
         .then(|| file_tools(&Files::new(roots(config), caps(config))));
@@ -94,8 +94,8 @@ pub(super) fn embedded(config: &Config, additions: &Additions) -> Result<NodeToo
     })
 }
 
-fn skills(config: &Config) -> (Skills, Vec<skill::Problem>) {
-    let (skills, problems) = Skills::load(&config.sources(Part::Skills));
+fn skills(config: &Config) -> (Skills, Vec<skill::InvalidSkill>) {
+    let (skills, problems) = Skills::load(&config.sources(SourcePart::Skills));
     for problem in &problems {
         tracing::warn!("{problem}");
     }
@@ -105,19 +105,19 @@ fn skills(config: &Config) -> (Skills, Vec<skill::Problem>) {
 /// Returns the sender of heartbeats to the reapers, or `None` outside of a cluster. In a cluster, a
 /// reaper kills its processes when the heartbeats stop, even if the node's process is only stopped
 /// (SIGSTOP), because another node may have taken over the session.
-fn heart(config: &Config) -> Option<Heart> {
+fn heart(config: &Config) -> Option<ReaperHeartbeat> {
     let in_cluster = config.nats.url.is_some();
-    in_cluster.then(|| Heart::new(config.cluster.reap_after.0))
+    in_cluster.then(|| ReaperHeartbeat::new(config.cluster.reap_after.0))
 }
 
 /// Returns how sidecars are found and how long they may be silent.
-pub(super) fn sidecars(config: &Config) -> Result<sidecar::Settings, AssemblyError> {
-    Ok(sidecar::Settings {
+pub(super) fn sidecars(config: &Config) -> Result<sidecar::SidecarSettings, AssemblyError> {
+    Ok(sidecar::SidecarSettings {
         prefix: super::prefix(config)?,
         allow: config.sidecars.allow.clone(),
-        patience: Patience {
+        patience: DefaultTimeouts {
             tool: config.sidecars.tool_timeout.0,
-            ..Patience::default()
+            ..DefaultTimeouts::default()
         },
     })
 }
@@ -127,8 +127,8 @@ fn external(
     config: &Config,
     files: &Files,
     shell: &Shell,
-) -> (Vec<Arc<dyn Tool>>, Vec<external::Problem>) {
-    let (tools, problems) = external::load(&config.sources(Part::Tools), files, shell);
+) -> (Vec<Arc<dyn Tool>>, Vec<external::InvalidTool>) {
+    let (tools, problems) = external::load(&config.sources(SourcePart::Tools), files, shell);
     for problem in &problems {
         tracing::warn!("{problem}");
     }
@@ -147,9 +147,9 @@ fn external(
 fn roots(config: &Config) -> Roots {
     let workspaces = config.workspaces.0.values().cloned().collect();
     let skills = config
-        .sources(Part::Skills)
+        .sources(SourcePart::Skills)
         .iter()
-        .map(Source::dir)
+        .map(ProjectSource::dir)
         .collect::<Vec<_>>();
     Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(skills)
 }
@@ -164,7 +164,7 @@ pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     };
     let network = section.network == Network::On;
     let (readable, bubblewrap) = (folders(&section.readable), section.bubblewrap.clone());
-    Sandbox::probe(sandbox::Settings {
+    Sandbox::probe(sandbox::SandboxSettings {
         demand,
         network,
         readable,
@@ -217,9 +217,9 @@ async fn groups(config: &Config) -> Option<Groups> {
 }
 
 /// Returns the limits of the processes of one call.
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config) -> CommandLimits {
     let limits = &config.tools.limits;
-    Limits {
+    CommandLimits {
         processes: limits.processes,
         memory: limits.memory.0,
         file_size: limits.file_size.0,
@@ -228,9 +228,9 @@ fn limits(config: &Config) -> Limits {
 }
 
 /// Returns the limits of each agent's calls.
-pub(super) fn bounds(config: &Config) -> Bounds {
+pub(super) fn bounds(config: &Config) -> CallBounds {
     let section = &config.tools;
-    Bounds {
+    CallBounds {
         at_once: section.concurrency as usize,
         caps: caps(config),
         timeout: section.timeout.0,

@@ -2,11 +2,11 @@ use planck_common::subject::Prefix;
 use serde_json::json;
 
 use super::*;
-use crate::sidecar::info::Patience;
+use crate::sidecar::info::DefaultTimeouts;
 
 const SCHEMA: &str = r#"{"type":"object"}"#;
 
-fn instance(sidecar: &str, id: &str, version: &str, tools: &[(&str, &str)]) -> Instance {
+fn instance(sidecar: &str, id: &str, version: &str, tools: &[(&str, &str)]) -> SidecarInstance {
     let endpoints: Vec<_> = tools
         .iter()
         .map(|(name, description)| {
@@ -16,15 +16,15 @@ fn instance(sidecar: &str, id: &str, version: &str, tools: &[(&str, &str)]) -> I
         })
         .collect();
     let info = json!({"name": sidecar, "id": id, "version": version, "metadata": {"planck": "1"}, "endpoints": endpoints});
-    Instance::read(
+    SidecarInstance::read(
         info.to_string().as_bytes(),
         &Prefix::default(),
-        Patience::default(),
+        DefaultTimeouts::default(),
     )
     .unwrap()
 }
 
-fn one(id: &str) -> Instance {
+fn one(id: &str) -> SidecarInstance {
     instance("calculator", id, "1.0.0", &[("add", "adds")])
 }
 
@@ -74,8 +74,8 @@ fn the_newest_instance_describes_a_tool() {
     let described: Vec<_> = offers
         .iter()
         .map(|offer| match &offer.kind {
-            Kind::Tool(tool) => (offer.name.as_str(), tool.description.as_str()),
-            Kind::Compactor => panic!(),
+            OfferKind::Tool(tool) => (offer.name.as_str(), tool.description.as_str()),
+            OfferKind::Compactor => panic!(),
         })
         .collect();
     assert_eq!(described, [("add", "new"), ("gone", "old")]);
@@ -109,10 +109,10 @@ fn broken_offers_are_ignored_and_reported() {
         endpoint("l", "tool.s.l", whole(("parameters", &large))),
     ]});
     let read = |prefix: &str| {
-        Instance::read(
+        SidecarInstance::read(
             info.to_string().as_bytes(),
             &Prefix::parse(prefix).unwrap(),
-            Patience::default(),
+            DefaultTimeouts::default(),
         )
     };
     let instance = read("").unwrap();

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     bus::{Answer, BusError, Conversation, Delivery, Published, Said, Serving},
-    tools::{Progress, spec},
+    tools::{CallProgress, spec},
 };
 
 /// The messages that answer each try, each after a delay.
@@ -90,7 +90,7 @@ async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -
         scripts: Mutex::new(scripts.into()),
         ..Played::default()
     });
-    let manner = Manner::Sidecar(SidecarId::parse("s").unwrap());
+    let manner = CallTarget::Sidecar(SidecarId::parse("s").unwrap());
     let spec = spec("t", "a tool", effect, &schema);
     let tool = RemoteTool::new(
         spec,
@@ -111,7 +111,7 @@ async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -
         args: RawValue::from_string(args.to_string()).unwrap().into(),
         dir: "/".into(),
         cancel: CancellationToken::new(),
-        progress: Arc::new(move |_: Progress| {
+        progress: Arc::new(move |_: CallProgress| {
             counted.fetch_add(1, Ordering::Relaxed);
         }),
     };

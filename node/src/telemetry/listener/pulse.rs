@@ -21,10 +21,10 @@ const PATIENCE: Duration = Duration::from_millis(2_500);
 const STUCK: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
-pub struct Pulse(Mutex<State>);
+pub struct Pulse(Mutex<PulseState>);
 
 #[derive(Debug)]
-struct State {
+struct PulseState {
     /// When every runtime last made progress.
     turned: Instant,
     unready: Vec<String>,
@@ -32,7 +32,7 @@ struct State {
 
 impl Pulse {
     pub fn new() -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(PulseState {
             turned: Instant::now(),
             unready: vec!["the node is starting".into()],
         }))
@@ -46,7 +46,7 @@ impl Pulse {
         self.state().unready.clone()
     }
 
-    pub async fn keep_feeling(self: Arc<Self>, main: Handle) {
+    pub async fn keep_checking(self: Arc<Self>, main: Handle) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -61,7 +61,7 @@ impl Pulse {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PulseState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     async fn a_node_with_a_stuck_runtime_is_not_alive_until_it_makes_progress() {
         let (main, free) = held();
         let pulse = Arc::new(Pulse::new());
-        let feeling = tokio::spawn(Arc::clone(&pulse).keep_feeling(main.handle().clone()));
+        let feeling = tokio::spawn(Arc::clone(&pulse).keep_checking(main.handle().clone()));
         tokio::time::sleep(STUCK - EVERY).await;
         assert!(pulse.is_alive(), "it may only be busy");
         tokio::time::sleep(2 * EVERY).await;

@@ -3,21 +3,21 @@
 
 /// A family.
 #[derive(Debug)]
-pub struct Family {
+pub struct MetricFamily {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub help: &'static str,
     pub labels: Labels,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -46,8 +46,13 @@ pub const OUTCOMES_OF_TURNS: &[&str] = &["completed", "aborted", "truncated", "l
 pub const STATES_OF_AGENTS: &[&str] = &["running", "idle", "resting", "parked"];
 pub const STATES_OF_SESSIONS: &[&str] = &["active", "idle"];
 
-const fn family(name: &'static str, kind: Kind, labels: Labels, help: &'static str) -> Family {
-    Family {
+const fn family(
+    name: &'static str,
+    kind: MetricKind,
+    labels: Labels,
+    help: &'static str,
+) -> MetricFamily {
+    MetricFamily {
         name,
         kind,
         help,
@@ -55,135 +60,135 @@ const fn family(name: &'static str, kind: Kind, labels: Labels, help: &'static s
     }
 }
 
-pub const SESSIONS: Family = family(
+pub const SESSIONS: MetricFamily = family(
     "planck_sessions",
-    Kind::Gauge,
+    MetricKind::Gauge,
     Labels::Known("state", STATES_OF_SESSIONS),
     "Sessions with an agent on this node.",
 );
-pub const AGENTS: Family = family(
+pub const AGENTS: MetricFamily = family(
     "planck_agents",
-    Kind::Gauge,
+    MetricKind::Gauge,
     Labels::Known("state", STATES_OF_AGENTS),
     "Agents whose lease this node holds.",
 );
-pub const TURNS: Family = family(
+pub const TURNS: MetricFamily = family(
     "planck_turns_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::Known("outcome", OUTCOMES_OF_TURNS),
     "Turns that ended on this node.",
 );
-pub const TURN_DURATION: Family = family(
+pub const TURN_DURATION: MetricFamily = family(
     "planck_turn_duration_seconds",
-    Kind::Histogram,
+    MetricKind::Histogram,
     Labels::None,
     "From the opening of a turn to its end.",
 );
-pub const MODEL_REQUESTS: Family = family(
+pub const MODEL_REQUESTS: MetricFamily = family(
     "planck_model_requests_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::Open,
     "Requests to models, counting each attempt.",
 );
-pub const MODEL_REQUEST_DURATION: Family = family(
+pub const MODEL_REQUEST_DURATION: MetricFamily = family(
     "planck_model_request_duration_seconds",
-    Kind::Histogram,
+    MetricKind::Histogram,
     Labels::None,
     "From a request to the end of its stream.",
 );
-pub const TIME_TO_FIRST_TOKEN: Family = family(
+pub const TIME_TO_FIRST_TOKEN: MetricFamily = family(
     "planck_time_to_first_token_seconds",
-    Kind::Histogram,
+    MetricKind::Histogram,
     Labels::None,
     "From a request to the first piece of its reply.",
 );
-pub const TOKENS: Family = family(
+pub const TOKENS: MetricFamily = family(
     "planck_tokens_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::Open,
     "Tokens as the providers counted them; `input` without cached ones.",
 );
-pub const COST: Family = family(
+pub const COST: MetricFamily = family(
     "planck_cost_usd_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::Open,
     "Cost of the tokens according to the price table, in US dollars.",
 );
-pub const MODEL_RETRIES: Family = family(
+pub const MODEL_RETRIES: MetricFamily = family(
     "planck_model_retries_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::None,
     "Failed requests that were retried.",
 );
-pub const TOOL_CALLS: Family = family(
+pub const TOOL_CALLS: MetricFamily = family(
     "planck_tool_calls_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::Open,
     "Calls of tools that ended.",
 );
-pub const TOOL_DURATION: Family = family(
+pub const TOOL_DURATION: MetricFamily = family(
     "planck_tool_duration_seconds",
-    Kind::Histogram,
+    MetricKind::Histogram,
     Labels::None,
     "From a call of a tool to its result.",
 );
-pub const INBOX_DEPTH: Family = family(
+pub const INBOX_DEPTH: MetricFamily = family(
     "planck_inbox_depth",
-    Kind::Gauge,
+    MetricKind::Gauge,
     Labels::None,
     "Inputs that wait for the agents in this node's memory.",
 );
-pub const SAVE_DURATION: Family = family(
+pub const SAVE_DURATION: MetricFamily = family(
     "planck_save_duration_seconds",
-    Kind::Histogram,
+    MetricKind::Histogram,
     Labels::None,
     "From an agent's decision to its commit.",
 );
-pub const PUBLISH_LAG: Family = family(
+pub const PUBLISH_LAG: MetricFamily = family(
     "planck_publish_lag_seconds",
-    Kind::Histogram,
+    MetricKind::Histogram,
     Labels::None,
     "How long the oldest event of a batch waited until the batch was handed to the connection.",
 );
-pub const HEARTBEAT_AGE: Family = family(
+pub const HEARTBEAT_AGE: MetricFamily = family(
     "planck_heartbeat_age_seconds",
-    Kind::Gauge,
+    MetricKind::Gauge,
     Labels::None,
     "Time since this node last received its own heartbeat; 0 for a node that works alone.",
 );
-pub const VERDICTS: Family = family(
+pub const VERDICTS: MetricFamily = family(
     "planck_verdicts_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::None,
     "Nodes that this node declared dead.",
 );
-pub const FAILOVERS: Family = family(
+pub const FAILOVERS: MetricFamily = family(
     "planck_failovers_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::None,
     "Agents of a departed node that this node took over or passed to another one.",
 );
-pub const FENCED_WRITES: Family = family(
+pub const FENCED_WRITES: MetricFamily = family(
     "planck_fenced_writes_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::None,
     "Saves that were refused because another node holds the lease.",
 );
-pub const SIDECAR_CALLS: Family = family(
+pub const SIDECAR_CALLS: MetricFamily = family(
     "planck_sidecar_calls_total",
-    Kind::Counter,
+    MetricKind::Counter,
     Labels::Open,
     "Calls of sidecars that ended.",
 );
-pub const SIDECAR_CALL_DURATION: Family = family(
+pub const SIDECAR_CALL_DURATION: MetricFamily = family(
     "planck_sidecar_call_duration_seconds",
-    Kind::Histogram,
+    MetricKind::Histogram,
     Labels::None,
     "From a call of a sidecar to its answer.",
 );
 
 /// All families in the order in which they are listed.
-pub const FAMILIES: &[&Family] = &[
+pub const FAMILIES: &[&MetricFamily] = &[
     &SESSIONS,
     &AGENTS,
     &TURNS,

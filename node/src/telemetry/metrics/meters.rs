@@ -10,8 +10,8 @@ use planck_common::usage::Usage;
 
 use super::{
     super::{genai, vitals::Gauges},
-    families::{self, Family, Labels},
-    names::Names,
+    families::{self, Labels, MetricFamily},
+    names::LabelValues,
 };
 
 /// The buckets that the conventions for generative AI define.
@@ -38,17 +38,17 @@ const TOKEN_COUNTS: [f64; 14] = [
 /// The instruments. Events are counted when they happen; the current state is read on request.
 #[derive(Debug)]
 pub struct Meters {
-    turns: Turns,
+    turns: TurnMeters,
     models: Models,
-    tools: Tools,
-    sidecars: Sidecars,
+    tools: ToolMeters,
+    sidecars: SidecarMeters,
     cluster: Cluster,
     save_duration: Histogram<f64>,
     publish_lag: Histogram<f64>,
 }
 
 #[derive(Debug)]
-struct Turns {
+struct TurnMeters {
     ended: Counter<u64>,
     duration: Histogram<f64>,
 }
@@ -64,22 +64,22 @@ struct Models {
     /// The duration of model calls, as the conventions for generative AI define it.
     operations: Histogram<f64>,
     usage: Histogram<u64>,
-    providers: Names,
-    names: Names,
+    providers: LabelValues,
+    names: LabelValues,
 }
 
 #[derive(Debug)]
-struct Tools {
+struct ToolMeters {
     calls: Counter<u64>,
     duration: Histogram<f64>,
-    names: Names,
+    names: LabelValues,
 }
 
 #[derive(Debug)]
-struct Sidecars {
+struct SidecarMeters {
     calls: Counter<u64>,
     duration: Histogram<f64>,
-    names: Names,
+    names: LabelValues,
 }
 
 #[derive(Debug)]
@@ -107,9 +107,9 @@ impl Meters {
     pub(super) fn new(meter: &Meter, gauges: fn() -> Gauges) -> Self {
         observe(meter, gauges);
         let seconds =
-            |family: &Family| seconds(meter, family.name, family.help, &families::SECONDS);
+            |family: &MetricFamily| seconds(meter, family.name, family.help, &families::SECONDS);
         Self {
-            turns: Turns {
+            turns: TurnMeters {
                 ended: counter(meter, &families::TURNS),
                 duration: seconds(&families::TURN_DURATION),
             },
@@ -135,18 +135,18 @@ impl Meters {
                     .with_description("Number of tokens used")
                     .with_boundaries(TOKEN_COUNTS.into())
                     .build(),
-                providers: Names::default(),
-                names: Names::default(),
+                providers: LabelValues::default(),
+                names: LabelValues::default(),
             },
-            tools: Tools {
+            tools: ToolMeters {
                 calls: counter(meter, &families::TOOL_CALLS),
                 duration: seconds(&families::TOOL_DURATION),
-                names: Names::default(),
+                names: LabelValues::default(),
             },
-            sidecars: Sidecars {
+            sidecars: SidecarMeters {
                 calls: counter(meter, &families::SIDECAR_CALLS),
                 duration: seconds(&families::SIDECAR_CALL_DURATION),
-                names: Names::default(),
+                names: LabelValues::default(),
             },
             cluster: Cluster {
                 verdicts: counter(meter, &families::VERDICTS),
@@ -275,7 +275,7 @@ fn kinds(usage: &Usage) -> [(&'static str, u64); 4] {
 }
 
 /// Creates a counter whose known series start at zero.
-fn counter(meter: &Meter, family: &Family) -> Counter<u64> {
+fn counter(meter: &Meter, family: &MetricFamily) -> Counter<u64> {
     let counter = meter
         .u64_counter(family.name)
         .with_description(family.help)
@@ -306,7 +306,7 @@ fn seconds(
 
 /// Registers the gauges of the current state.
 fn observe(meter: &Meter, gauges: fn() -> Gauges) {
-    let gauge = |family: &'static Family, read: fn(&Gauges) -> Vec<u64>| {
+    let gauge = |family: &'static MetricFamily, read: fn(&Gauges) -> Vec<u64>| {
         let builder = meter
             .u64_observable_gauge(family.name)
             .with_description(family.help);

@@ -19,9 +19,9 @@ const OTHER: &str = "other";
 
 /// The values of one label that were seen so far.
 #[derive(Debug, Default)]
-pub struct Names(Mutex<HashSet<Arc<str>>>);
+pub struct LabelValues(Mutex<HashSet<Arc<str>>>);
 
-impl Names {
+impl LabelValues {
     /// Returns the value of the label for a name.
     pub fn of(&self, name: &str) -> StringValue {
         if name.len() > LONGEST {
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn values_beyond_the_limit_share_one() {
-        let names = Names::default();
+        let names = LabelValues::default();
         for number in 0..MOST {
             assert_eq!(names.of(&number.to_string()).as_str(), number.to_string());
         }
         assert_eq!(names.of("one more").as_str(), OTHER);
         assert_eq!(names.of("7").as_str(), "7");
         assert_eq!(
-            Names::default().of(&"x".repeat(LONGEST + 1)).as_str(),
+            LabelValues::default().of(&"x".repeat(LONGEST + 1)).as_str(),
             OTHER
         );
     }

@@ -7,7 +7,7 @@ use opentelemetry_sdk::metrics::data::{
     AggregatedMetrics, HistogramDataPoint, Metric, MetricData, ResourceMetrics,
 };
 
-use super::families::{FAMILIES, Family, Kind, Labels, SECONDS};
+use super::families::{FAMILIES, Labels, MetricFamily, MetricKind, SECONDS};
 
 /// Writes all families in the order of their list, including those without a value.
 pub fn write(found: &ResourceMetrics) -> String {
@@ -15,7 +15,7 @@ pub fn write(found: &ResourceMetrics) -> String {
     let metrics: HashMap<&str, &Metric> = metrics.map(|metric| (metric.name(), metric)).collect();
     let mut text = String::with_capacity(16 << 10);
     for family in FAMILIES {
-        let Family {
+        let MetricFamily {
             name,
             kind,
             help,
@@ -112,15 +112,15 @@ fn histogram(
 }
 
 /// Returns the series of a family before anything was recorded.
-fn nothing(name: &str, kind: Kind, labels: &Labels) -> Vec<Series> {
+fn nothing(name: &str, kind: MetricKind, labels: &Labels) -> Vec<Series> {
     match (kind, labels) {
         (_, Labels::Open) => Vec::new(),
-        (Kind::Histogram, _) => vec![(
+        (MetricKind::Histogram, _) => vec![(
             String::new(),
             histogram(name, "", &SECONDS, &[0; SECONDS.len() + 1], 0),
         )],
-        (Kind::Counter | Kind::Gauge, Labels::None) => vec![sample(name, [].iter(), 0)],
-        (Kind::Counter | Kind::Gauge, Labels::Known(label, values)) => values
+        (MetricKind::Counter | MetricKind::Gauge, Labels::None) => vec![sample(name, [].iter(), 0)],
+        (MetricKind::Counter | MetricKind::Gauge, Labels::Known(label, values)) => values
             .iter()
             .map(|value| sample(name, [KeyValue::new(*label, *value)].iter(), 0))
             .collect(),

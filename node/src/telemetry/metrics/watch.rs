@@ -10,7 +10,7 @@ use crate::model::{Failure, Finish};
 
 /// A running request. Dropping it before its end records a cancellation.
 #[derive(Debug)]
-pub struct Watch {
+pub struct RequestMeter {
     provider: Arc<str>,
     model: String,
     since: Instant,
@@ -18,7 +18,7 @@ pub struct Watch {
     ended: bool,
 }
 
-impl Watch {
+impl RequestMeter {
     pub fn begin(provider: Arc<str>, model: String) -> Self {
         Self {
             provider,
@@ -66,7 +66,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for RequestMeter {
     fn drop(&mut self) {
         if !self.ended {
             meters().model_called(self.call(Some("cancelled")));

@@ -78,7 +78,7 @@ fn only_names_of_calls_belong_to_a_node() {
 
 /// Returns `None` if this machine does not let the test create groups.
 fn groups() -> Option<Groups> {
-    match Groups::prepare(Limits::default()) {
+    match Groups::prepare(CommandLimits::default()) {
         Ok(groups) => Some(groups),
         Err(why) => {
             eprintln!("skipped: {why}");
@@ -88,7 +88,7 @@ fn groups() -> Option<Groups> {
 }
 
 /// Starts a shell and moves it into this group. The shell starts a child in a session of its own.
-fn populate(group: &Group) -> std::process::Child {
+fn populate(group: &CallGroup) -> std::process::Child {
     let script = "read go; setsid sleep 1000 & sleep 1000";
     let mut child = Command::new("sh")
         .args(["-c", script])
@@ -125,7 +125,7 @@ async fn a_group_holds_all_processes_of_its_call_until_they_are_dead() {
 fn a_group_created_inside_is_removed_with_its_call() {
     let Some(groups) = groups() else { return };
     let group = groups.of_call().unwrap();
-    let inner = Group::at(group.folder().join("own"));
+    let inner = CallGroup::at(group.folder().join("own"));
     fs::create_dir(inner.folder()).unwrap();
     write(inner.folder(), "cgroup.type", "threaded").unwrap();
     let mut child = populate(&inner);
@@ -143,7 +143,7 @@ fn leftovers_of_a_dead_node_are_ended_and_live_groups_are_kept() {
     let mut node = Command::new("sleep").arg("1000").spawn().unwrap();
     let id = Pid::from_raw(i32::try_from(node.id()).unwrap());
     let name = |call: &str| groups.folder().join(prefix(own_namespace(), id) + call);
-    let of_node = ["00000000000000aa", "00000000000000bb"].map(|call| Group::at(name(call)));
+    let of_node = ["00000000000000aa", "00000000000000bb"].map(|call| CallGroup::at(name(call)));
     for group in &of_node {
         fs::create_dir(group.folder()).unwrap();
         write(group.folder(), "cgroup.type", "threaded").unwrap();

@@ -5,10 +5,10 @@ use std::time::Duration;
 use planck_common::{event::Effect, id::is_id};
 use serde_json::{Map, Value, value::to_raw_value};
 
-use super::template::Template;
+use super::template::CommandTemplate;
 use crate::{
     model::ToolSpec,
-    tools::{catalogue::nearest, schema::Schema},
+    tools::{catalogue::nearest, schema::CompiledSchema},
 };
 
 const FIELDS: &[&str] = &[
@@ -26,7 +26,7 @@ const TIMEOUT_MS: u64 = 60_000;
 
 /// One mistake: its place, what is wrong, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum DefinitionFault {
     #[error("line {line}, column {column}: {what}; it must be one JSON object")]
     NotJson {
         line: usize,
@@ -47,23 +47,24 @@ pub enum Fault {
 #[derive(Debug)]
 pub(super) struct Definition {
     pub spec: ToolSpec,
-    pub command: Template,
+    pub command: CommandTemplate,
     pub timeout: Duration,
     /// Arguments that may begin with `-`.
     pub options: Vec<String>,
 }
 
 impl Definition {
-    pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
+    pub fn parse(text: &str) -> Result<Self, Vec<DefinitionFault>> {
         let fields: Map<String, Value> = serde_json::from_str(text).map_err(|why| {
-            vec![Fault::NotJson {
+            vec![DefinitionFault::NotJson {
                 line: why.line(),
                 column: why.column(),
                 what: plain(&why),
             }]
         })?;
-        let mut faults: Vec<Fault> = fields.keys().filter_map(|field| unknown(field)).collect();
-        let definition = Reader {
+        let mut faults: Vec<DefinitionFault> =
+            fields.keys().filter_map(|field| unknown(field)).collect();
+        let definition = FieldReader {
             fields: &fields,
             faults: &mut faults,
         }
@@ -82,7 +83,7 @@ fn plain(why: &serde_json::Error) -> String {
         .map_or(text.clone(), |(what, _)| what.to_owned())
 }
 
-fn unknown(field: &str) -> Option<Fault> {
+fn unknown(field: &str) -> Option<DefinitionFault> {
     if FIELDS.contains(&field) {
         return None;
     }
@@ -90,19 +91,19 @@ fn unknown(field: &str) -> Option<Fault> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are: {}", FIELDS.join(", ")),
     };
-    Some(Fault::Unknown {
+    Some(DefinitionFault::Unknown {
         field: field.into(),
         remedy,
     })
 }
 
 /// Reads one field after the other, and collects mistakes instead of stopping.
-struct Reader<'a> {
+struct FieldReader<'a> {
     fields: &'a Map<String, Value>,
-    faults: &'a mut Vec<Fault>,
+    faults: &'a mut Vec<DefinitionFault>,
 }
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn definition(mut self) -> Option<Definition> {
         let name = self
             .text("name", "a name of 1 to 64 of A-Z a-z 0-9 _ -")
@@ -130,7 +131,7 @@ impl Reader<'_> {
     }
 
     fn wrong<T>(&mut self, field: &'static str, what: impl Into<String>) -> Option<T> {
-        self.faults.push(Fault::Wrong {
+        self.faults.push(DefinitionFault::Wrong {
             field,
             what: what.into(),
         });
@@ -140,7 +141,7 @@ impl Reader<'_> {
     fn text(&mut self, field: &'static str, remedy: &'static str) -> Option<String> {
         match self.fields.get(field) {
             None => {
-                self.faults.push(Fault::Missing { field, remedy });
+                self.faults.push(DefinitionFault::Missing { field, remedy });
                 None
             }
             Some(Value::String(text)) if !text.trim().is_empty() => Some(text.clone()),
@@ -161,26 +162,26 @@ impl Reader<'_> {
                 .is_some()
     }
 
-    fn parameters(&mut self) -> Option<(Value, Schema)> {
+    fn parameters(&mut self) -> Option<(Value, CompiledSchema)> {
         let Some(parameters) = self.fields.get("parameters") else {
-            self.faults.push(Fault::Missing {
+            self.faults.push(DefinitionFault::Missing {
                 field: "parameters",
                 remedy: "a JSON Schema of the arguments, an object schema",
             });
             return None;
         };
-        match Schema::compile(&parameters.to_string()) {
+        match CompiledSchema::compile(&parameters.to_string()) {
             Ok(schema) => Some((parameters.clone(), schema)),
             Err(why) => self.wrong("parameters", why),
         }
     }
 
-    fn command(&mut self, properties: Option<&[String]>) -> Option<Template> {
+    fn command(&mut self, properties: Option<&[String]>) -> Option<CommandTemplate> {
         let text = self.text(
             "command",
             "the command line, with `{{argument}}` for an argument",
         )?;
-        match Template::parse(&text, properties) {
+        match CommandTemplate::parse(&text, properties) {
             Ok(template) => Some(template),
             Err(what) => self.wrong("command", what),
         }
@@ -201,7 +202,7 @@ impl Reader<'_> {
 
     /// Reads the arguments that may be options. They are named one by one, so that a reader of the
     /// file sees which argument can change what the program does.
-    fn options(&mut self, command: Option<&Template>) -> Option<Vec<String>> {
+    fn options(&mut self, command: Option<&CommandTemplate>) -> Option<Vec<String>> {
         let Some(value) = self.fields.get("options") else {
             return Some(Vec::new());
         };

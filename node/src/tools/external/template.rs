@@ -9,17 +9,17 @@ use serde_json::{Map, Value};
 const BESIDE: &str = "-_=+./:@%,";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Template {
-    words: Vec<Vec<Piece>>,
+pub(super) struct CommandTemplate {
+    words: Vec<Vec<TemplatePiece>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
     Argument(String),
 }
 
-impl Template {
+impl CommandTemplate {
     /// Parses a command. `properties` are the names of the arguments, if they are known.
     pub fn parse(command: &str, properties: Option<&[String]>) -> Result<Self, String> {
         let words = shlex::split(command).ok_or("its quotes do not match")?;
@@ -33,7 +33,7 @@ impl Template {
             .map(|word| pieces(word))
             .collect::<Result<Vec<_>, _>>()?;
         match words.first().map(Vec::as_slice) {
-            Some([Piece::Text(_)]) => {}
+            Some([TemplatePiece::Text(_)]) => {}
             Some(_) => return Err("the program must be named outright, not by an argument".into()),
             None => return Err("it names no program".into()),
         }
@@ -73,7 +73,7 @@ impl Template {
                      (a path as `./-name`), or the tool's author allows it by \"options\": [\"{name}\"] in its TOOL.json"
                 ));
             }
-            after_dashes |= matches!(word.as_slice(), [Piece::Text(text)] if text == "--");
+            after_dashes |= matches!(word.as_slice(), [TemplatePiece::Text(text)] if text == "--");
             filled.push(text);
         }
         Ok(filled)
@@ -81,13 +81,13 @@ impl Template {
 
     pub fn arguments(&self) -> impl Iterator<Item = &str> {
         self.words.iter().flatten().filter_map(|piece| match piece {
-            Piece::Argument(name) => Some(name.as_str()),
-            Piece::Text(_) => None,
+            TemplatePiece::Argument(name) => Some(name.as_str()),
+            TemplatePiece::Text(_) => None,
         })
     }
 }
 
-impl Piece {
+impl TemplatePiece {
     fn fill(&self, args: &Map<String, Value>) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -103,13 +103,13 @@ impl Piece {
 
 /// Returns the argument that turns this word into an option. A lone `-` is not an option: it means
 /// standard input.
-fn option_in<'a>(word: &'a [Piece], args: &Map<String, Value>) -> Option<&'a String> {
+fn option_in<'a>(word: &'a [TemplatePiece], args: &Map<String, Value>) -> Option<&'a String> {
     let mut pieces = word.iter();
     let (name, first) = loop {
         match pieces.next()? {
-            Piece::Text(text) if text.is_empty() => {}
-            Piece::Text(_) => return None,
-            piece @ Piece::Argument(name) => {
+            TemplatePiece::Text(text) if text.is_empty() => {}
+            TemplatePiece::Text(_) => return None,
+            piece @ TemplatePiece::Argument(name) => {
                 let text = piece.fill(args);
                 if !text.is_empty() {
                     break (name, text);
@@ -129,22 +129,23 @@ fn is_operator(word: &str) -> bool {
     )
 }
 
-fn pieces(word: &str) -> Result<Vec<Piece>, String> {
+fn pieces(word: &str) -> Result<Vec<TemplatePiece>, String> {
     let mut pieces = Vec::new();
     let mut rest = word;
     while let Some((before, after)) = rest.split_once("{{") {
         let (name, after) = after.split_once("}}").ok_or_else(|| {
             format!("`{word}` opens `{{{{` and does not close it in the same word")
         })?;
-        pieces.extend((!before.is_empty()).then(|| Piece::Text(before.into())));
-        pieces.push(Piece::Argument(name.into()));
+        pieces.extend((!before.is_empty()).then(|| TemplatePiece::Text(before.into())));
+        pieces.push(TemplatePiece::Argument(name.into()));
         rest = after;
     }
-    pieces.extend((!rest.is_empty() || pieces.is_empty()).then(|| Piece::Text(rest.into())));
+    pieces
+        .extend((!rest.is_empty() || pieces.is_empty()).then(|| TemplatePiece::Text(rest.into())));
     let spliced = pieces.len() > 1
         && pieces
             .iter()
-            .any(|piece| matches!(piece, Piece::Text(text) if !is_harmless(text)));
+            .any(|piece| matches!(piece, TemplatePiece::Text(text) if !is_harmless(text)));
     match spliced {
         true => Err(format!(
             "`{word}` would put an argument into the text of a script; give it as a word of its own"
@@ -166,7 +167,7 @@ mod tests {
 
     fn filled(command: &str) -> Vec<String> {
         let args = json!({"path": "a b'; rm -rf ~ #", "n": 3, "deep": {"x": [1]}, "none": null});
-        Template::parse(command, None)
+        CommandTemplate::parse(command, None)
             .unwrap()
             .fill(args.as_object().unwrap(), &[])
             .unwrap()
@@ -176,7 +177,7 @@ mod tests {
     fn an_argument_cannot_become_an_option() {
         let args = json!({"ref": "--output=/tmp/x", "n": -5, "in": "-", "none": ""});
         let fill = |command: &str, options: &[String]| {
-            Template::parse(command, None)
+            CommandTemplate::parse(command, None)
                 .unwrap()
                 .fill(args.as_object().unwrap(), options)
         };
@@ -239,11 +240,11 @@ mod tests {
             ("{{path}} x", "named outright"),
             ("cat {{path", "does not close"),
         ] {
-            let told = Template::parse(command, None).unwrap_err();
+            let told = CommandTemplate::parse(command, None).unwrap_err();
             assert!(told.contains(why), "{command}: {told}");
         }
         assert!(
-            Template::parse("cat {{pth}}", Some(&["path".into()]))
+            CommandTemplate::parse("cat {{pth}}", Some(&["path".into()]))
                 .unwrap_err()
                 .contains("`{{pth}}` is not a property")
         );

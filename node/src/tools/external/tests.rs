@@ -79,7 +79,7 @@ fn bad_descriptions_are_skipped() {
         Caps::default(),
     );
     let (tools, problems) = load(
-        &["tools", "none"].map(|dir| Source::named(&world.at(dir))),
+        &["tools", "none"].map(|dir| ProjectSource::named(&world.at(dir))),
         &world.files(),
         &shell,
     );

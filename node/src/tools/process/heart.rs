@@ -16,7 +16,7 @@ pub const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pipes to the running reapers. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Heart(Arc<Pipes>);
+pub struct ReaperHeartbeat(Arc<Pipes>);
 
 #[derive(Debug)]
 struct Pipes {
@@ -25,7 +25,7 @@ struct Pipes {
     open: Mutex<HashMap<u64, PipeWriter>>,
 }
 
-impl Heart {
+impl ReaperHeartbeat {
     /// Creates a sender without reapers. A reaper kills its processes when it has received no
     /// heartbeat for `silence`.
     pub fn new(silence: Duration) -> Self {
@@ -77,7 +77,7 @@ impl Heart {
 /// A registered pipe.
 #[derive(Debug)]
 pub(super) struct Registered {
-    heart: Heart,
+    heart: ReaperHeartbeat,
     key: u64,
 }
 
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn every_pipe_receives_each_beat_until_its_guard_is_dropped() {
-        let heart = Heart::new(10 * INTERVAL);
+        let heart = ReaperHeartbeat::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
         let registered = heart.register(writer);
         heart.beat();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_cut_closes_every_pipe() {
-        let heart = Heart::new(10 * INTERVAL);
+        let heart = ReaperHeartbeat::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
         let _registered = heart.register(writer);
         heart.cut();

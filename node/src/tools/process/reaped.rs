@@ -23,12 +23,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    End, Finished, Launch, Launcher,
-    heart::{Heart, Registered},
+    CommandEnd, Finished, Launch, Launcher,
+    heart::{ReaperHeartbeat, Registered},
     strangers,
 };
 use crate::tools::{
-    cgroup::{Group, Groups},
+    cgroup::{CallGroup, Groups},
     output::{Capture, capture},
 };
 
@@ -51,12 +51,12 @@ const DRAINING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Reaped {
     reaper: Reaper,
-    lifeline: Option<Lifeline>,
+    lifeline: Option<ReaperPipe>,
 }
 
 /// The node's end of the pipe to the reaper. Closing it ends the command.
 #[derive(Debug)]
-enum Lifeline {
+enum ReaperPipe {
     Alone { _pipe: OwnedFd },
     Watched { _pipe: Registered },
 }
@@ -67,7 +67,7 @@ struct Reaper {
     /// The child, or `None` after it was waited for or handed to the background.
     child: Option<Child>,
     /// The control group of the command and all of its descendants.
-    group: Option<Group>,
+    group: Option<CallGroup>,
 }
 
 impl Reaped {
@@ -86,7 +86,7 @@ impl Reaped {
         let pipe = hand_over(ours, &launch.input).await?;
         Ok(Self {
             reaper,
-            lifeline: Some(Lifeline::new(launcher.heart.as_ref(), pipe)),
+            lifeline: Some(ReaperPipe::new(launcher.heart.as_ref(), pipe)),
         })
     }
 
@@ -104,12 +104,12 @@ impl Reaped {
         let first = tokio::select! {
             biased;
             done = ended_or_stopped(ended.as_mut(), reaper) => Ok(done),
-            () = cancel.cancelled() => Err(End::Aborted),
-            () = sleep(limit) => Err(End::TimedOut),
+            () = cancel.cancelled() => Err(CommandEnd::Aborted),
+            () = sleep(limit) => Err(CommandEnd::TimedOut),
         };
         drop(self.lifeline.take());
         let (end, left) = match first {
-            Ok((status, left)) => (End::Exited(status), left),
+            Ok((status, left)) => (CommandEnd::Exited(status), left),
             Err(end) => (end, all_ended(ended.as_mut(), reaper).await),
         };
         drop(ended);
@@ -188,7 +188,7 @@ impl Drop for Reaper {
 
 /// Waits until the reaper and all of its descendants are dead. Returns the reaper's status, and the
 /// processes that could not be ended.
-async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus, Vec<Pid>) {
+async fn exit(reaper: &mut Option<Child>, group: Option<&CallGroup>) -> (ExitStatus, Vec<Pid>) {
     let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
     let Some(child) = reaper else {
         return (killed, end_leftovers(group).await);
@@ -202,7 +202,7 @@ async fn exit(reaper: &mut Option<Child>, group: Option<&Group>) -> (ExitStatus,
 
 /// Ends the processes that a reaper left behind, and returns those that do not die. Those in the
 /// call's group are killed first, because a frozen group cannot start others.
-async fn end_leftovers(group: Option<&Group>) -> Vec<Pid> {
+async fn end_leftovers(group: Option<&CallGroup>) -> Vec<Pid> {
     // The kernel removes a group only if it is empty.
     let Some(group) = group.filter(|group| !group.remove()) else {
         return strangers::end().await;
@@ -245,8 +245,8 @@ async fn run_out(
     tokio::join!(ended, read_for_a_while).0
 }
 
-impl Lifeline {
-    fn new(heart: Option<&Heart>, pipe: OwnedFd) -> Self {
+impl ReaperPipe {
+    fn new(heart: Option<&ReaperHeartbeat>, pipe: OwnedFd) -> Self {
         match heart {
             Some(heart) => Self::Watched {
                 _pipe: heart.register(PipeWriter::from(pipe)),
@@ -266,7 +266,7 @@ fn connection() -> io::Result<(OwnedFd, PipeReader)> {
 fn command(
     launcher: &Launcher,
     launch: &Launch,
-    group: Option<&Group>,
+    group: Option<&CallGroup>,
     lifeline: PipeReader,
 ) -> Command {
     let mut command = Command::new(&launcher.planck);

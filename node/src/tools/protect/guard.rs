@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    record::Record,
-    restore::{Report, restore},
+    record::ProtectionRecord,
+    restore::{RestoreReport, restore},
     tree::Tree,
     undone::Undone,
 };
@@ -18,15 +18,15 @@ use super::{
 /// other's calls.
 #[derive(Debug, Clone)]
 pub struct Guards {
-    roots: Arc<Mutex<HashMap<PathBuf, Arc<Mutex<Watch>>>>>,
+    roots: Arc<Mutex<HashMap<PathBuf, Arc<Mutex<GuardedRoot>>>>>,
     undone: Undone,
 }
 
 /// The state of one root while calls run in it.
 #[derive(Debug, Default)]
-struct Watch {
+struct GuardedRoot {
     calls: usize,
-    record: Option<(Tree, Record)>,
+    record: Option<(Tree, ProtectionRecord)>,
 }
 
 /// The guard of one call. [`end`](Self::end) compares the files, after all processes of the call
@@ -63,9 +63,9 @@ impl Guards {
         }
     }
 
-    fn leave(&self, root: &Path) -> Report {
+    fn leave(&self, root: &Path) -> RestoreReport {
         let Some(watch) = lock(&self.roots).get(root).cloned() else {
-            return Report::default();
+            return RestoreReport::default();
         };
         let report = compare(&mut lock(&watch), root, &self.undone);
         let mut all = lock(&self.roots);
@@ -77,8 +77,10 @@ impl Guards {
     }
 }
 
-fn record(root: &Path) -> Option<(Tree, Record)> {
-    match Tree::open(root).and_then(|tree| Record::take(&tree).map(|record| (tree, record))) {
+fn record(root: &Path) -> Option<(Tree, ProtectionRecord)> {
+    match Tree::open(root)
+        .and_then(|tree| ProtectionRecord::take(&tree).map(|record| (tree, record)))
+    {
         Ok(taken) => Some(taken),
         Err(why) => {
             tracing::warn!(root = %root.display(), %why, "cannot record protected files before a call");
@@ -87,9 +89,9 @@ fn record(root: &Path) -> Option<(Tree, Record)> {
     }
 }
 
-fn compare(watch: &mut Watch, root: &Path, undone: &Undone) -> Report {
+fn compare(watch: &mut GuardedRoot, root: &Path, undone: &Undone) -> RestoreReport {
     let compared = watch.record.as_ref().map_or_else(
-        || Ok(Report::default()),
+        || Ok(RestoreReport::default()),
         |(tree, record)| restore(tree, record, undone),
     );
     watch.calls -= 1;
@@ -98,17 +100,17 @@ fn compare(watch: &mut Watch, root: &Path, undone: &Undone) -> Report {
     }
     compared.unwrap_or_else(|why| {
         tracing::warn!(root = %root.display(), %why, "cannot compare protected files after a call");
-        Report::default()
+        RestoreReport::default()
     })
 }
 
 impl Guard {
     /// Undoes the changes, and returns a report of them. It reads files, so it may block.
-    pub fn end(mut self) -> Vec<Report> {
+    pub fn end(mut self) -> Vec<RestoreReport> {
         self.leave()
     }
 
-    fn leave(&mut self) -> Vec<Report> {
+    fn leave(&mut self) -> Vec<RestoreReport> {
         let mut reports = Vec::new();
         for root in std::mem::take(&mut self.roots) {
             let report = self.guards.leave(&root);

@@ -28,8 +28,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// The state of the protected files. Paths are relative to the root; a path that is not in the
 /// record did not exist.
 #[derive(Debug, Default)]
-pub(super) struct Record {
-    pub found: BTreeMap<PathBuf, Found>,
+pub(super) struct ProtectionRecord {
+    pub found: BTreeMap<PathBuf, FoundFile>,
     /// The repository's own folder, kept open so that it can be found again.
     pub git: Option<Repository>,
     taken: Duration,
@@ -43,7 +43,7 @@ pub(super) struct Repository {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundFile {
     Folder {
         mode: u32,
     },
@@ -73,23 +73,23 @@ struct Stamp {
 
 /// Which contents are read.
 #[derive(Debug, Clone, Copy)]
-enum Contents<'a> {
+enum ContentsToRead<'a> {
     All,
     /// Only those that may differ from this record's.
-    DifferentFrom(&'a Record),
+    DifferentFrom(&'a ProtectionRecord),
 }
 
-impl Record {
+impl ProtectionRecord {
     pub fn take(tree: &Tree) -> io::Result<Self> {
-        Self::walk(tree, Contents::All)
+        Self::walk(tree, ContentsToRead::All)
     }
 
     /// Records the current state, for comparison with this record.
     pub fn again(&self, tree: &Tree) -> io::Result<Self> {
-        Self::walk(tree, Contents::DifferentFrom(self))
+        Self::walk(tree, ContentsToRead::DifferentFrom(self))
     }
 
-    fn walk(tree: &Tree, contents: Contents) -> io::Result<Self> {
+    fn walk(tree: &Tree, contents: ContentsToRead) -> io::Result<Self> {
         let taken = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -118,7 +118,7 @@ impl Record {
     }
 
     /// Adds a path and everything below it. A file that vanishes meanwhile counts as absent.
-    fn add(&mut self, tree: &Tree, top: PathBuf, contents: Contents) -> io::Result<()> {
+    fn add(&mut self, tree: &Tree, top: PathBuf, contents: ContentsToRead) -> io::Result<()> {
         let mut next = vec![top];
         while let Some(path) = next.pop() {
             if is_exempt(&path) || self.found.len() >= MOST_FILES {
@@ -134,17 +134,17 @@ impl Record {
                         .into_iter()
                         .map(|name| path.join(name)),
                 );
-                Found::Folder {
+                FoundFile::Folder {
                     mode: stat.st_mode & 0o777,
                 }
             } else if is(&stat, SFlag::S_IFLNK) {
-                Found::Link {
+                FoundFile::Link {
                     target: tree.link_target(&path).unwrap_or_default(),
                 }
             } else if is(&stat, SFlag::S_IFREG) {
-                Found::File(self.file(tree, &path, &stat, contents))
+                FoundFile::File(self.file(tree, &path, &stat, contents))
             } else {
-                Found::Other
+                FoundFile::Other
             };
             self.found.insert(path, found);
         }
@@ -156,7 +156,7 @@ impl Record {
         tree: &Tree,
         path: &Path,
         stat: &FileStat,
-        contents: Contents,
+        contents: ContentsToRead,
     ) -> RecordedFile {
         let stamp = Stamp {
             inode: stat.st_ino,
@@ -164,8 +164,8 @@ impl Record {
             changed: time(stat.st_ctime, stat.st_ctime_nsec),
         };
         let mode = stat.st_mode & 0o7777;
-        if let Contents::DifferentFrom(before) = contents
-            && let Some(Found::File(old)) = before.found.get(path)
+        if let ContentsToRead::DifferentFrom(before) = contents
+            && let Some(FoundFile::File(old)) = before.found.get(path)
             && old.stamp == stamp
             && old.mode == mode
             && stamp.changed + TICK < before.taken
@@ -182,7 +182,7 @@ impl Record {
     }
 }
 
-impl Found {
+impl FoundFile {
     /// Returns whether two entries are equal in all that matters. A file whose content one of the
     /// records lacks is compared by its stamp.
     pub fn is_same(&self, other: &Self) -> bool {

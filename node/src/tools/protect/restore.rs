@@ -15,7 +15,7 @@ use nix::{
 
 use super::{
     GIT,
-    record::{Found, Record, Repository},
+    record::{FoundFile, ProtectionRecord, Repository},
     tree::Tree,
     undone::Undone,
 };
@@ -25,7 +25,7 @@ const NAMED: usize = 8;
 
 /// The differences from the record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RestoreReport {
     undone: Vec<PathBuf>,
     /// Changes that could not be undone, each with the reason.
     lasting: Vec<(PathBuf, String)>,
@@ -33,13 +33,13 @@ pub struct Report {
     kept: Option<PathBuf>,
 }
 
-impl Report {
+impl RestoreReport {
     pub fn is_empty(&self) -> bool {
         self.undone.is_empty() && self.lasting.is_empty()
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.undone.is_empty() {
             let names: Vec<String> = self
@@ -75,11 +75,15 @@ impl fmt::Display for Report {
 }
 
 /// Compares a root with its record, and undoes every difference that can be undone.
-pub(super) fn restore(tree: &Tree, record: &Record, undone: &Undone) -> io::Result<Report> {
-    let mut work = Work {
+pub(super) fn restore(
+    tree: &Tree,
+    record: &ProtectionRecord,
+    undone: &Undone,
+) -> io::Result<RestoreReport> {
+    let mut work = Restoration {
         tree,
         record,
-        report: Report::default(),
+        report: RestoreReport::default(),
     };
     work.bring_back_repository();
     let now = record.again(tree)?;
@@ -98,13 +102,13 @@ pub(super) fn restore(tree: &Tree, record: &Record, undone: &Undone) -> io::Resu
     Ok(work.report)
 }
 
-struct Work<'a> {
+struct Restoration<'a> {
     tree: &'a Tree,
-    record: &'a Record,
-    report: Report,
+    record: &'a ProtectionRecord,
+    report: RestoreReport,
 }
 
-impl Work<'_> {
+impl Restoration<'_> {
     /// Moves a renamed repository back. Whatever has taken its place is set aside.
     fn bring_back_repository(&mut self) {
         let Some(repository) = &self.record.git else {
@@ -135,12 +139,13 @@ impl Work<'_> {
         now.is_some_and(|now| (now.st_dev, now.st_ino) == repository.identity)
     }
 
-    fn keep(&mut self, changed: &[&PathBuf], now: &Record, undone: &Undone) {
+    fn keep(&mut self, changed: &[&PathBuf], now: &ProtectionRecord, undone: &Undone) {
         let contents = changed
             .iter()
             .filter_map(|path| match now.found.get(*path) {
-                Some(Found::File(file)) => Some((path.as_path(), file.content.as_deref()?)),
-                Some(Found::Folder { .. } | Found::Link { .. } | Found::Other) | None => None,
+                Some(FoundFile::File(file)) => Some((path.as_path(), file.content.as_deref()?)),
+                Some(FoundFile::Folder { .. } | FoundFile::Link { .. } | FoundFile::Other)
+                | None => None,
             });
         let contents: Vec<_> = contents.collect();
         if contents.is_empty() {
@@ -163,13 +168,13 @@ impl Work<'_> {
         }
     }
 
-    fn put_back(&mut self, path: &Path, then: &Found) -> io::Result<()> {
+    fn put_back(&mut self, path: &Path, then: &FoundFile) -> io::Result<()> {
         let is_folder = self
             .tree
             .stat(path)?
             .is_some_and(|now| now.st_mode & S_IFMT == S_IFDIR);
         match then {
-            Found::File(file) => {
+            FoundFile::File(file) => {
                 let content = file
                     .content
                     .as_ref()
@@ -177,15 +182,15 @@ impl Work<'_> {
                 self.clear(path, is_folder)?;
                 self.tree.write(path, content, file.mode & 0o777)
             }
-            Found::Link { target } => {
+            FoundFile::Link { target } => {
                 self.clear(path, true)?;
                 self.tree.make_link(path, target)
             }
-            Found::Folder { mode } => {
+            FoundFile::Folder { mode } => {
                 self.clear(path, !is_folder)?;
                 self.tree.make_folder(path, *mode)
             }
-            Found::Other => Err(io::Error::other("it was no regular file")),
+            FoundFile::Other => Err(io::Error::other("it was no regular file")),
         }
     }
 

@@ -17,7 +17,7 @@ use nix::{
 
 /// The event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum LifelineEvent {
     Alive,
     Signals,
     Ended,
@@ -27,17 +27,17 @@ pub(super) enum News {
 pub(super) struct Lifeline {
     stdin: io::Stdin,
     /// The watch for silence, or `None` if only the end of the pipe counts.
-    watch: Option<Watch>,
+    watch: Option<SilenceWatch>,
 }
 
 /// Watches for silence. A node in a cluster that was silent for long may have been replaced; see
 /// `docs/architecture.md`.
-struct Watch {
+struct SilenceWatch {
     heard: Duration,
     silence: Duration,
 }
 
-impl Watch {
+impl SilenceWatch {
     fn ends(&self) -> Duration {
         self.heard.saturating_add(self.silence)
     }
@@ -49,7 +49,7 @@ impl Lifeline {
     pub fn new(silence: Option<Duration>) -> Self {
         Self {
             stdin: io::stdin(),
-            watch: silence.map(|silence| Watch {
+            watch: silence.map(|silence| SilenceWatch {
                 heard: now(),
                 silence,
             }),
@@ -67,7 +67,11 @@ impl Lifeline {
     }
 
     /// Waits for an event. Returns `News::Alive` after `at_most` if there is none.
-    pub fn wait(&mut self, signals: &SignalFd, at_most: Option<Duration>) -> nix::Result<News> {
+    pub fn wait(
+        &mut self,
+        signals: &SignalFd,
+        at_most: Option<Duration>,
+    ) -> nix::Result<LifelineEvent> {
         let mut fds = [
             PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN),
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
@@ -80,22 +84,22 @@ impl Lifeline {
         // Silence is checked before the pipe is read, because bytes that were buffered while this
         // machine was paused prove nothing.
         Ok(match (self.is_silent(), signal, pipe) {
-            (true, ..) => News::Silent,
-            (false, true, _) => News::Signals,
+            (true, ..) => LifelineEvent::Silent,
+            (false, true, _) => LifelineEvent::Signals,
             (false, false, true) => self.hear(),
-            (false, false, false) => News::Alive,
+            (false, false, false) => LifelineEvent::Alive,
         })
     }
 
-    fn hear(&mut self) -> News {
+    fn hear(&mut self) -> LifelineEvent {
         match read(&self.stdin, &mut [0; 4096]) {
-            Ok(0) => News::Ended,
+            Ok(0) => LifelineEvent::Ended,
             Ok(_) => {
                 self.heard();
-                News::Alive
+                LifelineEvent::Alive
             }
-            Err(Errno::EINTR | Errno::EAGAIN) => News::Alive,
-            Err(_) => News::Ended,
+            Err(Errno::EINTR | Errno::EAGAIN) => LifelineEvent::Alive,
+            Err(_) => LifelineEvent::Ended,
         }
     }
 

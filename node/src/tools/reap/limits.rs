@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
 /// The limits of a command and of everything that it starts. Zero means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct CommandLimits {
     /// The most processes of a call at one time. Its threads are limited to [`THREADS`] times as
     /// many.
     pub processes: u64,
@@ -22,7 +22,7 @@ pub struct Limits {
 /// The threads for each allowed process. Runtimes such as Go's and Java's start dozens.
 pub const THREADS: u64 = 16;
 
-impl Default for Limits {
+impl Default for CommandLimits {
     fn default() -> Self {
         Self {
             processes: 512,
@@ -33,7 +33,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl CommandLimits {
     pub const NONE: Self = Self {
         processes: 0,
         memory: 0,
@@ -82,7 +82,7 @@ fn threads_of_machine() -> u64 {
 }
 
 /// Writes the fields in order, in the form that the node passes to a reaper.
-impl fmt::Display for Limits {
+impl fmt::Display for CommandLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -92,7 +92,7 @@ impl fmt::Display for Limits {
     }
 }
 
-impl FromStr for Limits {
+impl FromStr for CommandLimits {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -113,7 +113,13 @@ mod tests {
 
     #[test]
     fn limits_are_parsed_as_they_were_written() {
-        assert_eq!(Limits::default().to_string().parse(), Ok(Limits::default()));
-        assert!("1,2,3".parse::<Limits>().is_err() && "1,2,3,many".parse::<Limits>().is_err());
+        assert_eq!(
+            CommandLimits::default().to_string().parse(),
+            Ok(CommandLimits::default())
+        );
+        assert!(
+            "1,2,3".parse::<CommandLimits>().is_err()
+                && "1,2,3,many".parse::<CommandLimits>().is_err()
+        );
     }
 }

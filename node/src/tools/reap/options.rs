@@ -4,12 +4,12 @@ use std::{ffi::OsString, time::Duration};
 
 use nix::unistd::Pid;
 
-use super::limits::Limits;
-use crate::tools::{cgroup::Group, sandbox::Policy};
+use super::limits::CommandLimits;
+use crate::tools::{cgroup::CallGroup, sandbox::SandboxPolicy};
 
 /// What a process of this command does.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum ReapMode {
     /// Runs the command and ends its descendants. A silence of `watch` on the pipe counts as its
     /// end. The first `input` bytes on the pipe are the command's stdin.
     Reap {
@@ -26,18 +26,18 @@ pub(super) enum Mode {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Options {
-    pub mode: Mode,
+pub(super) struct ReapOptions {
+    pub mode: ReapMode,
     /// The limits, or `None` for a command that no tool runs.
-    pub limits: Option<Limits>,
+    pub limits: Option<CommandLimits>,
     /// The sandbox rules of the command.
-    pub wall: Option<Policy>,
+    pub wall: Option<SandboxPolicy>,
     /// The control group that the command enters.
-    pub group: Option<Group>,
+    pub group: Option<CallGroup>,
     pub command: Vec<OsString>,
 }
 
-impl Options {
+impl ReapOptions {
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
         let (mut watch, mut input, mut limits, mut wall, mut group) = (None, 0, None, None, None);
         let mut last = None;
@@ -46,30 +46,32 @@ impl Options {
                 Some("--watch") => watch = Some(Duration::from_millis(number(args.next())?)),
                 Some("--input") => input = number(args.next())?,
                 Some("--limits") => limits = Some(number(args.next())?),
-                Some("--group") => group = Some(Group::at(args.next().unwrap_or_default().into())),
+                Some("--group") => {
+                    group = Some(CallGroup::at(args.next().unwrap_or_default().into()))
+                }
                 Some("--under") => {
-                    last = Some(Mode::Under {
+                    last = Some(ReapMode::Under {
                         parent: Pid::from_raw(number(args.next())?),
                     })
                 }
-                Some("--inside") => last = Some(Mode::Inside),
+                Some("--inside") => last = Some(ReapMode::Inside),
                 Some("--check") => {
-                    last = Some(Mode::Check {
+                    last = Some(ReapMode::Check {
                         file: args.next().unwrap_or_default(),
                         port: number(args.next())?,
                     });
                 }
                 Some("--wall") => {
                     let length = number(args.next())?;
-                    wall = Some(Policy::from_words(args.by_ref().take(length))?);
+                    wall = Some(SandboxPolicy::from_words(args.by_ref().take(length))?);
                 }
                 Some("--") => break,
                 Some(_) | None => return Err(format!("unknown option {}", arg.display())),
             }
         }
         let command: Vec<OsString> = args.collect();
-        let mode = last.unwrap_or(Mode::Reap { watch, input });
-        if command.is_empty() && !matches!(mode, Mode::Check { .. }) {
+        let mode = last.unwrap_or(ReapMode::Reap { watch, input });
+        if command.is_empty() && !matches!(mode, ReapMode::Check { .. }) {
             let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O] [--wall COUNT RULE…] [--group FOLDER] \
                          -- COMMAND [ARG…]";
             return Err(format!("usage: planck reap {usage}"));
@@ -95,8 +97,8 @@ fn number<T: std::str::FromStr>(arg: Option<OsString>) -> Result<T, String> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, String> {
-        Options::parse(words.iter().map(OsString::from))
+    fn parse(words: &[&str]) -> Result<ReapOptions, String> {
+        ReapOptions::parse(words.iter().map(OsString::from))
     }
 
     #[test]
@@ -104,8 +106,8 @@ mod tests {
         let reap = |watch: Option<u64>, input, command: &[&str]| {
             let watch = watch.map(Duration::from_millis);
             let command = command.iter().map(OsString::from).collect();
-            Ok(Options {
-                mode: Mode::Reap { watch, input },
+            Ok(ReapOptions {
+                mode: ReapMode::Reap { watch, input },
                 limits: None,
                 wall: None,
                 group: None,
@@ -122,7 +124,7 @@ mod tests {
         );
         assert_eq!(
             parse(&["--under", "7", "--", "cat"]).unwrap().mode,
-            Mode::Under {
+            ReapMode::Under {
                 parent: Pid::from_raw(7)
             }
         );
@@ -135,14 +137,17 @@ mod tests {
             "1,2,3,4"
         );
         let grouped = parse(&["--group", "/sys/fs/cgroup/a b", "--", "cat"]).unwrap();
-        assert_eq!(grouped.group, Some(Group::at("/sys/fs/cgroup/a b".into())));
+        assert_eq!(
+            grouped.group,
+            Some(CallGroup::at("/sys/fs/cgroup/a b".into()))
+        );
         let walled = parse(&[
             "--wall", "3", "level", "0", "network", "--inside", "--", "cat",
         ])
         .unwrap();
         assert_eq!(
             (walled.mode, walled.wall.unwrap().network),
-            (Mode::Inside, true)
+            (ReapMode::Inside, true)
         );
         for wrong in [
             &[][..],

@@ -10,7 +10,7 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::{
     descendants::Descendants,
-    limits::{Limits, THREADS},
+    limits::{CommandLimits, THREADS},
 };
 
 /// The time to the next check: `SOON` if a call is young or near its limits, and `LATER` otherwise.
@@ -26,8 +26,8 @@ const SHARE: u32 = 20;
 /// The longest time to the next check, even if the machine delayed the last one.
 const LONGEST: Duration = Duration::from_secs(2);
 
-pub(super) struct Watch {
-    limits: Limits,
+pub(super) struct LimitWatch {
+    limits: CommandLimits,
     started: Instant,
     next: Instant,
     page: u64,
@@ -57,16 +57,16 @@ impl fmt::Display for Excess {
 
 /// The resources that processes use together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Usage {
+struct ResourceUsage {
     processes: u64,
     threads: u64,
     /// Pages, where a shared page counts once for every process that maps it.
     pages: u64,
 }
 
-impl Watch {
+impl LimitWatch {
     /// Creates the watch, or returns `None` if no limit needs one.
-    pub fn new(limits: Limits) -> Option<Self> {
+    pub fn new(limits: CommandLimits) -> Option<Self> {
         let now = Instant::now();
         let page = sysconf(SysconfVar::PAGE_SIZE)
             .ok()
@@ -93,7 +93,7 @@ impl Watch {
             return None;
         }
         let processes = Descendants::of_this_process().find();
-        let usage = Usage::of(&processes);
+        let usage = ResourceUsage::of(&processes);
         let excess = excess(usage, self.limits, self.page, || shared_fairly(&processes));
         let relaxed = begun.duration_since(self.started) > YOUNG && self.is_far(usage);
         let now = Instant::now();
@@ -102,7 +102,7 @@ impl Watch {
     }
 
     /// Returns whether less than a quarter of each limit is used.
-    fn is_far(&self, usage: Usage) -> bool {
+    fn is_far(&self, usage: ResourceUsage) -> bool {
         let far = |used: u64, limit: u64| limit == 0 || used.saturating_mul(4) < limit;
         far(usage.processes, self.limits.processes)
             && far(usage.pages.saturating_mul(self.page), self.limits.memory)
@@ -118,7 +118,12 @@ fn until_next(took: Duration, relaxed: bool) -> Duration {
 /// Returns the exceeded limit, if there is one. `fairly` returns the memory in bytes with each
 /// shared page divided among its processes. It is called only if the simple count exceeds the
 /// limit, because forked processes share most of their memory.
-fn excess(usage: Usage, limits: Limits, page: u64, fairly: impl FnOnce() -> u64) -> Option<Excess> {
+fn excess(
+    usage: ResourceUsage,
+    limits: CommandLimits,
+    page: u64,
+    fairly: impl FnOnce() -> u64,
+) -> Option<Excess> {
     let over = |used: u64, limit: u64| limit > 0 && used > limit;
     let threads = limits.processes.saturating_mul(THREADS);
     if over(usage.processes, limits.processes) {
@@ -136,7 +141,7 @@ fn excess(usage: Usage, limits: Limits, page: u64, fairly: impl FnOnce() -> u64)
     })
 }
 
-impl Usage {
+impl ResourceUsage {
     fn of(processes: &[Pid]) -> Self {
         let each = processes
             .iter()
@@ -192,14 +197,14 @@ mod tests {
     #[test]
     fn a_stat_line_gives_threads_and_pages() {
         assert_eq!(
-            Usage::parse(STAT),
-            Some(Usage {
+            ResourceUsage::parse(STAT),
+            Some(ResourceUsage {
                 processes: 1,
                 threads: 3,
                 pages: 250
             })
         );
-        assert_eq!(Usage::parse("7 (a) Z"), None);
+        assert_eq!(ResourceUsage::parse("7 (a) Z"), None);
     }
 
     #[test]
@@ -213,12 +218,12 @@ mod tests {
 
     #[test]
     fn the_first_limit_that_is_exceeded_is_named() {
-        let limits = Limits {
+        let limits = CommandLimits {
             processes: 2,
             memory: 4096 * 10,
-            ..Limits::NONE
+            ..CommandLimits::NONE
         };
-        let usage = |processes, threads, pages| Usage {
+        let usage = |processes, threads, pages| ResourceUsage {
             processes,
             threads,
             pages,
@@ -239,7 +244,7 @@ mod tests {
         assert_eq!(
             excess(
                 usage(u64::MAX, u64::MAX, u64::MAX),
-                Limits::NONE,
+                CommandLimits::NONE,
                 4096,
                 || u64::MAX
             ),
@@ -250,7 +255,7 @@ mod tests {
     #[test]
     fn this_process_uses_memory() {
         let own = [nix::unistd::getpid()];
-        let usage = Usage::of(&own);
+        let usage = ResourceUsage::of(&own);
         assert!(
             usage.processes == 1 && usage.threads >= 1 && usage.pages > 0,
             "{usage:?}"

@@ -74,11 +74,11 @@ impl Tool for Odd {
     }
 }
 
-fn bounds(at_once: usize) -> Bounds {
-    Bounds {
+fn bounds(at_once: usize) -> CallBounds {
+    CallBounds {
         at_once,
         timeout: Duration::from_secs(1),
-        ..Bounds::default()
+        ..CallBounds::default()
     }
 }
 

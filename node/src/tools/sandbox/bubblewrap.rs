@@ -10,9 +10,9 @@ use std::{
 };
 
 use super::{
-    Settings,
+    SandboxSettings,
     landlock::Level,
-    policy::{Mounted, Policy},
+    policy::{Mounted, SandboxPolicy},
     system,
 };
 use crate::tools::{process::Launch, protect};
@@ -45,7 +45,7 @@ pub(super) struct Bubblewrap {
 impl Bubblewrap {
     /// Finds the `bwrap` that the user configured, or else the one that is installed on the
     /// machine.
-    pub fn find(settings: &Settings, level: Level) -> Result<Self, String> {
+    pub fn find(settings: &SandboxSettings, level: Level) -> Result<Self, String> {
         let program = match settings.bubblewrap.as_deref() {
             Some(path) if path.is_absolute() && path.is_file() => path.to_owned(),
             Some(path) => {
@@ -85,7 +85,7 @@ impl Bubblewrap {
     /// Returns the command that starts `launch` inside the sandbox, with its environment.
     /// Bubblewrap itself gets the environment too, which is safe because it contains no variables
     /// of the dynamic loader.
-    pub fn wrap(&self, launch: Launch, mut policy: Policy, tmp: u64) -> Launch {
+    pub fn wrap(&self, launch: Launch, mut policy: SandboxPolicy, tmp: u64) -> Launch {
         policy.inside = true;
         // A mount of `/` comes first, because it would hide earlier mounts below it.
         let (whole, parts): (Vec<PathBuf>, Vec<PathBuf>) = policy
@@ -135,13 +135,13 @@ impl Bubblewrap {
     }
 
     /// Returns the arguments for a trial of the sandbox without a workspace.
-    pub fn trial(&self, policy: Policy, tmp: u64, check: &[OsString]) -> Vec<OsString> {
+    pub fn trial(&self, policy: SandboxPolicy, tmp: u64, check: &[OsString]) -> Vec<OsString> {
         let mut args = isolation(policy.network);
         args.extend(self.system(tmp));
         args.extend(["--remount-ro", "/", "--", PLANCK, "reap"].map(OsString::from));
         args.extend(check.iter().cloned());
         args.extend(
-            Policy {
+            SandboxPolicy {
                 level: self.level,
                 inside: true,
                 ..policy
@@ -244,9 +244,9 @@ mod tests {
     #[test]
     fn a_configured_program_must_be_an_absolute_path() {
         for wrong in ["bwrap", "./bin/bwrap", "/no/such/bwrap", "/usr"] {
-            let settings = Settings {
+            let settings = SandboxSettings {
                 bubblewrap: Some(wrong.into()),
-                ..Settings::default()
+                ..SandboxSettings::default()
             };
             assert!(
                 Bubblewrap::find(&settings, Level::default()).is_err(),

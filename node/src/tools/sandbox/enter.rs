@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     landlock,
-    policy::{Mounted, Policy},
+    policy::{Mounted, SandboxPolicy},
     scratch, seccomp,
 };
 
@@ -25,21 +25,21 @@ const CONNECTING: Duration = Duration::from_secs(1);
 
 /// The reason why the rules are not in force. The command is not started then.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum EnterFailure {
     #[error(
         "{0} is not the file that was chosen: another call has changed it meanwhile; call again"
     )]
     Replaced(String),
     #[error(transparent)]
-    Landlock(#[from] landlock::Failure),
+    Landlock(#[from] landlock::LandlockFailure),
     #[error(transparent)]
-    Seccomp(#[from] seccomp::Failure),
+    Seccomp(#[from] seccomp::SeccompFailure),
 }
 
 /// Applies the rules to this thread, which must be the only one, and to everything that it starts.
-pub(in crate::tools) fn enter(policy: &Policy) -> Result<(), Failure> {
+pub(in crate::tools) fn enter(policy: &SandboxPolicy) -> Result<(), EnterFailure> {
     if let Some(replaced) = policy.mounted.iter().find(|mounted| !is_there(mounted)) {
-        return Err(Failure::Replaced(replaced.path.display().to_string()));
+        return Err(EnterFailure::Replaced(replaced.path.display().to_string()));
     }
     if !policy.level.is_none() {
         landlock::restrict(policy)?;
@@ -52,7 +52,7 @@ fn is_there(mounted: &Mounted) -> bool {
     found.is_ok_and(|found| found.dev() == mounted.device && found.ino() == mounted.inode)
 }
 
-impl Policy {
+impl SandboxPolicy {
     /// Removes the temporary files of the call, on behalf of a node that is gone.
     pub(in crate::tools) fn clean(&self) {
         if let Some(folder) = &self.scratch {
@@ -64,7 +64,7 @@ impl Policy {
 /// Enters the sandbox and tries to break out of it: it reads this file, writes next to it, and
 /// connects to this port if the network is closed.
 pub(in crate::tools) fn check(
-    wall: Option<&Policy>,
+    wall: Option<&SandboxPolicy>,
     file: &Path,
     port: u16,
 ) -> Result<ExitStatus, String> {

@@ -14,7 +14,7 @@ use nix::{
     sys::stat::fstat,
 };
 
-use super::{policy::Policy, system};
+use super::{policy::SandboxPolicy, system};
 
 /// The version of a kernel's Landlock interface; 0 if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -72,19 +72,19 @@ impl Level {
 
 /// The reason why the rules are not in force.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum LandlockFailure {
     #[error("this kernel's Landlock refuses the rules: {0}")]
     Rules(#[from] RulesetError),
     #[error("cannot open {path} for a Landlock rule: {why}")]
     Path { path: String, why: io::Error },
     #[error("Landlock is in force only {0}")]
-    Incomplete(Incomplete),
+    Incomplete(PartlyEnforced),
 }
 
 #[derive(Debug)]
-pub struct Incomplete(RulesetStatus);
+pub struct PartlyEnforced(RulesetStatus);
 
-impl fmt::Display for Incomplete {
+impl fmt::Display for PartlyEnforced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             RulesetStatus::FullyEnforced => "without `no_new_privs`",
@@ -96,7 +96,7 @@ impl fmt::Display for Incomplete {
 
 /// Applies the policy's rules to this thread and everything that it starts, and prevents them from
 /// gaining privileges.
-pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
+pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), LandlockFailure> {
     let mut rules = unconnected(policy.level, policy.network)?;
     let read = reading(policy.level);
     let (own_readable, own_writable, own) = match policy.inside {
@@ -124,7 +124,7 @@ pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
         | (writing(policy.level)
             & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev));
     for path in &policy.writable {
-        let folder = open_without_links(path).map_err(|why| Failure::Path {
+        let folder = open_without_links(path).map_err(|why| LandlockFailure::Path {
             path: path.display().to_string(),
             why: why.into(),
         })?;
@@ -135,7 +135,9 @@ pub(super) fn restrict(policy: &Policy) -> Result<(), Failure> {
         RulesetStatus::FullyEnforced if status.no_new_privs => Ok(()),
         RulesetStatus::FullyEnforced
         | RulesetStatus::PartiallyEnforced
-        | RulesetStatus::NotEnforced => Err(Failure::Incomplete(Incomplete(status.ruleset))),
+        | RulesetStatus::NotEnforced => {
+            Err(LandlockFailure::Incomplete(PartlyEnforced(status.ruleset)))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::landlock::Level;
 /// The rules of one call. The node decides them; the last process before the command applies them
 /// to itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Policy {
+pub struct SandboxPolicy {
     /// The supported level of the kernel's Landlock. All of it is required.
     pub level: Level,
     /// Whether the command may open IP sockets.
@@ -34,7 +34,7 @@ pub struct Mounted {
     pub inode: u64,
 }
 
-impl Policy {
+impl SandboxPolicy {
     /// Returns the option of `planck reap` that carries the policy.
     pub fn to_option(&self) -> Vec<OsString> {
         let words = self.to_words();
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn words_carry_the_whole_policy() {
-        let policy = Policy {
+        let policy = SandboxPolicy {
             level: Level::of(3).unwrap(),
             network: true,
             inside: true,
@@ -136,10 +136,10 @@ mod tests {
                 inode: u64::MAX,
             }],
         };
-        assert_eq!(Policy::from_words(policy.to_words()), Ok(policy));
+        assert_eq!(SandboxPolicy::from_words(policy.to_words()), Ok(policy));
         assert_eq!(
-            Policy::from_words(Policy::default().to_words()),
-            Ok(Policy::default())
+            SandboxPolicy::from_words(SandboxPolicy::default().to_words()),
+            Ok(SandboxPolicy::default())
         );
     }
 
@@ -154,7 +154,7 @@ mod tests {
             &["mounted", "/x", "1"],
         ] {
             assert!(
-                Policy::from_words(wrong.iter().map(OsString::from)).is_err(),
+                SandboxPolicy::from_words(wrong.iter().map(OsString::from)).is_err(),
                 "{wrong:?}"
             );
         }

@@ -5,7 +5,7 @@ use std::{ffi::OsString, fs, net::TcpListener, path::Path, process::Stdio, time:
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
-use super::{Settings, Tier, enter::HOLDS, policy::Policy};
+use super::{SandboxSettings, Tier, enter::HOLDS, policy::SandboxPolicy};
 use crate::tools::reap::THIS_BINARY;
 
 /// The deadline of a trial.
@@ -18,7 +18,7 @@ struct Outside {
 }
 
 /// Runs a trial. Fails with the reason if the sandbox does not hold.
-pub(super) async fn try_out(tier: &Tier, settings: &Settings) -> Result<(), String> {
+pub(super) async fn try_out(tier: &Tier, settings: &SandboxSettings) -> Result<(), String> {
     let outside = Outside::new().map_err(|why| format!("cannot prepare a trial: {why}"))?;
     let mut trial = outside.trial(tier, settings)?;
     trial
@@ -53,7 +53,7 @@ impl Outside {
         })
     }
 
-    fn trial(&self, tier: &Tier, settings: &Settings) -> Result<Command, String> {
+    fn trial(&self, tier: &Tier, settings: &SandboxSettings) -> Result<Command, String> {
         let port = self
             .listener
             .local_addr()
@@ -64,9 +64,9 @@ impl Outside {
             self.folder.path().join("secret").into(),
             port.to_string().into(),
         ];
-        let policy = Policy {
+        let policy = SandboxPolicy {
             network: settings.network,
-            ..Policy::default()
+            ..SandboxPolicy::default()
         };
         match tier {
             Tier::Bubblewrap(found) => {
@@ -78,7 +78,7 @@ impl Outside {
                 let mut trial =
                     Command::new(settings.planck.as_deref().unwrap_or(Path::new(THIS_BINARY)));
                 trial.arg("reap").args(check).args(
-                    Policy {
+                    SandboxPolicy {
                         level: *level,
                         ..policy
                     }

@@ -5,11 +5,11 @@ mod program;
 
 use nix::libc;
 
-use program::{Check, Filter, Rule, Unassembled};
+use program::{Check, Filter, SyscallRule, Unassembled};
 
 /// The reason why no filter is in force.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum SeccompFailure {
     #[error("cannot assemble the filter of system calls: {0}")]
     Assemble(#[from] Unassembled),
     #[error("cannot apply the filter of system calls: {0}")]
@@ -120,7 +120,7 @@ const TYPE: u32 = 0xf;
 
 /// Applies the filter to this thread and everything that it starts. A system call of a foreign
 /// architecture kills its process.
-pub(super) fn restrict(network: bool) -> Result<(), Failure> {
+pub(super) fn restrict(network: bool) -> Result<(), SeccompFailure> {
     Ok(seccompiler::apply_filter(
         &filter(network).assemble(std::env::consts::ARCH)?,
     )?)
@@ -129,22 +129,22 @@ pub(super) fn restrict(network: bool) -> Result<(), Failure> {
 fn filter(network: bool) -> Filter {
     let mut filter = Filter::default();
     for call in REFUSED {
-        filter.add(*call, Rule::Refused);
+        filter.add(*call, SyscallRule::Refused);
     }
     for call in UNKNOWN {
-        filter.add(*call, Rule::Unknown);
+        filter.add(*call, SyscallRule::Unknown);
     }
     filter.add(
         libc::SYS_socket,
         if network {
-            Rule::RefusedIf(other_than_ip())
+            SyscallRule::RefusedIf(other_than_ip())
         } else {
-            Rule::Refused
+            SyscallRule::Refused
         },
     );
     filter.add(
         libc::SYS_socketpair,
-        Rule::RefusedIf(other_than_connected_pairs()),
+        SyscallRule::RefusedIf(other_than_connected_pairs()),
     );
     filter.add(libc::SYS_clone, any_bit(0, bits(NAMESPACES)));
     filter.add(libc::SYS_unshare, any_bit(0, bits(NAMESPACES | NEW_TIME)));
@@ -153,7 +153,7 @@ fn filter(network: bool) -> Filter {
     }
     filter.add(
         libc::SYS_ioctl,
-        Rule::RefusedIf(vec![Check::OneOf {
+        SyscallRule::RefusedIf(vec![Check::OneOf {
             argument: 1,
             mask: u32::MAX,
             values: COMMANDS.to_vec(),
@@ -208,8 +208,8 @@ fn types(refused: &[i32]) -> Check {
     }
 }
 
-fn any_bit(argument: u8, bits: u32) -> Rule {
-    Rule::RefusedIf(vec![Check::AnyBit { argument, bits }])
+fn any_bit(argument: u8, bits: u32) -> SyscallRule {
+    SyscallRule::RefusedIf(vec![Check::AnyBit { argument, bits }])
 }
 
 /// Converts an argument that the kernel reads as 32 bits.

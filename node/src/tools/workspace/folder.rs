@@ -16,7 +16,7 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use super::Place;
+use super::ResolvedPath;
 use crate::regular_file;
 
 const FOLDER: OFlag = OFlag::O_PATH
@@ -26,20 +26,20 @@ const FOLDER: OFlag = OFlag::O_PATH
 
 /// The folder of a place.
 #[derive(Debug)]
-pub struct Folder {
+pub struct ParentFolder {
     fd: OwnedFd,
     /// The name of the place in the folder.
     name: OsString,
 }
 
-impl Folder {
+impl ParentFolder {
     /// Opens the folder, which must exist.
-    pub fn open(place: &Place) -> io::Result<Self> {
+    pub fn open(place: &ResolvedPath) -> io::Result<Self> {
         Self::walk(place, |_, _| Err(Errno::ENOENT))
     }
 
     /// Opens the folder, and creates the missing ones on the way.
-    pub fn create(place: &Place) -> io::Result<Self> {
+    pub fn create(place: &ResolvedPath) -> io::Result<Self> {
         Self::walk(place, |folder, name| {
             match mkdirat(folder, name, Mode::from_bits_truncate(0o777)) {
                 Ok(()) | Err(Errno::EEXIST) => Ok(()),
@@ -49,7 +49,7 @@ impl Folder {
     }
 
     fn walk(
-        place: &Place,
+        place: &ResolvedPath,
         missing: impl Fn(&OwnedFd, &OsStr) -> nix::Result<()>,
     ) -> io::Result<Self> {
         let mut steps: Vec<&OsStr> = place.below.iter().collect();

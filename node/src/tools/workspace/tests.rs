@@ -120,10 +120,10 @@ fn a_folder_replaced_by_a_link_is_not_followed() {
     world.link("ws/deep", world.at("out"));
     fs::remove_file(world.at("ws/file")).unwrap();
     world.link("ws/file", world.at("out/secret"));
-    assert!(Folder::open(&inside).is_err());
-    assert!(Folder::create(&fresh).is_err());
-    assert!(Folder::open(&file).unwrap().read().is_err());
-    assert!(Folder::open(&file).unwrap().write(b"x").is_err());
+    assert!(ParentFolder::open(&inside).is_err());
+    assert!(ParentFolder::create(&fresh).is_err());
+    assert!(ParentFolder::open(&file).unwrap().read().is_err());
+    assert!(ParentFolder::open(&file).unwrap().write(b"x").is_err());
     assert_eq!(world.text("out/secret"), "secret");
     assert!(!world.at("out/new").exists());
 }

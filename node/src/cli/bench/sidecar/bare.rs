@@ -16,31 +16,31 @@ use planck_common::subject;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::{Called, Caller};
+use super::{CalledTool, ToolCaller};
 
 /// How long to wait for the counts of a further instance.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub struct Bare {
     client: Client,
-    called: Called,
+    called: CalledTool,
     subject: String,
     /// The number of the next call.
     numbers: Arc<AtomicU64>,
 }
 
 #[derive(Deserialize)]
-struct Stats {
-    endpoints: Vec<Endpoint>,
+struct SidecarStats {
+    endpoints: Vec<EndpointStats>,
 }
 
 #[derive(Deserialize)]
-struct Endpoint {
+struct EndpointStats {
     num_requests: u64,
 }
 
 impl Bare {
-    pub async fn start(url: &str, called: &Called) -> Result<Self> {
+    pub async fn start(url: &str, called: &CalledTool) -> Result<Self> {
         let client = async_nats::connect(url).await?;
         let subject = subject::tool(&called.sidecar, &called.tool);
         Ok(Self {
@@ -52,7 +52,7 @@ impl Bare {
     }
 
     pub fn caller(&self) -> BareCaller {
-        let Called { tool, args, .. } = &self.called;
+        let CalledTool { tool, args, .. } = &self.called;
         let agent = self.numbers.fetch_add(1, Ordering::Relaxed);
         BareCaller {
             client: self.client.clone(),
@@ -78,7 +78,7 @@ impl Bare {
                 .ok()
                 .flatten()
                 .context("an instance does not tell its counts")?;
-            let stats: Stats = serde_json::from_slice(&message.payload)?;
+            let stats: SidecarStats = serde_json::from_slice(&message.payload)?;
             shares.push(
                 stats
                     .endpoints
@@ -99,7 +99,7 @@ pub struct BareCaller {
     rest: String,
 }
 
-impl Caller for BareCaller {
+impl ToolCaller for BareCaller {
     async fn call(&mut self) -> Result<()> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let request = format!(r#"{{"v":1,"call_id":"bare-{number}{}"#, self.rest);

@@ -12,28 +12,28 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Called, Caller};
+use super::{CalledTool, ToolCaller};
 use crate::{
     bus::{Bus, NatsBus, NatsOptions},
-    sidecar::{Settings, Sidecars},
-    tools::{Catalogue, Invocation, Progress, Runner, Toolbox},
+    sidecar::{SidecarSettings, Sidecars},
+    tools::{CallProgress, Invocation, Runner, ToolCatalogue, Toolbox},
 };
 
 /// How long the sidecar may take to appear; it may have to start an interpreter.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub struct Runtime {
+pub struct RuntimeCalls {
     toolbox: Toolbox,
-    called: Called,
+    called: CalledTool,
     _looking: JoinSet<()>,
 }
 
-impl Runtime {
+impl RuntimeCalls {
     /// Returns when this number of instances is found.
-    pub async fn start(url: &str, called: &Called, instances: usize) -> Result<Self> {
+    pub async fn start(url: &str, called: &CalledTool, instances: usize) -> Result<Self> {
         let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(NatsOptions::new(url)).await?);
-        let catalogue = Catalogue::default();
-        let sidecars = Sidecars::new(bus, catalogue.clone(), Settings::default());
+        let catalogue = ToolCatalogue::default();
+        let sidecars = Sidecars::new(bus, catalogue.clone(), SidecarSettings::default());
         let (mut looking, keeper) = (JoinSet::new(), sidecars.clone());
         looking.spawn(async move { keeper.keep_looking(|| ()).await });
         let until = Instant::now() + PATIENCE;
@@ -63,10 +63,10 @@ impl Runtime {
         })
     }
 
-    pub fn caller(&self) -> Agent {
-        let Called { tool, args, .. } = self.called.clone();
+    pub fn caller(&self) -> BenchAgent {
+        let CalledTool { tool, args, .. } = self.called.clone();
         let (session, agent) = (SessionId::mint(), AgentId::mint());
-        Agent {
+        BenchAgent {
             toolbox: self.toolbox.clone(),
             tool,
             args: args.into(),
@@ -77,7 +77,7 @@ impl Runtime {
     }
 }
 
-pub struct Agent {
+pub struct BenchAgent {
     toolbox: Toolbox,
     tool: String,
     args: Arc<RawValue>,
@@ -86,7 +86,7 @@ pub struct Agent {
     runner: Runner,
 }
 
-impl Caller for Agent {
+impl ToolCaller for BenchAgent {
     async fn call(&mut self) -> Result<()> {
         let call = Invocation {
             session_id: self.session.clone(),
@@ -97,7 +97,7 @@ impl Caller for Agent {
             args: self.args.clone(),
             dir: PathBuf::new(),
             cancel: CancellationToken::new(),
-            progress: Arc::new(|_: Progress| ()),
+            progress: Arc::new(|_: CallProgress| ()),
         };
         let outcome = self.runner.run(&self.toolbox, &self.tool, call).await;
         ensure!(!outcome.is_error(), "{}", outcome.text);

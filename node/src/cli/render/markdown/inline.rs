@@ -10,7 +10,7 @@ use crate::{
 
 /// Text with emphasis, and its width on the screen.
 #[derive(Debug, Default)]
-pub struct Inline {
+pub struct InlineText {
     pub drawing: Drawing,
     pub width: usize,
     paints: Vec<Paint>,
@@ -19,7 +19,7 @@ pub struct Inline {
     text: String,
 }
 
-impl Inline {
+impl InlineText {
     /// Parses the text of one block. Further lines are indented.
     pub fn of(text: &str, style: Style, indent: &str) -> Self {
         let mut inline = Self::default();
@@ -100,7 +100,7 @@ fn parser(text: &str) -> Parser<'_> {
 
 /// Renders a table with aligned columns. Text that turns out not to be a table is drawn as text.
 pub fn table(block: &str, style: Style) -> Drawing {
-    let mut rows: Vec<Vec<Inline>> = Vec::new();
+    let mut rows: Vec<Vec<InlineText>> = Vec::new();
     let mut is_table = false;
     for event in parser(block) {
         is_table |= matches!(event, Event::Start(Tag::Table(_)));
@@ -111,7 +111,7 @@ pub fn table(block: &str, style: Style) -> Drawing {
         let is_head = rows.len() == 1;
         let Some(row) = rows.last_mut() else { continue };
         if matches!(event, Event::Start(Tag::TableCell)) {
-            let mut cell = Inline::default();
+            let mut cell = InlineText::default();
             if is_head {
                 cell.open(Paint::Strong, style);
             }
@@ -125,7 +125,7 @@ pub fn table(block: &str, style: Style) -> Drawing {
         }
     }
     if !is_table {
-        return Inline::of(block, style, "").drawing + "\n";
+        return InlineText::of(block, style, "").drawing + "\n";
     }
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {

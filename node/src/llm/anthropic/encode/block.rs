@@ -16,7 +16,7 @@ use crate::llm::{
 /// be inserted before it.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Block<'a> {
+pub enum ContentBlock<'a> {
     Text {
         text: Cow<'a, str>,
     },
@@ -39,10 +39,10 @@ pub enum Block<'a> {
         is_error: bool,
     },
     Image {
-        source: Origin<'a>,
+        source: ContentSource<'a>,
     },
     Document {
-        source: Origin<'a>,
+        source: ContentSource<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         title: Option<&'a str>,
     },
@@ -50,12 +50,12 @@ pub enum Block<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Origin<'a> {
+pub enum ContentSource<'a> {
     Base64 { media_type: &'a str, data: &'a str },
     Url { url: &'a str },
 }
 
-impl Block<'_> {
+impl ContentBlock<'_> {
     pub fn is_thinking(&self) -> bool {
         matches!(self, Self::Thinking { .. } | Self::RedactedThinking { .. })
     }
@@ -66,10 +66,10 @@ pub fn block<'a>(
     images: bool,
     label: &str,
     ids: &mut CallIds,
-) -> Option<Block<'a>> {
+) -> Option<ContentBlock<'a>> {
     match part {
         Part::Text { .. } if is_blank(part) => None,
-        Part::Text { text, .. } => Some(Block::Text { text: text.into() }),
+        Part::Text { text, .. } => Some(ContentBlock::Text { text: text.into() }),
         Part::Thinking {
             text,
             signature,
@@ -77,9 +77,9 @@ pub fn block<'a>(
         } => {
             let signature = seal::open(label, signature.as_deref()?)?;
             Some(if *redacted {
-                Block::RedactedThinking { data: signature }
+                ContentBlock::RedactedThinking { data: signature }
             } else {
-                Block::Thinking {
+                ContentBlock::Thinking {
                     thinking: text,
                     signature,
                 }
@@ -91,7 +91,7 @@ pub fn block<'a>(
             name,
             args,
             ..
-        } => Some(Block::ToolUse {
+        } => Some(ContentBlock::ToolUse {
             id: ids.of_call(id, call_id),
             name: legal_name(name),
             input: args,
@@ -103,43 +103,43 @@ pub fn block<'a>(
             error,
         } => {
             let tool_use_id = ids.of_result(id, call_id).to_owned().into();
-            Some(Block::ToolResult {
+            Some(ContentBlock::ToolResult {
                 tool_use_id,
                 content: text,
                 is_error: *error,
             })
         }
-        Part::Image { mime, source } if images => Some(Block::Image {
+        Part::Image { mime, source } if images => Some(ContentBlock::Image {
             source: origin(mime, source),
         }),
-        Part::Image { mime, source } => Some(Block::Text {
+        Part::Image { mime, source } => Some(ContentBlock::Text {
             text: cannot_show("image", None, mime, source).into(),
         }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
     }
 }
 
-fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Block<'a> {
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> ContentBlock<'a> {
     if mime == "application/pdf" {
-        return Block::Document {
+        return ContentBlock::Document {
             source: origin(mime, source),
             title: name,
         };
     }
     let text = file_text(mime, source).map(|text| named_text(name, &text));
-    Block::Text {
+    ContentBlock::Text {
         text: text
             .unwrap_or_else(|| cannot_show("file", name, mime, source))
             .into(),
     }
 }
 
-fn origin<'a>(mime: &'a str, source: &'a Source) -> Origin<'a> {
+fn origin<'a>(mime: &'a str, source: &'a Source) -> ContentSource<'a> {
     match source {
-        Source::Data(data) => Origin::Base64 {
+        Source::Data(data) => ContentSource::Base64 {
             media_type: mime,
             data,
         },
-        Source::Url(url) => Origin::Url { url },
+        Source::Url(url) => ContentSource::Url { url },
     }
 }

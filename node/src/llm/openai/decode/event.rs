@@ -3,16 +3,16 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::llm::loose::{Content, Word};
+use crate::llm::loose::{LooseContent, LooseWord};
 
 #[derive(Deserialize)]
-pub struct Event<'a> {
+pub struct ChatEvent<'a> {
     #[serde(borrow, default)]
     pub id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub model: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub choices: Option<Vec<Choice<'a>>>,
+    pub choices: Option<Vec<ChatChoice<'a>>>,
     #[serde(borrow, default)]
     pub usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -22,27 +22,27 @@ pub struct Event<'a> {
 }
 
 #[derive(Deserialize)]
-pub struct Choice<'a> {
+pub struct ChatChoice<'a> {
     #[serde(borrow, default)]
-    pub delta: Option<Delta<'a>>,
+    pub delta: Option<ChatDelta<'a>>,
     #[serde(borrow, default)]
-    pub message: Option<Delta<'a>>,
+    pub message: Option<ChatDelta<'a>>,
     #[serde(default)]
-    pub finish_reason: Word,
+    pub finish_reason: LooseWord,
 }
 
 #[derive(Deserialize)]
-pub struct Delta<'a> {
+pub struct ChatDelta<'a> {
     #[serde(default)]
-    pub content: Content,
+    pub content: LooseContent,
     #[serde(default)]
-    pub refusal: Word,
+    pub refusal: LooseWord,
     /// Sent by DeepSeek, Kimi, GLM, llama.cpp and vLLM.
     #[serde(default)]
-    pub reasoning_content: Word,
+    pub reasoning_content: LooseWord,
     /// Sent by OpenRouter, Groq and newer vLLM.
     #[serde(default)]
-    pub reasoning: Word,
+    pub reasoning: LooseWord,
     /// Sent by OpenRouter.
     #[serde(borrow, default)]
     pub reasoning_details: Option<&'a RawValue>,
@@ -55,9 +55,9 @@ pub struct Delta<'a> {
 #[derive(Deserialize)]
 pub struct CallDelta<'a> {
     #[serde(default)]
-    pub index: Word,
+    pub index: LooseWord,
     #[serde(default)]
-    pub id: Word,
+    pub id: LooseWord,
     #[serde(borrow, default)]
     pub function: Option<FunctionDelta<'a>>,
     #[serde(borrow, default)]
@@ -67,7 +67,7 @@ pub struct CallDelta<'a> {
 #[derive(Deserialize, Default)]
 pub struct FunctionDelta<'a> {
     #[serde(default)]
-    pub name: Word,
+    pub name: LooseWord,
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
 }

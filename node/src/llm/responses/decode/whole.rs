@@ -1,19 +1,19 @@
 //! Items that are complete. Content that no delta brought is taken from the item itself.
 
-use super::{Item, Place, Reply};
+use super::{ItemParts, OpenItem, ResponsesReply};
 use crate::{
     llm::{
-        decode::Kind,
+        decode::PartKind,
         loose::{Arguments, arguments},
         responses::{
-            event::{Content, OutputItem},
-            sealed::{self, Spoken, Thought},
+            event::{EventContent, OutputItem},
+            sealed::{self, MessagePhase, SealedReasoning},
         },
     },
     model::{Chunk, Failure},
 };
 
-impl Reply {
+impl ResponsesReply {
     /// Handles a complete item and takes over the content that no delta brought.
     pub(super) fn done(
         &mut self,
@@ -29,9 +29,9 @@ impl Reply {
             None => self.begin(index, kind, &item, chunks)?,
         };
         match kind {
-            Kind::Text => self.end_message(at, item, chunks),
-            Kind::Thinking => self.end_reasoning(at, item, chunks),
-            Kind::Call => self.end_call(at, &item, chunks),
+            PartKind::Text => self.end_message(at, item, chunks),
+            PartKind::Thinking => self.end_reasoning(at, item, chunks),
+            PartKind::Call => self.end_call(at, &item, chunks),
         }
         if let Some(item) = self.items.get_mut(at) {
             item.settled = true;
@@ -43,8 +43,10 @@ impl Reply {
         for (piece, content) in item.content.into_iter().flatten().enumerate() {
             self.refused |= content.refusal.0.is_some();
             let has_come = match self.items.get(at).map(|item| &item.place) {
-                Some(Place::Message { pieces }) => pieces.iter().any(|(known, _)| *known == piece),
-                Some(Place::Reasoning { .. } | Place::Call { .. }) | None => true,
+                Some(ItemParts::Message { pieces }) => {
+                    pieces.iter().any(|(known, _)| *known == piece)
+                }
+                Some(ItemParts::Reasoning { .. } | ItemParts::Call { .. }) | None => true,
             };
             if let Some(text) = content.text.0.or(content.refusal.0).filter(|_| !has_come) {
                 self.say(at, piece, text, chunks);
@@ -53,11 +55,11 @@ impl Reply {
         let token = item
             .phase
             .0
-            .and_then(|phase| sealed::sealed(&self.label, &Spoken { phase }));
+            .and_then(|phase| sealed::sealed(&self.label, &MessagePhase { phase }));
         if let (
             Some(signature),
-            Some(Item {
-                place: Place::Message { pieces },
+            Some(OpenItem {
+                place: ItemParts::Message { pieces },
                 ..
             }),
         ) = (token, self.items.get(at))
@@ -70,9 +72,9 @@ impl Reply {
     }
 
     pub(super) fn end_reasoning(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
-        let Some(Item {
+        let Some(OpenItem {
             place:
-                Place::Reasoning {
+                ItemParts::Reasoning {
                     part,
                     said,
                     is_shown,
@@ -100,7 +102,7 @@ impl Reply {
         }
         let encrypted_content = item.encrypted_content.0;
         let goes_back = encrypted_content.is_some() || *is_shown;
-        let thought = item.id.0.filter(|_| goes_back).map(|id| Thought {
+        let thought = item.id.0.filter(|_| goes_back).map(|id| SealedReasoning {
             id,
             encrypted_content,
         });
@@ -110,8 +112,8 @@ impl Reply {
     }
 
     pub(super) fn end_call(&mut self, at: usize, item: &OutputItem, chunks: &mut Vec<Chunk>) {
-        let Some(Item {
-            place: Place::Call { part, has_args },
+        let Some(OpenItem {
+            place: ItemParts::Call { part, has_args },
             ..
         }) = self.items.get_mut(at)
         else {
@@ -137,7 +139,7 @@ impl Reply {
     }
 }
 
-fn paragraphs(texts: Option<Vec<Content>>) -> String {
+fn paragraphs(texts: Option<Vec<EventContent>>) -> String {
     texts
         .into_iter()
         .flatten()

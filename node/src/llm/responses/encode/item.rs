@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[derive(Serialize)]
-pub struct Tool<'a> {
+pub struct ResponsesTool<'a> {
     r#type: &'static str,
     name: &'a str,
     description: &'a str,
@@ -27,7 +27,7 @@ pub struct Tool<'a> {
     strict: bool,
 }
 
-impl<'a> From<&'a ToolSpec> for Tool<'a> {
+impl<'a> From<&'a ToolSpec> for ResponsesTool<'a> {
     fn from(tool: &'a ToolSpec) -> Self {
         let (parameters, strict) = strict::parameters(&tool.parameters);
         Self {
@@ -42,7 +42,7 @@ impl<'a> From<&'a ToolSpec> for Tool<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Item<'a> {
+pub enum ResponsesItem<'a> {
     Message {
         role: &'static str,
         content: Words<'a>,
@@ -51,9 +51,9 @@ pub enum Item<'a> {
     },
     Reasoning {
         id: String,
-        summary: Vec<Thought<'a>>,
+        summary: Vec<ReasoningText<'a>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        content: Vec<Thought<'a>>,
+        content: Vec<ReasoningText<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         encrypted_content: Option<String>,
     },
@@ -70,14 +70,14 @@ pub enum Item<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Thought<'a> {
+pub enum ReasoningText<'a> {
     SummaryText { text: &'a str },
     ReasoningText { text: &'a str },
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type")]
-pub enum Content<'a> {
+pub enum ResponsesContent<'a> {
     #[serde(rename = "input_text")]
     Text { text: Cow<'a, str> },
     #[serde(rename = "input_image")]
@@ -88,13 +88,13 @@ pub enum Content<'a> {
     #[serde(rename = "input_file")]
     File {
         #[serde(flatten)]
-        file: File<'a>,
+        file: ResponsesFile<'a>,
     },
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub enum File<'a> {
+pub enum ResponsesFile<'a> {
     Data {
         filename: &'a str,
         file_data: String,
@@ -110,23 +110,28 @@ pub enum File<'a> {
 #[serde(untagged)]
 pub enum Words<'a> {
     Text(&'a str),
-    Items(Vec<Content<'a>>),
+    Items(Vec<ResponsesContent<'a>>),
 }
 
-impl Item<'_> {
+impl ResponsesItem<'_> {
     pub fn is_reasoning(&self) -> bool {
         matches!(self, Self::Reasoning { .. })
     }
 }
 
 /// Encodes a part of the assistant's message.
-pub fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -> Option<Item<'a>> {
+pub fn said<'a>(
+    part: &'a Part,
+    ids: &mut CallIds,
+    label: &str,
+    reasons: bool,
+) -> Option<ResponsesItem<'a>> {
     match part {
         Part::Text { .. } if is_blank(part) => None,
         Part::Text { text, signature } => {
-            let phase =
-                opened::<sealed::Spoken>(label, signature.as_deref()).map(|spoken| spoken.phase);
-            Some(Item::Message {
+            let phase = opened::<sealed::MessagePhase>(label, signature.as_deref())
+                .map(|spoken| spoken.phase);
+            Some(ResponsesItem::Message {
                 role: "assistant",
                 content: Words::Text(text),
                 phase,
@@ -135,17 +140,20 @@ pub fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -
         Part::Thinking {
             text, signature, ..
         } if reasons => {
-            let sealed::Thought {
+            let sealed::SealedReasoning {
                 id,
                 encrypted_content,
             } = opened(label, signature.as_deref())?;
             let thought = Some(text.as_str()).filter(|text| !text.trim().is_empty());
             let (summary, content) = match &encrypted_content {
-                Some(_) => (thought.map(|text| Thought::SummaryText { text }), None),
-                None => (None, Some(Thought::ReasoningText { text: thought? })),
+                Some(_) => (
+                    thought.map(|text| ReasoningText::SummaryText { text }),
+                    None,
+                ),
+                None => (None, Some(ReasoningText::ReasoningText { text: thought? })),
             };
             let (summary, content) = (summary.into_iter().collect(), content.into_iter().collect());
-            Some(Item::Reasoning {
+            Some(ResponsesItem::Reasoning {
                 id,
                 summary,
                 content,
@@ -158,7 +166,7 @@ pub fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -
             name,
             args,
             ..
-        } => Some(Item::FunctionCall {
+        } => Some(ResponsesItem::FunctionCall {
             call_id: ids.of_call(id, call_id),
             name: legal_name(name),
             arguments: args.get(),
@@ -171,14 +179,14 @@ pub fn said<'a>(part: &'a Part, ids: &mut CallIds, label: &str, reasons: bool) -
 }
 
 /// Encodes a part of the user's message.
-pub fn heard(part: &Part, images: bool) -> Option<Content<'_>> {
+pub fn heard(part: &Part, images: bool) -> Option<ResponsesContent<'_>> {
     match part {
-        Part::Text { text, .. } => Some(Content::Text { text: text.into() }),
-        Part::Image { mime, source } if images => Some(Content::Image {
+        Part::Text { text, .. } => Some(ResponsesContent::Text { text: text.into() }),
+        Part::Image { mime, source } if images => Some(ResponsesContent::Image {
             image_url: url(mime, source),
             detail: "auto",
         }),
-        Part::Image { mime, source } => Some(Content::Text {
+        Part::Image { mime, source } => Some(ResponsesContent::Text {
             text: cannot_show("image", None, mime, source).into(),
         }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
@@ -193,26 +201,26 @@ fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
     }
 }
 
-fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Content<'a> {
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> ResponsesContent<'a> {
     if let Some(text) = file_text(mime, source) {
-        return Content::Text {
+        return ResponsesContent::Text {
             text: named_text(name, &text).into(),
         };
     }
     match source {
         Source::Data(data) if mime == "application/pdf" => {
             let file_data = data_url(mime, data);
-            Content::File {
-                file: File::Data {
+            ResponsesContent::File {
+                file: ResponsesFile::Data {
                     filename: name.unwrap_or("file.pdf"),
                     file_data,
                 },
             }
         }
-        Source::Url(file_url) if mime == "application/pdf" => Content::File {
-            file: File::Url { file_url },
+        Source::Url(file_url) if mime == "application/pdf" => ResponsesContent::File {
+            file: ResponsesFile::Url { file_url },
         },
-        Source::Data(_) | Source::Url(_) => Content::Text {
+        Source::Data(_) | Source::Url(_) => ResponsesContent::Text {
             text: cannot_show("file", name, mime, source).into(),
         },
     }

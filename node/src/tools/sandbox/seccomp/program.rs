@@ -22,7 +22,7 @@ pub enum Unassembled {
 
 /// What happens to a call.
 #[derive(Debug, Clone)]
-pub(super) enum Rule {
+pub(super) enum SyscallRule {
     /// The call fails with "operation not permitted".
     Refused,
     /// The call fails as on a kernel that does not have it.
@@ -48,7 +48,7 @@ pub(super) enum Check {
 
 /// Rules by system call number. A call without a rule is allowed.
 #[derive(Debug, Default)]
-pub(super) struct Filter(BTreeMap<c_long, Rule>);
+pub(super) struct Filter(BTreeMap<c_long, SyscallRule>);
 
 /// On x86-64, numbers from here on belong to the x32 interface, which has the same architecture
 /// value.
@@ -71,7 +71,7 @@ const JUMP_IF_ANY_BIT: u16 = 0x45;
 
 impl Filter {
     /// Sets the rule of a call, in place of an earlier one.
-    pub fn add(&mut self, call: c_long, rule: Rule) {
+    pub fn add(&mut self, call: c_long, rule: SyscallRule) {
         self.0.insert(call, rule);
     }
 
@@ -86,9 +86,9 @@ impl Filter {
         for (call, rule) in &self.0 {
             let number = u32::try_from(*call).map_err(|_| Unassembled::Number(*call))?;
             let target = match rule {
-                Rule::Refused => refuse,
-                Rule::Unknown => unknown,
-                Rule::RefusedIf(checks) => code.checks(checks, refuse, allow)?,
+                SyscallRule::Refused => refuse,
+                SyscallRule::Unknown => unknown,
+                SyscallRule::RefusedIf(checks) => code.checks(checks, refuse, allow)?,
             };
             ranges.exempt(number, target);
         }
