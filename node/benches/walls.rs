@@ -19,7 +19,7 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::internals::tools::{
     Caps, CommandLimits, Files, Groups, Guards, Invocation, Launcher, Roots, Runner, Sandbox,
-    SandboxSettings, Shell, ToolCatalogue, Toolbox, Undone, built_in,
+    SandboxSettings, Shell, ToolCatalogue, Toolbox, UndoneChanges, built_in,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ impl Measured {
             Roots::confined(vec![dir.to_owned()], Vec::new()),
             Caps::default(),
         );
-        let guards = Guards::new(Undone::in_folder(dir.join("undone")));
+        let guards = Guards::new(UndoneChanges::in_folder(dir.join("undone")));
         let shell = Shell::new(launcher, sandbox, guards, &[], Caps::default());
         let catalogue = ToolCatalogue::default();
         built_in(&files, &shell, Duration::from_secs(30))

@@ -9,8 +9,8 @@ pub mod queues;
 pub mod runtimes;
 pub mod waiters;
 
-mod beginning;
 mod calling;
+mod startup;
 
 mod deltas;
 mod encoding;

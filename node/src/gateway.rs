@@ -1,9 +1,9 @@
 //! The commands of the protocol. Each is a function from an address and a body to a reply.
 
 mod agents;
-mod looking;
 mod nodes;
 mod page;
+mod read_only;
 mod sessions;
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{bus::Answer, nul, services::Services, sessions::CommandOrigin};
 
-pub use looking::{ReadOnly, look};
+pub use read_only::{ReadOnly, read_only_handler};
 
 /// The JSON of the reply's `ok`, or the refusal.
 type CommandReply = Result<String, Refusal>;

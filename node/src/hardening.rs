@@ -73,7 +73,7 @@ fn hide_secrets() -> io::Result<()> {
     let mut memory = File::from(memfd_create(MEMORY, MFdFlags::empty())?);
     memory.write_all(&packed(&secret))?;
     let name = prctl::get_name()?;
-    let told = format!(
+    let handed_over = format!(
         "{}:{}:{}",
         process::id(),
         memory.as_raw_fd(),
@@ -84,7 +84,11 @@ fn hide_secrets() -> io::Result<()> {
     again
         .arg0(args.next().unwrap_or_else(|| "planck".into()))
         .args(args);
-    Err(again.env_clear().envs(open).env(HANDED_OVER, told).exec())
+    Err(again
+        .env_clear()
+        .envs(open)
+        .env(HANDED_OVER, handed_over)
+        .exec())
 }
 
 struct Handover {
@@ -96,8 +100,8 @@ struct Handover {
 
 impl Handover {
     fn of_this_process() -> Option<Self> {
-        let told = env::var(HANDED_OVER).ok()?;
-        let mut parts = told.splitn(3, ':');
+        let handed_over = env::var(HANDED_OVER).ok()?;
+        let mut parts = handed_over.splitn(3, ':');
         let (own, descriptor, name) = (parts.next()?, parts.next()?, parts.next()?);
         let handover = Self {
             descriptor: descriptor.parse().ok()?,

@@ -23,10 +23,10 @@ pub mod tools {
         project::ProjectSource,
         tools::{
             CallEnd, Caps, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox,
-            Shell, ToolCatalogue, Toolbox, Undone, built_in,
+            Shell, ToolCatalogue, Toolbox, UndoneChanges, built_in,
             cgroup::Groups,
             external,
-            process::{CommandEnd, Finished, Launch, ReaperHeartbeat, heart::INTERVAL},
+            process::{CommandEnd, Finished, Launch, ReaperHeartbeat, heartbeat::INTERVAL},
             reap::CommandLimits,
             sandbox::SandboxSettings,
         },

@@ -103,7 +103,7 @@ impl Node {
             node: parts.id.clone(),
             queues: Queues::new(Arc::clone(&parts.store), parts.id),
             tools: Arc::new(toolboxes),
-            links: Arc::new(NodeNotifier::new(Late::clone(&late_node))),
+            notifier: Arc::new(NodeNotifier::new(Late::clone(&late_node))),
             settings: parts.settings.agents,
             calls: parts.settings.calls,
             park_after: parts.settings.park_after,

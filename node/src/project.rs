@@ -17,8 +17,8 @@ mod source;
 pub use admitted::Admitted;
 pub use ledger::{Ledger, LedgerLine, TrustRecord};
 pub use snapshot::Snapshot;
-pub use source::{Clash, NotRead, ProjectSource, SourcePart};
-pub use standing::{Difference, Project, ProjectStanding, Uses};
+pub use source::{NameClash, NotRead, ProjectSource, SourcePart};
+pub use standing::{Difference, Project, ProjectStanding, ProjectUse};
 
 /// The name of the folder.
 pub const FOLDER: &str = ".planck";

@@ -312,7 +312,7 @@ mod tests {
 
     use super::*;
 
-    fn told(folder: &OpenFolder, path: &str) -> String {
+    fn read_text(folder: &OpenFolder, path: &str) -> String {
         match folder.file_below(Path::new(path), 8) {
             Ok(Some(content)) => content.text().unwrap(),
             Ok(None) => "nothing".into(),
@@ -355,9 +355,9 @@ mod tests {
             ("long", "larger than 8 bytes"),
         ] {
             assert!(
-                told(&folder, path).contains(what),
+                read_text(&folder, path).contains(what),
                 "{path}: {}",
-                told(&folder, path)
+                read_text(&folder, path)
             );
         }
         assert!(matches!(

@@ -27,7 +27,7 @@ pub use self::{
     tool::{RemoteTool, call_tool},
 };
 
-use self::{directory::Directory, info::SidecarOffer, names::shelve};
+use self::{directory::Directory, info::SidecarOffer, names::assign_names};
 use crate::{
     bus::Bus,
     tools::{Tool, ToolCatalogue},
@@ -107,17 +107,17 @@ impl Sidecars {
         let is_new = shown.offers != offers;
         let mut warnings = faults;
         if is_new {
-            let shelf = shelve(&offers, |name| self.0.catalogue.is_own(name));
+            let assigned = assign_names(&offers, |name| self.0.catalogue.is_own(name));
             let tool = |named| {
                 Some(Arc::new(RemoteTool::of(named, Arc::clone(&self.0.bus))?) as Arc<dyn Tool>)
             };
-            let tools = shelf
+            let tools = assigned
                 .tools
                 .iter()
                 .map(|(name, tools)| (name.clone(), tools.iter().filter_map(tool).collect()));
             let bad = self.0.catalogue.offer(tools.collect());
             warnings.extend(
-                shelf
+                assigned
                     .warnings
                     .into_iter()
                     .chain(bad.iter().map(ToString::to_string)),

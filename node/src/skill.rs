@@ -13,7 +13,7 @@ pub use header::BadHeader;
 pub use tools::tools;
 
 use crate::{
-    project::{Clash, NotRead, ProjectSource},
+    project::{NameClash, NotRead, ProjectSource},
     regular_file::FileRefused,
     tools::Unknown,
 };
@@ -55,11 +55,11 @@ pub enum InvalidSkill {
         first: PathBuf,
     },
     #[error("{0}; rename one of them")]
-    Clash(Clash),
+    Clash(NameClash),
 }
 
 /// Returns the names that are described twice.
-pub fn clashes(problems: &[InvalidSkill]) -> impl Iterator<Item = &Clash> {
+pub fn clashes(problems: &[InvalidSkill]) -> impl Iterator<Item = &NameClash> {
     problems.iter().filter_map(|problem| match problem {
         InvalidSkill::Clash(clash) => Some(clash),
         InvalidSkill::Missing { .. }
@@ -99,7 +99,7 @@ impl Skills {
                     });
                 }
                 Some(first) => {
-                    clashing.push(Clash {
+                    clashing.push(NameClash {
                         kind: "skill",
                         own: first.file.clone(),
                         project: skill.file,

@@ -40,7 +40,7 @@ pub struct TeamRegistry {
     registry: Option<Registry>,
     cascade: Mutex<Cascade>,
     /// Notified when the cascade received an input, because it may want to wake up earlier.
-    told: Notify,
+    changed: Notify,
     view: Arc<ClusterView>,
     host: Host,
     lookup: Lookup,
@@ -58,7 +58,7 @@ impl TeamRegistry {
         Self {
             registry,
             cascade: Mutex::default(),
-            told: Notify::new(),
+            changed: Notify::new(),
             view: Arc::clone(&base.view),
             host: base.host.clone(),
             lookup: base.lookup.clone(),

@@ -43,7 +43,7 @@ pub(crate) use files::{args, spec};
 pub use output::Caps;
 pub use planck_agent::outcome::{ABORTED, CallEnd, Outcome};
 pub use process::{Launcher, ReaperHeartbeat};
-pub use protect::{Guards, Undone};
+pub use protect::{Guards, UndoneChanges};
 pub use runner::{CallBounds, Runner};
 pub use sandbox::Sandbox;
 pub use shell::Shell;

@@ -31,7 +31,7 @@ pub struct WorkspaceDir {
 
 /// The name of a workspace, and a directory in the form in which it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenWorkspace {
     pub workspace: String,
     pub dir: String,
 }
@@ -114,7 +114,11 @@ impl Workspaces {
     }
 
     /// Returns a workspace with a directory that exists on this node.
-    pub fn choose(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<Chosen, Refusal> {
+    pub fn choose(
+        &self,
+        workspace: Option<&str>,
+        dir: Option<&str>,
+    ) -> Result<ChosenWorkspace, Refusal> {
         let workspace = self.meant(workspace, dir)?;
         if !self.names().contains(&workspace) {
             return Err(Refusal::not_found(self.unknown(&workspace)));
@@ -127,7 +131,7 @@ impl Workspaces {
                 place.dir.display()
             )));
         }
-        Ok(Chosen {
+        Ok(ChosenWorkspace {
             workspace,
             dir: dir.to_owned(),
         })
@@ -191,7 +195,7 @@ mod tests {
     #[test]
     fn a_request_means_a_named_workspace_or_an_absolute_path() {
         let temp = std::env::temp_dir().display().to_string();
-        let chosen = |workspace: &str, dir: &str| Chosen {
+        let chosen = |workspace: &str, dir: &str| ChosenWorkspace {
             workspace: workspace.into(),
             dir: dir.into(),
         };

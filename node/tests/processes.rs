@@ -19,7 +19,7 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::internals::tools::{
     CallEnd, Caps, Files, Guards, Invocation, Launcher, Outcome, ProjectSource, Roots, Runner,
-    Sandbox, SandboxSettings, Shell, ToolCatalogue, Undone, built_in, external,
+    Sandbox, SandboxSettings, Shell, ToolCatalogue, UndoneChanges, built_in, external,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ impl World {
             Roots::confined(vec![top.path().join("ws")], Vec::new()),
             Caps::default(),
         );
-        let guards = Guards::new(Undone::in_folder(top.path().join("undone")));
+        let guards = Guards::new(UndoneChanges::in_folder(top.path().join("undone")));
         let shell = Shell::new(
             Launcher::alone(env!("CARGO_BIN_EXE_planck").into()),
             sandbox,

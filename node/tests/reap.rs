@@ -65,7 +65,7 @@ fn launch(command: &str, mark: &Mark) -> Launch {
             ("PATH".into(), env::var_os("PATH").unwrap()),
             mark.variable(),
         ],
-        wall: None,
+        sandbox: None,
         input: Vec::new(),
         keep: 1000,
     }
@@ -275,10 +275,7 @@ async fn a_stopped_node_leaves_nothing_in_a_cluster_and_everything_when_alone() 
     watched.grows_to(5).await;
     alone.grows_to(5).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert!(
-        watched.living().len() >= 5,
-        "a beating heart keeps it alive"
-    );
+    assert!(watched.living().len() >= 5, "the heartbeat keeps it alive");
     let stopped = Instant::now();
     for node in &nodes {
         kill(
@@ -368,8 +365,8 @@ fn start_node(command: &str, watched: &str, mark: &Mark) -> Node {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "played by the tests that kill a node"]
 async fn node() {
-    let heart = ReaperHeartbeat::new(10 * INTERVAL);
-    let beating = heart.clone();
+    let heartbeat = ReaperHeartbeat::new(10 * INTERVAL);
+    let beating = heartbeat.clone();
     std::thread::spawn(move || {
         loop {
             beating.beat();
@@ -378,7 +375,7 @@ async fn node() {
     });
     let launcher = match env::var("NODE_WATCHED").unwrap().as_str() {
         "" => Launcher::alone(PLANCK.into()),
-        _ => Launcher::watched(PLANCK.into(), heart),
+        _ => Launcher::watched(PLANCK.into(), heartbeat),
     };
     let mark = Mark::named(env::var("NODE_MARK").unwrap());
     run(

@@ -45,13 +45,13 @@ impl PreparedCall {
             request,
             span,
         } = self;
-        let mut said = ReplyContent::begin();
+        let mut content = ReplyContent::begin();
         let mut stream = provider.stream(&clients, &model, request);
         while let Some(progress) = stream.next().await {
             match progress? {
                 ReplyProgress::Chunks(chunks) => {
-                    if let Some(said) = &mut said {
-                        said.take(&chunks);
+                    if let Some(content) = &mut content {
+                        content.take(&chunks);
                     }
                     if pieces
                         .send(Box::new(Input::Chunks { ticket, chunks }))
@@ -62,8 +62,8 @@ impl PreparedCall {
                     }
                 }
                 ReplyProgress::Finished(finish) => {
-                    if let Some(said) = said {
-                        said.note(&span);
+                    if let Some(content) = content {
+                        content.note(&span);
                     }
                     return Ok(finish);
                 }

@@ -2,10 +2,10 @@
 //! and it has no task. An agent that is idle for long is parked: only its entry in a map remains.
 //! The next mail makes either a task again.
 
-mod ended;
+mod agent_counts;
 mod leaving;
 mod slot;
-mod standing;
+mod task_end;
 
 use std::{
     collections::HashMap,
@@ -30,15 +30,15 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
-pub(super) use ended::{StopAck, TaskEnd};
 use slot::{HostSlot, LiveActor, SlotStage};
+pub(super) use task_end::{StopAck, TaskEnd};
 
 use super::{
-    beginning::ActorStartup,
     mail::{ArrivalOutcome, Changed, Mail, SpecChange},
     parts::{ActorContext, ActorIdentity, SessionContext},
     run::{Actor, REST_AFTER},
     runtimes::Runtimes,
+    startup::ActorStartup,
 };
 use crate::{
     agent::{Command, Memory, NewInput, OpenTurn},
@@ -61,7 +61,7 @@ struct HostInner {
     runtimes: Runtimes,
     tasks: TaskTracker,
     slots: Mutex<HashMap<AgentId, HostSlot>>,
-    lives: AtomicU64,
+    task_numbers: AtomicU64,
     /// Whether the store may have leases of this node whose agents are not here.
     may_miss: AtomicBool,
     /// Whether new agents are refused.
@@ -114,7 +114,7 @@ impl Host {
             runtimes,
             tasks: TaskTracker::new(),
             slots: Mutex::default(),
-            lives: AtomicU64::new(0),
+            task_numbers: AtomicU64::new(0),
             may_miss: AtomicBool::new(true),
             closed: AtomicBool::new(false),
         }))
@@ -136,13 +136,13 @@ impl Host {
             .and_then(|slot| slot.stage.live())
             .map(|live| live.gone.clone());
         let stage = SlotStage::Live(self.spawn(&mut hosting, None, predecessor));
-        let (links, incarnation) = (&self.0.parts.links, hosting.session.incarnation);
-        links.arrived(&hosting);
+        let (notifier, incarnation) = (&self.0.parts.notifier, hosting.session.incarnation);
+        notifier.arrived(&hosting);
         let Some(old) = slots.insert(hosting.agent.clone(), HostSlot { hosting, stage }) else {
             return;
         };
         if old.hosting.session.incarnation != incarnation {
-            links.departed(&old.hosting);
+            notifier.departed(&old.hosting);
         }
         if let Some(live) = old.stage.live() {
             live.dropped.cancel();
@@ -212,9 +212,9 @@ impl Host {
         agent: &AgentId,
         arrival: NewInput,
     ) -> Result<ArrivalOutcome, NotHere> {
-        self.ask(agent, |verdict| Mail::Arrived {
+        self.ask(agent, |outcome| Mail::Arrived {
             arrival,
-            verdict,
+            outcome,
             cause: Span::current(),
         })
         .await
@@ -242,7 +242,7 @@ impl Host {
     }
 
     /// Sends a command without waiting for its result.
-    pub async fn tell(&self, agent: &AgentId, command: Command) -> Result<(), NotHere> {
+    pub async fn post(&self, agent: &AgentId, command: Command) -> Result<(), NotHere> {
         let (done, _) = oneshot::channel();
         self.send(agent, Mail::Command { command, done }).await
     }
@@ -327,7 +327,7 @@ impl Host {
             // The channel is new, so it has room.
             let _ = sender.try_send(Box::new(Mail::ToolsMayDiffer));
         }
-        let number = self.0.lives.fetch_add(1, Ordering::Relaxed);
+        let number = self.0.task_numbers.fetch_add(1, Ordering::Relaxed);
         let (dropped, gone) = (CancellationToken::new(), CancellationToken::new());
         let live = LiveActor {
             number,
@@ -345,7 +345,7 @@ impl Host {
             };
             let opening = std::mem::take(&mut hosting.opening);
             let (parts, clients) = (Arc::clone(&self.0.parts), lane.clients.clone());
-            let beginning = ActorStartup {
+            let startup = ActorStartup {
                 parts,
                 identity,
                 clients,
@@ -354,7 +354,7 @@ impl Host {
                 dropped: live.dropped.clone(),
             };
             // Boxed, because the task would otherwise reserve the size of this future three times.
-            let life = Box::pin(beginning.live(rested, mailbox));
+            let running = Box::pin(startup.live(rested, mailbox));
             let (host, dropped, gone) = (
                 self.clone(),
                 live.dropped.clone(),
@@ -364,7 +364,7 @@ impl Host {
             let task = async move {
                 let _gone = gone;
                 tokio::select! {
-                    ended = life => Box::pin(host.ended(&agent, number, ended)).await,
+                    ended = running => Box::pin(host.ended(&agent, number, ended)).await,
                     () = async { dropped.cancelled().await; tokio::time::sleep(GIVE_UP).await } => {}
                 }
             };
@@ -376,14 +376,14 @@ impl Host {
     /// Handles the end of an actor's task that the actor decided itself.
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
-            TaskEnd::Gone(told) => {
+            TaskEnd::Gone(ack) => {
                 self.may_miss_agents();
                 let mut gone = None;
                 self.forget(agent, number, |slots| gone = slots.remove(agent));
                 if let Some(slot) = gone {
-                    self.0.parts.links.departed(&slot.hosting);
+                    self.0.parts.notifier.departed(&slot.hosting);
                 }
-                told.tell();
+                ack.send();
             }
             TaskEnd::Resting { unread, actor } => {
                 let until = Instant::now() + self.0.parts.park_after.saturating_sub(REST_AFTER);

@@ -23,7 +23,7 @@ pub enum Mail {
     /// A row was added to the inbox.
     Arrived {
         arrival: NewInput,
-        verdict: AnswerSender<ArrivalOutcome>,
+        outcome: AnswerSender<ArrivalOutcome>,
         /// The span that caused the input. A turn that the input opens becomes its child.
         cause: Span,
     },

@@ -31,7 +31,7 @@ pub struct ActorContext {
     pub tools: Arc<dyn ToolboxFactory>,
     /// The limits of each agent's calls.
     pub calls: CallBounds,
-    pub links: Arc<dyn PeerNotifier>,
+    pub notifier: Arc<dyn PeerNotifier>,
     pub settings: Settings,
     /// How long an agent must be idle before it is parked.
     pub park_after: Duration,

@@ -26,7 +26,7 @@ use super::{
     encoding::Encoding,
     mail::{ActorPause, AnswerSender, ArrivalOutcome, Mail},
     parts::{ActorContext, ActorIdentity},
-    saving::{Lost, Saves},
+    saving::{CannotContinue, Saves},
     spans::Spans,
     work::ActorWork,
 };
@@ -52,7 +52,7 @@ pub(super) struct Actor {
     pub(super) deltas: Deltas,
     pub(super) work: ActorWork,
     pub(super) spans: Spans,
-    pub(super) ends: PendingAcks,
+    pub(super) acks: PendingAcks,
 }
 
 /// The requested ends of turns and of the agent, and the callers that wait for them.
@@ -92,7 +92,7 @@ pub(super) enum Leave {
 
 /// The next event for the actor.
 enum ActorEvent {
-    Settled(Result<Input, Lost>),
+    Settled(Result<Input, CannotContinue>),
     Answer(Input),
     Mail(Option<Box<Mail>>),
     DeltasDue,
@@ -107,7 +107,7 @@ impl Actor {
         resumed: Vec<Effect>,
         opening: Vec<Event>,
         mailbox: &mut mpsc::Receiver<Box<Mail>>,
-    ) -> Result<Leave, Lost> {
+    ) -> Result<Leave, CannotContinue> {
         let record = |event| {
             self.agent
                 .step(Input::Command(Command::Record(event)), Timestamp::now())
@@ -121,14 +121,14 @@ impl Actor {
                 ActorEvent::Answer(input) => self.step(input).await?,
                 ActorEvent::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
                 ActorEvent::DeltasDue => {
-                    self.tell_deltas();
+                    self.publish_deltas();
                     Performed::GoOn
                 }
                 ActorEvent::Quiet if self.parts.park_after > REST_AFTER => {
                     return Ok(Leave::Resting);
                 }
                 ActorEvent::Mail(None) | ActorEvent::Quiet => return Ok(Leave::Parked),
-                ActorEvent::Dropped => return Err(Lost::Dropped),
+                ActorEvent::Dropped => return Err(CannotContinue::Dropped),
             };
             self.tell_aborted();
         }
@@ -140,7 +140,7 @@ impl Actor {
         let due = self.deltas.due();
         let bus = Arc::clone(&self.parts.bus);
         tokio::select! {
-            () = self.ends.dropped.cancelled() => ActorEvent::Dropped,
+            () = self.acks.dropped.cancelled() => ActorEvent::Dropped,
             settled = self.saves.next(&*bus) => ActorEvent::Settled(settled),
             input = self.work.next() => ActorEvent::Answer(input),
             mail = mailbox.recv() => ActorEvent::Mail(mail),
@@ -163,18 +163,18 @@ impl Actor {
     /// Continues after a rest, possibly on another runtime.
     pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
         self.clients = clients;
-        self.ends = PendingAcks::new(dropped);
+        self.acks = PendingAcks::new(dropped);
     }
 
-    async fn read(&mut self, mail: Mail) -> Result<Performed, Lost> {
+    async fn read(&mut self, mail: Mail) -> Result<Performed, CannotContinue> {
         match mail {
             Mail::Arrived {
                 arrival,
-                verdict,
+                outcome,
                 cause,
             } => {
                 self.spans.cause = Some(cause);
-                let then = self.arrived(arrival, verdict).await;
+                let then = self.arrived(arrival, outcome).await;
                 self.spans.cause = None;
                 then
             }
@@ -204,8 +204,8 @@ impl Actor {
                 let may_leave = !self.work.is_bound() && self.saves.are_settled();
                 if answer.send(may_leave).is_ok() && may_leave {
                     // Waits here, because work that began now would be interrupted.
-                    self.ends.dropped.cancelled().await;
-                    return Err(Lost::Dropped);
+                    self.acks.dropped.cancelled().await;
+                    return Err(CannotContinue::Dropped);
                 }
                 Ok(Performed::GoOn)
             }
@@ -227,12 +227,12 @@ impl Actor {
 
     /// Pauses the agent. Decisions that it made before are performed only if it continues
     /// afterwards.
-    async fn hold(&mut self, hold: ActorPause) -> Result<Performed, Lost> {
+    async fn hold(&mut self, hold: ActorPause) -> Result<Performed, CannotContinue> {
         let decided = self.settle_saves().await?;
         let _ = hold.held.send(());
         tokio::select! {
             biased;
-            () = self.ends.dropped.cancelled() => Err(Lost::Dropped),
+            () = self.acks.dropped.cancelled() => Err(CannotContinue::Dropped),
             _ = hold.released => self.perform(decided).await,
         }
     }
@@ -242,10 +242,10 @@ impl Actor {
     async fn arrived(
         &mut self,
         arrival: NewInput,
-        verdict: AnswerSender<ArrivalOutcome>,
-    ) -> Result<Performed, Lost> {
+        outcome: AnswerSender<ArrivalOutcome>,
+    ) -> Result<Performed, CannotContinue> {
         if !self.parts.permit.is_given() {
-            let _ = verdict.send(ArrivalOutcome::Taken);
+            let _ = outcome.send(ArrivalOutcome::Taken);
             return Ok(Performed::GoOn);
         }
         let id = arrival.id.clone();
@@ -254,7 +254,7 @@ impl Actor {
             .iter()
             .any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
         let then = self.perform(effects).await?;
-        let _ = verdict.send(if refused {
+        let _ = outcome.send(if refused {
             ArrivalOutcome::Busy
         } else {
             ArrivalOutcome::Taken
@@ -263,7 +263,7 @@ impl Actor {
     }
 
     /// Reads the inbox. The agent ignores inputs that it already knows.
-    async fn look(&mut self) -> Result<Performed, Lost> {
+    async fn look(&mut self) -> Result<Performed, CannotContinue> {
         if !self.parts.permit.is_given() {
             return Ok(Performed::GoOn);
         }
@@ -287,16 +287,16 @@ impl Actor {
         &mut self,
         command: Command,
         done: AnswerSender<AgentState>,
-    ) -> Result<Performed, Lost> {
+    ) -> Result<Performed, CannotContinue> {
         match &command {
             Command::Stop { for_good, .. } => {
-                let stopping = self.ends.stopping.get_or_insert_default();
+                let stopping = self.acks.stopping.get_or_insert_default();
                 stopping.for_good |= for_good;
                 stopping.done.push(done);
                 self.step(Input::Command(command)).await
             }
             Command::Abort { .. } => {
-                self.ends.aborting.push(done);
+                self.acks.aborting.push(done);
                 self.step(Input::Command(command)).await
             }
             Command::Nudge
@@ -316,7 +316,7 @@ impl Actor {
     fn tell_aborted(&mut self) {
         if !self.agent.is_winding_down() {
             let state = self.agent.state();
-            for done in self.ends.aborting.drain(..) {
+            for done in self.acks.aborting.drain(..) {
                 let _ = done.send(state);
             }
         }

@@ -34,7 +34,7 @@ struct Attempt {
 
 /// The reason why an agent cannot continue here.
 #[derive(Debug, thiserror::Error)]
-pub enum Lost {
+pub enum CannotContinue {
     #[error("another node holds the agent now")]
     StaleEpoch,
     #[error("it was dropped")]
@@ -122,7 +122,7 @@ impl Saves {
 
     /// Waits for the next save to complete, in order, and publishes it if it is committed. Never
     /// returns if no save is in flight.
-    pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, Lost> {
+    pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, CannotContinue> {
         let Some(Attempt {
             ticket,
             entries,
@@ -147,13 +147,15 @@ impl Saves {
             }),
             Err(AppendError::StaleEpoch) => {
                 metrics::meters().write_was_fenced();
-                Err(Lost::StaleEpoch)
+                Err(CannotContinue::StaleEpoch)
             }
-            Err(AppendError::Refused(why)) => Err(Lost::Unstorable(Unstorable::new(&why, &marks))),
+            Err(AppendError::Refused(why)) => {
+                Err(CannotContinue::Unstorable(Unstorable::new(&why, &marks)))
+            }
             Err(
                 error
                 @ (AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed),
-            ) => Err(Lost::Unsaved(error)),
+            ) => Err(CannotContinue::Unsaved(error)),
         }
     }
 

@@ -218,13 +218,13 @@ impl ActorWork {
 impl WorkKind {
     /// Converts a panic into an answer.
     fn panicked(self, ticket: Ticket, elapsed: Duration) -> Input {
-        let said = "it failed by a bug in its code (a panic); the node's log has it";
+        let panicked = "it failed by a bug in its code (a panic); the node's log has it";
         match self {
             Self::Model => Input::Answered {
                 ticket,
                 result: Err(Failure {
                     kind: FailureKind::Refused,
-                    message: format!("the model call: {said}"),
+                    message: format!("the model call: {panicked}"),
                     public: None,
                     retry_after: None,
                 }),
@@ -232,12 +232,12 @@ impl WorkKind {
             },
             Self::Tool => Input::ToolDone {
                 ticket,
-                outcome: Outcome::error(format!("the tool: {said}")),
+                outcome: Outcome::error(format!("the tool: {panicked}")),
                 elapsed,
             },
             Self::Compaction => Input::Compacted {
                 ticket,
-                result: CompactionResult::Failed(format!("the compactor: {said}")),
+                result: CompactionResult::Failed(format!("the compactor: {panicked}")),
             },
             Self::Timer => Input::Waited(ticket),
         }

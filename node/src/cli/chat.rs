@@ -12,8 +12,8 @@ use planck_common::{command::Start, message::Part, usage::Usage};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{
-    keyboard::{Aids, Keyboard},
-    slash::Slash,
+    keyboard::{EditorSources, Keyboard},
+    slash::SlashCommand,
 };
 use super::{
     exit::Exit,
@@ -22,7 +22,7 @@ use super::{
     place::ConfigPlace,
     render::{Style, consumed, style, style::Paint},
     watch::{Sink, interrupts, watch},
-    which::{Talk, Which},
+    which::{PromptTarget, SessionChoice},
 };
 use crate::client::Client;
 
@@ -36,13 +36,13 @@ Examples:
   planck chat --team examples/teams/build-a-cli --session word-tool")]
 pub struct ChatArgs {
     #[command(flatten)]
-    which: Which,
+    which: SessionChoice,
 }
 
 /// The user's conversation with a session.
 struct ChatSession<'a> {
     client: &'a Client,
-    talk: Talk,
+    talk: PromptTarget,
     /// Whether the session was created here and has no prompt yet.
     is_blank: bool,
     keyboard: Keyboard,
@@ -80,7 +80,7 @@ impl ChatArgs {
 }
 
 /// Alternates prompts and turns until the user leaves.
-async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyhow::Result<Exit> {
+async fn talk(client: &Client, which: &SessionChoice, history: Option<PathBuf>) -> anyhow::Result<Exit> {
     let interrupted = interrupts()?;
     let (talk, is_blank) = begin(client, which).await?;
     // A directory of a workspace may be on another machine; attached files are on this one.
@@ -89,7 +89,7 @@ async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyho
         .clone()
         .filter(|_| which.workspace.is_none())
         .unwrap_or_else(|| ".".into());
-    let keyboard = Keyboard::start(Aids {
+    let keyboard = Keyboard::start(EditorSources {
         history,
         dir: dir.clone(),
     })?;
@@ -117,9 +117,9 @@ async fn talk(client: &Client, which: &Which, history: Option<PathBuf>) -> anyho
 
 /// Finds or creates the session to talk to. A new one is created before the first prompt, so that
 /// it can already be queried.
-async fn begin(client: &Client, which: &Which) -> anyhow::Result<(Talk, bool)> {
+async fn begin(client: &Client, which: &SessionChoice) -> anyhow::Result<(PromptTarget, bool)> {
     if let Some(session) = which.there(client).await? {
-        return Ok((Talk::with(client, &session).await?, false));
+        return Ok((PromptTarget::with(client, &session).await?, false));
     }
     let started = client
         .start(Start {
@@ -127,7 +127,7 @@ async fn begin(client: &Client, which: &Which) -> anyhow::Result<(Talk, bool)> {
             ..which.request()?
         })
         .await?;
-    Ok((Talk::with(client, &started.session_id).await?, true))
+    Ok((PromptTarget::with(client, &started.session_id).await?, true))
 }
 
 fn dim(text: &str) -> std::io::Result<()> {
@@ -147,7 +147,7 @@ impl ChatSession<'_> {
         if text.trim().is_empty() {
             return Ok(Next::Prompt);
         }
-        let done = match Slash::of(&text) {
+        let done = match SlashCommand::of(&text) {
             Some(slash) => slash
                 .perform(self.client, &mut self.talk)
                 .await
@@ -200,7 +200,7 @@ impl ChatSession<'_> {
             }
             return Ok(());
         }
-        let Talk { name, model, .. } = &self.talk;
+        let PromptTarget { name, model, .. } = &self.talk;
         dim(&format!(
             "session {name} · model {model} · {}",
             consumed(&self.usage)

@@ -2,10 +2,10 @@
 //! them. Halfway, the node that hosts the session is killed. At the end the demo prints the
 //! results.
 
-mod blow;
 mod child;
 mod nats;
 mod node;
+mod node_failure;
 mod proof;
 mod sidecar;
 mod stage;
@@ -53,34 +53,34 @@ impl Demo {
     pub async fn perform(self) -> anyhow::Result<Exit> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let told = async {
+        let narration = async {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
         };
         let stage = DemoStage::folder(self.keep)?;
-        Box::pin(show(stage, told, self.keep)).await
+        Box::pin(show(stage, narration, self.keep)).await
     }
 }
 
 /// Runs the whole demo. However it ends, everything that was started is stopped.
 async fn show(
     mut stage: DemoStage,
-    told: impl Future<Output = ()>,
+    narration: impl Future<Output = ()>,
     keep: bool,
 ) -> anyhow::Result<Exit> {
-    let mut told = std::pin::pin!(told);
+    let mut narration = std::pin::pin!(narration);
     let done = tokio::select! {
         biased;
-        () = &mut told => Err(anyhow::anyhow!("interrupted")),
+        () = &mut narration => Err(anyhow::anyhow!("interrupted")),
         done = Box::pin(play(&mut stage)) => done,
     };
     if keep && let Ok((_, started)) = &done {
         draw(&how_to_look(&stage, started)?)?;
-        told.await;
+        narration.await;
     }
-    stage.strike().await;
+    stage.tear_down().await;
     done.map(|(exit, _)| exit)
 }
 
@@ -104,13 +104,15 @@ async fn play(stage: &mut DemoStage) -> anyhow::Result<(Exit, Started)> {
     };
     let client = stage.client()?.clone();
     let watching = Box::pin(watch(&client, &sent, &mut interrupted, &mut sink));
-    let both =
-        futures_util::future::try_join(watching, Box::pin(blow::strike(&client, &started, stage)));
+    let both = futures_util::future::try_join(
+        watching,
+        Box::pin(node_failure::kill_host(&client, &started, stage)),
+    );
     let done = tokio::time::timeout(PATIENCE, both).await;
-    let (watched, blow) =
+    let (watched, failure) =
         done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
-    let proof = Proof::gather(stage, &started.session_id, blow).await?;
-    draw(&proof.tell(Style::of_stdout()))?;
+    let proof = Proof::gather(stage, &started.session_id, failure).await?;
+    draw(&proof.draw(Style::of_stdout()))?;
     let worked = watched.exit() == Exit::Done && proof.holds();
     Ok((if worked { Exit::Done } else { Exit::Failed }, started))
 }

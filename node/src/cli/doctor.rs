@@ -15,7 +15,7 @@ use super::{
     exit::Exit,
     output::{Format, Output, draw, json},
     place::ConfigPlace,
-    project::{FoundProject, lines, told},
+    project::{FoundProject, describe, lines},
     render::{
         Style,
         style::{Paint, counted},
@@ -124,7 +124,7 @@ impl Doctor {
 }
 
 async fn findings(place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
-    let (loaded, met) = place.inspect()?;
+    let (loaded, found) = place.inspect()?;
     let named = |file: &PathBuf| {
         if place.named_file() == Some(file) {
             " (named by --config)"
@@ -142,7 +142,7 @@ async fn findings(place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
         true => DoctorFinding::good("config", "no file; the defaults and the environment"),
         false => DoctorFinding::good("config", files.join(", ")),
     }];
-    findings.extend(met.as_ref().map(project));
+    findings.extend(found.as_ref().map(project));
     findings.extend(bounded("store", store::store(config)).await);
     findings.extend(store::strays(config));
     findings.extend(bounded("nats", nats::nats(config)).await);
@@ -171,22 +171,22 @@ async fn bounded(
 }
 
 /// Shows whether the project of this folder is trusted, and what trusting it would allow.
-fn project(met: &FoundProject) -> DoctorFinding {
-    match &met.standing {
+fn project(found: &FoundProject) -> DoctorFinding {
+    match &found.standing {
         ProjectStanding::Nothing | ProjectStanding::Trusted(_) => {
-            DoctorFinding::good("project", told(met))
+            DoctorFinding::good("project", describe(found))
         }
         ProjectStanding::Unknown(_)
         | ProjectStanding::Changed(_)
         | ProjectStanding::Untrustable(_) => {
-            let lines: String = lines(&met.standing)
+            let lines: String = lines(&found.standing)
                 .lines()
                 .map(|line| format!("\n             {line}"))
                 .collect();
             DoctorFinding::note(
                 "project",
-                format!("{} and has no effect{lines}", told(met)),
-                met.remedy(),
+                format!("{} and has no effect{lines}", describe(found)),
+                found.remedy(),
             )
         }
     }

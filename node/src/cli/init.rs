@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::{Sources, load},
     node,
-    project::{ProjectStanding, Uses},
+    project::{ProjectStanding, ProjectUse},
 };
 
 /// Writes ~/.planck/config.toml, or with --project the .planck/config.toml of this folder. It names
@@ -58,29 +58,30 @@ fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> 
         .user_folder()
         .context("HOME is not set, so there is no ~/.planck to write to")?;
     let file = write(&folder, 0o700, &text(model))?;
-    told(&file, model)
+    report(&file, model)
 }
 
 /// Writes the configuration of a project. The project must be empty: content that others wrote is
 /// trusted only by `planck trust`, which shows it.
 fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
-    let before = project::met(sources, Uses::Everything)?;
-    if let Some(met) = before.filter(|met| !matches!(met.standing, ProjectStanding::Nothing)) {
+    let before = project::find(sources, ProjectUse::Everything)?;
+    if let Some(found) = before.filter(|found| !matches!(found.standing, ProjectStanding::Nothing))
+    {
         return Err(UsageError(format!(
             "{}; edit its config.toml, and run `{}`",
-            project::told(&met),
-            met.command()
+            project::describe(&found),
+            found.command()
         ))
         .into());
     }
     let folder = sources.folder.join(crate::project::FOLDER);
     let text = text(model);
     let file = write(&folder, 0o755, &text)?;
-    let met = project::met(sources, Uses::Everything)?
+    let found = project::find(sources, ProjectUse::Everything)?
         .context("the folder that was just written is gone")?;
-    match &met.standing {
+    match &found.standing {
         ProjectStanding::Unknown(snapshot) if snapshot.is_only(&text) => {
-            met.trust(snapshot.clone())?
+            found.trust(snapshot.clone())?
         }
         ProjectStanding::Nothing
         | ProjectStanding::Trusted(_)
@@ -90,14 +91,14 @@ fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exi
             anyhow::bail!(
                 "{} holds something else by now, so it is not trusted; read it, and run `{}`",
                 folder.display(),
-                met.command()
+                found.command()
             )
         }
     };
-    told(&file, model)
+    report(&file, model)
 }
 
-fn told(file: &Path, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
+fn report(file: &Path, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     let said = match model {
         Some(ModelRef { provider, id, .. }) => format!("agents use {provider}:{id} where they name no model"),
         None => "no provider has a key, so it names no model yet; set ANTHROPIC_API_KEY or another, and edit it".into(),

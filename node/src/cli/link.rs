@@ -13,11 +13,11 @@ use crate::{
 /// A client, with everything that must live as long as it.
 pub struct ConnectedClient {
     pub client: Client,
-    to: To,
+    to: ConnectionEnd,
 }
 
 /// The other end of the connection.
-enum To {
+enum ConnectionEnd {
     Cluster,
     /// A node in this process without connections to other nodes.
     Node(RunningNode),
@@ -41,7 +41,7 @@ impl ConnectedClient {
         let bus = Arc::clone(&running.node().services().bus);
         Ok(Self {
             client: client(&bus, config),
-            to: To::Node(running),
+            to: ConnectionEnd::Node(running),
         })
     }
 
@@ -56,7 +56,7 @@ impl ConnectedClient {
         let service = node::look(config, &bus).await?;
         Ok(Self {
             client: client(&bus, config),
-            to: To::Store(service),
+            to: ConnectionEnd::Store(service),
         })
     }
 
@@ -64,26 +64,26 @@ impl ConnectedClient {
         let bus = to_nats(config, "planck client").await?;
         Ok(bus.map(|bus| Self {
             client: client(&bus, config),
-            to: To::Cluster,
+            to: ConnectionEnd::Cluster,
         }))
     }
 
     /// Returns whether the link leads to the store alone, where no events occur.
     pub fn is_of_store(&self) -> bool {
-        matches!(self.to, To::Store(_))
+        matches!(self.to, ConnectionEnd::Store(_))
     }
 
     /// Returns whether the link leads to a node in this process without connections to others.
     pub fn is_alone(&self) -> bool {
-        matches!(self.to, To::Node(_))
+        matches!(self.to, ConnectionEnd::Node(_))
     }
 
     /// Stops the node in this process, if there is one.
     pub async fn close(self) {
         match self.to {
-            To::Cluster => {}
-            To::Node(running) => running.shut_down(Duration::ZERO).await,
-            To::Store(service) => service.stop().await,
+            ConnectionEnd::Cluster => {}
+            ConnectionEnd::Node(running) => running.shut_down(Duration::ZERO).await,
+            ConnectionEnd::Store(service) => service.stop().await,
         }
     }
 }

@@ -30,7 +30,7 @@ impl Logs {
     /// for more.
     pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
         let is_asked = config.telemetry.log != config::Telemetry::default().log;
-        let asked = match is_asked {
+        let options = match is_asked {
             true => options(config),
             false => TelemetryOptions {
                 log: "error".into(),
@@ -38,7 +38,7 @@ impl Logs {
                 ..options(config)
             },
         };
-        Telemetry::start(&asked).map(|telemetry| Self(Some(telemetry)))
+        Telemetry::start(&options).map(|telemetry| Self(Some(telemetry)))
     }
 
     pub async fn end(self) {

@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    fn told(line: &str) -> String {
+    fn error_text(line: &str) -> String {
         let error = Planck::try_parse_from(line.split(' ')).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}");
         with_suggestion(error).to_string()
@@ -89,10 +89,10 @@ mod tests {
             ("planck session atach x", "attach"),
             ("planck nodes drian n1", "drain"),
         ] {
-            let told = told(line);
+            let error = error_text(line);
             assert!(
-                told.contains("unrecognized subcommand") && told.contains(&format!("'{meant}'")),
-                "{line}: {told}"
+                error.contains("unrecognized subcommand") && error.contains(&format!("'{meant}'")),
+                "{line}: {error}"
             );
         }
     }
@@ -104,10 +104,10 @@ mod tests {
             ("planck x", true),
             ("planck session zzz", false),
         ] {
-            let told = told(line);
+            let error = error_text(line);
             assert!(
-                !told.contains("similar") && told.contains(PROMPT) == is_prompt,
-                "{line}: {told}"
+                !error.contains("similar") && error.contains(PROMPT) == is_prompt,
+                "{line}: {error}"
             );
         }
     }

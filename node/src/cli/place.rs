@@ -11,7 +11,7 @@ use crate::{
         Config, Loaded, Problems, Sources,
         load::{self},
     },
-    project::{Admitted, ProjectStanding, Uses},
+    project::{Admitted, ProjectStanding, ProjectUse},
 };
 
 /// The heading of these flags in the help of each command, below the command's own options.
@@ -76,18 +76,18 @@ impl ConfigPlace {
     /// Loads the configuration for a command that only reads, and that also uses tools, teams and
     /// skills.
     pub fn whole(&self) -> anyhow::Result<Loaded> {
-        self.look(Some(Uses::Everything))
+        self.look(Some(ProjectUse::Everything))
     }
 
     /// Loads the configuration for `doctor`, which reports itself whether the project is trusted.
     pub fn inspect(&self) -> anyhow::Result<(Loaded, Option<project::FoundProject>)> {
         let sources = self.sources(Vec::new())?;
-        let met = if self.no_project {
+        let found = if self.no_project {
             None
         } else {
-            project::met(&sources, Uses::Everything)?
+            project::find(&sources, ProjectUse::Everything)?
         };
-        let loaded = match met.as_ref().map(|met| &met.standing) {
+        let loaded = match found.as_ref().map(|found| &found.standing) {
             Some(ProjectStanding::Trusted(admitted)) => with(sources, admitted.clone())?,
             Some(
                 ProjectStanding::Nothing
@@ -97,7 +97,7 @@ impl ConfigPlace {
             )
             | None => load::load(&sources)?,
         };
-        Ok((loaded, met))
+        Ok((loaded, found))
     }
 
     /// Loads the configuration for a command that acts, with a default model from the command line.
@@ -108,19 +108,21 @@ impl ConfigPlace {
 
     /// Loads the configuration for a node, which uses all of a project.
     pub fn config_of_node(&self) -> anyhow::Result<Config> {
-        self.act(Vec::new(), Some(Uses::Everything))
+        self.act(Vec::new(), Some(ProjectUse::Everything))
     }
 
     /// Loads the configuration without asking or refusing. A project that is not trusted has no
     /// effect, and a warning reports it.
-    fn look(&self, uses: Option<Uses>) -> anyhow::Result<Loaded> {
+    fn look(&self, uses: Option<ProjectUse>) -> anyhow::Result<Loaded> {
         let sources = self.sources(Vec::new())?;
         let without = load::load(&sources);
         if self.no_project {
             return Ok(without?);
         }
         let uses = uses.unwrap_or_else(|| uses_of(&without));
-        match project::met(&sources, uses).map(|met| met.and_then(project::FoundProject::or_warn)) {
+        match project::find(&sources, uses)
+            .map(|found| found.and_then(project::FoundProject::or_warn))
+        {
             Ok(None) => Ok(without?),
             Ok(Some(admitted)) => with(sources, admitted),
             Err(error) => {
@@ -132,14 +134,14 @@ impl ConfigPlace {
         }
     }
 
-    fn act(&self, flags: Vec<Flag>, uses: Option<Uses>) -> anyhow::Result<Config> {
+    fn act(&self, flags: Vec<Flag>, uses: Option<ProjectUse>) -> anyhow::Result<Config> {
         let sources = self.sources(flags)?;
         let without = load::load(&sources);
         if self.no_project {
             return Ok(without?.config);
         }
-        let met = project::met(&sources, uses.unwrap_or_else(|| uses_of(&without)))?;
-        match met
+        let found = project::find(&sources, uses.unwrap_or_else(|| uses_of(&without)))?;
+        match found
             .map(project::FoundProject::or_ask)
             .transpose()?
             .flatten()
@@ -153,10 +155,10 @@ impl ConfigPlace {
 /// Returns the part of the project that a command uses. If NATS is configured the command is a
 /// client, and the nodes have their own tools, teams and skills. An error without the project may
 /// disappear with it, for example for `--model` with the name of an entry in it.
-fn uses_of(without: &Result<Loaded, Problems>) -> Uses {
+fn uses_of(without: &Result<Loaded, Problems>) -> ProjectUse {
     match without {
-        Ok(loaded) if loaded.config.nats.url.is_some() => Uses::Config,
-        Ok(_) | Err(_) => Uses::Everything,
+        Ok(loaded) if loaded.config.nats.url.is_some() => ProjectUse::Config,
+        Ok(_) | Err(_) => ProjectUse::Everything,
     }
 }
 

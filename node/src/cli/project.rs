@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{
     config::Sources,
-    project::{Admitted, Ledger, Project, ProjectStanding, Snapshot, Uses},
+    project::{Admitted, Ledger, Project, ProjectStanding, ProjectUse, Snapshot},
     terminal::clean_line,
 };
 
-pub use shown::{lines, told};
+pub use shown::{describe, lines};
 
 /// How many wrong answers end a question.
 const TRIES: usize = 3;
@@ -30,7 +30,7 @@ pub struct FoundProject {
 }
 
 /// Finds the project of the folder that planck was started in.
-pub fn met(sources: &Sources, uses: Uses) -> anyhow::Result<Option<FoundProject>> {
+pub fn find(sources: &Sources, uses: ProjectUse) -> anyhow::Result<Option<FoundProject>> {
     let user_folder = sources.user_folder();
     let Some(project) = Project::find(&sources.folder, user_folder.as_deref())? else {
         return Ok(None);
@@ -64,7 +64,7 @@ impl FoundProject {
             | ProjectStanding::Untrustable(_) => {
                 warn(&format!(
                     "planck: {} and has no effect; `planck doctor` lists it",
-                    told(&self)
+                    describe(&self)
                 ));
                 None
             }
@@ -83,15 +83,15 @@ impl FoundProject {
             | ProjectStanding::Untrustable(_)
                 if !may_ask =>
             {
-                return Err(UsageError(format!("{}; {}", told(&self), self.remedy())).into());
+                return Err(UsageError(format!("{}; {}", describe(&self), self.remedy())).into());
             }
             ProjectStanding::Untrustable(_) => {
-                return Err(UsageError(format!("{}; {}", told(&self), self.remedy())).into());
+                return Err(UsageError(format!("{}; {}", describe(&self), self.remedy())).into());
             }
             ProjectStanding::Unknown(snapshot) => snapshot,
             ProjectStanding::Changed(both) => &both.0,
         };
-        question(&format!("{}\n{}", told(&self), lines(&self.standing)))?;
+        question(&format!("{}\n{}", describe(&self), lines(&self.standing)))?;
         match ask()? {
             TrustAnswer::Trust => self.trust(snapshot.clone()).map(Some),
             TrustAnswer::Without => Ok(None),

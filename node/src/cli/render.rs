@@ -1,10 +1,10 @@
 //! Renders a session for a person. Pure: follow events go in, and text for the screen comes out.
 
 mod floor;
-mod heard;
 mod line;
 mod markdown;
 mod names;
+mod received;
 mod speech;
 pub mod style;
 mod summary;
@@ -23,8 +23,8 @@ use crate::{
 };
 
 use floor::{Floor, OutputPiece};
-use heard::ReceivedMessages;
 use names::AgentNames;
+use received::ReceivedMessages;
 use speech::SpeechRenderer;
 pub use style::Style;
 pub use summary::{Summary, consumed};
@@ -34,7 +34,7 @@ pub use summary::{Summary, consumed};
 pub struct Screen {
     style: Style,
     names: AgentNames,
-    heard: ReceivedMessages,
+    received: ReceivedMessages,
     speeches: HashMap<AgentId, SpeechRenderer>,
     floor: Floor,
     pub summary: Summary,
@@ -58,7 +58,7 @@ impl Screen {
         Self {
             style,
             names: AgentNames::default(),
-            heard: ReceivedMessages::default(),
+            received: ReceivedMessages::default(),
             speeches: HashMap::new(),
             floor: Floor::new(style),
             summary: Summary::default(),
@@ -66,19 +66,19 @@ impl Screen {
     }
 
     /// Records an agent's name. Agents are named on the screen only if there is more than one.
-    pub fn know(&mut self, agent: &AgentId, name: &str) {
+    pub fn learn_name(&mut self, agent: &AgentId, name: &str) {
         self.names.learn(agent, name);
         self.floor.many = self.names.count() > 1;
     }
 
     /// Hides a prompt that the person has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
-        self.heard.own = Some(prompt.clone());
+        self.received.own = Some(prompt.clone());
     }
 
     /// Returns the text to write for a follow event.
-    pub fn told(&mut self, told: &FollowEvent) -> Drawing {
-        match told {
+    pub fn draw_event(&mut self, event: &FollowEvent) -> Drawing {
+        match event {
             FollowEvent::Durable(event) if event.hidden_by.is_some() => Drawing::default(),
             FollowEvent::Durable(event) | FollowEvent::Live(event) => self.event(event),
             FollowEvent::Retracted(retracted) => self.aside(&retraction(retracted)),
@@ -126,8 +126,8 @@ impl Screen {
     fn pieces(&mut self, envelope: &Envelope, event: &Event) -> Vec<OutputPiece> {
         self.note(envelope, event);
         let speech = self.speeches.entry(envelope.agent_id.clone()).or_default();
-        let mut pieces = speech.hear(envelope, event, &self.names, self.style);
-        pieces.extend(self.heard.line(event, self.style).map(OutputPiece::Line));
+        let mut pieces = speech.apply(envelope, event, &self.names, self.style);
+        pieces.extend(self.received.line(event, self.style).map(OutputPiece::Line));
         pieces.extend(line::of(event, self.style, &self.names).map(OutputPiece::Line));
         if let Some(line) = self.summary.turn_line(envelope, event, self.style) {
             pieces.push(OutputPiece::Line(line));
@@ -138,7 +138,7 @@ impl Screen {
     fn note(&mut self, envelope: &Envelope, event: &Event) {
         self.summary.note(envelope, event);
         if let Event::WorkerSpawned(worker) = event {
-            self.know(&worker.id, &worker.name);
+            self.learn_name(&worker.id, &worker.name);
         }
     }
 }

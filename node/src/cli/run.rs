@@ -17,7 +17,7 @@ use super::{
     place::ConfigPlace,
     render::{Style, consumed, style},
     watch::{Sink, WatchResult, WorkEnd, WorkOutcome, interrupts, watch},
-    which::{Sent, Talk, Which},
+    which::{PromptTarget, Sent, SessionChoice},
 };
 use crate::client::Client;
 
@@ -49,7 +49,7 @@ Examples:
   planck run -o json \"How many TODOs are here?\" | jq -r .answer")]
 pub struct RunArgs {
     #[command(flatten)]
-    which: Which,
+    which: SessionChoice,
     /// Write only the answer to standard output
     #[arg(short, long)]
     print: bool,
@@ -160,7 +160,7 @@ impl RunArgs {
 
     fn answer(
         &self,
-        talk: &Talk,
+        talk: &PromptTarget,
         ended: &WorkEnd,
         usage: usage::Usage,
         duration_ms: u64,

@@ -31,7 +31,7 @@ impl Scaffold {
     ///
     /// # Errors
     ///
-    /// Returns [`Usage`] if the folder is not empty.
+    /// Returns [`UsageError`] if the folder is not empty.
     pub fn write(&self) -> anyhow::Result<()> {
         self.claim_folder()?;
         for (path, _) in self.files {

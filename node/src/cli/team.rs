@@ -13,7 +13,7 @@ use super::{
     output::{Format, Output, json, say},
     place::ConfigPlace,
     render::style::counted,
-    which::Which,
+    which::SessionChoice,
 };
 use crate::{
     config::Config,
@@ -49,12 +49,12 @@ pub enum TeamCommand {
         /// A folder or file with a TEAM.json, or the name of a template
         team: String,
         #[command(flatten)]
-        which: StartWhich,
+        which: StartArgs,
     },
 }
 
 #[derive(Debug, clap::Args)]
-pub struct StartWhich {
+pub struct StartArgs {
     /// The new session's name
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
@@ -246,15 +246,15 @@ pub fn check(
     }
 }
 
-async fn start(place: &ConfigPlace, team: String, which: StartWhich) -> anyhow::Result<Exit> {
-    let StartWhich {
+async fn start(place: &ConfigPlace, team: String, which: StartArgs) -> anyhow::Result<Exit> {
+    let StartArgs {
         session,
         model,
         workspace,
         dir,
     } = which;
     let config = place.config_to_act(model.as_ref())?;
-    let which = Which {
+    let which = SessionChoice {
         team: Some(team),
         model,
         session,

@@ -12,11 +12,11 @@ use super::{
     exit::Exit,
     output::{say, table},
     place::ConfigPlace,
-    project::{FoundProject, line, lines, met, told},
+    project::{FoundProject, describe, find, line, lines},
 };
 use crate::{
     config::Sources,
-    project::{Ledger, LedgerLine, Project, ProjectStanding, Snapshot, Uses},
+    project::{Ledger, LedgerLine, Project, ProjectStanding, ProjectUse, Snapshot},
     terminal::clean_line,
 };
 
@@ -62,14 +62,14 @@ impl TrustArgs {
             .folder
             .canonicalize()
             .with_context(|| format!("cannot trust {}", self.folder.display()))?;
-        match met(
+        match find(
             &Sources {
                 folder: folder.clone(),
                 ..sources
             },
-            Uses::Everything,
+            ProjectUse::Everything,
         )? {
-            Some(met) => self.trust(&met),
+            Some(found) => self.trust(&found),
             None => {
                 say(&format!(
                     "{} has no .planck/ of its own; there is nothing to trust\n",
@@ -80,9 +80,9 @@ impl TrustArgs {
         }
     }
 
-    fn trust(&self, met: &FoundProject) -> anyhow::Result<Exit> {
-        say(&format!("{}\n{}", told(met), lines(&met.standing)))?;
-        let snapshot: &Snapshot = match &met.standing {
+    fn trust(&self, found: &FoundProject) -> anyhow::Result<Exit> {
+        say(&format!("{}\n{}", describe(found), lines(&found.standing)))?;
+        let snapshot: &Snapshot = match &found.standing {
             ProjectStanding::Nothing | ProjectStanding::Untrustable(_) => return Ok(Exit::Failed),
             ProjectStanding::Trusted(_) => return Ok(Exit::Done),
             ProjectStanding::Unknown(snapshot) => snapshot,
@@ -93,7 +93,7 @@ impl TrustArgs {
             return Ok(Exit::Failed);
         }
         // The contents that were shown are recorded, even if the files have changed meanwhile.
-        met.trust(snapshot.clone())?;
+        found.trust(snapshot.clone())?;
         say("it is trusted\n")?;
         Ok(Exit::Done)
     }
@@ -130,7 +130,7 @@ fn list(ledger: &Ledger) -> anyhow::Result<Exit> {
             let project = Project {
                 folder: record.folder.clone(),
             };
-            let now = match project.standing(Some(ledger), Uses::Everything)? {
+            let now = match project.standing(Some(ledger), ProjectUse::Everything)? {
                 ProjectStanding::Trusted(_) => "as it was trusted".into(),
                 ProjectStanding::Nothing => "nothing is there any more".into(),
                 ProjectStanding::Unknown(_) | ProjectStanding::Changed(_) => {

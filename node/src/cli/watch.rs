@@ -52,10 +52,10 @@ impl Sink {
         )
     }
 
-    fn tell(&mut self, told: &FollowEvent) -> std::io::Result<()> {
-        match (self, told) {
-            (Self::Screen(screen, to), told) => {
-                let drawing = screen.told(told);
+    fn show(&mut self, event: &FollowEvent) -> std::io::Result<()> {
+        match (self, event) {
+            (Self::Screen(screen, to), event) => {
+                let drawing = screen.draw_event(event);
                 to.map_or(Ok(()), |to| to.draw(&drawing))
             }
             (Self::Jsonl, FollowEvent::Durable(event) | FollowEvent::Live(event)) => {
@@ -102,11 +102,11 @@ impl Sink {
         }
     }
 
-    fn know(&mut self, info: &SessionInfo) {
+    fn learn_names(&mut self, info: &SessionInfo) {
         if let Self::Screen(screen, _) = self {
             info.agents
                 .iter()
-                .for_each(|agent| screen.know(&agent.id, &agent.name));
+                .for_each(|agent| screen.learn_name(&agent.id, &agent.name));
         }
     }
 
@@ -157,11 +157,11 @@ pub async fn attach(
 ) -> anyhow::Result<Exit> {
     let mut interrupted = interrupts()?;
     let mut follow = client.follow(session, from).await?;
-    sink.know(&client.session(session).await?);
+    sink.learn_names(&client.session(session).await?);
     loop {
         tokio::select! {
-            told = follow.next() => match told {
-                Ok(told) => sink.tell(&told)?,
+            event = follow.next() => match event {
+                Ok(event) => sink.show(&event)?,
                 Err(error) => {
                     sink.lost(&error)?;
                     return Ok(Exit::Failed);
@@ -185,22 +185,22 @@ pub async fn watch(
 ) -> anyhow::Result<WatchResult> {
     let session = &sent.session;
     let mut follow = client.follow(session, sent.from).await?;
-    sink.know(&client.session(session).await?);
+    sink.learn_names(&client.session(session).await?);
     let (mut turns, mut interrupts) = (OpenTurns::of(sent.prompt.clone()), 0);
     loop {
         let is_at_rest = turns.at_rest().is_some();
         tokio::select! {
-            told = follow.next() => {
-                let told = match told {
-                    Ok(told) => told,
+            event = follow.next() => {
+                let event = match event {
+                    Ok(event) => event,
                     Err(error) => {
                         sink.lost(&error)?;
                         break;
                     }
                 };
-                sink.tell(&told)?;
-                match &told {
-                    FollowEvent::Durable(envelope) => turns.hear(envelope),
+                sink.show(&event)?;
+                match &event {
+                    FollowEvent::Durable(envelope) => turns.apply(envelope),
                     FollowEvent::Retracted(retracted) => turns.forget(retracted),
                     FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {}
                 }
@@ -236,7 +236,7 @@ pub async fn show_log(
     sink: &mut Sink,
 ) -> anyhow::Result<()> {
     let info = client.session(session.as_str()).await?;
-    sink.know(&info);
+    sink.learn_names(&info);
     let mut from = from.max(1);
     while from <= info.head {
         let page = client
@@ -250,7 +250,7 @@ pub async fn show_log(
             )
             .await?;
         for event in &page.events {
-            sink.tell(&FollowEvent::Durable(serde_json::from_str(event.get())?))?;
+            sink.show(&FollowEvent::Durable(serde_json::from_str(event.get())?))?;
         }
         anyhow::ensure!(
             page.next > from,

@@ -30,7 +30,7 @@ use crate::{
 const LATEST: usize = 200;
 
 #[derive(Debug, Clone, Default, Args)]
-pub struct Which {
+pub struct SessionChoice {
     /// A team: a folder or file with a TEAM.json, or the name of a template
     #[arg(long, value_name = "DIR|FILE|NAME")]
     pub team: Option<String>,
@@ -53,10 +53,10 @@ pub struct Which {
 
 /// A session that accepts prompts, and the agents that answer them.
 #[derive(Debug, Clone)]
-pub struct Talk {
+pub struct PromptTarget {
     pub id: SessionId,
     pub name: SessionName,
-    pub lead: AgentId,
+    pub orchestrator: AgentId,
     /// The orchestrator's model as `provider:model`.
     pub model: String,
     /// The names of the agents, the orchestrator's first.
@@ -71,22 +71,24 @@ pub struct Sent {
     pub from: Seq,
 }
 
-impl Talk {
+impl PromptTarget {
     pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
         let info = client.session(session).await?;
-        let lead = lead(&info)
+        let orchestrator = orchestrator(&info)
             .with_context(|| format!("session {} has no agent", info.name))?
             .clone();
-        let model = client.agent(&lead.id).await?.model;
+        let model = client.agent(&orchestrator.id).await?.model;
         let others = info
             .agents
             .iter()
-            .filter(|agent| agent.id != lead.id)
+            .filter(|agent| agent.id != orchestrator.id)
             .map(|agent| agent.name.clone());
         Ok(Self {
             model: format!("{}:{}", model.provider, model.id),
-            agents: std::iter::once(lead.name.clone()).chain(others).collect(),
-            lead: lead.id,
+            agents: std::iter::once(orchestrator.name.clone())
+                .chain(others)
+                .collect(),
+            orchestrator: orchestrator.id,
             id: info.id,
             name: info.name,
         })
@@ -119,7 +121,7 @@ impl Talk {
     }
 }
 
-impl Which {
+impl SessionChoice {
     /// Allows the addresses in a team's file for the node in this process, if the user typed the
     /// path of the file. Keys are still sent only to the origins for which they are configured.
     /// Nodes behind NATS have their own configuration.
@@ -142,9 +144,13 @@ impl Which {
     }
 
     /// Sends a prompt to the session that the flags select, or starts a session with it.
-    pub async fn send(&self, client: &Client, text: String) -> anyhow::Result<(Talk, Sent)> {
+    pub async fn send(
+        &self,
+        client: &Client,
+        text: String,
+    ) -> anyhow::Result<(PromptTarget, Sent)> {
         if let Some(session) = self.there(client).await? {
-            let talk = Talk::with(client, &session).await?;
+            let talk = PromptTarget::with(client, &session).await?;
             let sent = talk.prompt(client, vec![Part::text(text)]).await?;
             return Ok((talk, sent));
         }
@@ -160,7 +166,7 @@ impl Which {
             prompt: started.prompt_id.unwrap_or(prompt_id),
             from: started.seq + 1,
         };
-        Ok((Talk::with(client, &started.session_id).await?, sent))
+        Ok((PromptTarget::with(client, &started.session_id).await?, sent))
     }
 
     /// Returns the existing session to continue, if the flags select one.
@@ -352,7 +358,7 @@ impl Which {
 }
 
 /// Returns the agent that answers a session's prompts: the orchestrator, or the only agent.
-pub fn lead(info: &SessionInfo) -> Option<&AgentRow> {
+pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
     info.agents
         .iter()
         .find(|agent| agent.role == Role::Orchestrator)

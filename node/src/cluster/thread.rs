@@ -29,7 +29,7 @@ use crate::{
     bus::{BusError, NatsOptions},
     config::Cluster as Times,
     permit::Permit,
-    tools::process::heart::ReaperHeartbeat,
+    tools::process::heartbeat::ReaperHeartbeat,
 };
 
 /// How long a node may take until it is in the cluster: a cluster of servers that just started
@@ -55,7 +55,7 @@ pub struct Options {
     pub store: StoreRecord,
     pub census: Arc<Census>,
     pub permit: Permit,
-    pub heart: ReaperHeartbeat,
+    pub heartbeat: ReaperHeartbeat,
     /// Asked for each heartbeat.
     pub load: Box<dyn Fn() -> Load + Send>,
 }

@@ -10,11 +10,11 @@ use toml::{
 use super::{
     key::KeyPath,
     origin::{ConfigProblem, ValueOrigin},
-    values::{Given, Raw},
+    values::{GivenValues, Raw},
 };
 
 /// Returns every value of a file, and the parts that cannot be read.
-pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, Given)>, Vec<ConfigProblem>) {
+pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, GivenValues)>, Vec<ConfigProblem>) {
     let file = ConfigFile {
         path: Arc::new(path),
         text,
@@ -52,7 +52,7 @@ impl ConfigFile<'_> {
     }
 
     /// Adds the values of a table. An empty table is added as a value itself.
-    fn walk(&self, at: &KeyPath, table: &DeTable<'_>, into: &mut Vec<(KeyPath, Given)>) {
+    fn walk(&self, at: &KeyPath, table: &DeTable<'_>, into: &mut Vec<(KeyPath, GivenValues)>) {
         for (key, value) in table {
             let (path, line) = (at.then(key.get_ref()), key.span().start);
             match value.get_ref() {
@@ -65,7 +65,7 @@ impl ConfigFile<'_> {
                 | DeValue::Datetime(_)
                 | DeValue::Array(_) => into.push((
                     path,
-                    Given {
+                    GivenValues {
                         raw: Raw::Toml(plain(value)),
                         origin: self.origin(line),
                     },

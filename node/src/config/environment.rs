@@ -8,7 +8,7 @@ use super::{
     key::{KeyDescription, KeyPath, nearest},
     origin::{ConfigProblem, ValueOrigin},
     setting::{ConfiguredUrl, Setting},
-    values::{Given, Raw},
+    values::{GivenValues, Raw},
 };
 use crate::llm::{PRESETS, Preset};
 
@@ -72,8 +72,8 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
             .any(|key| key.pattern.matches(path) && kinds.contains(&key.kind))
     };
     let ours = match meant(name, keys) {
-        Meant::Key(key) => Some(key),
-        Meant::Nothing(_) | Meant::Other => honoured()
+        VariableMeaning::Key(key) => Some(key),
+        VariableMeaning::Nothing(_) | VariableMeaning::Other => honoured()
             .find(|(known, _)| *known == name)
             .map(|(_, key)| key),
     };
@@ -109,7 +109,7 @@ fn is_like_a_token(text: &str) -> bool {
 pub fn read(
     environment: &BTreeMap<String, String>,
     keys: &[KeyDescription],
-) -> (Vec<(KeyPath, Given)>, Vec<ConfigProblem>) {
+) -> (Vec<(KeyPath, GivenValues)>, Vec<ConfigProblem>) {
     let set = || environment.iter().filter(|(_, text)| !text.is_empty());
     let honoured = honoured().filter_map(|(name, key)| {
         let text = environment.get(name).filter(|text| !text.is_empty())?;
@@ -119,16 +119,16 @@ pub fn read(
     let mut problems = Vec::new();
     for (name, text) in set() {
         match meant(name, keys) {
-            Meant::Key(key) => values.push((key, given(name, text))),
-            Meant::Nothing(wanted) => problems.push(unknown(name, &wanted, keys)),
-            Meant::Other => {}
+            VariableMeaning::Key(key) => values.push((key, given(name, text))),
+            VariableMeaning::Nothing(wanted) => problems.push(unknown(name, &wanted, keys)),
+            VariableMeaning::Other => {}
         }
     }
     (values, problems)
 }
 
-fn given(name: &str, text: &str) -> Given {
-    Given {
+fn given(name: &str, text: &str) -> GivenValues {
+    GivenValues {
         raw: Raw::Text(text.into()),
         origin: ValueOrigin::Environment(name.into()),
     }
@@ -154,7 +154,7 @@ fn adapted(name: &str, text: &str) -> String {
     }
 }
 
-enum Meant {
+enum VariableMeaning {
     Key(KeyPath),
     /// A name that begins with a section of the configuration but matches none of its keys.
     Nothing(KeyPath),
@@ -162,16 +162,16 @@ enum Meant {
     Other,
 }
 
-fn meant(name: &str, keys: &[KeyDescription]) -> Meant {
+fn meant(name: &str, keys: &[KeyDescription]) -> VariableMeaning {
     let Some(rest) = name.strip_prefix("PLANCK_") else {
-        return Meant::Other;
+        return VariableMeaning::Other;
     };
     let exact = keys
         .iter()
         .find(|key| key.pattern.variable() == name)
         .map(|key| key.pattern.clone());
     if let Some(key) = exact.or_else(|| keys.iter().find_map(|key| open(name, &key.pattern))) {
-        return Meant::Key(key);
+        return VariableMeaning::Key(key);
     }
     let lower = rest.to_ascii_lowercase();
     let section = keys
@@ -183,10 +183,10 @@ fn meant(name: &str, keys: &[KeyDescription]) -> Meant {
                 .is_some_and(|rest| rest.starts_with('_'))
         });
     match section {
-        Some(section) => Meant::Nothing(
+        Some(section) => VariableMeaning::Nothing(
             KeyPath::of(section).then(lower.get(section.len() + 1..).unwrap_or_default()),
         ),
-        None => Meant::Other,
+        None => VariableMeaning::Other,
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     rules,
     section::ProjectPart,
     setting::Field,
-    values::{Given, Raw, ValueContext, Values},
+    values::{GivenValues, Raw, ValueContext, Values},
 };
 use crate::project::Admitted;
 
@@ -183,7 +183,7 @@ impl Loader {
 
     fn flags(&mut self, sources: &Sources) {
         for (key, text, flag) in &sources.flags {
-            let given = Given {
+            let given = GivenValues {
                 raw: Raw::Text(text.clone()),
                 origin: ValueOrigin::Flag(flag.clone()),
             };
@@ -193,7 +193,7 @@ impl Loader {
 
     fn settings(&mut self, sources: &Sources) {
         for (key, text) in &sources.settings {
-            let given = Given {
+            let given = GivenValues {
                 raw: Raw::Text(text.clone()),
                 origin: ValueOrigin::Program,
             };
@@ -201,7 +201,7 @@ impl Loader {
         }
     }
 
-    fn take(&mut self, path: KeyPath, given: Given) {
+    fn take(&mut self, path: KeyPath, given: GivenValues) {
         if self.keys.iter().any(|key| key.pattern.matches(&path)) {
             return self.values.put(path, given);
         }

@@ -17,13 +17,13 @@ const LARGEST_TEXT: Size = Size::mebibytes(64);
 
 /// A rule that is violated, and the key to change.
 #[derive(Debug)]
-pub struct Broken {
+pub struct BrokenRule {
     key: KeyPath,
     what: String,
     remedy: String,
 }
 
-impl Broken {
+impl BrokenRule {
     fn new(key: &str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             key: KeyPath::of(key),
@@ -43,7 +43,7 @@ impl Broken {
 }
 
 /// Returns every violated rule.
-pub fn check(config: &Config) -> Vec<Broken> {
+pub fn check(config: &Config) -> Vec<BrokenRule> {
     let groups = [
         numbers(config),
         sizes(&config.limits),
@@ -56,7 +56,7 @@ pub fn check(config: &Config) -> Vec<Broken> {
     groups.into_iter().flatten().collect()
 }
 
-fn numbers(config: &Config) -> Vec<Broken> {
+fn numbers(config: &Config) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     for (key, value) in [
         ("node.capacity", config.node.capacity),
@@ -76,7 +76,7 @@ fn numbers(config: &Config) -> Vec<Broken> {
         ("tools.repeat_note", config.tools.repeat_note),
     ] {
         if value == 0 {
-            broken.push(Broken::new(
+            broken.push(BrokenRule::new(
                 key,
                 "0 would let nothing happen",
                 "write 1 or more",
@@ -84,21 +84,21 @@ fn numbers(config: &Config) -> Vec<Broken> {
         }
     }
     if config.limits.session.max_agents > LARGEST_TEAM {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "limits.session.max_agents",
             "out of range",
             format!("write at most {LARGEST_TEAM}"),
         ));
     }
     if !(0.1..=0.95).contains(&config.compaction.ratio) {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "compaction.ratio",
             "out of range",
             "write a share between 0.1 and 0.95",
         ));
     }
     if config.tools.repeat_refuse <= config.tools.repeat_note {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "tools.repeat_refuse",
             "not above `tools.repeat_note`",
             "the note must come first",
@@ -109,14 +109,14 @@ fn numbers(config: &Config) -> Vec<Broken> {
 
 /// Checks that every allowed prompt fits into an empty inbox, and every full inbox into an empty
 /// session.
-fn sizes(limits: &Limits) -> Vec<Broken> {
+fn sizes(limits: &Limits) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     for (key, size) in [
         ("limits.max_prompt", limits.max_prompt),
         ("limits.answer.max_bytes", limits.answer.max_bytes),
     ] {
         if size.0 == 0 || size > LARGEST_TEXT {
-            broken.push(Broken::new(
+            broken.push(BrokenRule::new(
                 key,
                 "out of range",
                 format!("write at least 1 and at most {LARGEST_TEXT}"),
@@ -139,7 +139,7 @@ fn sizes(limits: &Limits) -> Vec<Broken> {
         ),
     ] {
         if size < least {
-            broken.push(Broken::new(
+            broken.push(BrokenRule::new(
                 key,
                 format!("{size} is less than `{other}`"),
                 format!("write {least} or more"),
@@ -149,18 +149,18 @@ fn sizes(limits: &Limits) -> Vec<Broken> {
     broken
 }
 
-fn addresses(config: &Config) -> Vec<Broken> {
+fn addresses(config: &Config) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     if config.store.kind().is_none() {
         let what = format!("`{}` names no store", config.store.url);
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "store.url",
             what,
             "write `sqlite:DIR` or `postgres://…`",
         ));
     }
     if let Err(error) = Prefix::parse(&config.nats.subject_prefix) {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "nats.subject_prefix",
             error.to_string(),
             "write words joined by dots, or nothing",
@@ -176,7 +176,7 @@ fn addresses(config: &Config) -> Vec<Broken> {
     );
     for (key, prefix) in inboxes {
         if let Err(error) = InboxPrefix::parse(prefix) {
-            broken.push(Broken::new(
+            broken.push(BrokenRule::new(
                 key,
                 error.to_string(),
                 "write for example _INBOX_client",
@@ -184,21 +184,21 @@ fn addresses(config: &Config) -> Vec<Broken> {
         }
     }
     if !matches!(config.nats.replicas, 1 | 3 | 5) {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "nats.replicas",
             "JetStream keeps 1, 3 or 5 copies",
             "write 1 alone, 3 in a cluster",
         ));
     }
     if config.nats.tls_cert.is_some() != config.nats.tls_key.is_some() {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "nats.tls_cert",
             "a client's certificate needs its key",
             "set `tls_cert` and `tls_key`, or neither",
         ));
     }
     if config.nats.creds.is_some() && config.nats.nkey.is_some() {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "nats.nkey",
             "both `creds` and `nkey` are set",
             "set one of them",
@@ -207,12 +207,12 @@ fn addresses(config: &Config) -> Vec<Broken> {
     broken
 }
 
-fn sidecars(config: &Config) -> Vec<Broken> {
+fn sidecars(config: &Config) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     for (name, tool) in &config.sidecars.tools.0 {
         let at = |word| KeyPath::of("sidecars.tools").then(name).then(word);
         if tool.subject.is_empty() {
-            broken.push(Broken {
+            broken.push(BrokenRule {
                 key: at("subject"),
                 what: "no subject".into(),
                 remedy: "write the subject to ask".into(),
@@ -220,7 +220,7 @@ fn sidecars(config: &Config) -> Vec<Broken> {
         }
         if planck_common::event::Effect::find(&tool.effect).is_none() {
             let remedy = "write pure, idempotent or mutating".into();
-            broken.push(Broken {
+            broken.push(BrokenRule {
                 key: at("effect"),
                 what: format!("unknown effect `{}`", tool.effect),
                 remedy,
@@ -229,7 +229,7 @@ fn sidecars(config: &Config) -> Vec<Broken> {
         let schema = serde_json::from_str::<serde_json::Value>(&tool.parameters);
         if !schema.is_ok_and(|schema| schema.is_object()) {
             let remedy = "write the schema of an object, as JSON in a text".into();
-            broken.push(Broken {
+            broken.push(BrokenRule {
                 key: at("parameters"),
                 what: "not a JSON Schema".into(),
                 remedy,

@@ -21,7 +21,7 @@ macro_rules! section {
                 &self,
                 at: &$crate::config::key::KeyPath,
                 _: &'static str,
-            ) -> Vec<$crate::config::key::Key> {
+            ) -> Vec<$crate::config::key::KeyDescription> {
                 let mut keys = Vec::new();
                 $(keys.extend(self.$field.keys(&at.then(stringify!($field)), concat!($($about),+)));)*
                 keys

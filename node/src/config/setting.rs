@@ -26,12 +26,12 @@ use super::{
 
 /// The reason why a value cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct InvalidValue {
     pub what: String,
     pub remedy: String,
 }
 
-impl Wrong {
+impl InvalidValue {
     fn kind<T: Setting>(raw: &Raw) -> Self {
         let found = match raw {
             Raw::Toml(toml::Value::String(text)) | Raw::Text(text) => format!("{text:?}"),
@@ -48,7 +48,7 @@ impl Wrong {
 pub trait Setting: Sized + Clone {
     /// Returns what is to be written, to complete "write …".
     fn kind() -> String;
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong>;
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue>;
     /// Returns the value as text for a person, or `None` if it is unset. A secret is never shown.
     fn show(&self) -> Option<String>;
     /// Adapts a default to this user: paths under `~` are expanded.

@@ -21,7 +21,7 @@ pub enum Raw {
 }
 
 #[derive(Clone)]
-pub struct Given {
+pub struct GivenValues {
     pub raw: Raw,
     pub origin: ValueOrigin,
 }
@@ -37,7 +37,7 @@ pub struct ValueContext {
 
 /// The values that take precedence, and the mistakes that were found while reading them.
 pub struct Values {
-    given: BTreeMap<KeyPath, Given>,
+    given: BTreeMap<KeyPath, GivenValues>,
     world: ValueContext,
     pub problems: Vec<ConfigProblem>,
 }
@@ -52,7 +52,7 @@ impl Values {
     }
 
     /// Adds a value, in place of one that was given before.
-    pub fn put(&mut self, key: KeyPath, given: Given) {
+    pub fn put(&mut self, key: KeyPath, given: GivenValues) {
         self.given.insert(key, given);
     }
 

@@ -24,18 +24,18 @@ pub(super) async fn one(
     services: &Services,
     agent: &str,
     verb: AgentVerb,
-    came: &IncomingCommand<'_>,
+    incoming: &IncomingCommand<'_>,
 ) -> CommandReply {
     let agent = services.lookup.agent(agent).await?;
     if services.host.has(&agent.id) || verb == AgentVerb::Prompt {
-        return here(services, &agent, verb, came.body).await;
+        return here(services, &agent, verb, incoming.body).await;
     }
     if verb == AgentVerb::Info {
-        return info(services, &agent, came).await;
+        return info(services, &agent, incoming).await;
     }
     match services.placement.other_host(&agent) {
-        Some(host) => came.pass_on(services, host).await,
-        None => unheld(services, &agent, verb, came).await,
+        Some(host) => incoming.pass_on(services, host).await,
+        None => unheld(services, &agent, verb, incoming).await,
     }
 }
 
@@ -44,14 +44,14 @@ pub(super) async fn one(
 async fn info(
     services: &Services,
     agent: &AgentRecord,
-    came: &IncomingCommand<'_>,
+    incoming: &IncomingCommand<'_>,
 ) -> CommandReply {
-    let Empty {} = read(came.body)?;
-    let told = match came.origin {
+    let Empty {} = read(incoming.body)?;
+    let info = match incoming.origin {
         CommandOrigin::Client => services.sessions.agent_info(agent).await,
         CommandOrigin::Peer => None,
     };
-    ok(told.unwrap_or_else(|| recorded(agent, window(services, agent))))
+    ok(info.unwrap_or_else(|| recorded(agent, window(services, agent))))
 }
 
 async fn here(
@@ -180,22 +180,22 @@ async fn unheld(
     services: &Services,
     agent: &AgentRecord,
     verb: AgentVerb,
-    came: &IncomingCommand<'_>,
+    incoming: &IncomingCommand<'_>,
 ) -> CommandReply {
     let session = services.lookup.session(&agent.session).await?;
     if session.state == SessionState::Closed
-        && let Some(reply) = at_rest(services, agent, &session, verb, came.body).await
+        && let Some(reply) = at_rest(services, agent, &session, verb, incoming.body).await
     {
         return reply;
     }
     if let Some(host) = services.placement.session_host(&session).await? {
-        return came.pass_on(services, &host).await;
+        return incoming.pass_on(services, &host).await;
     }
     services
         .takeover
         .take_up(&session.id, "commanded", IfClosed::Open)
         .await?;
-    here(services, agent, verb, came.body).await
+    here(services, agent, verb, incoming.body).await
 }
 
 /// Answers the commands that do not open the agent's closed session, and returns `None` for the

@@ -28,13 +28,13 @@ pub(super) async fn one(
     services: &Services,
     session: &str,
     verb: SessionVerb,
-    came: &IncomingCommand<'_>,
+    incoming: &IncomingCommand<'_>,
 ) -> CommandReply {
-    let (session, body) = (services.lookup.session(session).await?, came.body);
+    let (session, body) = (services.lookup.session(session).await?, incoming.body);
     if is_its_hosts(verb)
         && let Some(host) = services.placement.session_host(&session).await?
     {
-        return came.pass_on(services, &host).await;
+        return incoming.pass_on(services, &host).await;
     }
     match verb {
         SessionVerb::Prompt => prompt(services, &session, read(body)?).await,
@@ -49,7 +49,7 @@ pub(super) async fn one(
         SessionVerb::Abort => {
             let Because { .. } = read(body)?;
             ok(Aborted {
-                aborted: services.sessions.abort(&session, came.origin).await?,
+                aborted: services.sessions.abort(&session, incoming.origin).await?,
             })
         }
         SessionVerb::Rewind => {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::{
     options::ModelOptions,
-    preset::{Preset, Serves},
+    preset::{Preset, ServedModels},
     wire::WireKind,
 };
 use crate::model::{ModelCard, RetryRules};
@@ -62,12 +62,12 @@ pub const UNKNOWN: ModelFacts = ModelFacts {
 pub struct FoundModel {
     pub entry: ModelFacts,
     /// Where the facts come from if the catalogue does not describe the model itself.
-    pub assumed: Option<Assumed>,
+    pub assumed: Option<FactSource>,
 }
 
 /// The source of the facts about a model that is not described.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Assumed {
+pub enum FactSource {
     /// The model whose name this model's name extends.
     Of(String),
     /// The models whose names begin with this text. Only the facts that they share are taken; their
@@ -76,9 +76,9 @@ pub enum Assumed {
     Nothing,
 }
 
-impl Assumed {
+impl FactSource {
     /// Returns the warning for a user of the model.
-    pub fn told(&self, model: &ModelRef) -> String {
+    pub fn warning(&self, model: &ModelRef) -> String {
         let ModelRef { provider, id, .. } = model;
         let taken = match self {
             Self::Of(name) => format!("it is taken to be like `{name}`, prices included"),
@@ -168,14 +168,14 @@ impl ModelCatalogue {
             };
         }
         let (vendors, name): (Vec<&str>, &str) = match preset.serves {
-            Serves::Weights => {
+            ServedModels::Weights => {
                 return FoundModel {
                     entry: UNKNOWN,
-                    assumed: Some(Assumed::Nothing),
+                    assumed: Some(FactSource::Nothing),
                 };
             }
-            Serves::Own => (vec![provider, preset.name], model),
-            Serves::Any => (
+            ServedModels::Own => (vec![provider, preset.name], model),
+            ServedModels::Any => (
                 self.table.vendors.iter().map(String::as_str).collect(),
                 model.rsplit_once('/').map_or(model, |(_, name)| name),
             ),
@@ -203,7 +203,7 @@ impl ModelCatalogue {
         if let Some((name, entry)) = self.longest(vendors, |name| model.starts_with(name)) {
             return FoundModel {
                 entry,
-                assumed: Some(Assumed::Of(name.to_owned())),
+                assumed: Some(FactSource::Of(name.to_owned())),
             };
         }
         match self
@@ -214,11 +214,11 @@ impl ModelCatalogue {
         {
             Some(family) => FoundModel {
                 entry: family.entry,
-                assumed: Some(Assumed::Family(family.begins.clone())),
+                assumed: Some(FactSource::Family(family.begins.clone())),
             },
             None => FoundModel {
                 entry: UNKNOWN,
-                assumed: Some(Assumed::Nothing),
+                assumed: Some(FactSource::Nothing),
             },
         }
     }
@@ -367,31 +367,43 @@ mod tests {
                 .unwrap_or_else(|| Preset::unnamed(WireKind::Chat));
             catalogue.find(provider, &preset, model).assumed
         };
-        let like = |name: &str| Some(Assumed::Of(name.into()));
+        let like = |name: &str| Some(FactSource::Of(name.into()));
         for (provider, model, expected) in [
             ("openai", "gpt-5", None),
             ("openai", "gpt-5-nano-turbo", like("gpt-5-nano")),
             ("openai", "gpt-5.6-sol-2026-08-01", None),
             ("mistral", "mistral-large-latest", None),
-            ("moonshot", "kimi-k9", Some(Assumed::Family("kimi-".into()))),
+            (
+                "moonshot",
+                "kimi-k9",
+                Some(FactSource::Family("kimi-".into())),
+            ),
             ("gateway", "moonshotai/kimi-k3", None),
-            ("openai", "gpt-9-vega", Some(Assumed::Family("gpt-".into()))),
-            ("openai", "davinci", Some(Assumed::Nothing)),
+            (
+                "openai",
+                "gpt-9-vega",
+                Some(FactSource::Family("gpt-".into())),
+            ),
+            ("openai", "davinci", Some(FactSource::Nothing)),
             (
                 "anthropic",
                 "claude-epic-7",
-                Some(Assumed::Family("claude-".into())),
+                Some(FactSource::Family("claude-".into())),
             ),
-            ("anthropic", "gpt-5", Some(Assumed::Nothing)),
+            ("anthropic", "gpt-5", Some(FactSource::Nothing)),
             ("openrouter", "anthropic/claude-sonnet-5-5", None),
-            ("openrouter", "openai/gpt-oss-999b", Some(Assumed::Nothing)),
+            (
+                "openrouter",
+                "openai/gpt-oss-999b",
+                Some(FactSource::Nothing),
+            ),
             ("azure", "gpt-5", None),
             (
                 "gateway",
                 "google/gemini-3.8-flash-lite",
                 like("gemini-3.8-flash"),
             ),
-            ("llama_cpp", "gpt-5", Some(Assumed::Nothing)),
+            ("llama_cpp", "gpt-5", Some(FactSource::Nothing)),
         ] {
             assert_eq!(assumed(provider, model), expected, "{provider}:{model}");
         }

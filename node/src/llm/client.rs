@@ -93,7 +93,7 @@ struct Pair {
 }
 
 /// A client that is lent for one request.
-pub struct Lent {
+pub struct LentClient {
     pub client: reqwest::Client,
     /// The place among the connections that are kept for the whole idle time, if this request has
     /// one. The caller holds it until the answer is read.
@@ -111,7 +111,7 @@ impl Clients {
         })
     }
 
-    pub fn lend(&self, route: &Route) -> Result<Lent, HttpClientError> {
+    pub fn lend(&self, route: &Route) -> Result<LentClient, HttpClientError> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
         let pair = if *route == self.options.route {
             self.direct.clone()
@@ -123,7 +123,7 @@ impl Clients {
         } else {
             pair.crowd
         };
-        Ok(Lent { client, place })
+        Ok(LentClient { client, place })
     }
 
     fn routed(&self, route: &Route) -> Result<Pair, HttpClientError> {

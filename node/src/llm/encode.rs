@@ -25,20 +25,20 @@ pub fn put_open(out: &mut Vec<u8>, members: &Map<String, Value>) {
 
 /// The speaker of a message, as providers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum Speaker {
     User,
     Assistant,
     Results,
 }
 
 /// Returns the side of a message, or `None` if the message is not sent to the model.
-pub fn side_of(message: &Body) -> Option<Side> {
+pub fn side_of(message: &Body) -> Option<Speaker> {
     match message.role {
-        Role::User => Some(Side::User),
-        Role::Assistant => Some(Side::Assistant),
-        Role::ToolResult => Some(Side::Results),
+        Role::User => Some(Speaker::User),
+        Role::Assistant => Some(Speaker::Assistant),
+        Role::ToolResult => Some(Speaker::Results),
         Role::Custom => match message.custom {
-            Some(Custom::Summary | Custom::AgentMessage) => Some(Side::User),
+            Some(Custom::Summary | Custom::AgentMessage) => Some(Speaker::User),
             Some(Custom::Other(_)) | None => None,
         },
     }

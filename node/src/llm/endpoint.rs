@@ -12,7 +12,7 @@ use super::{
     Encoder, Provider, ReplyProgress, RequestHead, WireRequest,
     allowance::AnswerBounds,
     catalogue::{ModelCatalogue, ModelFacts},
-    client::{Clients, Lent, Route},
+    client::{Clients, LentClient, Route},
     gate::Gate,
     http::{self, Destination, HttpCall},
     options::Times,
@@ -31,7 +31,7 @@ const FEATURES: &str = "anthropic-beta";
 /// One configured provider.
 pub struct ProviderEndpoint {
     pub(super) name: Arc<str>,
-    pub(super) speaks: Speaks,
+    pub(super) speaks: WireChoice,
     pub(super) base: Url,
     pub(super) target: WireTarget,
     /// The headers of every request, including those of the configuration, without the key.
@@ -47,7 +47,7 @@ pub struct ProviderEndpoint {
 }
 
 /// How an endpoint chooses its wire format.
-pub struct Speaks {
+pub struct WireChoice {
     pub preset: Preset,
     /// The wire format that the configuration names. Without it the endpoint uses the one of the
     /// preset, or the one that the catalogue lists for the model.
@@ -62,7 +62,7 @@ impl ProviderEndpoint {
     }
 
     fn wire(&self, entry: &ModelFacts) -> &'static dyn WireFormat {
-        let Speaks { preset, wire } = &self.speaks;
+        let WireChoice { preset, wire } = &self.speaks;
         let by_catalogue = preset.responses && self.target.is_vendor && entry.responses;
         let usual = if by_catalogue {
             WireKind::Responses
@@ -143,7 +143,7 @@ impl ProviderEndpoint {
         let url = wire.url(&self.base, model, &self.target);
         let lent = clients.lend(&self.route).map_err(|error| error.to_string());
         let headers = self.headers(wire, request.headers);
-        let (Lent { client, place }, headers) = match (lent, headers) {
+        let (LentClient { client, place }, headers) = match (lent, headers) {
             (Ok(lent), Ok(headers)) => (lent, headers),
             (Err(what), _) | (_, Err(what)) => {
                 return Either::Left(stream::iter([Err(self.cannot_send(&what))]));

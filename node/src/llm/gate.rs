@@ -51,11 +51,11 @@ impl Gate {
     }
 
     /// Records that the provider is overloaded. No request is sent before the time that it named.
-    pub fn slow_down(&self, asked: Option<Duration>) {
+    pub fn slow_down(&self, wait: Option<Duration>) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         let own = FIRST * 2u32.saturating_pow(hold.overloads.min(8));
         hold.overloads = hold.overloads.saturating_add(1);
-        let until = Instant::now() + asked.unwrap_or(own).min(LONGEST);
+        let until = Instant::now() + wait.unwrap_or(own).min(LONGEST);
         hold.until = hold.until.max(Some(until));
     }
 

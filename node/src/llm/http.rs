@@ -69,7 +69,7 @@ enum StreamState {
 }
 
 struct ReadingBody {
-    voice: FailureWording,
+    wording: FailureWording,
     entry: ModelFacts,
     gate: Arc<Gate>,
     decoder: Box<dyn Decoder>,
@@ -124,7 +124,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
         gate,
         entry,
     } = call;
-    let voice = FailureWording {
+    let wording = FailureWording {
         name,
         key,
         configured,
@@ -148,7 +148,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
             let reader = BodyReader::new(response, times, sent);
             let (decoder, allowance) = (wire.decoder(&target), Allowance::new(bounds));
             Ok(Box::new(ReadingBody {
-                voice,
+                wording,
                 entry,
                 gate,
                 decoder,
@@ -157,7 +157,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
                 _places: [place, kept],
             }))
         }
-        Err(refused) => Err(voice.tell(refused, &gate)),
+        Err(refused) => Err(wording.to_failure(refused, &gate)),
     }
 }
 
@@ -235,17 +235,17 @@ impl FailureWording {
     /// Converts a refusal into a failure: adds the provider's name, hides the key, and delays all
     /// requests if the provider asked for that. The words of a server that the configuration does
     /// not name are not repeated.
-    fn tell(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
+    fn to_failure(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
         let HttpRefusal { failure, overload } = refusal;
         if overload {
             gate.slow_down(failure.retry_after);
         }
-        let said = failure
+        let text = failure
             .public
             .as_ref()
             .filter(|_| !self.configured)
             .unwrap_or(&failure.message);
-        let message = self.word(said);
+        let message = self.word(text);
         Failure {
             message,
             public: failure.public.as_ref().map(|public| self.word(public)),
@@ -253,8 +253,8 @@ impl FailureWording {
         }
     }
 
-    fn word(&self, said: &str) -> String {
-        let message = clean_line(&format!("{}: {said}", self.name)).into_owned();
+    fn word(&self, text: &str) -> String {
+        let message = clean_line(&format!("{}: {text}", self.name)).into_owned();
         match &self.key {
             Some(key) => key.scrub(message),
             None => message,
@@ -286,7 +286,7 @@ impl ReadingBody {
         };
         let end = end.map(|end| match end {
             Ok(finish) => Ok(self.priced(finish)),
-            Err(failure) => Err(self.voice.tell(failure.into(), &self.gate)),
+            Err(failure) => Err(self.wording.to_failure(failure.into(), &self.gate)),
         });
         (chunks, end)
     }

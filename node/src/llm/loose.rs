@@ -1,13 +1,17 @@
 //! Lenient readers for members of replies. Servers that speak another vendor's wire format deviate
 //! in ways that are harmless to accept.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Value, value::RawValue};
+
+/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
+#[derive(Deserialize)]
+pub struct BorrowedWord<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// A string, or a number as a string. Anything else counts as absent, and so does an empty string.
 #[derive(Debug, Default)]
@@ -144,11 +148,11 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<LooseContent, A::Error> {
-        let mut said = Vec::new();
+        let mut pieces = Vec::new();
         while let Some(item) = items.next_element::<Value>()? {
-            said.extend(piece(&item));
+            pieces.extend(piece(&item));
         }
-        Ok(LooseContent(said))
+        Ok(LooseContent(pieces))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<LooseContent, A::Error> {

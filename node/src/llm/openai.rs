@@ -3,9 +3,9 @@
 
 mod decode;
 mod encode;
-mod heard;
 mod reasoning;
 mod settings;
+mod user_message;
 
 use reqwest::{
     Url,

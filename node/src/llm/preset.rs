@@ -4,7 +4,7 @@
 //! The facts about a vendor come from its documentation and from threads that quote its answers.
 
 use super::{
-    quirks::{AddressStyle, AskToThink, CallIdForm, Limit, Quirks, ReasoningReturn},
+    quirks::{AddressStyle, CallIdForm, Limit, Quirks, ReasoningReturn, ThinkingRequest},
     wire::WireKind,
 };
 
@@ -26,13 +26,13 @@ pub struct Preset {
     /// Whether the provider is assumed to run at its usual address when the configuration does not
     /// mention it.
     pub assumed: bool,
-    pub serves: Serves,
+    pub serves: ServedModels,
     pub quirks: Quirks,
 }
 
 /// Whose models a provider serves. The catalogue uses it to find their facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Serves {
+pub enum ServedModels {
     /// Its own models.
     Own,
     /// The models of several vendors, under the vendors' names.
@@ -43,13 +43,13 @@ pub enum Serves {
 
 const PLAIN: Quirks = Quirks {
     reasoning: ReasoningReturn::AsItCame,
-    thinking: AskToThink::Effort,
+    thinking: ThinkingRequest::Effort,
     limit: Limit::ByModel,
     call_ids: CallIdForm::Any,
     addresses: AddressStyle::Plain,
 };
 const SERVER: Quirks = Quirks {
-    thinking: AskToThink::Template,
+    thinking: ThinkingRequest::Template,
     limit: Limit::MaxTokens,
     ..PLAIN
 };
@@ -64,7 +64,7 @@ const CLOUD: Preset = Preset {
     address_variable: None,
     needs_key: true,
     assumed: false,
-    serves: Serves::Own,
+    serves: ServedModels::Own,
     quirks: Quirks {
         limit: Limit::MaxTokens,
         ..PLAIN
@@ -74,7 +74,7 @@ const CLOUD: Preset = Preset {
 /// A server that people run themselves.
 const LOCAL: Preset = Preset {
     needs_key: false,
-    serves: Serves::Weights,
+    serves: ServedModels::Weights,
     quirks: SERVER,
     ..CLOUD
 };
@@ -131,7 +131,7 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "azure",
         key_variable: Some("AZURE_API_KEY"),
-        serves: Serves::Any,
+        serves: ServedModels::Any,
         quirks: Quirks {
             reasoning: ReasoningReturn::Never,
             limit: Limit::MaxCompletionTokens,
@@ -145,7 +145,7 @@ pub const PRESETS: &[Preset] = &[
         key_variable: Some("DEEPSEEK_API_KEY"),
         base_url: Some("https://api.deepseek.com/v1"),
         quirks: Quirks {
-            thinking: AskToThink::Switch,
+            thinking: ThinkingRequest::Switch,
             ..CLOUD.quirks
         },
         ..CLOUD
@@ -153,14 +153,14 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "fireworks",
         key_variable: Some("FIREWORKS_API_KEY"),
-        serves: Serves::Any,
+        serves: ServedModels::Any,
         base_url: Some("https://api.fireworks.ai/inference/v1"),
         ..CLOUD
     },
     Preset {
         name: "groq",
         key_variable: Some("GROQ_API_KEY"),
-        serves: Serves::Any,
+        serves: ServedModels::Any,
         base_url: Some("https://api.groq.com/openai/v1"),
         quirks: Quirks {
             reasoning: ReasoningReturn::Never,
@@ -190,7 +190,7 @@ pub const PRESETS: &[Preset] = &[
         key_variable: Some("MOONSHOT_API_KEY"),
         base_url: Some("https://api.moonshot.ai/v1"),
         quirks: Quirks {
-            thinking: AskToThink::Switch,
+            thinking: ThinkingRequest::Switch,
             ..CLOUD.quirks
         },
         ..CLOUD
@@ -199,9 +199,9 @@ pub const PRESETS: &[Preset] = &[
         name: "openrouter",
         key_variable: Some("OPENROUTER_API_KEY"),
         base_url: Some("https://openrouter.ai/api/v1"),
-        serves: Serves::Any,
+        serves: ServedModels::Any,
         quirks: Quirks {
-            thinking: AskToThink::Budget,
+            thinking: ThinkingRequest::Budget,
             ..CLOUD.quirks
         },
         ..CLOUD
@@ -214,7 +214,7 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "together",
         key_variable: Some("TOGETHER_API_KEY"),
-        serves: Serves::Any,
+        serves: ServedModels::Any,
         base_url: Some("https://api.together.xyz/v1"),
         ..CLOUD
     },
@@ -234,7 +234,7 @@ pub const PRESETS: &[Preset] = &[
         key_variable: Some("ZAI_API_KEY"),
         base_url: Some("https://api.z.ai/api/paas/v4"),
         quirks: Quirks {
-            thinking: AskToThink::Switch,
+            thinking: ThinkingRequest::Switch,
             ..CLOUD.quirks
         },
         ..CLOUD
@@ -266,7 +266,7 @@ impl Preset {
         Self {
             wire,
             needs_key: false,
-            serves: Serves::Any,
+            serves: ServedModels::Any,
             quirks: PLAIN,
             ..CLOUD
         }
@@ -293,9 +293,9 @@ mod tests {
                 .base_url
                 .map_or_else(|| "–".to_owned(), |url| format!("`{url}`"));
             let models = match preset.serves {
-                Serves::Own => "its own",
-                Serves::Any => "of several vendors",
-                Serves::Weights => "downloaded weights",
+                ServedModels::Own => "its own",
+                ServedModels::Any => "of several vendors",
+                ServedModels::Weights => "downloaded weights",
             };
             let key = preset
                 .key_variable

@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quirks {
     pub reasoning: ReasoningReturn,
-    pub thinking: AskToThink,
+    pub thinking: ThinkingRequest,
     pub limit: Limit,
     pub call_ids: CallIdForm,
     pub addresses: AddressStyle,
@@ -23,7 +23,7 @@ pub enum ReasoningReturn {
 
 /// How a request asks a server of chat completions to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AskToThink {
+pub enum ThinkingRequest {
     /// `reasoning_effort`, which is a word.
     #[default]
     Effort,

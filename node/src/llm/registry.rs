@@ -12,7 +12,7 @@ use super::{
     Provider,
     catalogue::{ModelCatalogue, ModelTable},
     decode::Decoder,
-    endpoint::{self, ProviderEndpoint, Speaks},
+    endpoint::{self, ProviderEndpoint, WireChoice},
     gate::Gate,
     options::{LlmOptions, ProviderOptions},
     preset::{PRESETS, Preset},
@@ -135,7 +135,7 @@ impl Llm {
             .catalogue
             .find(&model.provider, &preset, &model.id)
             .assumed?;
-        (model.provider != "scripted").then(|| assumed.told(model))
+        (model.provider != "scripted").then(|| assumed.warning(model))
     }
 
     /// Returns the known models in order, and the date on which their facts were looked up.
@@ -230,7 +230,7 @@ impl Llm {
         };
         Ok(ProviderEndpoint {
             name: (*name).into(),
-            speaks: Speaks {
+            speaks: WireChoice {
                 preset: *preset,
                 wire: options.wire,
             },

@@ -21,13 +21,13 @@ use crate::model::{Chunk, Failure, Finish, ToolSpec};
 type Decoded = (Vec<Chunk>, Result<Finish, Failure>);
 
 /// A wire format together with the endpoint that speaks it.
-pub struct Spoken {
+pub struct TestEndpoint {
     pub wire: &'static dyn WireFormat,
     pub entry: ModelFacts,
     pub target: WireTarget,
 }
 
-impl Spoken {
+impl TestEndpoint {
     /// Returns the wire format as spoken by an unknown server.
     pub fn new(kind: WireKind, label: &str) -> Self {
         let target = WireTarget {
@@ -79,7 +79,7 @@ impl Spoken {
         whole
     }
 
-    fn told(&self, stream: &[u8]) -> String {
+    fn transcript(&self, stream: &[u8]) -> String {
         let (chunks, end) = self.decoded(stream);
         let mut text = String::new();
         for chunk in &chunks {
@@ -104,7 +104,7 @@ impl Spoken {
         assert!(files.len() >= 7, "{files:?}");
         for file in files {
             let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-            let told = self.told(&std::fs::read(&file).unwrap());
+            let told = self.transcript(&std::fs::read(&file).unwrap());
             insta::with_settings!({ snapshot_path => &folder, prepend_module_to_snapshot => false }, {
                 insta::assert_snapshot!(name, told);
             });

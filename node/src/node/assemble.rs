@@ -26,7 +26,7 @@ use crate::{
     gateway,
     llm::{self, Llm, Provider},
     placement::LocalSettings,
-    project::{Clash, SourcePart},
+    project::{NameClash, SourcePart},
     services::ServicesSettings,
     sessions::SessionsLimits,
     sidecar::Sidecars,
@@ -72,7 +72,7 @@ struct NodeConnection {
 }
 
 /// What agents of a node can use.
-struct Equipment {
+struct AgentResources {
     tools: NodeTools,
     models: Arc<Llm>,
     workspaces: Workspaces,
@@ -103,7 +103,7 @@ pub(crate) async fn open_embedded(
     let tools = tools::embedded(config, &additions)?;
     let names = tools.catalogue.names();
     let models = Llm::new(models::options(config)).with_in_process(additions.providers);
-    let equipment = Equipment {
+    let equipment = AgentResources {
         tools,
         models: Arc::new(models),
         workspaces: workspaces(config).only_named(),
@@ -135,7 +135,7 @@ async fn open_connected(
     config: &Config,
     connection: NodeConnection,
 ) -> Result<RunningNode, AssemblyError> {
-    let equipment = Equipment {
+    let equipment = AgentResources {
         tools: tools::build(config, &connection.bus).await?,
         models: Arc::new(Llm::new(models::options(config))),
         workspaces: workspaces(config),
@@ -146,12 +146,12 @@ async fn open_connected(
 async fn assemble(
     config: &Config,
     connection: NodeConnection,
-    equipment: Equipment,
+    equipment: AgentResources,
 ) -> Result<RunningNode, AssemblyError> {
     let id = instance::take();
     let store = store::open(config, &id).await?;
     let NodeConnection { bus, registry } = connection;
-    let Equipment {
+    let AgentResources {
         tools,
         models,
         workspaces,
@@ -159,7 +159,7 @@ async fn assemble(
     let NodeTools {
         catalogue,
         skills,
-        heart,
+        heartbeat,
         clashes,
     } = tools;
     let sidecars = Sidecars::new(
@@ -167,7 +167,7 @@ async fn assemble(
         catalogue.clone(),
         tools::sidecars(config)?,
     );
-    let joining = joining(config, heart, registry)?;
+    let joining = joining(config, heartbeat, registry)?;
     let parts = NodeParts {
         workspaces,
         library: TeamLibrary {
@@ -210,7 +210,7 @@ pub(crate) async fn look(
 ) -> Result<Box<dyn Serving>, AssemblyError> {
     let store = store::look(config).await?;
     let models = Arc::new(Llm::new(models::options(config)));
-    let looking = gateway::ReadOnly {
+    let read_only = gateway::ReadOnly {
         store,
         context_window: {
             let models = Arc::clone(&models);
@@ -218,26 +218,28 @@ pub(crate) async fn look(
         },
         models: Arc::new(move || models.list()),
     };
-    Ok(bus.serve(&NodeId::mint(), gateway::look(looking)).await?)
+    Ok(bus
+        .serve(&NodeId::mint(), gateway::read_only_handler(read_only))
+        .await?)
 }
 
 /// Returns what the node needs for its cluster, or `None` if NATS is not configured.
 fn joining(
     config: &Config,
-    heart: Option<ReaperHeartbeat>,
+    heartbeat: Option<ReaperHeartbeat>,
     registry: Option<Registry>,
 ) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
     let (times, store_address) = (config.cluster.clone(), config.store.address());
-    let joining = |((nats, heart), registry)| Joining {
+    let joining = |((nats, heartbeat), registry)| Joining {
         nats,
         replicas,
         times,
         registry,
         store_address,
-        heart,
+        heartbeat,
     };
-    Ok(nats(config)?.zip(heart).zip(registry).map(joining))
+    Ok(nats(config)?.zip(heartbeat).zip(registry).map(joining))
 }
 
 /// Returns the options of the connection to NATS, or `None` if NATS is not configured.
@@ -296,7 +298,7 @@ pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
         .or_else(|| models::default(config, &Llm::new(models::options(config))))
 }
 
-fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<Clash>) -> TeamContext {
+fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClash>) -> TeamContext {
     let mut known = KnownModels::of(config);
     known.default = known.default.or_else(|| models::default(config, models));
     known.addresses = Some(models::addresses(config));

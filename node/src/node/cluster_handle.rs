@@ -31,7 +31,7 @@ pub struct Joining {
     /// The address of the store, without passwords.
     pub store_address: String,
     /// Signals to the reapers that this node is alive.
-    pub heart: ReaperHeartbeat,
+    pub heartbeat: ReaperHeartbeat,
 }
 
 /// The handle of the membership thread. A node without a cluster has none.
@@ -101,7 +101,7 @@ impl Node {
             },
             census: Arc::clone(census),
             permit: self.services.view.permit().clone(),
-            heart: joining.heart.clone(),
+            heartbeat: joining.heartbeat.clone(),
             load: Box::new(move || {
                 let services = services.upgrade();
                 services.map_or_else(Load::default, |services| services.placement.local().load())

@@ -11,7 +11,7 @@ use crate::telemetry::vitals::{Gauges, Vitals};
 #[async_trait]
 impl Vitals for Node {
     fn gauges(&self) -> Gauges {
-        let here = self.services.host.standing();
+        let here = self.services.host.counts();
         Gauges {
             sessions: [here.active, here.sessions.saturating_sub(here.active)].map(count),
             agents: [

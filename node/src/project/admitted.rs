@@ -16,7 +16,7 @@ use crate::regular_file::{FileContent, FileRefused, OpenFolder};
 
 /// A file of a trusted project that differs from what was trusted.
 #[derive(Debug, thiserror::Error)]
-pub enum Altered {
+pub enum AlteredFile {
     #[error("{name} changed since the project was trusted; run `planck trust {}`, then start planck again", folder.display())]
     Changed { name: String, folder: PathBuf },
     #[error(transparent)]
@@ -64,7 +64,7 @@ impl Admitted {
     }
 
     /// Fails unless a file has the content that was trusted. `name` is relative to `.planck/`.
-    pub(super) fn check(&self, name: &str, content: &FileContent) -> Result<(), Altered> {
+    pub(super) fn check(&self, name: &str, content: &FileContent) -> Result<(), AlteredFile> {
         match self.0.prints.get(name) {
             Some(print) if *print == Print::of(content) => Ok(()),
             Some(_) | None => Err(self.changed(name)),
@@ -77,7 +77,7 @@ impl Admitted {
     /// A program is started by its path afterwards. Another program of this user that runs outside
     /// of the sandbox can write into the folder between the check and the start, and thereby
     /// replace the program.
-    pub fn check_tool(&self, tool: &str) -> Result<(), Altered> {
+    pub fn check_tool(&self, tool: &str) -> Result<(), AlteredFile> {
         let name = format!("tools/{tool}");
         let refused = |why: FileRefused| Untrustable::new(FOLDER, why);
         let folder = OpenFolder::open(&self.0.folder).map_err(refused)?;
@@ -99,8 +99,8 @@ impl Admitted {
         }
     }
 
-    fn changed(&self, name: &str) -> Altered {
-        Altered::Changed {
+    fn changed(&self, name: &str) -> AlteredFile {
+        AlteredFile::Changed {
             name: format!("{FOLDER}/{name}"),
             folder: self.0.folder.clone(),
         }

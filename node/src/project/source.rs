@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{
     FOLDER,
-    admitted::{Admitted, Altered},
+    admitted::{Admitted, AlteredFile},
 };
 use crate::regular_file::{EntryKind, FileRefused, OpenFolder};
 
@@ -36,13 +36,13 @@ pub enum NotRead {
     #[error(transparent)]
     Refused(#[from] FileRefused),
     #[error(transparent)]
-    Altered(#[from] Altered),
+    Altered(#[from] AlteredFile),
 }
 
 /// Two descriptions with the same name, one of them the project's. Neither of them is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there are two {kind}s `{name}`, {} and the project's {}", own.display(), project.display())]
-pub struct Clash {
+pub struct NameClash {
     pub kind: &'static str,
     pub name: String,
     pub own: PathBuf,

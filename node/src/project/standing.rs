@@ -25,7 +25,7 @@ pub struct Project {
 
 /// The part of a project that a command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Uses {
+pub enum ProjectUse {
     /// A node uses all of it.
     Everything,
     /// A client of other nodes uses the configuration. Tools, teams and skills are those of the
@@ -116,7 +116,11 @@ impl Project {
     }
 
     /// Reads the project and compares it with what was trusted.
-    pub fn standing(&self, ledger: Option<&Ledger>, uses: Uses) -> io::Result<ProjectStanding> {
+    pub fn standing(
+        &self,
+        ledger: Option<&Ledger>,
+        uses: ProjectUse,
+    ) -> io::Result<ProjectStanding> {
         let snapshot = match self.read() {
             Ok(snapshot) => snapshot,
             Err(why) => return Ok(ProjectStanding::Untrustable(why)),
@@ -136,19 +140,19 @@ impl Project {
         &self,
         snapshot: Snapshot,
         record: Option<TrustRecord>,
-        uses: Uses,
+        uses: ProjectUse,
     ) -> ProjectStanding {
         let needless = match uses {
-            Uses::Everything => snapshot.is_empty(),
-            Uses::Config => snapshot.config.is_none(),
+            ProjectUse::Everything => snapshot.is_empty(),
+            ProjectUse::Config => snapshot.config.is_none(),
         };
         match record {
             _ if needless => ProjectStanding::Nothing,
             None => ProjectStanding::Unknown(snapshot),
             Some(record) => {
                 let holds = match uses {
-                    Uses::Everything => record.files == snapshot.prints,
-                    Uses::Config => record.files.get(CONFIG) == snapshot.prints.get(CONFIG),
+                    ProjectUse::Everything => record.files == snapshot.prints,
+                    ProjectUse::Config => record.files.get(CONFIG) == snapshot.prints.get(CONFIG),
                 };
                 if holds {
                     ProjectStanding::Trusted(self.admit(snapshot, uses))
@@ -160,14 +164,14 @@ impl Project {
     }
 
     /// Returns the part that the user trusts, for this process.
-    fn admit(&self, snapshot: Snapshot, uses: Uses) -> Admitted {
-        Admitted::new(&self.folder, snapshot, uses == Uses::Everything)
+    fn admit(&self, snapshot: Snapshot, uses: ProjectUse) -> Admitted {
+        Admitted::new(&self.folder, snapshot, uses == ProjectUse::Everything)
     }
 
     /// Records that the user trusts what was read.
     pub fn trust(&self, ledger: &Ledger, snapshot: Snapshot) -> io::Result<Admitted> {
         ledger.put(TrustRecord::of(&self.folder, &snapshot))?;
-        Ok(self.admit(snapshot, Uses::Everything))
+        Ok(self.admit(snapshot, ProjectUse::Everything))
     }
 }
 

@@ -69,10 +69,10 @@ impl World {
     }
 
     fn standing(&self) -> String {
-        self.standing_for(Uses::Everything)
+        self.standing_for(ProjectUse::Everything)
     }
 
-    fn standing_for(&self, uses: Uses) -> String {
+    fn standing_for(&self, uses: ProjectUse) -> String {
         match self.project().standing(Some(&self.ledger()), uses).unwrap() {
             ProjectStanding::Nothing => "nothing".into(),
             ProjectStanding::Trusted(_) => "trusted".into(),
@@ -306,18 +306,22 @@ fn a_client_of_other_nodes_uses_only_the_configuration() {
     let world = World::new();
     world.trust();
     world.write("tools/lint/run.sh", "echo evil\n");
-    assert_eq!(world.standing_for(Uses::Config), "trusted");
+    assert_eq!(world.standing_for(ProjectUse::Config), "trusted");
     let standing = world
         .project()
-        .standing(Some(&world.ledger()), Uses::Config)
+        .standing(Some(&world.ledger()), ProjectUse::Config)
         .unwrap();
     assert!(
         matches!(standing, ProjectStanding::Trusted(admitted) if !admitted.has_folders() && admitted.config().is_some())
     );
     world.write("config.toml", "");
-    assert!(world.standing_for(Uses::Config).contains("config.toml"));
+    assert!(
+        world
+            .standing_for(ProjectUse::Config)
+            .contains("config.toml")
+    );
     fs::remove_file(world.at("config.toml")).unwrap();
-    assert_eq!(world.standing_for(Uses::Config), "nothing");
+    assert_eq!(world.standing_for(ProjectUse::Config), "nothing");
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Sessions {
     /// Informs an asker on another node that its question has its outcome. If the message is lost,
     /// the asker finds the outcome at its next check.
     pub async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
-        let told = async {
+        let sent = async {
             let record = self.lookup.agent(asker).await?;
             let Some(node) = self.placement.other_host(&record) else {
                 return Ok(());
@@ -91,15 +91,15 @@ impl Sessions {
             };
             self.peers.wake(node, &wake).await
         };
-        let told: Result<(), Refusal> = told.await;
-        if let Err(refusal) = told {
+        let sent: Result<(), Refusal> = sent.await;
+        if let Err(refusal) = sent {
             tracing::debug!(%asker, %refusal, "cannot inform the asker of its answer; the asker finds it at its next check");
         }
     }
 
     /// Informs an agent that a question to it was withdrawn, so that it no longer counts it.
     pub async fn tell_withdrawn(&self, target: &AgentRecord, question: &InputId) {
-        let told = match self.placement.other_host(target) {
+        let sent = match self.placement.other_host(target) {
             Some(node) => {
                 let wake = Wake {
                     input_id: Some(question.clone()),
@@ -108,11 +108,11 @@ impl Sessions {
                 self.peers.wake(node, &wake).await.is_ok()
             }
             None => {
-                let told = self.host.withdrawn(&target.id, question.clone()).await;
-                told.is_ok()
+                let sent = self.host.withdrawn(&target.id, question.clone()).await;
+                sent.is_ok()
             }
         };
-        if !told {
+        if !sent {
             tracing::debug!(agent = %target.id, %question, "cannot inform the agent of the withdrawn question; it finds out when it reads the question");
         }
     }
@@ -179,7 +179,7 @@ impl Sessions {
             }
             // The agent may have been admitted between the two checks.
             Err(_) => self.tell_here(agent, input).await,
-            told => told,
+            sent => sent,
         }
     }
 

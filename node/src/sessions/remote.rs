@@ -156,12 +156,12 @@ impl Sessions {
             .collect();
         nodes.sort();
         nodes.dedup();
-        let mut asked = Vec::with_capacity(nodes.len());
+        let mut aborts = Vec::with_capacity(nodes.len());
         for node in nodes {
-            asked.push(self.abort_on(node, session));
+            aborts.push(self.abort_on(node, session));
         }
         let answers: Result<Vec<Vec<AgentId>>, Refusal> =
-            future::join_all(asked).await.into_iter().collect();
+            future::join_all(aborts).await.into_iter().collect();
         Ok(answers?.into_iter().flatten().collect())
     }
 

@@ -22,7 +22,7 @@ use crate::{
     store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
-    workspace::Chosen,
+    workspace::ChosenWorkspace,
 };
 
 /// How long another node may take to start a session.
@@ -268,7 +268,7 @@ fn first_prompt(request: &Start) -> Option<InputId> {
 
 fn plan(
     request: Start,
-    place: Chosen,
+    place: ChosenWorkspace,
     specs: Vec<AgentSpec>,
     limits: &SessionsLimits,
 ) -> Result<NewSession, Refusal> {

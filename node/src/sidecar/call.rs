@@ -38,7 +38,7 @@ pub enum CallTarget {
 pub struct SidecarCall<'a> {
     pub name: &'a str,
     pub subject: &'a str,
-    pub manner: &'a CallTarget,
+    pub target: &'a CallTarget,
     pub call_id: &'a CallId,
     pub body: Bytes,
     /// How long the sidecar may be silent.
@@ -75,55 +75,55 @@ enum ReplyMessage {
 
 impl SidecarCall<'_> {
     /// Returns the text of the answer, or an error for the model.
-    pub async fn run(self, caller: &CallContext<'_>) -> Result<String, String> {
+    pub async fn run(self, context: &CallContext<'_>) -> Result<String, String> {
         let withdrawn = Withdrawal {
-            bus: caller.bus,
-            sidecar: self.manner.sidecar(),
+            bus: context.bus,
+            sidecar: self.target.sidecar(),
             call_id: self.call_id,
         };
-        let answer = self.converse(caller).await;
+        let answer = self.converse(context).await;
         if !matches!(answer, Err(CallFailure::Open(_))) {
             withdrawn.forget();
         }
-        answer.unwrap_or_else(|silence| Err(silence.told()))
+        answer.unwrap_or_else(|failure| Err(failure.describe()))
     }
 
     async fn converse(
         &self,
-        caller: &CallContext<'_>,
+        context: &CallContext<'_>,
     ) -> Result<Result<String, String>, CallFailure> {
-        let (mut patience, mut asked_again) = (CallDeadline::new(self.idle, self.longest), false);
-        let mut answers = self.ask(caller).await?;
+        let (mut deadline, mut has_retried) = (CallDeadline::new(self.idle, self.longest), false);
+        let mut answers = self.ask(context).await?;
         loop {
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 biased;
-                () = caller.cancel.cancelled() => return Err(CallFailure::Open("it was told to stop".into())),
-                said = answers.next() => said,
-                () = sleep_until(patience.until) => return Err(CallFailure::Open(patience.over())),
+                () = context.cancel.cancelled() => return Err(CallFailure::Open("it was told to stop".into())),
+                message = answers.next() => message,
+                () = sleep_until(deadline.until) => return Err(CallFailure::Open(deadline.over())),
             };
-            match heard {
-                Some(Ok(said)) => match self.read(said) {
+            match received {
+                Some(Ok(message)) => match self.read(message) {
                     ReplyMessage::Progress(progress) => {
-                        patience.renew();
-                        (caller.progress)(progress);
+                        deadline.renew();
+                        (context.progress)(progress);
                     }
                     ReplyMessage::Answer(answer) => return Ok(answer),
                     ReplyMessage::Running
-                        if self.may_run_again && Instant::now() >= patience.until =>
+                        if self.may_run_again && Instant::now() >= deadline.until =>
                     {
-                        return Err(CallFailure::Open(patience.over()));
+                        return Err(CallFailure::Open(deadline.over()));
                     }
                     ReplyMessage::Running if self.may_run_again => {
                         sleep(STILL_RUNS.min(self.idle)).await;
-                        answers = self.ask(caller).await?;
+                        answers = self.ask(context).await?;
                     }
                     ReplyMessage::Running => return Ok(Err(IN_PROGRESS.into())),
                     ReplyMessage::Foreign => {}
                 },
-                Some(Err(BusError::NoResponders(_))) if !asked_again => {
-                    asked_again = true;
+                Some(Err(BusError::NoResponders(_))) if !has_retried => {
+                    has_retried = true;
                     sleep(AGAIN).await;
-                    answers = self.ask(caller).await?;
+                    answers = self.ask(context).await?;
                 }
                 Some(Err(error)) => return Err(self.refused(error)),
                 None => {
@@ -135,22 +135,22 @@ impl SidecarCall<'_> {
         }
     }
 
-    async fn ask(&self, caller: &CallContext<'_>) -> Result<Conversation, CallFailure> {
-        let asked = caller.bus.converse(self.subject, self.body.clone()).await;
-        asked.map_err(|error| self.refused(error))
+    async fn ask(&self, context: &CallContext<'_>) -> Result<Conversation, CallFailure> {
+        let conversation = context.bus.converse(self.subject, self.body.clone()).await;
+        conversation.map_err(|error| self.refused(error))
     }
 
     /// Parses a message and discards the result, for the fuzz target.
     #[cfg(any(test, feature = "fuzz"))]
-    pub fn reads(&self, said: Said) {
-        let _heard = self.read(said);
+    pub fn reads(&self, message: Said) {
+        let _message = self.read(message);
     }
 
-    fn read(&self, said: Said) -> ReplyMessage {
-        if let Some(error) = said.error {
+    fn read(&self, message: Said) -> ReplyMessage {
+        if let Some(error) = message.error {
             return ReplyMessage::Answer(Err(error));
         }
-        match serde_json::from_slice::<ToolReply>(&said.payload) {
+        match serde_json::from_slice::<ToolReply>(&message.payload) {
             Ok(ToolReply {
                 said: ToolSaid::Progress { message, percent },
                 ..
@@ -167,10 +167,10 @@ impl SidecarCall<'_> {
                 said: ToolSaid::Error(text),
                 ..
             }) => ReplyMessage::Answer(Err(text)),
-            Err(_) if *self.manner == CallTarget::Plain => {
-                ReplyMessage::Answer(Ok(String::from_utf8_lossy(&said.payload).into_owned()))
+            Err(_) if *self.target == CallTarget::Plain => {
+                ReplyMessage::Answer(Ok(String::from_utf8_lossy(&message.payload).into_owned()))
             }
-            Err(why) if is_ours(&said.payload) => ReplyMessage::Answer(Err(format!(
+            Err(why) if is_ours(&message.payload) => ReplyMessage::Answer(Err(format!(
                 "the sidecar's answer cannot be read: {why}; it may or may not have taken effect"
             ))),
             Err(_) => ReplyMessage::Foreign,
@@ -180,7 +180,7 @@ impl SidecarCall<'_> {
     fn refused(&self, error: BusError) -> CallFailure {
         let name = self.name;
         match error {
-            BusError::NoResponders(_) => CallFailure::Undone(match self.manner {
+            BusError::NoResponders(_) => CallFailure::Undone(match self.target {
                 CallTarget::Sidecar(sidecar) => {
                     format!(
                         "nobody is there: no instance of the sidecar `{sidecar}` takes calls of `{name}`"
@@ -203,7 +203,7 @@ impl SidecarCall<'_> {
 }
 
 impl CallFailure {
-    fn told(self) -> String {
+    fn describe(self) -> String {
         match self {
             Self::Undone(why) => format!("{why}. Nothing was done"),
             Self::Open(why) => format!("{why}; it may or may not have taken effect"),
@@ -214,7 +214,7 @@ impl CallFailure {
 /// Returns whether a message belongs to this protocol.
 pub fn is_ours(payload: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(payload)
-        .is_ok_and(|said| said.contains_key("v"))
+        .is_ok_and(|message| message.contains_key("v"))
 }
 
 /// The deadline of a call, which progress extends.

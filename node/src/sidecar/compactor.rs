@@ -112,8 +112,8 @@ impl RemoteCompactor {
             .converse(&self.offer.subject, body)
             .await
             .map_err(|error| refused(&error))?;
-        while let Some(said) = answers.next().await {
-            let Said { payload, error } = said.map_err(|error| refused(&error))?;
+        while let Some(message) = answers.next().await {
+            let Said { payload, error } = message.map_err(|error| refused(&error))?;
             if let Some(error) = error {
                 return Err(error);
             }

@@ -37,7 +37,7 @@ impl Directory {
     }
 
     /// Adds or updates these instances and leaves all others as they are.
-    pub fn heard(&mut self, instances: Vec<SidecarInstance>) {
+    pub fn update(&mut self, instances: Vec<SidecarInstance>) {
         for instance in instances {
             if self.admits(&instance) {
                 let known = self.sidecars.entry(instance.sidecar.clone()).or_default();
@@ -57,7 +57,7 @@ impl Directory {
         for seen in self.sidecars.values_mut().flat_map(BTreeMap::values_mut) {
             seen.misses += 1;
         }
-        self.heard(instances);
+        self.update(instances);
         self.sidecars
             .values_mut()
             .for_each(|instances| instances.retain(|_, seen| seen.misses < MISSES));

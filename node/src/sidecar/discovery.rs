@@ -42,13 +42,14 @@ impl Sidecars {
                 news = self.listen().await;
             }
             self.look_around().await;
-            self.tell(&changed);
+            self.report(&changed);
             self.0.looked.send_replace(true);
-            self.hear(&mut news, Instant::now() + EVERY, &changed).await;
+            self.receive(&mut news, Instant::now() + EVERY, &changed)
+                .await;
         }
     }
 
-    fn tell(&self, changed: &impl Fn()) {
+    fn report(&self, changed: &impl Fn()) {
         if self.show() {
             tracing::info!(sidecars = ?self.rows(), "the tools that sidecars offer have changed");
             changed();
@@ -91,14 +92,15 @@ impl Sidecars {
     }
 
     /// Handles messages until it is time for the next search.
-    async fn hear(&self, news: &mut Option<InfoStream>, until: Instant, changed: &impl Fn()) {
+    async fn receive(&self, news: &mut Option<InfoStream>, until: Instant, changed: &impl Fn()) {
         let mut silence: InfoStream = pending().boxed();
-        while let Ok(heard) = timeout_at(until, news.as_mut().unwrap_or(&mut silence).next()).await
+        while let Ok(received) =
+            timeout_at(until, news.as_mut().unwrap_or(&mut silence).next()).await
         {
-            match heard {
+            match received {
                 Some(deliveries) => {
                     self.take(&deliveries).await;
-                    self.tell(changed);
+                    self.report(changed);
                 }
                 None => *news = None,
             }
@@ -106,20 +108,20 @@ impl Sidecars {
     }
 
     async fn take(&self, deliveries: &[Delivery]) {
-        let mut came: BTreeSet<SidecarId> = BTreeSet::new();
+        let mut arrived: BTreeSet<SidecarId> = BTreeSet::new();
         for delivery in deliveries {
             let Ok(presence) = serde_json::from_slice::<Presence>(&delivery.payload) else {
                 continue;
             };
             match presence.r#type {
-                PresenceKind::Hello => drop(came.insert(presence.sidecar)),
+                PresenceKind::Hello => drop(arrived.insert(presence.sidecar)),
                 PresenceKind::Bye => self.directory().left(&presence.sidecar, &presence.instance),
             }
         }
-        for sidecar in came {
+        for sidecar in arrived {
             if let Ok(answers) = self.0.bus.services(Some(&sidecar), QUIET_OF_ONE).await {
                 let instances = self.read(&answers);
-                self.directory().heard(instances);
+                self.directory().update(instances);
             }
         }
     }

@@ -17,11 +17,11 @@ pub fn message(bytes: &[u8]) {
     let (Ok(sidecar), Ok(call_id)) = (SidecarId::parse("fuzz"), CallId::parse("c-1")) else {
         return;
     };
-    for manner in [CallTarget::Sidecar(sidecar), CallTarget::Plain] {
+    for target in [CallTarget::Sidecar(sidecar), CallTarget::Plain] {
         let call = SidecarCall {
             name: "tool",
             subject: "tool.fuzz.tool",
-            manner: &manner,
+            target: &target,
             call_id: &call_id,
             body: Bytes::new(),
             idle: Duration::ZERO,

@@ -64,9 +64,9 @@ impl SidecarInstance {
     /// Parses a description. Returns `None` if it is not that of a sidecar of this cluster.
     pub fn read(answer: &[u8], prefix: &Prefix, patience: DefaultTimeouts) -> Option<Self> {
         let info: Info = serde_json::from_slice(answer).ok()?;
-        let said = |key: &str| info.metadata.get(key).map_or("", String::as_str);
-        if said(metadata::PLANCK) != "1"
-            || said(metadata::PREFIX) != prefix.as_str()
+        let metadata_of = |key: &str| info.metadata.get(key).map_or("", String::as_str);
+        if metadata_of(metadata::PLANCK) != "1"
+            || metadata_of(metadata::PREFIX) != prefix.as_str()
             || info.name == NODE_SERVICE
         {
             return None;

@@ -24,23 +24,23 @@ pub struct ToolNames {
 
 /// Assigns names to all tools. `<sidecar>__<tool>` always names a tool. So does its own name; if
 /// several sidecars have that name, it stands for all of their tools, under their qualified names.
-pub fn shelve(
+pub fn assign_names(
     offers: &BTreeMap<SidecarId, Vec<SidecarOffer>>,
     is_taken: impl Fn(&str) -> bool,
 ) -> ToolNames {
-    let mut shelf = ToolNames::default();
+    let mut assigned = ToolNames::default();
     for (name, owners) in by_name(offers) {
         let mut qualified: Vec<NamedTool> = owners
             .iter()
             .map(|(sidecar, offer)| named(sidecar, offer))
             .collect();
-        qualified.retain(|tool| shelf.has_room(&tool.name, &is_taken));
+        qualified.retain(|tool| assigned.has_room(&tool.name, &is_taken));
         for tool in &qualified {
-            shelf.tools.insert(tool.name.clone(), vec![tool.clone()]);
+            assigned.tools.insert(tool.name.clone(), vec![tool.clone()]);
         }
         match owners.as_slice() {
             _ if is_taken(name) => {
-                shelf.warn(name, &owners, "is a tool of this node too", &qualified)
+                assigned.warn(name, &owners, "is a tool of this node too", &qualified)
             }
             [(sidecar, offer)] => {
                 let tool = NamedTool {
@@ -48,15 +48,15 @@ pub fn shelve(
                     sidecar: (*sidecar).clone(),
                     offer: (*offer).clone(),
                 };
-                shelf.tools.insert(name.into(), vec![tool]);
+                assigned.tools.insert(name.into(), vec![tool]);
             }
             _ => {
-                shelf.warn(name, &owners, "is offered by several", &qualified);
-                shelf.tools.insert(name.into(), qualified);
+                assigned.warn(name, &owners, "is offered by several", &qualified);
+                assigned.tools.insert(name.into(), qualified);
             }
         }
     }
-    shelf
+    assigned
 }
 
 type Owners<'a> = Vec<(&'a SidecarId, &'a SidecarOffer)>;
@@ -131,15 +131,15 @@ mod tests {
                 tools.iter().map(|tool| offer(tool)).collect(),
             )
         });
-        let shelf = shelve(&offers.collect(), |name| name == "read");
+        let assigned = assign_names(&offers.collect(), |name| name == "read");
         let shown = |tools: Vec<NamedTool>| tools.into_iter().map(|tool| tool.name).collect();
         (
-            shelf
+            assigned
                 .tools
                 .into_iter()
                 .map(|(name, tools)| (name, shown(tools)))
                 .collect(),
-            shelf.warnings.len(),
+            assigned.warnings.len(),
         )
     }
 

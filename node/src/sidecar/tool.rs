@@ -42,7 +42,7 @@ pub struct RemoteTool {
     /// The name that the sidecar uses.
     name: String,
     subject: String,
-    manner: CallTarget,
+    target: CallTarget,
     /// How long a call may be silent.
     idle: Duration,
     /// Whether the tool's own schema has a `timeout_ms`. The value is then passed on and not
@@ -87,7 +87,7 @@ impl RemoteTool {
         spec: ToolSpec,
         name: String,
         subject: String,
-        manner: CallTarget,
+        target: CallTarget,
         idle: Duration,
         bus: Arc<dyn Bus>,
     ) -> Self {
@@ -96,7 +96,7 @@ impl RemoteTool {
             spec: ToolSpec { parameters, ..spec },
             name,
             subject,
-            manner,
+            target,
             idle,
             has_timeout,
             bus,
@@ -111,12 +111,15 @@ impl RemoteTool {
         let Ok(mut named) = serde_json::from_str::<Map<String, Value>>(args.get()) else {
             return (args.to_owned(), self.idle);
         };
-        let said = named
+        let named_ms = named
             .remove(TIMEOUT)
             .and_then(|millis| millis.as_u64())
             .map(Duration::from_millis);
         let rest = serde_json::value::to_raw_value(&named).unwrap_or_else(|_| args.to_owned());
-        (rest, said.map_or(self.idle, |said| said.min(LONGEST)))
+        (
+            rest,
+            named_ms.map_or(self.idle, |named_ms| named_ms.min(LONGEST)),
+        )
     }
 
     fn request(&self, call: &Invocation, args: Box<RawValue>, longest: Duration) -> Bytes {
@@ -152,7 +155,7 @@ impl Tool for RemoteTool {
         let request = SidecarCall {
             name: &self.spec.name,
             subject: &self.subject,
-            manner: &self.manner,
+            target: &self.target,
             call_id: &call.call_id,
             body: self.request(&call, args, longest),
             idle,
@@ -166,7 +169,7 @@ impl Tool for RemoteTool {
         };
         let since = Instant::now();
         let answer = request.run(&caller).await;
-        if let Some(sidecar) = self.manner.sidecar() {
+        if let Some(sidecar) = self.target.sidecar() {
             metrics::meters().sidecar_called(sidecar.as_str(), answer.is_err(), since.elapsed());
         }
         match answer {

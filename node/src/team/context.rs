@@ -10,9 +10,9 @@ use planck_common::spec::{AgentLimits, Member, ModelRef};
 
 use super::mistake::{Mistakes, did_you_mean};
 use crate::{
-    config::{ConfiguredUrl, Config},
+    config::{Config, ConfiguredUrl},
     llm::{Addresses, PRESETS, key_variables, keyless},
-    project::Clash,
+    project::NameClash,
 };
 
 /// What members inherit and may name.
@@ -29,7 +29,7 @@ pub struct TeamContext {
     /// the agent checks the names.
     pub tools: Option<BTreeSet<String>>,
     /// Tools and skills that both the user and the project describe. No agent gets either version.
-    pub clashes: Arc<[Clash]>,
+    pub clashes: Arc<[NameClash]>,
 }
 
 /// The models that members may name.
@@ -191,7 +191,7 @@ pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
 
 impl TeamContext {
     /// Returns the two descriptions of the tool or skill with this name, if there are two.
-    pub fn clash(&self, kind: &str, name: &str) -> Option<&Clash> {
+    pub fn clash(&self, kind: &str, name: &str) -> Option<&NameClash> {
         self.clashes
             .iter()
             .find(|clash| clash.kind == kind && clash.name == name)

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::mistake::{Mistakes, TemplateError, TemplateErrors, did_you_mean};
 use super::resolve;
-use crate::project::{Clash, ProjectSource};
+use crate::project::{NameClash, ProjectSource};
 
 /// The name of the file that describes a team.
 const FILE: &str = "TEAM.json";
@@ -179,14 +179,14 @@ pub fn inspect(file: &TemplateFile) -> (Option<TeamTemplate>, Vec<TemplateError>
 
 /// Returns the template with this name in the first folder that has it. Fails if both the user and
 /// the project have one.
-pub fn find(sources: &[ProjectSource], name: &str) -> Result<Option<TemplateFile>, Clash> {
+pub fn find(sources: &[ProjectSource], name: &str) -> Result<Option<TemplateFile>, NameClash> {
     let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
     let below = Path::new(name).join(FILE);
     let found = sources.iter().filter(|source| plain && source.has(&below));
     let (projects, own): (Vec<&ProjectSource>, Vec<&ProjectSource>) =
         found.partition(|source| source.project().is_some());
     match (own.first(), projects.first()) {
-        (Some(own), Some(project)) => Err(Clash {
+        (Some(own), Some(project)) => Err(NameClash {
             kind: "team",
             name: name.into(),
             own: own.path(&below),
@@ -217,8 +217,8 @@ pub fn list(sources: &[ProjectSource]) -> Vec<(String, Result<TeamTemplate, Temp
         .collect()
 }
 
-impl From<Clash> for TemplateErrors {
-    fn from(clash: Clash) -> Self {
+impl From<NameClash> for TemplateErrors {
+    fn from(clash: NameClash) -> Self {
         let mut found = Vec::new();
         let (file, remedy) = (clash.project.display().to_string(), "rename one of them");
         let what = format!(

@@ -11,7 +11,7 @@ use planck_common::{
 use serde_json::json;
 
 use super::*;
-use crate::project::{Clash, ProjectSource};
+use crate::project::{NameClash, ProjectSource};
 
 fn context() -> TeamContext {
     TeamContext {
@@ -360,7 +360,7 @@ fn every_mistake_of_a_file_is_reported() {
 
 #[test]
 fn a_clash_is_a_mistake_of_the_member_that_names_it() {
-    let clash = |kind, name: &str| Clash {
+    let clash = |kind, name: &str| NameClash {
         kind,
         name: name.into(),
         own: "/home/x".into(),

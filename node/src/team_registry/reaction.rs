@@ -28,7 +28,7 @@ const COMPARE: Duration = Duration::from_secs(10);
 impl TeamRegistry {
     /// Records that an agent started on this node.
     pub fn agent_arrived(self: &Arc<Self>, hosting: &Hosting) {
-        self.tell(Input::Up {
+        self.feed(Input::Up {
             life: incarnation(&hosting.session),
             agent: hosting.agent.clone(),
             lead: hosting.session.lead == hosting.agent,
@@ -37,7 +37,7 @@ impl TeamRegistry {
 
     /// Records that an agent no longer runs on this node.
     pub fn agent_departed(self: &Arc<Self>, hosting: &Hosting) {
-        self.tell(Input::Down {
+        self.feed(Input::Down {
             life: incarnation(&hosting.session),
             agent: hosting.agent.clone(),
         });
@@ -45,7 +45,7 @@ impl TeamRegistry {
 
     /// Records that a node died. The members here of teams whose orchestrator was on it end.
     pub fn node_died(self: &Arc<Self>, node: NodeId) {
-        self.tell(Input::NodeDied { node });
+        self.feed(Input::NodeDied { node });
     }
 
     /// Wakes the cascade at the times that it requests, and makes it compare the teams here with
@@ -60,25 +60,25 @@ impl TeamRegistry {
                 .cascade()
                 .next_wake()
                 .map_or(compare, |wake| clock::instant(wake).min(compare));
-            if timeout_at(next, self.told.notified()).await.is_ok() {
+            if timeout_at(next, self.changed.notified()).await.is_ok() {
                 continue;
             }
             if Instant::now() < compare {
-                self.tell(Input::Woken);
+                self.feed(Input::Woken);
             } else {
                 compare = Instant::now() + COMPARE.mul_f64(0.8 + 0.4 * fastrand::f64());
-                self.tell(Input::Sweep);
+                self.feed(Input::Sweep);
             }
         }
     }
 
     /// Passes an input to the cascade, and performs what it decides.
-    fn tell(self: &Arc<Self>, input: Input) {
+    fn feed(self: &Arc<Self>, input: Input) {
         let Some(registry) = &self.registry else {
             return;
         };
         let effects = self.cascade().on(clock::now(), input);
-        self.told.notify_one();
+        self.changed.notify_one();
         for effect in effects {
             let (teams, registry) = (Arc::clone(self), registry.clone());
             self.tasks
@@ -91,7 +91,7 @@ impl TeamRegistry {
             Effect::Read { life } => match registry.team(&life.team, life.incarnation).await {
                 Ok(found) => {
                     let seen = found.map(|found| self.seen(found.revision, &found.record));
-                    self.tell(Input::Read { life, seen });
+                    self.feed(Input::Read { life, seen });
                 }
                 Err(error) => {
                     tracing::debug!(team = %life.team, %error, "cannot read the team's record now")
@@ -131,7 +131,7 @@ impl TeamRegistry {
             tracing::debug!(team = %life.team, %error, "cannot mark the team as dead now");
         }
         let done = marked.is_ok();
-        self.tell(Input::Marked { life, done });
+        self.feed(Input::Marked { life, done });
     }
 
     async fn stop_members(&self, life: Life, agents: Vec<AgentId>, end: TeamEnd) {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A registry of teams in addition to that of a node, which works alone.
-struct Scene {
+struct TestTeams {
     node: TestNode,
     teams: Arc<TeamRegistry>,
     started: Started,
@@ -25,7 +25,7 @@ struct Scene {
     _world: World,
 }
 
-impl Scene {
+impl TestTeams {
     async fn new() -> Self {
         let world = World::new().await;
         let node = world.node().await;
@@ -83,7 +83,7 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn team_is_alive_from_its_record_to_its_end() {
-    let scene = Scene::new().await;
+    let scene = TestTeams::new().await;
     let teams = &scene.teams;
     assert!(!teams.is_alive(&scene.team()).await.unwrap());
     let refusal = scene.add_lead().await.unwrap_err();
@@ -109,7 +109,7 @@ async fn team_is_alive_from_its_record_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn team_without_a_record_is_marked_dead_if_its_session_is_known() {
-    let scene = Scene::new().await;
+    let scene = TestTeams::new().await;
     let teams = &scene.teams;
     teams
         .mark_dead(&scene.team(), TeamEnd::NodeDead, None)
@@ -121,7 +121,7 @@ async fn team_without_a_record_is_marked_dead_if_its_session_is_known() {
         "nothing was written"
     );
 
-    let other = Scene::new().await;
+    let other = TestTeams::new().await;
     let whose = Some((other.session.id.clone(), other.session.lead.clone()));
     let (teams, team) = (&other.teams, other.team());
     teams
@@ -136,7 +136,7 @@ async fn team_without_a_record_is_marked_dead_if_its_session_is_known() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orchestrator_of_a_living_team_moves_here() {
-    let scene = Scene::new().await;
+    let scene = TestTeams::new().await;
     scene.teams.create(&scene.session).await.unwrap();
     assert!(scene.teams.move_lead_here(&scene.session).await.unwrap());
     assert!(scene.teams.is_alive(&scene.team()).await.unwrap());
@@ -145,7 +145,7 @@ async fn orchestrator_of_a_living_team_moves_here() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_for_a_dead_node_writes_nothing_and_returns_when_all_are_gone() {
-    let scene = Scene::new().await;
+    let scene = TestTeams::new().await;
     let stopped = scene.teams.stop_here(&scene.order(TeamEnd::NodeDead)).await;
     assert_eq!(stopped.agents, 2);
     assert!(scene.node.services().host.agents(None).is_empty());
@@ -158,7 +158,7 @@ async fn stop_for_a_dead_node_writes_nothing_and_returns_when_all_are_gone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_of_a_closed_team_releases_its_leases() {
-    let scene = Scene::new().await;
+    let scene = TestTeams::new().await;
     let mut earlier = scene.order(TeamEnd::Closed);
     earlier.incarnation -= 1;
     assert_eq!(scene.teams.stop_here(&earlier).await.agents, 0);
@@ -172,7 +172,7 @@ async fn stop_of_a_closed_team_releases_its_leases() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_here_stop_when_the_node_of_their_orchestrator_dies() {
-    let scene = Scene::new().await;
+    let scene = TestTeams::new().await;
     let (host, teams) = (&scene.node.services().host, &scene.teams);
     // A draining node does not take up again the agents that are stopped.
     scene.node.services().view.draining().cancel();
@@ -211,7 +211,7 @@ async fn members_here_stop_when_the_node_of_their_orchestrator_dies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_that_the_registry_lost_are_written_again() {
-    let scene = Scene::new().await;
+    let scene = TestTeams::new().await;
     let teams = &scene.teams;
     teams.rewrite_records(&scene.team()).await;
     assert!(teams.is_alive(&scene.team()).await.unwrap());

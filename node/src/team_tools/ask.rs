@@ -72,7 +72,7 @@ impl AskAgent {
             .waiters()
             .register(question.id.clone());
         put(&caller, call, target, &question).await?;
-        let asked = Asking {
+        let asked = PendingQuestion {
             services: &caller.services,
             call,
             target,
@@ -136,14 +136,14 @@ async fn put(
 }
 
 /// Waits for the outcome of a question.
-struct Asking<'a> {
+struct PendingQuestion<'a> {
     services: &'a Services,
     call: &'a Invocation,
     target: &'a AgentRecord,
     id: &'a InputId,
 }
 
-impl Asking<'_> {
+impl PendingQuestion<'_> {
     async fn wait(&self, waiter: &Waiter<'_>, limit: Duration) -> Result<Outcome, Refusal> {
         let deadline = Instant::now() + limit;
         loop {

@@ -102,13 +102,13 @@ impl ReplyContent {
     }
 
     pub fn note(&self, span: &Span) {
-        let said = Some(&self.text)
-            .filter(|said| !said.is_empty())
-            .map(|said| text(said));
+        let content = Some(&self.text)
+            .filter(|content| !content.is_empty())
+            .map(|content| text(content));
         let calls = self.calls.iter().map(
             |(name, args)| json!({ "type": "tool_call", "name": name, "arguments": cut(args) }),
         );
-        let parts: Vec<Value> = said.into_iter().chain(calls).collect();
+        let parts: Vec<Value> = content.into_iter().chain(calls).collect();
         span.set_attribute(
             OUTPUT,
             json!([{ "role": "assistant", "parts": parts }]).to_string(),
@@ -129,7 +129,7 @@ fn written(message: &Body) -> Value {
 /// Converts a part of a message. Thoughts, images and files are left out.
 fn part(part: &Part) -> Option<Value> {
     match part {
-        Part::Text { text: said, .. } => Some(text(said)),
+        Part::Text { text: content, .. } => Some(text(content)),
         Part::ToolCall {
             call_id,
             name,
@@ -145,8 +145,8 @@ fn part(part: &Part) -> Option<Value> {
     }
 }
 
-fn text(said: &str) -> Value {
-    json!({ "type": "text", "content": cut(said) })
+fn text(content: &str) -> Value {
+    json!({ "type": "text", "content": cut(content) })
 }
 
 fn cut(text: &str) -> &str {
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn a_reply_is_assembled() {
-        let mut said = ReplyContent::default();
-        said.take(&[
+        let mut content = ReplyContent::default();
+        content.take(&[
             Chunk::Text {
                 part: 0,
                 text: "he".into(),
@@ -171,7 +171,7 @@ mod tests {
                 text: "hm".into(),
             },
         ]);
-        said.take(&[
+        content.take(&[
             Chunk::Text {
                 part: 0,
                 text: "y".into(),
@@ -182,7 +182,7 @@ mod tests {
                 name: "bash".into(),
             },
         ]);
-        said.take(&[
+        content.take(&[
             Chunk::Args {
                 part: 2,
                 json: "{\"a\"".into(),
@@ -193,7 +193,7 @@ mod tests {
             },
         ]);
         assert_eq!(
-            (said.text.as_str(), said.calls),
+            (content.text.as_str(), content.calls),
             ("hey", vec![("bash".into(), "{\"a\":1}".into())])
         );
     }

@@ -126,7 +126,7 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics, pulse: &Pulse) -> Resp
                 .unwrap_or_else(|| vec!["a runtime does not turn".into()]),
         ),
         "/readyz" => probe(pulse.unready()),
-        "/metrics" => told(StatusCode::OK, PROMETHEUS, metrics.text()),
+        "/metrics" => text_response(StatusCode::OK, PROMETHEUS, metrics.text()),
         _ => plain(
             StatusCode::NOT_FOUND,
             "there are /livez, /readyz and /metrics\n".into(),
@@ -143,10 +143,10 @@ fn probe(causes: Vec<String>) -> Response<String> {
 }
 
 fn plain(status: StatusCode, text: String) -> Response<String> {
-    told(status, PLAIN, text)
+    text_response(status, PLAIN, text)
 }
 
-fn told(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
+fn text_response(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
     let mut response = Response::new(text);
     *response.status_mut() = status;
     response

@@ -99,7 +99,7 @@ impl Tool for Bash {
             args: vec!["-c".into(), args.command.into()],
             dir,
             env: self.shell.env(),
-            wall: None,
+            sandbox: None,
             input: Vec::new(),
             keep: self.shell.caps().bytes,
         };

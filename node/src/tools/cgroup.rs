@@ -103,7 +103,7 @@ struct CgroupsInner {
     /// The limit `pids.max` of a call, if the kernel enforces it.
     tasks: Option<u64>,
     /// Whether the log already has a line about a call without a group.
-    told: AtomicBool,
+    warned: AtomicBool,
 }
 
 impl Groups {
@@ -122,7 +122,7 @@ impl Groups {
         let groups = Self(Arc::new(CgroupsInner {
             folder,
             tasks,
-            told: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
         }));
         match groups.try_out() {
             Ok(()) => Ok(groups),
@@ -148,7 +148,7 @@ impl Groups {
         match self.make() {
             Ok(group) => Some(group),
             Err(why) => {
-                if !self.0.told.swap(true, Ordering::Relaxed) {
+                if !self.0.warned.swap(true, Ordering::Relaxed) {
                     tracing::debug!(folder = %self.0.folder.display(), %why, "a call has no control group");
                 }
                 None

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     model::ToolSpec,
-    project::{Admitted, Clash, NotRead, ProjectSource},
+    project::{Admitted, NameClash, NotRead, ProjectSource},
 };
 use definition::Definition;
 pub use definition::DefinitionFault;
@@ -38,7 +38,7 @@ const LARGEST: u64 = 1024 * 1024;
 pub enum InvalidTool {
     #[error("cannot read {file}: {why}")]
     Unreadable { file: PathBuf, why: NotRead },
-    #[error("{file} describes no tool: {}", told(faults))]
+    #[error("{file} describes no tool: {}", list_faults(faults))]
     Faulty {
         file: PathBuf,
         faults: Vec<DefinitionFault>,
@@ -50,10 +50,10 @@ pub enum InvalidTool {
         first: PathBuf,
     },
     #[error("{0}; rename one of them")]
-    Clash(Clash),
+    Clash(NameClash),
 }
 
-fn told(faults: &[impl fmt::Display]) -> String {
+fn list_faults(faults: &[impl fmt::Display]) -> String {
     faults
         .iter()
         .map(ToString::to_string)
@@ -118,7 +118,7 @@ pub fn names(sources: &[ProjectSource]) -> (Vec<(String, PathBuf)>, Vec<InvalidT
 }
 
 /// Returns the names that are described twice.
-pub fn clashes(problems: &[InvalidTool]) -> impl Iterator<Item = &Clash> {
+pub fn clashes(problems: &[InvalidTool]) -> impl Iterator<Item = &NameClash> {
     problems.iter().filter_map(|problem| match problem {
         InvalidTool::Clash(clash) => Some(clash),
         InvalidTool::Unreadable { .. } | InvalidTool::Faulty { .. } | InvalidTool::Taken { .. } => {
@@ -150,7 +150,7 @@ fn describe(sources: &[ProjectSource]) -> (BTreeMap<String, Described>, Vec<Inva
                     first: first.home.join(FILE),
                 });
             }
-            Some(first) => clashing.push(Clash {
+            Some(first) => clashing.push(NameClash {
                 kind: "tool",
                 name,
                 own: first.home.join(FILE),
@@ -239,7 +239,7 @@ impl Tool for ExternalTool {
             args: words.map(Into::into).collect(),
             dir: workspace.dir().to_owned(),
             env: self.shell.env(),
-            wall: None,
+            sandbox: None,
             input: call.args.get().as_bytes().to_vec(),
             keep: self.shell.caps().bytes,
         };

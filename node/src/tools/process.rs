@@ -2,7 +2,7 @@
 //! When the time limit is over or the call is aborted, everything that the command started is
 //! killed.
 
-pub mod heart;
+pub mod heartbeat;
 mod reaped;
 mod strangers;
 
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub use heart::ReaperHeartbeat;
+pub use heartbeat::ReaperHeartbeat;
 pub use reaped::Reaped;
 
 use super::{
@@ -28,7 +28,7 @@ pub struct Launcher {
     /// The path of the `planck` binary.
     planck: PathBuf,
     /// In a cluster, the signal to the reapers that this node is alive.
-    heart: Option<ReaperHeartbeat>,
+    heartbeat: Option<ReaperHeartbeat>,
     limits: CommandLimits,
     /// The control groups, if each command has one of its own.
     groups: Option<Groups>,
@@ -40,22 +40,22 @@ impl Launcher {
         Self::new(planck, None)
     }
 
-    /// Creates a launcher whose processes also end when the node is silent, so the caller must make
-    /// the heart beat.
-    pub fn watched(planck: PathBuf, heart: ReaperHeartbeat) -> Self {
-        Self::new(planck, Some(heart))
+    /// Creates a launcher whose processes also end when the node is silent, so the caller must
+    /// send the heartbeats.
+    pub fn watched(planck: PathBuf, heartbeat: ReaperHeartbeat) -> Self {
+        Self::new(planck, Some(heartbeat))
     }
 
     /// Creates a launcher with the running binary, which must be `planck`.
-    pub fn of_this_binary(heart: Option<ReaperHeartbeat>) -> Self {
-        Self::new(THIS_BINARY.into(), heart)
+    pub fn of_this_binary(heartbeat: Option<ReaperHeartbeat>) -> Self {
+        Self::new(THIS_BINARY.into(), heartbeat)
     }
 
-    fn new(planck: PathBuf, heart: Option<ReaperHeartbeat>) -> Self {
+    fn new(planck: PathBuf, heartbeat: Option<ReaperHeartbeat>) -> Self {
         strangers::adopt();
         Self {
             planck,
-            heart,
+            heartbeat,
             limits: CommandLimits::default(),
             groups: None,
         }
@@ -100,7 +100,7 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// The sandbox rules that the reaper applies to the command, or `None` if it needs none or is
     /// bubblewrap.
-    pub wall: Option<SandboxPolicy>,
+    pub sandbox: Option<SandboxPolicy>,
     /// The input of the command. If it is empty, stdin is `/dev/null`.
     pub input: Vec<u8>,
     /// The most bytes that are kept of stdout, and of stderr.

@@ -15,7 +15,7 @@ use std::{
 
 pub use guard::{Guard, Guards};
 pub use restore::RestoreReport;
-pub use undone::Undone;
+pub use undone::UndoneChanges;
 
 use super::workspace::ResolvedPath;
 

@@ -74,9 +74,9 @@ enum ReapEnd {
     /// The command exited.
     Command(ExitStatus),
     /// The node closed the pipe or fell silent, or a signal asked this process to end.
-    Told,
+    Stopped,
     /// The command exceeded a limit.
-    Over(Excess),
+    LimitExceeded(Excess),
 }
 
 fn run(options: ReapOptions) -> Result<ReapEnd, String> {
@@ -88,7 +88,7 @@ fn run(options: ReapOptions) -> Result<ReapEnd, String> {
         }
         ReapMode::Inside => Err(become_command(&options)),
         ReapMode::Check { file, port } => {
-            sandbox::check(options.wall.as_ref(), file.as_ref(), port).map(ReapEnd::Command)
+            sandbox::check(options.sandbox.as_ref(), file.as_ref(), port).map(ReapEnd::Command)
         }
     }
 }
@@ -117,9 +117,9 @@ fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
 /// Applies the rules of the sandbox to this process and then replaces it with the command.
 fn become_command(options: &ReapOptions) -> String {
     if let Some(why) = options
-        .wall
+        .sandbox
         .as_ref()
-        .and_then(|wall| sandbox::enter(wall).err())
+        .and_then(|policy| sandbox::enter(policy).err())
     {
         return format!("cannot confine the command: {why}");
     }
@@ -134,7 +134,7 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
     let mut lifeline = Lifeline::new(silence);
     let Some(input) = lifeline.read_input(input) else {
-        return Ok(ReapEnd::Told);
+        return Ok(ReapEnd::Stopped);
     };
     let child = start(options, input)?;
     let end = wait(
@@ -147,12 +147,12 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
         group.kill();
     }
     Descendants::of_this_process().end();
-    if let Ok(ReapEnd::Over(excess)) = &end {
+    if let Ok(ReapEnd::LimitExceeded(excess)) = &end {
         let _ = writeln!(std::io::stderr(), "planck: {excess}");
     }
     // A live node cleans up itself.
-    if let Ok(ReapEnd::Told) = &end {
-        options.wall.iter().for_each(SandboxPolicy::clean);
+    if let Ok(ReapEnd::Stopped) = &end {
+        options.sandbox.iter().for_each(SandboxPolicy::clean);
         if let Some(group) = &options.group {
             group.remove();
         }
@@ -195,7 +195,7 @@ fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
                 .iter()
                 .flat_map(|limits| ["--limits".into(), limits.to_string()]),
         )
-        .args(options.wall.iter().flat_map(SandboxPolicy::to_option))
+        .args(options.sandbox.iter().flat_map(SandboxPolicy::to_option))
         .args(
             options
                 .group
@@ -232,7 +232,7 @@ fn wait(
             return Ok(ReapEnd::Command(status));
         }
         if let Some(excess) = watch.as_mut().and_then(LimitWatch::look) {
-            return Ok(ReapEnd::Over(excess));
+            return Ok(ReapEnd::LimitExceeded(excess));
         }
         match lifeline
             .wait(signals, watch.as_ref().map(LimitWatch::pause))
@@ -241,20 +241,20 @@ fn wait(
             LifelineEvent::Alive => {}
             LifelineEvent::Signals => {
                 if told_to_end(signals) {
-                    return Ok(ReapEnd::Told);
+                    return Ok(ReapEnd::Stopped);
                 }
             }
-            LifelineEvent::Ended | LifelineEvent::Silent => return Ok(ReapEnd::Told),
+            LifelineEvent::Ended | LifelineEvent::Silent => return Ok(ReapEnd::Stopped),
         }
     }
 }
 
 fn told_to_end(signals: &SignalFd) -> bool {
-    let mut told = false;
+    let mut stopped = false;
     while let Ok(Some(signal)) = signals.read_signal() {
-        told |= i32::try_from(signal.ssi_signo) != Ok(Signal::SIGCHLD as i32);
+        stopped |= i32::try_from(signal.ssi_signo) != Ok(Signal::SIGCHLD as i32);
     }
-    told
+    stopped
 }
 
 /// Collects dead processes. Returns the status of the command if it is among them.

@@ -95,13 +95,13 @@ struct SandboxInner {
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxRefused {
     #[error("this node may start processes only in a sandbox, and has none: {0}")]
-    NoWall(String),
+    NoSandbox(String),
     #[error("cannot make a folder for temporary files: {0}")]
     NoScratch(io::Error),
 }
 
 /// A command inside its sandbox.
-pub(super) struct Walled {
+pub(super) struct Sandboxed {
     pub launch: Launch,
     /// The temporary files of the command. They are removed when this is dropped.
     pub _scratch: Option<Scratch>,
@@ -232,18 +232,18 @@ impl Sandbox {
         launch: Launch,
         workspace: &Workspace,
         readable: &[PathBuf],
-    ) -> Result<Walled, SandboxRefused> {
+    ) -> Result<Sandboxed, SandboxRefused> {
         let SandboxInner {
             settings, reason, ..
         } = self.0.as_ref();
         let level = match &self.0.tier {
             Tier::Open => {
-                return Ok(Walled {
+                return Ok(Sandboxed {
                     launch,
                     _scratch: None,
                 });
             }
-            Tier::Refused => return Err(SandboxRefused::NoWall(reason.clone())),
+            Tier::Refused => return Err(SandboxRefused::NoSandbox(reason.clone())),
             Tier::Landlock(level) => *level,
             Tier::Bubblewrap(bubblewrap) => bubblewrap.level(),
         };
@@ -263,7 +263,7 @@ impl Sandbox {
         };
         let launch = self.without_hidden_programs(launch, workspace);
         match &self.0.tier {
-            Tier::Bubblewrap(bubblewrap) if bubblewrap.is_current() => Ok(Walled {
+            Tier::Bubblewrap(bubblewrap) if bubblewrap.is_current() => Ok(Sandboxed {
                 launch: bubblewrap.wrap(launch, policy, settings.tmp),
                 _scratch: None,
             }),
@@ -278,14 +278,14 @@ impl Sandbox {
         &self,
         launch: Launch,
         policy: SandboxPolicy,
-    ) -> Result<Walled, SandboxRefused> {
+    ) -> Result<Sandboxed, SandboxRefused> {
         let enough = if self.0.settings.demand == Demand::Required {
             Level::FULL
         } else {
             Level::LEAST
         };
         if policy.level < enough {
-            return Err(SandboxRefused::NoWall(
+            return Err(SandboxRefused::NoSandbox(
                 "this program's file was replaced, and bubblewrap needs it; restart the node"
                     .into(),
             ));
@@ -321,15 +321,15 @@ impl Sandbox {
 }
 
 /// Confines a command with Landlock alone: a folder of its own replaces `/tmp` and is its home.
-fn confined(launch: Launch, mut policy: SandboxPolicy) -> Result<Walled, SandboxRefused> {
+fn confined(launch: Launch, mut policy: SandboxPolicy) -> Result<Sandboxed, SandboxRefused> {
     let scratch = Scratch::create().map_err(SandboxRefused::NoScratch)?;
     policy.writable.push(scratch.path().to_owned());
     policy.scratch = Some(scratch.path().to_owned());
     let env = with_home(launch.env, scratch.path());
-    Ok(Walled {
+    Ok(Sandboxed {
         launch: Launch {
             env,
-            wall: Some(policy),
+            sandbox: Some(policy),
             ..launch
         },
         _scratch: Some(scratch),

@@ -14,7 +14,7 @@ use super::{
     output::{Caps, Captured, cut},
     process::{CommandEnd, Finished, Launch, Launcher},
     protect::{Guard, Guards, RestoreReport},
-    sandbox::{Sandbox, SandboxRefused, Walled},
+    sandbox::{Sandbox, SandboxRefused, Sandboxed},
     workspace::Workspace,
 };
 
@@ -75,21 +75,21 @@ impl Shell {
         cancel: &CancellationToken,
     ) -> Outcome {
         let (shell, workspace, readable) = (self.clone(), workspace.clone(), readable.to_vec());
-        let (walled, guard) =
+        let (sandboxed, guard) =
             match blocking(move || shell.prepare(launch, &workspace, &readable)).await {
                 Ok(Ok(prepared)) => prepared,
                 Ok(Err(refused)) => return Outcome::error(refused.to_string()),
                 Err(failed) => return failed,
             };
-        let dir = walled.launch.dir.display().to_string();
-        let outcome = match self.0.launcher.run(&walled.launch, limit, cancel).await {
+        let dir = sandboxed.launch.dir.display().to_string();
+        let outcome = match self.0.launcher.run(&sandboxed.launch, limit, cancel).await {
             Ok(finished) => outcome(finished, limit, self.0.caps),
             Err(why) => Outcome::error(format!("cannot start a process in {dir}: {why}")),
         };
         let caps = self.0.caps;
         let undone = blocking(move || {
             let reports = guard.map(Guard::end).unwrap_or_default();
-            drop(walled);
+            drop(sandboxed);
             reports
         });
         match undone.await {
@@ -104,7 +104,7 @@ impl Shell {
         launch: Launch,
         workspace: &Workspace,
         readable: &[PathBuf],
-    ) -> Result<(Walled, Option<Guard>), SandboxRefused> {
+    ) -> Result<(Sandboxed, Option<Guard>), SandboxRefused> {
         // Records the files before the sandbox is built, so that the files bubblewrap mounts are
         // the recorded ones.
         let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));

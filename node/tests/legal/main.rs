@@ -14,9 +14,9 @@
     reason = "a test fails by a panic"
 )]
 
-mod judge;
-mod life;
+mod checks;
 mod moves;
+mod node_process;
 mod play;
 
 use std::time::{Duration, Instant};

@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    judge::{self, shown},
-    life::{Answered, Life, answered, read},
+    checks::{self, shown},
     moves::{CHOICES, Move, TEXTS, script},
+    node_process::{Answered, NodeProcess, answered, read},
 };
 
 /// The most moves of one play.
@@ -36,7 +36,7 @@ pub struct Play {
     dice: fastrand::Rng,
     folder: TempDir,
     model: Server,
-    life: Life,
+    node: NodeProcess,
     session: SessionId,
     lead: String,
     /// The prompts that were accepted.
@@ -50,14 +50,14 @@ impl Play {
         let folder = TempDir::new()?;
         std::fs::create_dir(folder.path().join("work"))?;
         let model = Server::start(script().without_auth()).await?;
-        let life = Life::begin(folder.path(), &model.openai_url()).await?;
+        let node = NodeProcess::begin(folder.path(), &model.openai_url()).await?;
         let dice = fastrand::Rng::with_seed(seed);
         let (session, prompts) = (SessionId::mint(), BTreeSet::new());
         let mut play = Self {
             dice,
             folder,
             model,
-            life,
+            node,
             session,
             lead: String::new(),
             prompts,
@@ -75,7 +75,7 @@ impl Play {
                 play.done.join("\n")
             );
         }
-        play.life.leave().await
+        play.node.leave().await
     }
 
     async fn all(&mut self) -> Result<()> {
@@ -106,11 +106,11 @@ impl Play {
             Move::RewindOverQueue => self.rewind_over_queue().await,
             Move::Checkpoint => {
                 let to = Address::agent(&self.lead, AgentVerb::Checkpoint.name());
-                let asked = self.life.ask(to, json!({ "summary": "So far, so good." }));
+                let asked = self.node.ask(to, json!({ "summary": "So far, so good." }));
                 self.settled(answered(asked).await, &[])
             }
             Move::Abort => {
-                let asked = self.life.ask(self.at(SessionVerb::Abort), json!({}));
+                let asked = self.node.ask(self.at(SessionVerb::Abort), json!({}));
                 self.settled(answered(asked).await, &[])
             }
             Move::StopWorker => self.stop_worker().await,
@@ -190,12 +190,12 @@ impl Play {
         }
         let worker = &workers[self.dice.usize(..workers.len())];
         let asked = self
-            .life
+            .node
             .ask(Address::agent(worker, AgentVerb::Stop.name()), json!({}));
         self.settled(answered(asked).await, &[Code::NotFound])?;
         // The messages of a stopped agent can still be read.
         let read = self
-            .life
+            .node
             .ask(self.at(SessionVerb::Messages), json!({ "agent": worker }));
         self.settled(answered(read).await, &[])
     }
@@ -206,15 +206,15 @@ impl Play {
         self.quiet().await?;
         let beside = [
             self.prompt(),
-            self.life.ask(self.at(SessionVerb::Info), json!({})),
+            self.node.ask(self.at(SessionVerb::Info), json!({})),
         ];
-        let deleted = self.life.ask(self.at(SessionVerb::Delete), json!({}));
+        let deleted = self.node.ask(self.at(SessionVerb::Delete), json!({}));
         let more = [
             self.prompt(),
-            self.life.ask(self.at(SessionVerb::Events), json!({})),
-            self.life.ask(self.at(SessionVerb::Messages), json!({})),
+            self.node.ask(self.at(SessionVerb::Events), json!({})),
+            self.node.ask(self.at(SessionVerb::Messages), json!({})),
         ];
-        let end = self.life.ask(
+        let end = self.node.ask(
             Address::agent(&self.lead, AgentVerb::Info.name()),
             json!({}),
         );
@@ -224,7 +224,7 @@ impl Play {
         self.settled(answered(deleted).await, &[Code::Busy])?;
         // A prompt in between has opened the session again.
         loop {
-            match answered(self.life.ask(self.at(SessionVerb::Delete), json!({}))).await {
+            match answered(self.node.ask(self.at(SessionVerb::Delete), json!({}))).await {
                 Some(Err(refusal)) if refusal.code == Code::NotFound => break,
                 other => self.settled(other, &[Code::Busy])?,
             }
@@ -235,16 +235,16 @@ impl Play {
 
     /// Kills the process and starts another one, which takes up its work.
     async fn kill(&mut self) -> Result<()> {
-        judge::check_order(&self.life.heard())?;
-        let next = Life::begin(self.folder.path(), &self.model.openai_url()).await?;
-        std::mem::replace(&mut self.life, next).kill().await;
+        checks::check_order(&self.node.received())?;
+        let next = NodeProcess::begin(self.folder.path(), &self.model.openai_url()).await?;
+        std::mem::replace(&mut self.node, next).kill().await;
         let began = Instant::now();
         loop {
-            match answered(self.life.ask(self.at(SessionVerb::Resume), json!({})))
+            match answered(self.node.ask(self.at(SessionVerb::Resume), json!({})))
                 .await
                 .context("killed")?
             {
-                Ok(_) if self.info().await?.owner.as_ref() == Some(self.life.id()) => return Ok(()),
+                Ok(_) if self.info().await?.owner.as_ref() == Some(self.node.id()) => return Ok(()),
                 Err(refusal) if !refusal.retryable => bail!("cannot resume: {refusal}"),
                 _ if began.elapsed() > QUIET => bail!("nobody takes the session up"),
                 _ => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -258,7 +258,7 @@ impl Play {
             { "type": "worker", "name": "worker", "tools": ["read", "write"] },
         ]);
         let body = json!({ "session_id": self.session, "dir": self.folder.path().join("work"), "members": members });
-        self.life.ask(
+        self.node.ask(
             Address::new(Target::Sessions, SessionsVerb::Start.name()),
             body,
         )
@@ -282,7 +282,7 @@ impl Play {
             "queue"
         };
         self.done.push(format!("  {text} ({mode})"));
-        self.life.ask(
+        self.node.ask(
             self.at(SessionVerb::Prompt),
             json!({ "text": text, "mode": mode }),
         )
@@ -301,7 +301,7 @@ impl Play {
         let to = ids[self.dice.usize(ids.len().saturating_sub(12)..ids.len())];
         self.done.push(format!("  to {to}"));
         Ok(Some(
-            self.life
+            self.node
                 .ask(self.at(SessionVerb::Rewind), json!({ "to": to })),
         ))
     }
@@ -329,14 +329,14 @@ impl Play {
     }
 
     async fn info(&self) -> Result<SessionInfo> {
-        read(answered(self.life.ask(self.at(SessionVerb::Info), json!({}))).await)
+        read(answered(self.node.ask(self.at(SessionVerb::Info), json!({}))).await)
     }
 
     async fn log(&self) -> Result<Vec<Envelope>> {
         let (mut log, mut from) = (Vec::new(), 1);
         loop {
             let asked = self
-                .life
+                .node
                 .ask(self.at(SessionVerb::Events), json!({ "from": from }));
             let page: Events = read(answered(asked).await)?;
             for event in &page.events {
@@ -361,12 +361,12 @@ impl Play {
             {
                 // The agent answers when it has taken up the work that its log contains.
                 let looked = self
-                    .life
+                    .node
                     .ask(Address::agent(&agent.id, AgentVerb::Info.name()), json!({}));
                 self.settled(answered(looked).await, &[Code::NotFound])?;
             }
             let (info, log) = (self.info().await?, self.log().await?);
-            let ended: BTreeSet<InputId> = log.iter().flat_map(judge::inputs).collect();
+            let ended: BTreeSet<InputId> = log.iter().flat_map(checks::inputs).collect();
             let open: Vec<&InputId> = self.prompts.difference(&ended).collect();
             let is_at_rest =
                 |agent: &&AgentRow| matches!(agent.state, AgentState::Idle | AgentState::Stopped);
@@ -386,8 +386,8 @@ impl Play {
                     .iter()
                     .filter(|agent| agent.state == AgentState::Stopped)
                     .map(|agent| &agent.id);
-                judge::check(&log, &self.prompts, &stopped.collect())?;
-                return judge::check_order(&self.life.heard());
+                checks::check(&log, &self.prompts, &stopped.collect())?;
+                return checks::check_order(&self.node.received());
             }
             is_still = info.head;
             ensure!(

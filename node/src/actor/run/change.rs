@@ -11,8 +11,8 @@ use planck_common::{
 use super::{Actor, names};
 use crate::{
     actor::{
-        beginning::unknown_model,
         mail::{Changed, SpecChange},
+        startup::unknown_model,
     },
     agent::Command,
     store::StoreError,

@@ -11,7 +11,7 @@ use crate::{
         host::{StopAck, TaskEnd},
         mail::Mail,
         parts::ActorIdentity,
-        saving::Lost,
+        saving::CannotContinue,
     },
     tools::Toolbox,
 };
@@ -20,7 +20,7 @@ impl Actor {
     /// Ends the agent's work here. Releases its lease if it was stopped.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
-        ended: Result<Leave, Lost>,
+        ended: Result<Leave, CannotContinue>,
         was_refused: bool,
         mut mailbox: mpsc::Receiver<Box<Mail>>,
     ) -> TaskEnd {
@@ -38,17 +38,17 @@ impl Actor {
                 had: self.had(),
             },
             Ok(Leave::Stopped) => TaskEnd::Gone(self.release().await),
-            Err(Lost::Dropped) => {
+            Err(CannotContinue::Dropped) => {
                 self.work.wind_up().await;
                 TaskEnd::Gone(StopAck::to_nobody())
             }
             // This is expected: the agent was taken over, rewound or stopped by another node.
-            Err(Lost::StaleEpoch) => {
+            Err(CannotContinue::StaleEpoch) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::info!(%agent, epoch, "another node holds the agent's lease");
                 TaskEnd::Gone(StopAck::to_nobody())
             }
-            Err(Lost::Unstorable(unstorable)) => {
+            Err(CannotContinue::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
                 // Without an input to refuse, loading the agent again could end here forever.
                 match was_refused && unstorable.inputs.is_empty() {
@@ -63,7 +63,7 @@ impl Actor {
                     }
                 }
             }
-            Err(lost @ (Lost::Unsaved(_) | Lost::Unreadable(_))) => {
+            Err(lost @ (CannotContinue::Unsaved(_) | CannotContinue::Unreadable(_))) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "dropped the agent: it cannot continue on this node");
                 TaskEnd::Gone(StopAck::to_nobody())
@@ -85,20 +85,22 @@ impl Actor {
     async fn give_up(&mut self, why: &str) -> StopAck {
         let ActorIdentity { session, agent, .. } = &self.identity;
         tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
-        let asked = self
+        let waiting_inputs = self
             .parts
             .store
             .open_inputs(&session.id, agent)
             .await
             .unwrap_or_default();
-        let farewell = self.release().await;
-        let waiting = asked
+        let ack = self.release().await;
+        let waiting = waiting_inputs
             .into_iter()
             .map(|row| row.input)
             .map(|input| (input.id, input.sender.map(|sender| sender.id)));
-        self.parts.links.settled(&self.identity, waiting.collect());
-        self.parts.links.gave_up(&self.identity.session.id);
-        farewell
+        self.parts
+            .notifier
+            .settled(&self.identity, waiting.collect());
+        self.parts.notifier.gave_up(&self.identity.session.id);
+        ack
     }
 
     async fn release(&mut self) -> StopAck {
@@ -108,7 +110,7 @@ impl Actor {
             epoch,
             ..
         } = &self.identity;
-        let stopping = self.ends.stopping.take();
+        let stopping = self.acks.stopping.take();
         let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
         if let Err(error) = self
             .parts

@@ -20,7 +20,7 @@ use crate::{
     actor::{
         calling::PreparedCall,
         deltas::ReadyEvent,
-        saving::Lost,
+        saving::CannotContinue,
         spans::record_outcome,
         work::{Answers, FinishedWork, WorkKind},
     },
@@ -42,14 +42,17 @@ pub(in crate::actor) enum Performed {
 
 impl Actor {
     /// Passes an input to the agent and performs its decisions.
-    pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Performed, Lost> {
+    pub(in crate::actor) async fn step(
+        &mut self,
+        input: Input,
+    ) -> Result<Performed, CannotContinue> {
         let effects = self.decide(input)?;
         self.perform(effects).await
     }
 
     /// Returns the agent's decisions about an input. The agent may have been resting.
-    pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, Lost> {
-        self.agent.wake().map_err(Lost::Unreadable)?;
+    pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, CannotContinue> {
+        self.agent.wake().map_err(CannotContinue::Unreadable)?;
         let effects = self.agent.step(input, Timestamp::now());
         self.note_queue(self.agent.queued());
         Ok(effects)
@@ -58,7 +61,7 @@ impl Actor {
     pub(in crate::actor) async fn perform(
         &mut self,
         effects: Vec<Effect>,
-    ) -> Result<Performed, Lost> {
+    ) -> Result<Performed, CannotContinue> {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
@@ -68,7 +71,7 @@ impl Actor {
                         || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
                     todo.extend(Box::pin(self.save(save, beside)).await?);
                 }
-                Effect::Tell { place, event } => self.tell(place, event),
+                Effect::Tell { place, event } => self.publish_event(place, event),
                 Effect::CallModel { ticket } => self.call_model(ticket),
                 Effect::RunTool(run) => self.run_tool(run),
                 Effect::Compact { ticket } => self.compact(ticket),
@@ -77,8 +80,8 @@ impl Actor {
                 | Effect::CancelTool { ticket }
                 | Effect::CancelCompact { ticket }
                 | Effect::CancelWait { ticket } => self.work.cancel(ticket),
-                Effect::Settled { inputs } => self.parts.links.settled(&self.identity, inputs),
-                Effect::Wake { agents } => self.parts.links.wake(&self.identity, agents),
+                Effect::Settled { inputs } => self.parts.notifier.settled(&self.identity, inputs),
+                Effect::Wake { agents } => self.parts.notifier.wake(&self.identity, agents),
                 Effect::Turn { open } => self.turn(open),
                 Effect::Stopped => return Ok(Performed::Stopped),
             }
@@ -88,8 +91,8 @@ impl Actor {
 
     /// Passes a save to the queue, and waits for its commit unless it may run beside the next
     /// effects. Returns what the agent decides after the commit.
-    async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, Lost> {
-        self.tell_deltas();
+    async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, CannotContinue> {
+        self.publish_deltas();
         self.spans.saved(&save.entries);
         self.saves.begin(save).await;
         if beside {
@@ -100,12 +103,12 @@ impl Actor {
     }
 
     /// Waits until everything in the queue is committed. Returns what the agent decides after that.
-    pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, Lost> {
+    pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, CannotContinue> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
             let settled = tokio::select! {
                 settled = self.saves.next(&*self.parts.bus) => settled?,
-                () = self.ends.dropped.cancelled() => return Err(Lost::Dropped),
+                () = self.acks.dropped.cancelled() => return Err(CannotContinue::Dropped),
             };
             decided.extend(self.decide(settled)?);
         }
@@ -119,7 +122,7 @@ impl Actor {
         }
     }
 
-    fn tell(&mut self, place: Place, event: Event) {
+    fn publish_event(&mut self, place: Place, event: Event) {
         let kind = event.kind();
         if let Event::TextDelta(delta) | Event::ThinkingDelta(delta) = event {
             for ready in self
@@ -129,12 +132,12 @@ impl Actor {
                 self.publish(ready.kind, ready.place, &ready.data);
             }
         } else {
-            self.tell_deltas();
+            self.publish_deltas();
             self.publish(kind, place, &event.data());
         }
     }
 
-    pub(in crate::actor) fn tell_deltas(&mut self) {
+    pub(in crate::actor) fn publish_deltas(&mut self) {
         if let Some(ReadyEvent { kind, place, data }) = self.deltas.take() {
             self.publish(kind, place, &data);
         }

@@ -43,7 +43,7 @@ async fn agent(
         )?;
         for (round, answer) in answers.iter().enumerate() {
             ask(client, base, &history).await?;
-            said(&mut history, round, *answer)?;
+            append_answer(&mut history, round, *answer)?;
         }
         times.push(began.elapsed());
     }
@@ -62,7 +62,7 @@ async fn ask(client: &reqwest::Client, base: &str, history: &[u8]) -> Result<()>
 }
 
 /// Appends the known answer of the model and the results of its calls to the history.
-fn said(history: &mut Vec<u8>, round: usize, answer: ModelAnswer) -> Result<()> {
+fn append_answer(history: &mut Vec<u8>, round: usize, answer: ModelAnswer) -> Result<()> {
     let calls: Vec<_> = (0..answer.calls).map(|at| call(round, at)).collect();
     let id = |at: usize| format!("call_{round}_{at}");
     let listed = calls.iter().enumerate().map(|(at, call)| {

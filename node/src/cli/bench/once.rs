@@ -262,7 +262,7 @@ impl BenchNode {
 
     /// Prompts every agent without waiting for its answer. Returns how long each turn took.
     async fn turn(&self) -> Result<Vec<Duration>> {
-        let asked: HashMap<AgentId, Instant> = stream::iter(&self.agents)
+        let prompted: HashMap<AgentId, Instant> = stream::iter(&self.agents)
             .map(|agent| self.ask(agent))
             .buffer_unordered(ASKED_AT_ONCE)
             .try_collect()
@@ -270,7 +270,7 @@ impl BenchNode {
         let ended = self.bus.ends(self.agents.len(), PATIENCE).await?;
         Ok(ended
             .into_iter()
-            .filter_map(|(agent, at)| Some(at - *asked.get(&agent)?))
+            .filter_map(|(agent, at)| Some(at - *prompted.get(&agent)?))
             .collect())
     }
 

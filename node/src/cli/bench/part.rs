@@ -85,7 +85,7 @@ impl BenchProcess {
 
 /// Returns when the process that started this one is gone.
 pub async fn orphaned() {
-    let (gone, told) = oneshot::channel::<()>();
+    let (gone, dropped) = oneshot::channel::<()>();
     // A thread of its own, which is never joined: it reads for as long as this process lives.
     let reading = std::thread::Builder::new()
         .name("parent".into())
@@ -94,6 +94,6 @@ pub async fn orphaned() {
             drop(gone);
         });
     if reading.is_ok() {
-        let _gone = told.await;
+        let _gone = dropped.await;
     }
 }

@@ -46,14 +46,14 @@ impl BenchReport {
             .median(workload, false, |line| line.peak_kib as f64)
             .unwrap_or_default()
             / 1024.0;
-        let said = |value: Option<f64>, digits: usize| {
+        let number = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
         };
-        let ratio = said(bare.map(|bare| own / bare), 1);
+        let ratio = number(bare.map(|bare| own / bare), 1);
         let cost = format!("{own:.3} ms {unit}");
         warn(&format!(
             "{workload:<8} {cost:>22} {:>10} {ratio:>7} {nats:>10.3} {p99:>9.1} {peak:>9.1}",
-            said(bare, 3)
+            number(bare, 3)
         ));
         if let Some(idle) = first.idle {
             let of = |kib: u64| kib as f64 / 1024.0 * 1_000.0 / idle.agents as f64;

@@ -143,7 +143,7 @@ async fn time<C: ToolCaller>(
     while let Some(done) = working.join_next().await {
         times.extend(done??);
     }
-    let wall = began.elapsed();
+    let elapsed = began.elapsed();
     times.sort();
     let calls = times.len().max(1);
     let us = |share| quantile(&times, share) * 1e3;
@@ -151,7 +151,7 @@ async fn time<C: ToolCaller>(
         way,
         callers,
         calls,
-        us_per_call: wall.as_secs_f64() * 1e6 / calls as f64,
+        us_per_call: elapsed.as_secs_f64() * 1e6 / calls as f64,
         p50_us: us(0.5),
         p99_us: us(0.99),
     })

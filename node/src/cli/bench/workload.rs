@@ -160,12 +160,12 @@ impl Workload {
 }
 
 fn reply(round: usize, answer: ModelAnswer) -> Reply {
-    let said = if answer.deltas == 0 {
+    let reply = if answer.deltas == 0 {
         Reply::new()
     } else {
         Reply::text(DELTA.repeat(answer.deltas))
     };
-    (0..answer.calls).fold(said, |reply, at| reply.part(Part::Call(call(round, at))))
+    (0..answer.calls).fold(reply, |reply, at| reply.part(Part::Call(call(round, at))))
 }
 
 /// Returns a call of the `round`-th answer. All calls differ, because repeated ones would trigger

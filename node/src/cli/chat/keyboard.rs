@@ -37,7 +37,7 @@ pub struct Keyboard {
 }
 
 /// The sources of the line editor's history and completions.
-pub struct Aids {
+pub struct EditorSources {
     /// The file with the lines of earlier chats.
     pub history: Option<PathBuf>,
     /// The directory in which `@` names files.
@@ -45,7 +45,7 @@ pub struct Aids {
 }
 
 impl Keyboard {
-    pub fn start(aids: Aids) -> anyhow::Result<Self> {
+    pub fn start(aids: EditorSources) -> anyhow::Result<Self> {
         let has_editor = stdin().is_terminal() && Style::of_stdout().in_place;
         let (ask, asked) = std::sync::mpsc::channel();
         let (send, typed) = mpsc::channel(1);
@@ -80,7 +80,7 @@ impl Keyboard {
     }
 
     /// Hides what is typed from now on. The editor reads it after the returned value is dropped.
-    pub fn hush(&self) -> io::Result<Option<Hush>> {
+    pub fn hush(&self) -> io::Result<Option<NoEcho>> {
         let Some(before) = &self.before else {
             return Ok(None);
         };
@@ -92,7 +92,7 @@ impl Keyboard {
         silent.local_flags.insert(LocalFlags::NOFLSH);
         tcsetattr(stdin(), SetArg::TCSADRAIN, &silent)?;
         draw(&Drawing::control(MARK_PASTES))?;
-        Ok(Some(Hush(before.clone())))
+        Ok(Some(NoEcho(before.clone())))
     }
 }
 
@@ -108,9 +108,9 @@ impl Drop for Keyboard {
 
 /// A terminal that does not echo what is typed. Interrupts still work. Dropping it restores the
 /// terminal.
-pub struct Hush(Termios);
+pub struct NoEcho(Termios);
 
-impl Drop for Hush {
+impl Drop for NoEcho {
     fn drop(&mut self) {
         let _ended = tcsetattr(stdin(), SetArg::TCSADRAIN, &self.0);
     }

@@ -10,7 +10,7 @@ use crate::{
         output::{or_dash, say},
         render::{consumed, style::counted},
         session::{agents, rewind},
-        which::Talk,
+        which::PromptTarget,
     },
     client::Client,
 };
@@ -31,7 +31,7 @@ Ctrl-C ends a turn, empties the line, or leaves. A line that begins with a space
 
 /// A command with its argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Slash<'a> {
+pub enum SlashCommand<'a> {
     Help,
     Model(Option<&'a str>),
     Team,
@@ -43,7 +43,7 @@ pub enum Slash<'a> {
     Unknown(&'a str),
 }
 
-impl<'a> Slash<'a> {
+impl<'a> SlashCommand<'a> {
     pub const NAMES: [&'static str; 8] = [
         "abort", "cost", "help", "model", "quit", "rewind", "session", "team",
     ];
@@ -73,7 +73,7 @@ impl<'a> Slash<'a> {
     }
 
     /// Performs the command. Returns `true` if the chat ends.
-    pub async fn perform(self, client: &Client, talk: &mut Talk) -> anyhow::Result<bool> {
+    pub async fn perform(self, client: &Client, talk: &mut PromptTarget) -> anyhow::Result<bool> {
         match self {
             Self::Help => say(HELP)?,
             Self::Model(None) => say(&format!("{}\n", talk.model))?,
@@ -107,14 +107,14 @@ impl<'a> Slash<'a> {
     }
 }
 
-async fn change_model(client: &Client, talk: &mut Talk, model: &str) -> anyhow::Result<()> {
+async fn change_model(client: &Client, talk: &mut PromptTarget, model: &str) -> anyhow::Result<()> {
     let (provider, model_id) = match model.split_once(':') {
         Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
         None => (None, model.to_owned()),
     };
     let model = client
         .change_model(
-            &talk.lead,
+            &talk.orchestrator,
             &ChangeModel {
                 provider,
                 model_id,
@@ -143,27 +143,27 @@ mod tests {
     #[test]
     fn lines_that_begin_with_a_slash_and_a_word_are_commands() {
         for (line, command) in [
-            ("/help", Some(Slash::Help)),
-            ("/model", Some(Slash::Model(None))),
+            ("/help", Some(SlashCommand::Help)),
+            ("/model", Some(SlashCommand::Model(None))),
             (
                 "/model anthropic:x ",
-                Some(Slash::Model(Some("anthropic:x"))),
+                Some(SlashCommand::Model(Some("anthropic:x"))),
             ),
-            ("/rewind 12", Some(Slash::Rewind(Some("12")))),
-            ("/quit", Some(Slash::Quit)),
-            ("/nope at all", Some(Slash::Unknown("nope"))),
+            ("/rewind 12", Some(SlashCommand::Rewind(Some("12")))),
+            ("/quit", Some(SlashCommand::Quit)),
+            ("/nope at all", Some(SlashCommand::Unknown("nope"))),
             ("/etc/hosts says what?", None),
             ("/usr2", None),
             ("what is /help", None),
             (" /help", None),
         ] {
-            assert_eq!(Slash::of(line), command, "{line}");
+            assert_eq!(SlashCommand::of(line), command, "{line}");
         }
-        for name in Slash::NAMES {
+        for name in SlashCommand::NAMES {
             assert!(
                 !matches!(
-                    Slash::of(&format!("/{name}")),
-                    None | Some(Slash::Unknown(_))
+                    SlashCommand::of(&format!("/{name}")),
+                    None | Some(SlashCommand::Unknown(_))
                 ),
                 "{name}"
             );

@@ -8,7 +8,7 @@ use planck_common::{
 };
 use tokio::process::Command;
 
-use super::{blow::NodeFailure, sidecar, stage::DemoStage};
+use super::{node_failure::NodeFailure, sidecar, stage::DemoStage};
 use crate::{
     cli::render::{
         Style, consumed,
@@ -36,14 +36,14 @@ pub struct Proof {
     requests: u64,
     /// The requests that the model refused.
     refused: Vec<String>,
-    blow: NodeFailure,
+    failure: NodeFailure,
 }
 
 impl Proof {
     pub async fn gather(
         stage: &DemoStage,
         session: &SessionId,
-        blow: NodeFailure,
+        failure: NodeFailure,
     ) -> anyhow::Result<Self> {
         let info = stage.client()?.session(session).await?;
         let model = stage.model()?;
@@ -63,7 +63,7 @@ impl Proof {
                 .into_iter()
                 .map(|violation| violation.message)
                 .collect(),
-            blow,
+            failure,
         })
     }
 
@@ -75,11 +75,11 @@ impl Proof {
         self.test.is_ok() && self.refused.is_empty() && !self.files.is_empty() && sidecar_answered
     }
 
-    pub fn tell(&self, style: Style) -> Drawing {
+    pub fn draw(&self, style: Style) -> Drawing {
         let (paint, verdict) = match &self.test {
-            Ok(said) => (
+            Ok(text) => (
                 Paint::Good,
-                format!("✓ sh {TEST}: {}", one_line(said, style.width)),
+                format!("✓ sh {TEST}: {}", one_line(text, style.width)),
             ),
             Err(why) => (
                 Paint::Bad,
@@ -109,12 +109,12 @@ impl Proof {
             + style.paint(Paint::Strong, "What came of it")
             + format!("\n{files}  ");
         let verdicts = style.paint(paint, &verdict) + "\n" + sidecar + refused.collect::<Drawing>();
-        head + verdicts + format!("  {}\n  {sums}\n", self.blow.tell())
+        head + verdicts + format!("  {}\n  {sums}\n", self.failure.describe())
     }
 }
 
 fn sidecar_line(answers: &[String], style: Style) -> Drawing {
-    let (paint, said) = match answers.last() {
+    let (paint, text) = match answers.last() {
         Some(answer) => (
             Paint::Good,
             format!("✓ {} of the Python sidecar: {answer}", sidecar::TOOL),
@@ -124,7 +124,7 @@ fn sidecar_line(answers: &[String], style: Style) -> Drawing {
             format!("✗ {} of the Python sidecar was not answered", sidecar::TOOL),
         ),
     };
-    Drawing::text("  ") + style.paint(paint, &one_line(&said, style.width)) + "\n"
+    Drawing::text("  ") + style.paint(paint, &one_line(&text, style.width)) + "\n"
 }
 
 fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {
@@ -152,16 +152,16 @@ async fn test(workspace: &Path) -> Result<String, String> {
     let output = output
         .map_err(|_| format!("no end after {} s", PATIENCE.as_secs()))?
         .map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(if output.stdout.is_empty() {
+    let text = String::from_utf8_lossy(if output.stdout.is_empty() {
         &output.stderr
     } else {
         &output.stdout
     })
     .into_owned();
     if output.status.success() {
-        Ok(said)
+        Ok(text)
     } else {
-        Err(format!("{}: {said}", output.status))
+        Err(format!("{}: {text}", output.status))
     }
 }
 

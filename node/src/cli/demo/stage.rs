@@ -167,7 +167,7 @@ impl DemoStage {
     }
 
     /// Stops everything: the nodes first, while the servers that they need are running.
-    pub async fn strike(self) {
+    pub async fn tear_down(self) {
         join_all(self.nodes.into_iter().map(DemoNode::stop)).await;
         if let Ok(sidecar) = self.sidecar {
             sidecar.stop().await;

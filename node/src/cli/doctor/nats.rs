@@ -97,13 +97,13 @@ async fn messages(bus: &NatsBus) -> DoctorFinding {
             "use the nodes' user to run a node here; docs/operations.md lists the rights of each role",
         )
     };
-    let mut heard = match bus.subscribe(&subject).await {
-        Ok(heard) => heard,
+    let mut received = match bus.subscribe(&subject).await {
+        Ok(received) => received,
         Err(error) => return failed(error),
     };
     let began = Instant::now();
     bus.publish(subject.clone(), "{}".into());
-    match timeout(ANSWER, heard.next()).await {
+    match timeout(ANSWER, received.next()).await {
         Ok(Some(_)) => {
             let took = began.elapsed().as_secs_f64() * 1_000.0;
             DoctorFinding::good(

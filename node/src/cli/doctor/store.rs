@@ -10,7 +10,11 @@ use crate::{
 
 pub async fn store(config: &Config) -> Vec<DoctorFinding> {
     let url = &config.store.url;
-    let StoreTrial { told, write, clock } = match node::try_store(config).await {
+    let StoreTrial {
+        finding,
+        write,
+        clock,
+    } = match node::try_store(config).await {
         Ok(tried) => tried,
         Err(error @ StoreError::Away(_)) => {
             let what = format!("{url}: {error}");
@@ -25,16 +29,16 @@ pub async fn store(config: &Config) -> Vec<DoctorFinding> {
             )];
         }
     };
-    let told = told.map_or_else(
+    let finding = finding.map_or_else(
         || format!("{url}, made with the first session"),
-        |told| format!("{url}: {told}"),
+        |finding| format!("{url}: {finding}"),
     );
     let write = match write {
         Ok(written) => DoctorFinding::good("store write", written),
         Err(error) => DoctorFinding::bad("store write", error.to_string(), way_to_write(config)),
     };
     let clock = clock.map(|read| clock::compared("store clock", "Postgres", read));
-    [DoctorFinding::good("store", told), write]
+    [DoctorFinding::good("store", finding), write]
         .into_iter()
         .chain(clock)
         .collect()

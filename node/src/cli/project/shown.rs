@@ -18,10 +18,10 @@ const WIDE: usize = 300;
 const LONG: usize = 100;
 
 /// Returns the state of the project in one line.
-pub fn told(met: &FoundProject) -> String {
-    let path = met.project.path().display().to_string();
+pub fn describe(found: &FoundProject) -> String {
+    let path = found.project.path().display().to_string();
     let path = clean_line(&path);
-    match &met.standing {
+    match &found.standing {
         ProjectStanding::Nothing => format!("{path} holds nothing that could have an effect"),
         ProjectStanding::Trusted(_) => format!("{path} is trusted"),
         ProjectStanding::Unknown(snapshot) => format!(

@@ -54,7 +54,7 @@ impl ShownText {
 }
 
 impl SpeechRenderer {
-    pub fn hear(
+    pub fn apply(
         &mut self,
         envelope: &Envelope,
         event: &Event,

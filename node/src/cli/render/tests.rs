@@ -23,7 +23,7 @@ impl Stage {
         screen.summary.each_turn = true;
         agents
             .iter()
-            .for_each(|name| screen.know(&AgentId::parse(name).unwrap(), name));
+            .for_each(|name| screen.learn_name(&AgentId::parse(name).unwrap(), name));
         Self {
             screen,
             seq: 0,
@@ -68,7 +68,7 @@ impl Stage {
         } else {
             FollowEvent::Live(event)
         };
-        self.drawn += self.screen.told(&told).as_str();
+        self.drawn += self.screen.draw_event(&told).as_str();
     }
 
     fn text(&mut self, agent: &str, offset: usize, text: &str) {
@@ -370,11 +370,13 @@ fn a_hidden_row_is_not_shown_and_an_unknown_event_is_named() {
         "node_id": "n", "epoch": 1, "seq": 1, "prev": 0, "turn": 0, "request": 0, "at": "2026-01-01T12:00:00.123Z", "data": {}}))
         .unwrap();
     assert_eq!(
-        screen.told(&FollowEvent::Durable(event.clone())).as_str(),
+        screen
+            .draw_event(&FollowEvent::Durable(event.clone()))
+            .as_str(),
         "  of_tomorrow\n"
     );
     event.hidden_by = Some(9);
-    assert_eq!(screen.told(&FollowEvent::Durable(event)).as_str(), "");
+    assert_eq!(screen.draw_event(&FollowEvent::Durable(event)).as_str(), "");
 }
 
 #[test]

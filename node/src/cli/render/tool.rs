@@ -18,12 +18,12 @@ pub fn call(name: &str, args: &str, names: &AgentNames) -> String {
     let Ok(Value::Object(args)) = serde_json::from_str(args) else {
         return format!("{name} {}", one_line(args, MOST));
     };
-    said(&name, &args, names)
+    describe_call(&name, &args, names)
         .unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
 }
 
 /// Renders calls between agents and changes of files as sentences.
-fn said(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> Option<String> {
+fn describe_call(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> Option<String> {
     let text = |key: &str| {
         args.get(key)
             .and_then(Value::as_str)

@@ -21,7 +21,7 @@ use crate::{
         exit::{Exit, UsageError},
         output::{Output, or_dash, warn},
         watch::{WorkEnd, WorkOutcome},
-        which::{every_session, lead},
+        which::{every_session, orchestrator},
     },
     client::{Client, ClientError},
     config::Period,
@@ -227,7 +227,7 @@ async fn asked_for(
 
 /// Returns whether the orchestrator's last turn failed. A turn that a person aborted did not fail.
 async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
-    let Some(lead) = lead(info) else {
+    let Some(orchestrator) = orchestrator(info) else {
         return Ok(false);
     };
     let mut last = None;
@@ -236,7 +236,7 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
         let read = ReadEvents {
             from: Some(from),
             limit: None,
-            agent: Some(lead.id.to_string()),
+            agent: Some(orchestrator.id.to_string()),
         };
         let page = client.events(&info.id, &read).await?;
         for event in page

@@ -109,7 +109,7 @@ impl WorkEnd {
 pub struct OpenTurns {
     prompt: InputId,
     /// The agent that received the prompt.
-    lead: Option<AgentId>,
+    orchestrator: Option<AgentId>,
     open: BTreeSet<AgentId>,
     ended: Option<WorkEnd>,
 }
@@ -118,13 +118,13 @@ impl OpenTurns {
     pub fn of(prompt: InputId) -> Self {
         Self {
             prompt,
-            lead: None,
+            orchestrator: None,
             open: BTreeSet::new(),
             ended: None,
         }
     }
 
-    pub fn hear(&mut self, envelope: &Envelope) {
+    pub fn apply(&mut self, envelope: &Envelope) {
         let agent = &envelope.agent_id;
         if let Some((ended, inputs)) = WorkEnd::of(envelope) {
             self.close(agent, &inputs, ended);
@@ -133,7 +133,7 @@ impl OpenTurns {
         match envelope.event().and_then(Result::ok) {
             Some(Event::TurnStart(start)) => {
                 if start.inputs.iter().any(|input| input.id == self.prompt) {
-                    self.lead = Some(agent.clone());
+                    self.orchestrator = Some(agent.clone());
                 }
                 self.open.insert(agent.clone());
             }
@@ -164,7 +164,7 @@ impl OpenTurns {
     fn close(&mut self, agent: &AgentId, inputs: &[InputId], mut ended: WorkEnd) {
         self.open.remove(agent);
         if inputs.contains(&self.prompt)
-            || (self.ended.is_some() && self.lead.as_ref() == Some(agent))
+            || (self.ended.is_some() && self.orchestrator.as_ref() == Some(agent))
         {
             // A later turn without text, which only took note of a worker's end, keeps the earlier
             // answer.
@@ -262,9 +262,9 @@ mod tests {
         )
     }
 
-    fn heard(events: &[Envelope]) -> Option<WorkEnd> {
+    fn apply_all(events: &[Envelope]) -> Option<WorkEnd> {
         let mut turns = OpenTurns::of(InputId::parse("p").unwrap());
-        events.iter().for_each(|event| turns.hear(event));
+        events.iter().for_each(|event| turns.apply(event));
         turns.at_rest().cloned()
     }
 
@@ -306,7 +306,7 @@ mod tests {
         ];
         for (events, expected) in table {
             assert_eq!(
-                heard(events).map(|ended| ended.outcome.exit()),
+                apply_all(events).map(|ended| ended.outcome.exit()),
                 expected,
                 "{events:?}"
             );
@@ -346,7 +346,7 @@ mod tests {
         ];
         for (events, expected) in table {
             assert_eq!(
-                heard(events).and_then(|ended| ended.answer).as_deref(),
+                apply_all(events).and_then(|ended| ended.answer).as_deref(),
                 expected,
                 "{events:?}"
             );
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_retracted_end_of_a_turn_does_not_count() {
         let mut turns = OpenTurns::of(InputId::parse("p").unwrap());
-        turns.hear(&says(
+        turns.apply(&says(
             "lead",
             TurnOutcome::Completed,
             Some("forged"),

@@ -51,7 +51,7 @@ impl Member {
                 tracing::warn!(
                     "suspended, and the store does not answer: nobody can say what is still this node's, so its tools are killed"
                 );
-                self.options.heart.cut();
+                self.options.heartbeat.cut();
             }
             Effect::Suspend { why } => self.suspend(why),
             Effect::Resume => self.resume(),
@@ -154,7 +154,7 @@ impl Member {
 
     pub(super) fn must_die(&mut self, why: String) {
         self.options.permit.take_back();
-        self.options.heart.cut();
+        self.options.heartbeat.cut();
         tracing::error!(
             why,
             "this node is out of the cluster; it stops everything and ends"

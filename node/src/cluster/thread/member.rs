@@ -28,7 +28,7 @@ use crate::{
         membership::{Effect, Identity, Input, Membership, Seen, Source},
         registry::{NodeHint, Registry, RegistryError},
     },
-    tools::process::heart,
+    tools::process::heartbeat,
 };
 
 /// How long what was told last may take to be written out.
@@ -113,8 +113,8 @@ impl Member {
         deadline: Instant,
     ) {
         let mut ready = Some(ready);
-        let mut heart = interval(heart::INTERVAL);
-        heart.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heartbeat = interval(heartbeat::INTERVAL);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sweep = self.next_sweep();
         while !self.over {
             let wake = clock::instant(self.machine.next_wake());
@@ -125,7 +125,7 @@ impl Member {
                 Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(Done::Nothing)),
                 asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(Input::Leaseholder { node })),
                 order = orders.recv() => self.ordered(order),
-                _ = heart.tick() => self.options.heart.beat(),
+                _ = heartbeat.tick() => self.options.heartbeat.beat(),
                 () = sleep_until(sweep) => {
                     self.perform(Effect::ReadAll);
                     sweep = self.next_sweep();

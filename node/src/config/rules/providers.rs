@@ -1,12 +1,12 @@
 //! The rules for providers and the models they serve.
 
-use super::Broken;
+use super::BrokenRule;
 use crate::{
     config::{Config, ModelEntry, Provider, key::KeyPath},
     llm::{PRESETS, Preset},
 };
 
-pub fn check(config: &Config) -> Vec<Broken> {
+pub fn check(config: &Config) -> Vec<BrokenRule> {
     config
         .providers
         .by_name
@@ -15,11 +15,11 @@ pub fn check(config: &Config) -> Vec<Broken> {
         .collect()
 }
 
-fn provider_problems(name: &str, provider: &Provider) -> Vec<Broken> {
+fn provider_problems(name: &str, provider: &Provider) -> Vec<BrokenRule> {
     let at = |word: &str| KeyPath::of("providers").then(name).then(word);
     let mut broken = Vec::new();
     let mut wrong = |word: &str, what: String, remedy: String| {
-        broken.push(Broken {
+        broken.push(BrokenRule {
             key: at(word),
             what,
             remedy,
@@ -47,7 +47,7 @@ fn provider_problems(name: &str, provider: &Provider) -> Vec<Broken> {
 }
 
 /// Checks the values that a preset leaves open, or that are required without a preset.
-fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Option<Broken> {
+fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Option<BrokenRule> {
     let presets = PRESETS.iter().map(|preset| preset.name);
     let presets = presets.collect::<Vec<_>>().join(", ");
     let has_address = provider.base_url.is_some();
@@ -72,16 +72,16 @@ fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Opt
             ("wire", what, remedy)
         }
     };
-    Some(Broken {
+    Some(BrokenRule {
         key: at(word),
         what,
         remedy,
     })
 }
 
-pub fn check_models(config: &Config) -> Vec<Broken> {
+pub fn check_models(config: &Config) -> Vec<BrokenRule> {
     let entries = &config.models.entries.0;
-    let mut broken: Vec<Broken> = entries
+    let mut broken: Vec<BrokenRule> = entries
         .iter()
         .filter_map(|(name, entry)| unserved(config, name, entry))
         .collect();
@@ -94,7 +94,7 @@ pub fn check_models(config: &Config) -> Vec<Broken> {
                 "write `provider:model` with one of {}, or the name of an entry",
                 names(config)
             );
-            broken.push(Broken::new(
+            broken.push(BrokenRule::new(
                 "models.default",
                 format!("`{default}` names no model"),
                 remedy,
@@ -113,7 +113,7 @@ fn names(config: &Config) -> String {
         .join(", ")
 }
 
-fn unserved(config: &Config, name: &str, entry: &ModelEntry) -> Option<Broken> {
+fn unserved(config: &Config, name: &str, entry: &ModelEntry) -> Option<BrokenRule> {
     let what = match &entry.provider {
         None => "no provider".to_owned(),
         Some(provider) if !config.providers.has(provider) => {
@@ -122,7 +122,7 @@ fn unserved(config: &Config, name: &str, entry: &ModelEntry) -> Option<Broken> {
         Some(_) => return None,
     };
     let key = KeyPath::of("models.entries").then(name).then("provider");
-    Some(Broken {
+    Some(BrokenRule {
         key,
         what,
         remedy: format!("write one of {}", names(config)),

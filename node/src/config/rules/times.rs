@@ -1,6 +1,6 @@
 //! The rules for the times of a cluster.
 
-use super::Broken;
+use super::BrokenRule;
 use crate::config::{Cluster, setting::Period};
 
 /// A rule that one time must be at least a multiple of another.
@@ -12,7 +12,7 @@ struct AtLeast {
     why: &'static str,
 }
 
-pub fn check(cluster: &Cluster) -> Vec<Broken> {
+pub fn check(cluster: &Cluster) -> Vec<BrokenRule> {
     let least = at_least(cluster).into_iter().filter_map(AtLeast::check);
     least.chain(not_below(cluster)).collect()
 }
@@ -58,17 +58,17 @@ fn at_least(cluster: &Cluster) -> [AtLeast; 9] {
 }
 
 /// Checks the pairs of times of which one must exceed the other.
-fn not_below(cluster: &Cluster) -> Vec<Broken> {
+fn not_below(cluster: &Cluster) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     if cluster.proof_limit.0 <= cluster.proof_fresh.0 {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "cluster.proof_limit",
             "not above `cluster.proof_fresh`: a node would be suspended before it stops declaring others dead",
             format!("write more than {}", cluster.proof_fresh),
         ));
     }
     if cluster.echo_limit.0 >= cluster.suspicion.0 {
-        broken.push(Broken::new(
+        broken.push(BrokenRule::new(
             "cluster.echo_limit",
             "not below `cluster.suspicion`: a node would work on after its peers gave it up",
             format!("write less than {}", cluster.suspicion),
@@ -78,7 +78,7 @@ fn not_below(cluster: &Cluster) -> Vec<Broken> {
 }
 
 impl AtLeast {
-    fn check(self) -> Option<Broken> {
+    fn check(self) -> Option<BrokenRule> {
         let Self {
             key,
             value,
@@ -92,7 +92,7 @@ impl AtLeast {
             times => format!("{value} is less than {times} times `{name}`: {why}"),
         };
         (value.0 < least).then(|| {
-            Broken::new(
+            BrokenRule::new(
                 &format!("cluster.{key}"),
                 what(),
                 format!("write {} or more", Period(least)),

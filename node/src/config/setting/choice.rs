@@ -1,6 +1,6 @@
 //! Settings whose value is one of a fixed set of words.
 
-use super::{Setting, Wrong, plain::text};
+use super::{InvalidValue, Setting, plain::text};
 use crate::config::values::{Raw, ValueContext};
 
 /// A type each of whose values is written as a word.
@@ -30,9 +30,9 @@ macro_rules! choices {
                 Self::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or ")
             }
 
-            fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+            fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
                 let found = text(raw).and_then(|text| Self::ALL.iter().find(|(name, _)| *name == text));
-                found.map(|(_, value)| *value).ok_or_else(|| Wrong::kind::<Self>(raw))
+                found.map(|(_, value)| *value).ok_or_else(|| InvalidValue::kind::<Self>(raw))
             }
 
             fn show(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::{Setting, Wrong, plain::text};
+use super::{InvalidValue, Setting, plain::text};
 use crate::config::values::{Raw, ValueContext};
 
 /// An address of this machine with a port. Port 0 turns listening off.
@@ -22,14 +22,15 @@ impl Setting for Listen {
         "an IP address with a port, like 127.0.0.1:9464".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
-        let said = text(raw).map(|said| match said.strip_prefix("localhost:") {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
+        let address = text(raw).map(|address| match address.strip_prefix("localhost:") {
             Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
-            None => said.to_owned(),
+            None => address.to_owned(),
         });
-        said.and_then(|said| said.parse().ok())
+        address
+            .and_then(|address| address.parse().ok())
             .map(Self)
-            .ok_or_else(|| Wrong::kind::<Self>(raw))
+            .ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use super::{Setting, Wrong};
+use super::{InvalidValue, Setting};
 use crate::{
     config::values::{Raw, ValueContext},
     llm::ModelTable,
@@ -23,9 +23,9 @@ impl Setting for ModelsFile {
         "the path of a file of models".into()
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let path = PathBuf::parse(raw, world)?;
-        let refused = |what: String| Wrong {
+        let refused = |what: String| InvalidValue {
             what: format!("{}: {what}", path.display()),
             remedy: "name a file of the form that docs/models.md describes, or take the key out"
                 .into(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Setting, Wrong, plain::text};
+use super::{InvalidValue, Setting, plain::text};
 use crate::{
     config::{
         Secret,
@@ -26,8 +26,8 @@ impl Setting for HeaderText {
         "text, `env:NAME` or `file:PATH`".into()
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
-        let written = text(raw).ok_or_else(|| Wrong::kind::<Self>(raw))?;
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
+        let written = text(raw).ok_or_else(|| InvalidValue::kind::<Self>(raw))?;
         let refers = ["env:", "file:"]
             .iter()
             .any(|start| written.starts_with(start));
@@ -42,7 +42,7 @@ impl Setting for HeaderText {
             .any(|byte| byte < b' ' || byte == 0x7f)
         {
             let what = "a header cannot hold control characters".into();
-            return Err(Wrong {
+            return Err(InvalidValue {
                 what,
                 remedy: "write it on one line".into(),
             });
@@ -67,8 +67,8 @@ impl Setting for ProxyRule {
         "an address like http://host:port, or `env`".into()
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
-        let written = text(raw).ok_or_else(|| Wrong::kind::<Self>(raw))?;
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
+        let written = text(raw).ok_or_else(|| InvalidValue::kind::<Self>(raw))?;
         if written == "env" {
             return Ok(Self {
                 from_environment: true,
@@ -76,7 +76,7 @@ impl Setting for ProxyRule {
             });
         }
         let url = Secret::new(written);
-        check(&url, || Wrong::kind::<Self>(raw))?;
+        check(&url, || InvalidValue::kind::<Self>(raw))?;
         Ok(Self {
             from_environment: false,
             proxy: Proxy {
@@ -96,7 +96,7 @@ impl Setting for ProxyRule {
     }
 }
 
-fn from_environment(world: &ValueContext) -> Result<Proxy, Wrong> {
+fn from_environment(world: &ValueContext) -> Result<Proxy, InvalidValue> {
     let find = |name: &str| {
         let found = [name.to_owned(), name.to_lowercase()]
             .into_iter()
@@ -112,7 +112,7 @@ fn from_environment(world: &ValueContext) -> Result<Proxy, Wrong> {
         } else {
             format!("http://{text}")
         });
-        check(&url, || Wrong {
+        check(&url, || InvalidValue {
             what: format!("{name} is not the address of a proxy"),
             remedy: "correct it, or unset it".into(),
         })?;
@@ -125,7 +125,7 @@ fn from_environment(world: &ValueContext) -> Result<Proxy, Wrong> {
     })
 }
 
-fn check(url: &Secret, wrong: impl Fn() -> Wrong) -> Result<(), Wrong> {
+fn check(url: &Secret, wrong: impl Fn() -> InvalidValue) -> Result<(), InvalidValue> {
     let parsed = reqwest::Url::parse(url.reveal()).map_err(|_| wrong())?;
     let fits = matches!(parsed.scheme(), "http" | "https") && parsed.has_host();
     if fits { Ok(()) } else { Err(wrong()) }
@@ -140,11 +140,11 @@ impl Setting for Authorities {
         "the path of a PEM file".into()
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let path = PathBuf::parse(raw, world)?;
         match check_authorities(&path) {
             Ok(()) => Ok(Self(path)),
-            Err(error) => Err(Wrong {
+            Err(error) => Err(InvalidValue {
                 what: error.to_string(),
                 remedy: "name a file with certificates in PEM".into(),
             }),
@@ -171,11 +171,11 @@ impl Setting for WireKind {
         "chat, responses, anthropic, google or ollama".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
         let found = text(raw).and_then(|text| WIRES.iter().find(|(name, _)| *name == text));
         found
             .map(|(_, wire)| *wire)
-            .ok_or_else(|| Wrong::kind::<Self>(raw))
+            .ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {

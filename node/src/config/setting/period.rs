@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::{Setting, Wrong, plain::text};
+use super::{InvalidValue, Setting, plain::text};
 use crate::config::values::{Raw, ValueContext};
 
 /// A length of time, written as `500ms`, `30s`, `10m`, `2h` or `30d`.
@@ -67,10 +67,10 @@ impl Setting for Period {
         "a time like 500ms, 30s, 10m, 2h or 30d".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
         text(raw)
             .and_then(|text| text.parse().ok())
-            .ok_or_else(|| Wrong::kind::<Self>(raw))
+            .ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Setting, Wrong};
+use super::{InvalidValue, Setting};
 use crate::config::values::{Raw, ValueContext};
 
 /// Returns the text of a value if it is a text.
@@ -18,10 +18,10 @@ impl Setting for String {
         "a text".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
         text(raw)
             .map(Into::into)
-            .ok_or_else(|| Wrong::kind::<Self>(raw))
+            .ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
@@ -34,7 +34,7 @@ impl Setting for bool {
         "true or false".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
         let found = match raw {
             Raw::Toml(value) => value.as_bool(),
             Raw::Text(text) => match text.as_str() {
@@ -43,7 +43,7 @@ impl Setting for bool {
                 _ => None,
             },
         };
-        found.ok_or_else(|| Wrong::kind::<Self>(raw))
+        found.ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
@@ -58,12 +58,12 @@ macro_rules! whole {
                 "a whole number".into()
             }
 
-            fn parse(raw: &Raw, _: &World) -> Result<Self, Wrong> {
+            fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
                 let found = match raw {
                     Raw::Toml(value) => value.as_integer().and_then(|number| number.try_into().ok()),
                     Raw::Text(text) => text.replace('_', "").parse().ok(),
                 };
-                found.ok_or_else(|| Wrong::kind::<Self>(raw))
+                found.ok_or_else(|| InvalidValue::kind::<Self>(raw))
             }
 
             fn show(&self) -> Option<String> {
@@ -80,7 +80,7 @@ impl Setting for f64 {
         "a number".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
         let found = match raw {
             Raw::Toml(toml::Value::Integer(number)) => number.to_string().parse().ok(),
             Raw::Toml(value) => value.as_float(),
@@ -88,7 +88,7 @@ impl Setting for f64 {
         };
         found
             .filter(|number: &f64| number.is_finite() && *number >= 0.0)
-            .ok_or_else(|| Wrong::kind::<Self>(raw))
+            .ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {
@@ -101,10 +101,10 @@ impl Setting for PathBuf {
         "a path".into()
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let text = text(raw)
             .filter(|text| !text.is_empty())
-            .ok_or_else(|| Wrong::kind::<Self>(raw))?;
+            .ok_or_else(|| InvalidValue::kind::<Self>(raw))?;
         Ok(Self::from(text).at_home(world))
     }
 
@@ -125,7 +125,7 @@ impl<T: Setting> Setting for Option<T> {
         T::kind()
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         T::parse(raw, world).map(Some)
     }
 
@@ -144,13 +144,13 @@ impl<T: Setting> Setting for Vec<T> {
         format!("a list, each {}", T::kind())
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         match raw {
             Raw::Toml(toml::Value::Array(items)) => items
                 .iter()
                 .map(|item| T::parse(&Raw::Toml(item.clone()), world))
                 .collect(),
-            Raw::Toml(_) => Err(Wrong::kind::<Self>(raw)),
+            Raw::Toml(_) => Err(InvalidValue::kind::<Self>(raw)),
             Raw::Text(text) => {
                 let words = text
                     .split(',')

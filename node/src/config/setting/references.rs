@@ -2,7 +2,7 @@
 
 use std::{fmt, fs, path::PathBuf};
 
-use super::{Setting, Wrong, plain::text};
+use super::{InvalidValue, Setting, plain::text};
 use crate::config::{
     ProjectPlace, Secret,
     project::PATTERN,
@@ -14,13 +14,13 @@ impl Setting for Secret {
         "`env:NAME` or `file:PATH`".into()
     }
 
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let written = text(raw).unwrap_or_default();
         match (written.split_once(':'), raw) {
             (Some(("env", name)), _) => from_environment(name, world),
             (Some(("file", path)), _) => Ok(Self::new(held(path, world)?.1)),
             (_, Raw::Text(text)) if !text.is_empty() => Ok(Self::new(text.trim())),
-            (_, Raw::Text(_) | Raw::Toml(_)) => Err(Wrong {
+            (_, Raw::Text(_) | Raw::Toml(_)) => Err(InvalidValue {
                 what: "a secret does not stand in a file".into(),
                 remedy: format!(
                     "write {}, and take the secret out of the file",
@@ -35,27 +35,27 @@ impl Setting for Secret {
     }
 }
 
-fn from_environment(name: &str, world: &ValueContext) -> Result<Secret, Wrong> {
+fn from_environment(name: &str, world: &ValueContext) -> Result<Secret, InvalidValue> {
     world
         .environment
         .get(name)
         .map(|text| Secret::new(text.trim()))
-        .ok_or_else(|| Wrong {
+        .ok_or_else(|| InvalidValue {
             what: format!("the variable {name} is not set"),
             remedy: format!("set {name}, or take the key out"),
         })
 }
 
 /// Returns the file that a value names, and its contents.
-fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), Wrong> {
+fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), InvalidValue> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let remedy = || "put the value there, readable to you alone, or take the key out".into();
-    let text = fs::read_to_string(&path).map_err(|error| Wrong {
+    let text = fs::read_to_string(&path).map_err(|error| InvalidValue {
         what: format!("cannot read {}: {error}", path.display()),
         remedy: remedy(),
     })?;
     match text.trim() {
-        "" => Err(Wrong {
+        "" => Err(InvalidValue {
             what: format!("{} is empty", path.display()),
             remedy: remedy(),
         }),
@@ -150,7 +150,7 @@ impl Setting for ConfiguredUrl {
 
     /// Parses an address. It may hold a password, so it may also be in a file of its own, which
     /// `file:PATH` names.
-    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let written = text(raw).unwrap_or_default();
         let (place, address) = match written.strip_prefix("file:") {
             Some(path) => held(path, world)
@@ -158,7 +158,7 @@ impl Setting for ConfiguredUrl {
             None => ("this".into(), written.into()),
         };
         if address.trim().is_empty() || address.chars().any(char::is_whitespace) {
-            return Err(Wrong {
+            return Err(InvalidValue {
                 what: format!("{place} is not an address"),
                 remedy: format!("write {}", Self::kind()),
             });

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Setting, Wrong, plain::text};
+use super::{InvalidValue, Setting, plain::text};
 use crate::config::values::{Raw, ValueContext};
 
 /// A number of bytes, written as `4096`, `64KiB`, `512MiB` or `4GiB`.
@@ -54,7 +54,7 @@ impl Setting for Size {
         "a size like 4096, 64KiB, 512MiB or 4GiB".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, Wrong> {
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
         let bytes = match raw {
             Raw::Toml(value) => value
                 .as_integer()
@@ -64,7 +64,7 @@ impl Setting for Size {
         };
         bytes
             .or_else(|| text(raw)?.parse().ok())
-            .ok_or_else(|| Wrong::kind::<Self>(raw))
+            .ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 
     fn show(&self) -> Option<String> {

@@ -11,7 +11,7 @@ use crate::{
         allowance::over,
         complaint::Complaint,
         decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-        loose::{self, count},
+        loose::{BorrowedWord, LooseWord, count},
         seal,
         wire::WireTarget,
     },
@@ -324,7 +324,7 @@ struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(default)]
-    index: loose::LooseWord,
+    index: LooseWord,
     #[serde(borrow)]
     delta: Option<BlockDelta<'a>>,
     #[serde(borrow)]
@@ -344,12 +344,8 @@ struct BlockDelta<'a> {
     signature: Option<String>,
     partial_json: String,
     #[serde(borrow)]
-    stop_reason: Option<Word<'a>>,
+    stop_reason: Option<BorrowedWord<'a>>,
 }
-
-/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
-#[derive(Deserialize)]
-struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -388,7 +384,7 @@ struct Document<'a> {
     #[serde(borrow, default)]
     content: Vec<BlockStart<'a>>,
     #[serde(borrow, default)]
-    stop_reason: Option<Word<'a>>,
+    stop_reason: Option<BorrowedWord<'a>>,
     #[serde(default)]
     usage: Option<Value>,
 }

@@ -14,7 +14,7 @@ use crate::{
         Encoder, RequestHead, WireRequest,
         call_ids::{CallIds, IdRule},
         catalogue::{ModelFacts, Thinking},
-        encode::{NOTHING, Side, put, put_open, side_of},
+        encode::{NOTHING, Speaker, put, put_open, side_of},
         opts::{Cache, Opts, set},
         wire::WireTarget,
     },
@@ -47,7 +47,7 @@ pub struct AnthropicMessages {
     prefix: Vec<u8>,
     /// The turns. The last one lacks its `]}`.
     turns: Vec<u8>,
-    open: Option<Side>,
+    open: Option<Speaker>,
     /// The position of the closing brace of the last block of the user's turn before the last. The
     /// previous request, and so its cache, ended there.
     earlier: Option<usize>,
@@ -78,18 +78,18 @@ impl AnthropicMessages {
         }
     }
 
-    fn begin(&mut self, side: Side) {
+    fn begin(&mut self, side: Speaker) {
         if self.open == Some(side) {
             self.turns.push(b',');
             return;
         }
-        if self.open == Some(Side::User) {
+        if self.open == Some(Speaker::User) {
             self.earlier = self.turns.len().checked_sub(1);
         }
         if self.open.is_some() {
             self.turns.extend_from_slice(b"]},");
         }
-        let role = if side == Side::Assistant {
+        let role = if side == Speaker::Assistant {
             "assistant"
         } else {
             "user"
@@ -99,7 +99,7 @@ impl AnthropicMessages {
         self.open = Some(side);
     }
 
-    fn push_blocks(&mut self, side: Side, blocks: &[ContentBlock<'_>]) {
+    fn push_blocks(&mut self, side: Speaker, blocks: &[ContentBlock<'_>]) {
         self.begin(side);
         put_items(&mut self.turns, blocks);
     }
@@ -117,23 +117,23 @@ impl Encoder for AnthropicMessages {
             .filter_map(|part| block(part, *images, label, ids))
             .collect();
         match side {
-            Side::Assistant => {
+            Speaker::Assistant => {
                 // The API refuses a turn that ends in thinking. Only a turn that was cut short
                 // does.
                 while blocks.last().is_some_and(ContentBlock::is_thinking) {
                     blocks.pop();
                 }
                 if !blocks.is_empty() {
-                    self.push_blocks(Side::Assistant, &blocks);
+                    self.push_blocks(Speaker::Assistant, &blocks);
                 }
             }
-            Side::User | Side::Results => {
+            Speaker::User | Speaker::Results => {
                 if blocks.is_empty() {
                     blocks.push(ContentBlock::Text {
                         text: NOTHING.into(),
                     });
                 }
-                self.push_blocks(Side::User, &blocks);
+                self.push_blocks(Speaker::User, &blocks);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Encoder for AnthropicMessages {
             rest = after;
         }
         match (self.open, rest.split_last()) {
-            (Some(Side::User), Some((brace, before))) => {
+            (Some(Speaker::User), Some((brace, before))) => {
                 out.extend_from_slice(before);
                 out.extend_from_slice(self.mark);
                 out.push(*brace);
@@ -157,8 +157,8 @@ impl Encoder for AnthropicMessages {
             (Some(_) | None, _) => out.extend_from_slice(rest),
         }
         out.extend_from_slice(match self.open {
-            Some(Side::Assistant) => GO_ON,
-            Some(Side::User | Side::Results) => b"]}]}",
+            Some(Speaker::Assistant) => GO_ON,
+            Some(Speaker::User | Speaker::Results) => b"]}]}",
             None => b"]}",
         });
         let features = self

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 use crate::llm::{
     catalogue::{ModelCatalogue, ModelTable},
     preset::Preset,
-    testing::{Spoken, call, folded, head, message, result, user},
+    testing::{TestEndpoint, call, folded, head, message, result, user},
 };
 
-fn spoken() -> Spoken {
-    Spoken::by("anthropic")
+fn spoken() -> TestEndpoint {
+    TestEndpoint::by("anthropic")
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn thinking_leaves_room_for_the_reply_and_sets_no_temperature() {
 #[test]
 fn a_model_with_adaptive_thinking_is_given_no_budget() {
     let settings = |model: &str, opts: Value| {
-        let Spoken { wire, target, .. } = spoken();
+        let TestEndpoint { wire, target, .. } = spoken();
         let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
             .find("anthropic", Preset::find("anthropic").unwrap(), model)
             .entry;
@@ -265,8 +265,8 @@ fn attachments() {
 
 #[test]
 fn features_are_named_when_a_member_needs_them() {
-    let asked = |spoken: Spoken, model: &str, opts: Value| {
-        let Spoken { wire, target, .. } = spoken;
+    let asked = |spoken: TestEndpoint, model: &str, opts: Value| {
+        let TestEndpoint { wire, target, .. } = spoken;
         let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
             .find("anthropic", Preset::find("anthropic").unwrap(), model)
             .entry;
@@ -278,7 +278,7 @@ fn features_are_named_when_a_member_needs_them() {
             .map(|value| value.to_str().unwrap().to_owned());
         (body["thinking"].get("block_binding").is_some(), features)
     };
-    let elsewhere = || Spoken::new(crate::llm::WireKind::Anthropic, "gateway");
+    let elsewhere = || TestEndpoint::new(crate::llm::WireKind::Anthropic, "gateway");
     let binding = || Some("thinking-binding-controls-2026-08-01".to_owned());
     let interleaved = || Some("interleaved-thinking-2025-05-14".to_owned());
     let own = json!({"thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}}});
@@ -336,14 +336,14 @@ fn unsigned_thinking_goes_back_to_a_server_that_signs_nothing() {
         "data: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"Hi\"}}\n\n",
         "data: {\"type\":\"message_stop\"}\n\n",
     );
-    let elsewhere = || Spoken::new(crate::llm::WireKind::Anthropic, "gateway");
-    let said = |spoken: &Spoken| {
+    let elsewhere = || TestEndpoint::new(crate::llm::WireKind::Anthropic, "gateway");
+    let said = |spoken: &TestEndpoint| {
         message(
             Role::Assistant,
             folded(&spoken.decoded(stream.as_bytes()).0),
         )
     };
-    let sent = |spoken: Spoken, body| {
+    let sent = |spoken: TestEndpoint, body| {
         spoken.request(head("m", json!({})), &[user("go"), body])["messages"][1]["content"].clone()
     };
     let text = json!({"type": "text", "text": "Hi"});

@@ -66,14 +66,16 @@ impl SystemRoots {
     fn verifier(&self) -> Result<&Verifier, Error> {
         let make =
             || Verifier::new_with_extra_roots(self.authorities.clone(), Arc::clone(&self.provider));
-        let verifier = self.verifier.get_or_init(|| make().inspect_err(told).ok());
+        let verifier = self
+            .verifier
+            .get_or_init(|| make().inspect_err(log_error).ok());
         verifier
             .as_ref()
             .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))
     }
 }
 
-fn told(error: &Error) {
+fn log_error(error: &Error) {
     tracing::error!(%error, "cannot load the system's root certificates; no TLS server can be trusted");
 }
 

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::llm::testing::{Spoken, call, head, message, result};
+use crate::llm::testing::{TestEndpoint, call, head, message, result};
 
 fn said() -> impl Strategy<Value = Part> {
     let token = || {
@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn requests_are_legal(messages in conversation()) {
         for (preset, list) in [("anthropic", "messages"), ("google", "contents"), ("openai", "messages"), ("mistral", "messages")] {
-            for request in Spoken::by(preset).requests(head("m", json!({})), &messages) {
+            for request in TestEndpoint::by(preset).requests(head("m", json!({})), &messages) {
                 let roles = roles(&request, list);
                 let neighbours = |pair: &[String]| pair[0] == pair[1] && pair[0] != "tool";
                 prop_assert!(!roles.windows(2).any(neighbours), "{preset}: {roles:?}");
@@ -86,7 +86,7 @@ proptest! {
                 prop_assert!(roles.last().is_none_or(ends_well), "{preset}: {roles:?}");
             }
         }
-        for request in Spoken::by("ollama").requests(head("m", json!({})), &messages) {
+        for request in TestEndpoint::by("ollama").requests(head("m", json!({})), &messages) {
             prop_assert!(!roles(&request, "messages").is_empty());
         }
     }
@@ -137,7 +137,7 @@ fn a_call_of_an_unknown_tool_can_be_sent_back() {
         message(Role::Assistant, vec![call("a", "do it!", json!({}))]),
     ];
     for preset in ["anthropic", "openai", "google", "ollama"] {
-        let request = Spoken::by(preset)
+        let request = TestEndpoint::by(preset)
             .request(head("m", json!({})), &messages)
             .to_string();
         assert!(
@@ -145,7 +145,7 @@ fn a_call_of_an_unknown_tool_can_be_sent_back() {
             "{preset}: {request}"
         );
     }
-    let responses = Spoken::new(crate::llm::WireKind::Responses, "openai")
+    let responses = TestEndpoint::new(crate::llm::WireKind::Responses, "openai")
         .request(head("m", json!({})), &messages)
         .to_string();
     assert!(

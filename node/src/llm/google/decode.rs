@@ -1,8 +1,6 @@
 //! Gemini's responses, parsed into borrowed structures. A call arrives whole; text arrives in
 //! pieces that continue the last part.
 
-use std::borrow::Cow;
-
 use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,6 +9,7 @@ use crate::{
     llm::{
         complaint::Complaint,
         decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
+        loose::BorrowedWord,
         seal,
         wire::WireTarget,
     },
@@ -190,7 +189,7 @@ struct GoogleCandidate<'a> {
     #[serde(borrow, default)]
     content: Option<GoogleContent<'a>>,
     #[serde(borrow, default)]
-    finish_reason: Option<Word<'a>>,
+    finish_reason: Option<BorrowedWord<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -222,12 +221,8 @@ struct GoogleCall<'a> {
 #[serde(rename_all = "camelCase")]
 struct Feedback<'a> {
     #[serde(borrow, default)]
-    block_reason: Option<Word<'a>>,
+    block_reason: Option<BorrowedWord<'a>>,
 }
-
-/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
-#[derive(Deserialize)]
-struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The token counts. The prompt's tokens include the cached ones; thoughts are billed as output, in
 /// addition to the candidates' tokens.

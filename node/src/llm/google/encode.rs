@@ -12,7 +12,7 @@ use crate::llm::{
     Encoder, RequestHead, WireRequest,
     catalogue::{ModelFacts, Thinking},
     encode::{
-        NOTHING, Side, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open,
+        NOTHING, Speaker, cannot_show, file_text, is_blank, legal_name, named_text, put, put_open,
         side_of,
     },
     opts::{Opts, set},
@@ -35,7 +35,7 @@ pub struct GoogleContents {
     prefix: Vec<u8>,
     /// The contents. The last one lacks its `]}`.
     contents: Vec<u8>,
-    open: Option<Side>,
+    open: Option<Speaker>,
     /// The names of the last round's calls by id, because Gemini matches results to calls by name.
     calls: HashMap<String, String>,
     images: bool,
@@ -61,7 +61,7 @@ impl GoogleContents {
         }
     }
 
-    fn begin(&mut self, side: Side) {
+    fn begin(&mut self, side: Speaker) {
         if self.open == Some(side) {
             self.contents.push(b',');
             return;
@@ -69,7 +69,7 @@ impl GoogleContents {
         if self.open.is_some() {
             self.contents.extend_from_slice(b"]},");
         }
-        let role = if side == Side::Assistant {
+        let role = if side == Speaker::Assistant {
             "model"
         } else {
             "user"
@@ -79,7 +79,7 @@ impl GoogleContents {
         self.open = Some(side);
     }
 
-    fn put(&mut self, side: Side, items: &[GoogleRequestPart<'_>]) {
+    fn put(&mut self, side: Speaker, items: &[GoogleRequestPart<'_>]) {
         for item in items {
             self.begin(side);
             put(&mut self.contents, item);
@@ -89,7 +89,7 @@ impl GoogleContents {
     fn push_model(&mut self, parts: &[Part]) {
         let mut items: Vec<GoogleRequestPart<'_>> = parts
             .iter()
-            .filter_map(|part| said(part, &self.label))
+            .filter_map(|part| encode_assistant_part(part, &self.label))
             .collect();
         let first_call = items.iter_mut().find(|item| item.function_call.is_some());
         if let Some(call) =
@@ -106,7 +106,7 @@ impl GoogleContents {
             | Part::File { .. } => None,
         });
         self.calls = calls.collect();
-        self.put(Side::Assistant, &items);
+        self.put(Speaker::Assistant, &items);
     }
 
     fn push_user(&mut self, parts: &[Part]) {
@@ -114,28 +114,28 @@ impl GoogleContents {
         let images = self.images;
         let mut items: Vec<GoogleRequestPart<'_>> = parts
             .iter()
-            .filter_map(|part| heard(part, &calls, images))
+            .filter_map(|part| encode_user_part(part, &calls, images))
             .collect();
         if items.is_empty() {
             items.push(GoogleRequestPart::text(NOTHING.into()));
         }
-        self.put(Side::User, &items);
+        self.put(Speaker::User, &items);
     }
 }
 
 impl Encoder for GoogleContents {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
-            Some(Side::Assistant) => self.push_model(&message.content),
-            Some(Side::User | Side::Results) => self.push_user(&message.content),
+            Some(Speaker::Assistant) => self.push_model(&message.content),
+            Some(Speaker::User | Speaker::Results) => self.push_user(&message.content),
             None => {}
         }
     }
 
     fn request(&self) -> WireRequest {
         let end: &[u8] = match self.open {
-            Some(Side::Assistant) => GO_ON,
-            Some(Side::User | Side::Results) => b"]}]}",
+            Some(Speaker::Assistant) => GO_ON,
+            Some(Speaker::User | Speaker::Results) => b"]}]}",
             None => b"]}",
         };
         [&self.prefix, &self.contents, end].concat().into()
@@ -269,7 +269,7 @@ impl<'a> GoogleRequestPart<'a> {
 
 /// Encodes a part of the model's message. Its thoughts are summaries for people and are sent back
 /// only if they carry a token.
-fn said<'a>(part: &'a Part, label: &str) -> Option<GoogleRequestPart<'a>> {
+fn encode_assistant_part<'a>(part: &'a Part, label: &str) -> Option<GoogleRequestPart<'a>> {
     let opened = |signature: &'a Option<String>| {
         signature
             .as_deref()
@@ -311,7 +311,7 @@ fn said<'a>(part: &'a Part, label: &str) -> Option<GoogleRequestPart<'a>> {
 }
 
 /// Encodes a part of a message to the model.
-fn heard<'a>(
+fn encode_user_part<'a>(
     part: &'a Part,
     calls: &'a HashMap<String, String>,
     images: bool,

@@ -1,10 +1,10 @@
 use planck_common::message::{Part, Role, Source};
 use serde_json::{Value, json};
 
-use crate::llm::testing::{Spoken, call, head, message, result, user};
+use crate::llm::testing::{TestEndpoint, call, head, message, result, user};
 
-fn spoken() -> Spoken {
-    Spoken::by("google")
+fn spoken() -> TestEndpoint {
+    TestEndpoint::by("google")
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn attachments() {
 #[test]
 fn a_base_url_leads_to_the_address_of_the_api() {
     for base in ["https://g", "https://g/v1beta"] {
-        let Spoken { wire, target, .. } = spoken();
+        let TestEndpoint { wire, target, .. } = spoken();
         let url = wire.url(&base.parse().unwrap(), "models/m", &target);
         assert_eq!(
             url.as_str(),

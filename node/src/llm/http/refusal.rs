@@ -38,7 +38,7 @@ impl From<Failure> for HttpRefusal {
 pub async fn of(response: Response, within: Duration, destination: &Destination) -> HttpRefusal {
     let address = &destination.address;
     let status = response.status();
-    let asked = retry_after(response.headers(), time::OffsetDateTime::now_utc());
+    let header_wait = retry_after(response.headers(), time::OffsetDateTime::now_utc());
     let location = response
         .headers()
         .get(LOCATION)
@@ -57,7 +57,7 @@ pub async fn of(response: Response, within: Duration, destination: &Destination)
     if status.is_success() {
         return no_stream(&body);
     }
-    let failure = by_status(status, &body, asked, destination);
+    let failure = by_status(status, &body, header_wait, destination);
     let overload = failure.kind == FailureKind::Transient
         && (matches!(status.as_u16(), 429 | 529) || failure.retry_after.is_some());
     HttpRefusal { failure, overload }
@@ -66,20 +66,22 @@ pub async fn of(response: Response, within: Duration, destination: &Destination)
 fn by_status(
     status: StatusCode,
     body: &[u8],
-    asked: Option<Duration>,
+    header_wait: Option<Duration>,
     destination: &Destination,
 ) -> Failure {
     let complaint = Complaint::read(body);
     let kind = complaint.as_ref().map_or_else(
         || kind_of_status(Some(status.as_u16())),
-        |said| said.kind(Some(status.as_u16())),
+        |complaint| complaint.kind(Some(status.as_u16())),
     );
-    let within_body = complaint.as_ref().and_then(|said| said.retry_after);
-    let said = complaint.map_or_else(|| excerpt(body), |said| shorten(&said.text()));
-    let retry_after = asked
+    let within_body = complaint
+        .as_ref()
+        .and_then(|complaint| complaint.retry_after);
+    let complaint = complaint.map_or_else(|| excerpt(body), |complaint| shorten(&complaint.text()));
+    let retry_after = header_wait
         .or(within_body)
         .filter(|_| kind == FailureKind::Transient);
-    let hint = if said.contains("/v1/responses") {
+    let hint = if complaint.contains("/v1/responses") {
         OTHER_WIRE.to_owned()
     } else {
         hint(kind, status, destination)
@@ -87,7 +89,7 @@ fn by_status(
     let public = Some(format!("{}{hint}", words(status)));
     Failure {
         kind,
-        message: format!("{}: {said}{hint}", words(status)),
+        message: format!("{}: {complaint}{hint}", words(status)),
         public,
         retry_after,
     }

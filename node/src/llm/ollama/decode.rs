@@ -1,7 +1,5 @@
 //! The lines of Ollama's stream, parsed into borrowed structures. A call arrives whole.
 
-use std::borrow::Cow;
-
 use planck_common::message::StopReason;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -10,6 +8,7 @@ use crate::{
     llm::{
         complaint::Complaint,
         decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage},
+        loose::BorrowedWord,
     },
     model::{Chunk, Failure, Finish, Names},
 };
@@ -110,7 +109,7 @@ struct OllamaLine<'a> {
     #[serde(default)]
     done: bool,
     #[serde(borrow, default)]
-    done_reason: Option<Word<'a>>,
+    done_reason: Option<BorrowedWord<'a>>,
     prompt_eval_count: Option<u64>,
     eval_count: Option<u64>,
     #[serde(borrow, default)]
@@ -138,7 +137,3 @@ struct OllamaFunction<'a> {
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
 }
-
-/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
-#[derive(Deserialize)]
-struct Word<'a>(#[serde(borrow)] Cow<'a, str>);

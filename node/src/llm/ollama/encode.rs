@@ -10,8 +10,8 @@ use crate::llm::{
     Encoder, RequestHead, WireRequest,
     catalogue::{ModelFacts, Thinking},
     encode::{
-        NOTHING, Side, cannot_show, file_text, legal_name, named_text, put, put_open, result_text,
-        side_of,
+        NOTHING, Speaker, cannot_show, file_text, legal_name, named_text, put, put_open,
+        result_text, side_of,
     },
     function::FunctionTool,
     opts::{Opts, set},
@@ -55,7 +55,7 @@ impl OllamaMessages {
     fn push_user(&mut self, parts: &[Part]) {
         let texts: Vec<String> = parts
             .iter()
-            .filter_map(|part| shown(part, self.images))
+            .filter_map(|part| user_text(part, self.images))
             .collect();
         let images: Vec<&str> = parts
             .iter()
@@ -105,9 +105,9 @@ impl OllamaMessages {
 impl Encoder for OllamaMessages {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
-            Some(Side::User) => self.push_user(&message.content),
-            Some(Side::Assistant) => self.push_assistant(&message.content),
-            Some(Side::Results) => self.push_results(&message.content),
+            Some(Speaker::User) => self.push_user(&message.content),
+            Some(Speaker::Assistant) => self.push_assistant(&message.content),
+            Some(Speaker::Results) => self.push_results(&message.content),
             None => {}
         }
     }
@@ -215,7 +215,7 @@ struct OllamaRequestFunction<'a> {
 
 /// Returns the text of a user's part, or `None` if Ollama receives it in another member or not at
 /// all.
-fn shown(part: &Part, images: bool) -> Option<String> {
+fn user_text(part: &Part, images: bool) -> Option<String> {
     match part {
         Part::Text { text, .. } => Some(text.clone()),
         Part::Image {

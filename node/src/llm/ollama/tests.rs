@@ -1,10 +1,10 @@
 use planck_common::message::{Part, Role, Source};
 use serde_json::json;
 
-use crate::llm::testing::{Spoken, call, head, message, result, user};
+use crate::llm::testing::{TestEndpoint, call, head, message, result, user};
 
-fn spoken() -> Spoken {
-    Spoken::by("ollama")
+fn spoken() -> TestEndpoint {
+    TestEndpoint::by("ollama")
 }
 
 #[test]

@@ -6,7 +6,7 @@ use planck_common::{message::StopReason, usage::Usage};
 use serde_json::{Value, value::RawValue};
 
 use self::event::{CallDelta, ChatChoice, ChatDelta, ChatEvent};
-use super::reasoning::{Carried, Details};
+use super::reasoning::{Details, ReasoningMember};
 use crate::{
     llm::{
         complaint::Complaint,
@@ -26,16 +26,16 @@ pub struct ChatReply {
     parts: PartNumbers,
     calls: Vec<OpenCall>,
     /// The latest thinking part, and the form in which its reasoning arrived.
-    carried: Option<(usize, Carried)>,
+    carried: Option<(usize, ReasoningMember)>,
     usage: Option<Usage>,
     /// The token counts of llama.cpp, used if it sends no usage.
     timings: Usage,
     stop: Option<StopReason>,
     refused: bool,
-    said: bool,
+    has_content: bool,
     done: bool,
     is_document: bool,
-    told: ReplyFacts,
+    facts: ReplyFacts,
 }
 
 /// Facts about a reply other than its content.
@@ -68,7 +68,7 @@ impl EventDecoder for ChatReply {
             return Err(Complaint::read(data)
                 .map_or_else(|| broken("an error without words"), Complaint::midway));
         }
-        self.told.names.note(event.id, event.model);
+        self.facts.names.note(event.id, event.model);
         self.count(event.usage, event.timings);
         match event.choices.into_iter().flatten().next() {
             Some(choice) => self.choice(choice, chunks),
@@ -85,11 +85,11 @@ impl EventDecoder for ChatReply {
     }
 
     fn end(&self) -> Option<Finish> {
-        let mut salvaged = self.told.salvaged.clone();
+        let mut salvaged = self.facts.salvaged.clone();
         let stop = match self.stop {
             Some(stop) => stop,
             // The end of the stream arrived and nothing is missing.
-            None if self.done && self.said && self.calls.iter().all(OpenCall::is_whole) => {
+            None if self.done && self.has_content && self.calls.iter().all(OpenCall::is_whole) => {
                 salvaged.push("it sent no finish_reason");
                 StopReason::End
             }
@@ -111,7 +111,7 @@ impl EventDecoder for ChatReply {
     }
 
     fn names(&self) -> Names {
-        self.told.names.clone()
+        self.facts.names.clone()
     }
 }
 
@@ -142,8 +142,8 @@ impl ChatReply {
     }
 
     fn salvage(&mut self, what: &'static str) {
-        if !self.told.salvaged.contains(&what) {
-            self.told.salvaged.push(what);
+        if !self.facts.salvaged.contains(&what) {
+            self.facts.salvaged.push(what);
         }
     }
 
@@ -194,20 +194,24 @@ impl ChatReply {
     fn delta(&mut self, delta: ChatDelta<'_>, chunks: &mut Vec<Chunk>) {
         let details = delta.reasoning_details.and_then(Details::read);
         let text = match (delta.reasoning_content.0, delta.reasoning.0) {
-            (Some(text), _) => Some((text, Carried::ReasoningContent)),
-            (None, Some(text)) => Some((text, Carried::Reasoning)),
+            (Some(text), _) => Some((text, ReasoningMember::ReasoningContent)),
+            (None, Some(text)) => Some((text, ReasoningMember::Reasoning)),
             (None, None) => None,
         };
         match (text, details) {
-            (Some((text, _)), Some(details)) => self.think(text, Carried::Details(details), chunks),
-            (None, Some(details)) => self.think(details.text(), Carried::Details(details), chunks),
+            (Some((text, _)), Some(details)) => {
+                self.think(text, ReasoningMember::Details(details), chunks)
+            }
+            (None, Some(details)) => {
+                self.think(details.text(), ReasoningMember::Details(details), chunks)
+            }
             (Some((text, carried)), None) => self.think(text, carried, chunks),
             (None, None) => {}
         }
-        for said in delta.content.0 {
-            match said {
+        for piece in delta.content.0 {
+            match piece {
                 ContentPiece::Text(text) => self.say(text, chunks),
-                ContentPiece::Thought(text) => self.think(text, Carried::List, chunks),
+                ContentPiece::Thought(text) => self.think(text, ReasoningMember::List, chunks),
             }
         }
         if let Some(text) = delta.refusal.0 {
@@ -223,7 +227,7 @@ impl ChatReply {
     }
 
     fn say(&mut self, text: String, chunks: &mut Vec<Chunk>) {
-        self.said = true;
+        self.has_content = true;
         self.end_thinking(chunks);
         chunks.push(Chunk::Text {
             part: self.parts.of(PartKind::Text),
@@ -234,7 +238,7 @@ impl ChatReply {
     /// Adds reasoning. It is sent back under the name and in the form in which it arrived, so the
     /// form is stored with it: a name immediately, so that an interrupted reply has it too, and
     /// details once they are complete.
-    fn think(&mut self, text: String, carried: Carried, chunks: &mut Vec<Chunk>) {
+    fn think(&mut self, text: String, carried: ReasoningMember, chunks: &mut Vec<Chunk>) {
         let begins = !self.parts.is_last(PartKind::Thinking);
         let part = self.parts.of(PartKind::Thinking);
         chunks.push(Chunk::Thinking { part, text });
@@ -276,7 +280,7 @@ impl ChatReply {
     }
 
     fn call(&mut self, delta: CallDelta<'_>, chunks: &mut Vec<Chunk>) {
-        self.said = true;
+        self.has_content = true;
         let function = delta.function.unwrap_or_default();
         let id = delta.id.text();
         let at = self.find_or_begin(delta.index.number(), &id, function.name.text(), chunks);

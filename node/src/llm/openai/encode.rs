@@ -4,12 +4,12 @@ use planck_common::message::{Body, Part};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{heard::UserMessage, reasoning, settings::settings};
+use super::{reasoning, settings::settings, user_message::UserMessage};
 use crate::llm::{
     Encoder, RequestHead, WireRequest,
     call_ids::{CallIds, IdRule},
     catalogue::ModelFacts,
-    encode::{Side, legal_name, put, put_open, result_text, side_of},
+    encode::{Speaker, legal_name, put, put_open, result_text, side_of},
     function::FunctionTool,
     opts::Opts,
     quirks::{self, Quirks, ReasoningReturn},
@@ -33,7 +33,7 @@ pub struct ChatMessages {
     /// The complete messages, separated by commas.
     messages: Vec<u8>,
     comma: bool,
-    last: Option<Side>,
+    last: Option<Speaker>,
     /// The user's message that may still be continued.
     user: Option<UserMessage>,
     ids: CallIds,
@@ -71,15 +71,15 @@ impl ChatMessages {
     }
 
     fn push_user(&mut self, parts: &[Part]) {
-        if self.last == Some(Side::Results) {
+        if self.last == Some(Speaker::Results) {
             self.put(&ChatMessage::assistant(INTERRUPTED));
         }
-        let heard = UserMessage::of(parts, self.images);
+        let user = UserMessage::of(parts, self.images);
         self.user = Some(match self.user.take() {
-            Some(before) => before.joined(heard),
-            None => heard,
+            Some(before) => before.joined(user),
+            None => user,
         });
-        self.last = Some(Side::User);
+        self.last = Some(Speaker::User);
     }
 
     fn close_user(&mut self) {
@@ -122,13 +122,13 @@ impl ChatMessages {
             details,
         } = carried;
         let content = match (list.is_empty(), content.is_empty()) {
-            (false, _) => Some(ChatContent::Items(said(&list, &content))),
+            (false, _) => Some(ChatContent::Items(text_items(&list, &content))),
             (true, false) => Some(ChatContent::Text(content)),
             (true, true) => None,
         };
         let extra_content = signed.map(Extra::of);
         self.close_user();
-        if self.last == Some(Side::Assistant) {
+        if self.last == Some(Speaker::Assistant) {
             self.put(&ChatMessage::User { content: GO_ON });
         }
         self.put(&ChatMessage::Assistant {
@@ -139,7 +139,7 @@ impl ChatMessages {
             tool_calls,
             extra_content,
         });
-        self.last = Some(Side::Assistant);
+        self.last = Some(Speaker::Assistant);
     }
 
     fn push_results(&mut self, parts: &[Part]) {
@@ -157,7 +157,7 @@ impl ChatMessages {
                     tool_call_id: &id,
                     content: &result_text(text, *error),
                 });
-                self.last = Some(Side::Results);
+                self.last = Some(Speaker::Results);
             }
         }
     }
@@ -166,9 +166,9 @@ impl ChatMessages {
 impl Encoder for ChatMessages {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
-            Some(Side::User) => self.push_user(&message.content),
-            Some(Side::Assistant) => self.push_assistant(&message.content),
-            Some(Side::Results) => self.push_results(&message.content),
+            Some(Speaker::User) => self.push_user(&message.content),
+            Some(Speaker::Assistant) => self.push_assistant(&message.content),
+            Some(Speaker::Results) => self.push_results(&message.content),
             None => {}
         }
     }
@@ -179,8 +179,8 @@ impl Encoder for ChatMessages {
         out.extend_from_slice(&self.messages);
         let last = match (&self.user, self.last) {
             (Some(user), _) => Some(user.clone()),
-            (None, Some(Side::Assistant)) => Some(UserMessage::Text(GO_ON.to_owned())),
-            (None, Some(Side::User | Side::Results) | None) => None,
+            (None, Some(Speaker::Assistant)) => Some(UserMessage::Text(GO_ON.to_owned())),
+            (None, Some(Speaker::User | Speaker::Results) | None) => None,
         };
         if let Some(user) = last {
             if self.comma {
@@ -285,7 +285,7 @@ struct ChatThought<'a> {
 }
 
 /// Returns the content of a message as the list that Mistral requires.
-fn said<'a>(thoughts: &[&'a str], text: &str) -> Vec<ChatTextItem<'a>> {
+fn text_items<'a>(thoughts: &[&'a str], text: &str) -> Vec<ChatTextItem<'a>> {
     let thoughts = thoughts.iter().map(|text| ChatTextItem::Thinking {
         thinking: [ChatThought {
             r#type: "text",

@@ -8,7 +8,7 @@ use crate::llm::seal;
 
 /// The member in which a server sent its reasoning.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Carried {
+pub enum ReasoningMember {
     /// The member `reasoning_content`.
     ReasoningContent,
     /// The member `reasoning`.
@@ -23,7 +23,7 @@ const REASONING_CONTENT: &str = "reasoning_content";
 const REASONING: &str = "reasoning";
 const LIST: &str = "list";
 
-impl Carried {
+impl ReasoningMember {
     /// Returns whether the form is known only when the part is complete.
     pub fn grows(&self) -> bool {
         matches!(self, Self::Details(_))

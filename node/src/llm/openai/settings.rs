@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::llm::{
     catalogue::{ModelFacts, Thinking},
     opts::{Opts, set},
-    quirks::{AskToThink, Limit, Quirks},
+    quirks::{Limit, Quirks, ThinkingRequest},
 };
 
 pub fn settings(
@@ -60,17 +60,19 @@ fn has_new_limit(model: &str, quirks: Quirks) -> bool {
 
 fn ask_to_think(members: &mut Map<String, Value>, budget: u64, entry: &ModelFacts, quirks: Quirks) {
     let (name, value) = match quirks.thinking {
-        AskToThink::Template => (
+        ThinkingRequest::Template => (
             "chat_template_kwargs",
             json!({"enable_thinking": budget > 0}),
         ),
-        AskToThink::Switch => (
+        ThinkingRequest::Switch => (
             "thinking",
             json!({"type": if budget > 0 { "enabled" } else { "disabled" }}),
         ),
-        AskToThink::Effort | AskToThink::Budget if entry.thinking == Thinking::None => return,
-        AskToThink::Budget => ("reasoning", json!({"max_tokens": budget})),
-        AskToThink::Effort => ("reasoning_effort", effort(budget).into()),
+        ThinkingRequest::Effort | ThinkingRequest::Budget if entry.thinking == Thinking::None => {
+            return;
+        }
+        ThinkingRequest::Budget => ("reasoning", json!({"max_tokens": budget})),
+        ThinkingRequest::Effort => ("reasoning_effort", effort(budget).into()),
     };
     members.entry(name).or_insert(value);
 }

@@ -3,15 +3,15 @@ use serde_json::{Value, json};
 
 use crate::llm::{
     WireKind,
-    testing::{Spoken, call, head, message, result, user},
+    testing::{TestEndpoint, call, head, message, result, user},
 };
 
-fn openai() -> Spoken {
-    Spoken::by("openai")
+fn openai() -> TestEndpoint {
+    TestEndpoint::by("openai")
 }
 
-fn llama_cpp() -> Spoken {
-    Spoken::by("llama_cpp")
+fn llama_cpp() -> TestEndpoint {
+    TestEndpoint::by("llama_cpp")
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn a_whole_request() {
 #[test]
 fn the_output_limit_has_the_name_that_the_server_knows() {
     let of = |preset: &str, model: &str| {
-        let request =
-            Spoken::by(preset).request(head(model, json!({"max_output_tokens": 7})), &[user("go")]);
+        let request = TestEndpoint::by(preset)
+            .request(head(model, json!({"max_output_tokens": 7})), &[user("go")]);
         let limits = ["max_tokens", "max_completion_tokens"]
             .into_iter()
             .filter(|name| request.get(name).is_some());
@@ -168,7 +168,7 @@ fn a_base_url_leads_to_the_address_of_the_api() {
             "https://r.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=1",
         ),
     ] {
-        let Spoken { wire, target, .. } = Spoken::by(preset);
+        let TestEndpoint { wire, target, .. } = TestEndpoint::by(preset);
         assert_eq!(
             wire.url(&base.parse().unwrap(), "a/b", &target).as_str(),
             expected
@@ -179,7 +179,8 @@ fn a_base_url_leads_to_the_address_of_the_api() {
 #[test]
 fn thinking_is_requested_in_the_form_of_the_server() {
     let asked = |preset: &str, budget: u64| {
-        Spoken::by(preset).request(head("m", json!({"thinking_budget": budget})), &[user("go")])
+        TestEndpoint::by(preset)
+            .request(head("m", json!({"thinking_budget": budget})), &[user("go")])
     };
     assert_eq!(asked("openai", 1)["reasoning_effort"], "low");
     assert_eq!(asked("openai", 8_000)["reasoning_effort"], "medium");
@@ -209,7 +210,7 @@ fn think(text: &str, signature: Option<&str>) -> Part {
 #[test]
 fn reasoning_goes_back_in_its_form_to_its_own_endpoint() {
     let details = r#"deepseek:[{"type":"reasoning.text","text":"hm"}]"#;
-    let said = |spoken: Spoken, thinking: Part| {
+    let said = |spoken: TestEndpoint, thinking: Part| {
         let messages = [
             user("go"),
             message(Role::Assistant, vec![thinking, Part::text("Hi")]),
@@ -220,7 +221,7 @@ fn reasoning_goes_back_in_its_form_to_its_own_endpoint() {
             .retain(|name, _| name != "role");
         said
     };
-    let deepseek = || Spoken::by("deepseek");
+    let deepseek = || TestEndpoint::by("deepseek");
     for (signature, expected) in [
         (
             Some("deepseek:reasoning_content"),
@@ -249,7 +250,10 @@ fn reasoning_goes_back_in_its_form_to_its_own_endpoint() {
         );
     }
     assert_eq!(
-        said(Spoken::by("groq"), think("hm", Some("groq:reasoning"))),
+        said(
+            TestEndpoint::by("groq"),
+            think("hm", Some("groq:reasoning"))
+        ),
         json!({"content": "Hi"}),
         "it refuses it"
     );
@@ -278,7 +282,7 @@ fn signatures_of_gemini_go_back_with_the_parts_they_sign() {
             signature: Some(sealed.into()),
         }
     };
-    let gateway = || Spoken::new(WireKind::Chat, "gateway");
+    let gateway = || TestEndpoint::new(WireKind::Chat, "gateway");
     let said = |part: Part| {
         gateway().request(
             head("m", json!({})),
@@ -313,7 +317,7 @@ fn messages_are_in_an_order_that_every_template_accepts() {
         user("and now?"),
         message(Role::Assistant, vec![Part::text("Hm")]),
     ];
-    let requests = Spoken::by("mistral").requests(head("m", json!({})), &messages);
+    let requests = TestEndpoint::by("mistral").requests(head("m", json!({})), &messages);
     let said = |request: &Value| -> Vec<String> {
         let said = |message: &Value| {
             format!(
@@ -348,8 +352,8 @@ fn messages_are_in_an_order_that_every_template_accepts() {
             source: Source::Data("AAAA".into()),
         }],
     );
-    let joined =
-        Spoken::by("mistral").request(head("m", json!({})), &[user("see"), picture, user("well?")]);
+    let joined = TestEndpoint::by("mistral")
+        .request(head("m", json!({})), &[user("see"), picture, user("well?")]);
     let items = joined["messages"][1]["content"].as_array().unwrap();
     assert_eq!(
         items
@@ -382,7 +386,7 @@ fn call_ids_are_unique_and_in_the_form_of_the_server() {
         ]);
     }
     for preset in ["vllm", "openai", "mistral"] {
-        let request = Spoken::by(preset).request(head("m", json!({})), &messages);
+        let request = TestEndpoint::by(preset).request(head("m", json!({})), &messages);
         let all = request["messages"].as_array().unwrap();
         let calls: Vec<&str> = all
             .iter()

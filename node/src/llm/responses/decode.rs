@@ -54,7 +54,7 @@ enum ItemParts {
     /// `is_shown` means that the text is the reasoning itself rather than a summary.
     Reasoning {
         part: usize,
-        said: bool,
+        has_text: bool,
         is_shown: bool,
     },
     Call {
@@ -81,10 +81,10 @@ impl EventDecoder for ResponsesReply {
         }
         let event: ResponsesEvent<'_> = parse(data)?;
         match event.kind.0.as_deref().unwrap_or_default() {
-            "response.output_text.delta" => self.said(&event, chunks),
+            "response.output_text.delta" => self.text_delta(&event, chunks),
             "response.refusal.delta" => {
                 self.refused = true;
-                self.said(&event, chunks)
+                self.text_delta(&event, chunks)
             }
             "response.function_call_arguments.delta" => {
                 self.args(&event, chunks);
@@ -165,7 +165,11 @@ impl ResponsesReply {
         }
     }
 
-    fn said(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn text_delta(
+        &mut self,
+        event: &ResponsesEvent<'_>,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
         let Some(text) = text_of(event.delta) else {
             return Ok(());
         };
@@ -207,13 +211,13 @@ impl ResponsesReply {
             place:
                 ItemParts::Reasoning {
                     part,
-                    said,
+                    has_text,
                     is_shown,
                 },
             ..
         }) = self.items.get_mut(at)
         {
-            (*said, *is_shown) = (true, *is_shown || shown);
+            (*has_text, *is_shown) = (true, *is_shown || shown);
             chunks.push(Chunk::Thinking { part: *part, text });
         }
         Ok(())
@@ -223,9 +227,12 @@ impl ResponsesReply {
     fn end_paragraph(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) {
         let at = self.find(event.output_index.number(), PartKind::Thinking);
         if let Some(OpenItem {
-            place: ItemParts::Reasoning {
-                part, said: true, ..
-            },
+            place:
+                ItemParts::Reasoning {
+                    part,
+                    has_text: true,
+                    ..
+                },
             ..
         }) = at.and_then(|at| self.items.get(at))
         {
@@ -292,7 +299,7 @@ impl ResponsesReply {
                 });
                 ItemParts::Reasoning {
                     part,
-                    said: false,
+                    has_text: false,
                     is_shown: false,
                 }
             }

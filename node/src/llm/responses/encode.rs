@@ -5,13 +5,16 @@ mod item;
 use planck_common::message::{Body, Part};
 use serde_json::{Map, Value, json};
 
-use self::item::{ResponsesContent, ResponsesItem, ResponsesTool, Words, heard, said};
+use self::item::{
+    MessageText, ResponsesContent, ResponsesItem, ResponsesTool, encode_assistant_part,
+    encode_user_part,
+};
 use super::sealed::{self};
 use crate::llm::{
     Encoder, RequestHead, WireRequest,
     call_ids::{CallIds, IdRule},
     catalogue::{ModelFacts, Thinking},
-    encode::{NOTHING, Side, is_blank, put, put_open, result_text, side_of},
+    encode::{NOTHING, Speaker, is_blank, put, put_open, result_text, side_of},
     openai::effort,
     opts::{Opts, set},
     wire::WireTarget,
@@ -31,7 +34,7 @@ pub struct Items {
     prefix: Vec<u8>,
     /// The items, separated by commas.
     items: Vec<u8>,
-    last: Option<Side>,
+    last: Option<Speaker>,
     ids: CallIds,
     images: bool,
     /// Whether the model reasons. A model that does not is given no reasoning of another model.
@@ -52,7 +55,7 @@ impl Items {
         }
     }
 
-    fn put(&mut self, side: Side, item: &ResponsesItem<'_>) {
+    fn put(&mut self, side: Speaker, item: &ResponsesItem<'_>) {
         if self.last.is_some() {
             self.items.push(b',');
         }
@@ -62,18 +65,19 @@ impl Items {
 
     fn push_user(&mut self, parts: &[Part]) {
         let shown = parts.iter().filter(|part| !is_blank(part));
-        let mut content: Vec<ResponsesContent<'_>> =
-            shown.filter_map(|part| heard(part, self.images)).collect();
+        let mut content: Vec<ResponsesContent<'_>> = shown
+            .filter_map(|part| encode_user_part(part, self.images))
+            .collect();
         if content.is_empty() {
             content.push(ResponsesContent::Text {
                 text: NOTHING.into(),
             });
         }
         self.put(
-            Side::User,
+            Speaker::User,
             &ResponsesItem::Message {
                 role: "user",
-                content: Words::Items(content),
+                content: MessageText::Items(content),
                 phase: None,
             },
         );
@@ -86,11 +90,11 @@ impl Items {
             reasons,
             ..
         } = self;
-        let said = message
+        let encoded = message
             .content
             .iter()
-            .filter_map(|part| said(part, ids, label, *reasons));
-        let mut items: Vec<ResponsesItem<'_>> = said.collect();
+            .filter_map(|part| encode_assistant_part(part, ids, label, *reasons));
+        let mut items: Vec<ResponsesItem<'_>> = encoded.collect();
         // A reasoning item must be followed by the same item as before. The log has no calls of a
         // reply that was cut short, so the following item may be missing.
         let has_gaps = message.metadata.interrupted || message.content.iter().any(is_blank);
@@ -106,7 +110,7 @@ impl Items {
             items.pop();
         }
         for item in &items {
-            self.put(Side::Assistant, item);
+            self.put(Speaker::Assistant, item);
         }
     }
 
@@ -121,7 +125,7 @@ impl Items {
             {
                 let call_id = self.ids.of_result(id, call_id).to_owned();
                 self.put(
-                    Side::Results,
+                    Speaker::Results,
                     &ResponsesItem::FunctionCallOutput {
                         call_id,
                         output: result_text(text, *error),
@@ -135,9 +139,9 @@ impl Items {
 impl Encoder for Items {
     fn push(&mut self, message: &Body) {
         match side_of(message) {
-            Some(Side::User) => self.push_user(&message.content),
-            Some(Side::Assistant) => self.push_assistant(message),
-            Some(Side::Results) => self.push_results(&message.content),
+            Some(Speaker::User) => self.push_user(&message.content),
+            Some(Speaker::Assistant) => self.push_assistant(message),
+            Some(Speaker::Results) => self.push_results(&message.content),
             None => {}
         }
     }
@@ -146,7 +150,7 @@ impl Encoder for Items {
         let mut out = Vec::with_capacity(self.prefix.len() + self.items.len() + GO_ON.len() + 3);
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&self.items);
-        if self.last == Some(Side::Assistant) {
+        if self.last == Some(Speaker::Assistant) {
             out.push(b',');
             out.extend_from_slice(GO_ON);
         }

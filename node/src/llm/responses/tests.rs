@@ -6,24 +6,24 @@ use crate::{
         WireKind,
         catalogue::{ModelCatalogue, ModelTable},
         preset::Preset,
-        testing::{Spoken, call, folded, head, message, result, user},
+        testing::{TestEndpoint, call, folded, head, message, result, user},
     },
     model::FailureKind,
 };
 
-fn spoken() -> Spoken {
-    Spoken {
+fn spoken() -> TestEndpoint {
+    TestEndpoint {
         wire: WireKind::Responses.wire(),
-        ..Spoken::by("openai")
+        ..TestEndpoint::by("openai")
     }
 }
 
 /// Returns the wire format with the catalogue's entry for one of OpenAI's models.
-fn of_model(model: &str) -> Spoken {
+fn of_model(model: &str) -> TestEndpoint {
     let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
         .find("openai", Preset::find("openai").unwrap(), model)
         .entry;
-    Spoken { entry, ..spoken() }
+    TestEndpoint { entry, ..spoken() }
 }
 
 fn thought(text: &str, token: Value) -> Part {
@@ -419,7 +419,7 @@ fn tokens_are_not_sent_to_chat_completions() {
         message(Role::Assistant, folded(&chunks)),
         user("on"),
     ];
-    let request = Spoken::by("openai")
+    let request = TestEndpoint::by("openai")
         .request(head("gpt-5", json!({})), &messages)
         .to_string();
     for token in ["gAAAA", "rs_0", "extra_content", "phase"] {
@@ -461,7 +461,7 @@ fn a_base_url_leads_to_the_address_of_the_api() {
             "https://r.openai.azure.com/openai/responses?api-version=2025-04-01-preview",
         ),
     ] {
-        let target = Spoken::by(preset).target;
+        let target = TestEndpoint::by(preset).target;
         assert_eq!(
             WireKind::Responses
                 .wire()

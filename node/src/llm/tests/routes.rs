@@ -30,13 +30,13 @@ const STREAM: &str = concat!(
 );
 
 /// A hand-written server with a thread for each connection.
-struct ByHand {
+struct HandWrittenServer {
     at: SocketAddr,
     connections: Arc<AtomicUsize>,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl ByHand {
+impl HandWrittenServer {
     /// Starts the server. `serve` receives each connection and its number; the server records the
     /// head of every request that `serve` reads.
     fn start(serve: impl Fn(&mut Connection, usize) + Send + Sync + 'static) -> Self {
@@ -152,7 +152,7 @@ async fn answer_of(llm: &Llm) -> Result<String, crate::model::Failure> {
 #[tokio::test]
 async fn a_closed_kept_connection_is_replaced() {
     // The first two connections answer once and close when they have read the second request.
-    let server = ByHand::start(|connection, number| {
+    let server = HandWrittenServer::start(|connection, number| {
         let answers = if number < 2 { 1 } else { usize::MAX };
         for _ in 0..answers {
             if !connection.read() {
@@ -180,7 +180,7 @@ async fn a_closed_kept_connection_is_replaced() {
 
 #[tokio::test]
 async fn a_closed_new_connection_is_a_failure() {
-    let server = ByHand::start(|connection, _| {
+    let server = HandWrittenServer::start(|connection, _| {
         connection.read();
     });
     let failure = answer_of(&at(
@@ -199,7 +199,7 @@ async fn a_closed_new_connection_is_a_failure() {
 
 #[tokio::test]
 async fn queries_and_headers_of_the_configuration_are_sent() {
-    let server = ByHand::start(|connection, _| {
+    let server = HandWrittenServer::start(|connection, _| {
         connection.read();
         connection.answer();
     });
@@ -229,7 +229,7 @@ async fn queries_and_headers_of_the_configuration_are_sent() {
 #[tokio::test]
 async fn a_proxy_is_used_for_hosts_beyond_loopback_only() {
     let server = || {
-        ByHand::start(|connection, _| {
+        HandWrittenServer::start(|connection, _| {
             connection.read();
             connection.answer();
         })

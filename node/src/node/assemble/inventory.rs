@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     config::Config,
-    project::{Clash, SourcePart},
+    project::{NameClash, SourcePart},
     skill::{self, Skills},
     team::tool_names,
     tools::{built_in_names, external},
@@ -17,7 +17,7 @@ pub(crate) struct Inventory {
     pub(crate) skills: Skills,
     /// The problems, one per line: the file, the place, and how to correct it.
     pub(crate) problems: Vec<String>,
-    pub(crate) clashes: Vec<Clash>,
+    pub(crate) clashes: Vec<NameClash>,
 }
 
 impl Inventory {

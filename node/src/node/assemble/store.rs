@@ -114,7 +114,7 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
 /// The result of a trial of the store.
 pub(crate) struct StoreTrial {
     /// A description of the store, or `None` if there is nothing yet.
-    pub told: Option<String>,
+    pub finding: Option<String>,
     /// A description of what could be written, or the reason why nothing can be. The trial leaves
     /// the store unchanged.
     pub write: Result<String, StoreError>,
@@ -143,7 +143,7 @@ async fn try_postgres(config: &Config) -> Result<StoreTrial, StoreError> {
             "the database has schema version {found}, this planck knows versions up to {known}: run a newer planck"
         )));
     }
-    let (told, written) = match found {
+    let (finding, written) = match found {
         0 => (
             "reached, without tables yet; the first node makes them".into(),
             "made a table and a row, and rolled back",
@@ -155,7 +155,7 @@ async fn try_postgres(config: &Config) -> Result<StoreTrial, StoreError> {
         _ => (format!("reached, schema {found}"), WRITTEN),
     };
     Ok(StoreTrial {
-        told: Some(told),
+        finding: Some(finding),
         write: write.map(|()| written.into()),
         clock: Some(clock),
     })
@@ -165,23 +165,23 @@ const WRITTEN: &str = "wrote to every table, and rolled back";
 
 async fn try_sqlite(config: &Config) -> Result<StoreTrial, StoreError> {
     let options = sqlite(config)?;
-    let (told, write) = match SqliteStore::try_out(options.clone()).await? {
+    let (finding, write) = match SqliteStore::try_out(options.clone()).await? {
         SqliteTrial::Missing { above } => (None, Ok(format!("{} can be written", above.display()))),
         SqliteTrial::There(write) => (Some(sessions(options).await?), write.map(told_of)),
     };
     Ok(StoreTrial {
-        told,
+        finding,
         write,
         clock: None,
     })
 }
 
 fn told_of(written: TrialWrite) -> String {
-    let told = match written {
+    let finding = match written {
         TrialWrite::Folder => "wrote a page to its folder, and kept no file",
         TrialWrite::Index => "wrote to its index beside the node that uses it, and rolled back",
     };
-    told.into()
+    finding.into()
 }
 
 async fn sessions(options: SqliteOptions) -> Result<String, StoreError> {

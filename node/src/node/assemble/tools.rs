@@ -6,13 +6,13 @@ use super::{Additions, AssemblyError, folders};
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted},
-    project::{Clash, ProjectSource, SourcePart},
+    project::{NameClash, ProjectSource, SourcePart},
     sidecar::{self, DefaultTimeouts, plain},
     skill::{self, Skills},
     team::tool_names,
     tools::{
         BadTool, CallBounds, Caps, Files, Guards, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell,
-        Tool, ToolCatalogue, Undone, built_in,
+        Tool, ToolCatalogue, UndoneChanges, built_in,
         cgroup::Groups,
         external, file_tools,
         reap::CommandLimits,
@@ -28,21 +28,21 @@ pub(super) struct NodeTools {
     pub(super) catalogue: ToolCatalogue,
     pub(super) skills: Skills,
     /// Signals to the reapers that this node is alive. Only a node in a cluster has it.
-    pub(super) heart: Option<ReaperHeartbeat>,
+    pub(super) heartbeat: Option<ReaperHeartbeat>,
     /// Tools and skills that both the user and the project describe.
-    pub(super) clashes: Vec<Clash>,
+    pub(super) clashes: Vec<NameClash>,
 }
 
 pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeTools, AssemblyError> {
     let (skills, of_skills) = skills(config);
     let files = Files::new(roots(config), caps(config));
-    let heart = heart(config);
-    let launcher = Launcher::of_this_binary(heart.clone())
+    let heartbeat = heartbeat(config);
+    let launcher = Launcher::of_this_binary(heartbeat.clone())
         .limited(limits(config))
         .grouped(groups(config).await);
     let sandbox = sandbox(config).await;
     check(&sandbox)?;
-    let undone = Undone::in_folder(config.node.data_dir.join(UNDONE));
+    let undone = UndoneChanges::in_folder(config.node.data_dir.join(UNDONE));
     undone.prune();
     let shell = Shell::new(
         launcher,
@@ -70,7 +70,7 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeToo
     Ok(NodeTools {
         catalogue,
         skills,
-        heart,
+        heartbeat,
         clashes,
     })
 }
@@ -89,7 +89,7 @@ pub(super) fn embedded(config: &Config, additions: &Additions) -> Result<NodeToo
     Ok(NodeTools {
         catalogue,
         skills,
-        heart: heart(config),
+        heartbeat: heartbeat(config),
         clashes: skill::clashes(&of_skills).cloned().collect(),
     })
 }
@@ -105,7 +105,7 @@ fn skills(config: &Config) -> (Skills, Vec<skill::InvalidSkill>) {
 /// Returns the sender of heartbeats to the reapers, or `None` outside of a cluster. In a cluster, a
 /// reaper kills its processes when the heartbeats stop, even if the node's process is only stopped
 /// (SIGSTOP), because another node may have taken over the session.
-fn heart(config: &Config) -> Option<ReaperHeartbeat> {
+fn heartbeat(config: &Config) -> Option<ReaperHeartbeat> {
     let in_cluster = config.nats.url.is_some();
     in_cluster.then(|| ReaperHeartbeat::new(config.cluster.reap_after.0))
 }

@@ -54,7 +54,7 @@ fn three_misses_or_a_goodbye_remove_an_instance() {
         [],
         "it answers while it ends what runs, and takes no more calls"
     );
-    directory.heard(vec![one("c")]);
+    directory.update(vec![one("c")]);
     assert_eq!(counts(&directory), [("calculator".into(), 1)]);
 }
 

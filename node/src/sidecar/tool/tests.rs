@@ -16,14 +16,14 @@ type Script = Vec<(Duration, Result<Said, BusError>)>;
 
 /// A bus that plays the script and records what is published.
 #[derive(Default)]
-struct Played {
+struct ScriptedBus {
     scripts: Mutex<VecDeque<Script>>,
     asked: Mutex<Vec<Bytes>>,
     published: Mutex<Vec<String>>,
 }
 
 #[async_trait]
-impl Bus for Played {
+impl Bus for ScriptedBus {
     fn publish(&self, subject: String, _: Bytes) {
         self.published.lock().unwrap().push(subject);
     }
@@ -78,25 +78,25 @@ fn nobody() -> Script {
     )]
 }
 
-struct Ran {
+struct RunResult {
     outcome: Outcome,
     asked: Vec<Value>,
     published: Vec<String>,
     reports: u32,
 }
 
-async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -> Ran {
-    let bus = Arc::new(Played {
+async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -> RunResult {
+    let bus = Arc::new(ScriptedBus {
         scripts: Mutex::new(scripts.into()),
-        ..Played::default()
+        ..ScriptedBus::default()
     });
-    let manner = CallTarget::Sidecar(SidecarId::parse("s").unwrap());
+    let target = CallTarget::Sidecar(SidecarId::parse("s").unwrap());
     let spec = spec("t", "a tool", effect, &schema);
     let tool = RemoteTool::new(
         spec,
         "t".into(),
         "tool.s.t".into(),
-        manner,
+        target,
         Duration::from_secs(5),
         bus.clone(),
     );
@@ -124,7 +124,7 @@ async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -
         .map(|body| serde_json::from_slice(body).unwrap())
         .collect();
     let published = bus.published.lock().unwrap().clone();
-    Ran {
+    RunResult {
         outcome,
         asked,
         published,
@@ -132,7 +132,7 @@ async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -
     }
 }
 
-async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> Ran {
+async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> RunResult {
     run(effect, json!({"type": "object"}), json!({}), scripts).await
 }
 

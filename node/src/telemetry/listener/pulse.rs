@@ -79,8 +79,8 @@ async fn unready(main: &Handle, node: Option<Arc<dyn Vitals>>) -> Vec<String> {
     let Some(node) = node else {
         return vec!["the node is starting".into()];
     };
-    let asked = main.spawn(async move { node.unready(PATIENCE).await });
-    match timeout(PATIENCE + EVERY / 2, asked).await {
+    let request = main.spawn(async move { node.unready(PATIENCE).await });
+    match timeout(PATIENCE + EVERY / 2, request).await {
         Ok(Ok(unready)) => unready,
         Ok(Err(_)) | Err(_) => vec!["the node does not answer".into()],
     }

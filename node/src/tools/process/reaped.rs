@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CommandEnd, Finished, Launch, Launcher,
-    heart::{ReaperHeartbeat, Registered},
+    heartbeat::{ReaperHeartbeat, Registered},
     strangers,
 };
 use crate::tools::{
@@ -86,7 +86,7 @@ impl Reaped {
         let pipe = hand_over(ours, &launch.input).await?;
         Ok(Self {
             reaper,
-            lifeline: Some(ReaperPipe::new(launcher.heart.as_ref(), pipe)),
+            lifeline: Some(ReaperPipe::new(launcher.heartbeat.as_ref(), pipe)),
         })
     }
 
@@ -246,10 +246,10 @@ async fn run_out(
 }
 
 impl ReaperPipe {
-    fn new(heart: Option<&ReaperHeartbeat>, pipe: OwnedFd) -> Self {
-        match heart {
-            Some(heart) => Self::Watched {
-                _pipe: heart.register(PipeWriter::from(pipe)),
+    fn new(heartbeat: Option<&ReaperHeartbeat>, pipe: OwnedFd) -> Self {
+        match heartbeat {
+            Some(heartbeat) => Self::Watched {
+                _pipe: heartbeat.register(PipeWriter::from(pipe)),
             },
             None => Self::Alone { _pipe: pipe },
         }
@@ -271,17 +271,17 @@ fn command(
 ) -> Command {
     let mut command = Command::new(&launcher.planck);
     command.arg0("planck").arg("reap");
-    if let Some(heart) = &launcher.heart {
+    if let Some(heartbeat) = &launcher.heartbeat {
         command
             .arg("--watch")
-            .arg(heart.silence().as_millis().to_string());
+            .arg(heartbeat.silence().as_millis().to_string());
     }
     if !launch.input.is_empty() {
         command.args(["--input", &launch.input.len().to_string()]);
     }
     command.args(["--limits", &launcher.limits.to_string()]);
-    if let Some(wall) = &launch.wall {
-        command.args(wall.to_option());
+    if let Some(policy) = &launch.sandbox {
+        command.args(policy.to_option());
     }
     if let Some(group) = group {
         command.arg("--group").arg(group.folder());

@@ -11,7 +11,7 @@ use super::{
     record::ProtectionRecord,
     restore::{RestoreReport, restore},
     tree::Tree,
-    undone::Undone,
+    undone::UndoneChanges,
 };
 
 /// The watched roots of a process. Cheap to clone. Two nodes in one folder do not know of each
@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct Guards {
     roots: Arc<Mutex<HashMap<PathBuf, Arc<Mutex<GuardedRoot>>>>>,
-    undone: Undone,
+    undone: UndoneChanges,
 }
 
 /// The state of one root while calls run in it.
@@ -38,7 +38,7 @@ pub struct Guard {
 }
 
 impl Guards {
-    pub fn new(undone: Undone) -> Self {
+    pub fn new(undone: UndoneChanges) -> Self {
         Self {
             roots: Arc::default(),
             undone,
@@ -89,7 +89,7 @@ fn record(root: &Path) -> Option<(Tree, ProtectionRecord)> {
     }
 }
 
-fn compare(watch: &mut GuardedRoot, root: &Path, undone: &Undone) -> RestoreReport {
+fn compare(watch: &mut GuardedRoot, root: &Path, undone: &UndoneChanges) -> RestoreReport {
     let compared = watch.record.as_ref().map_or_else(
         || Ok(RestoreReport::default()),
         |(tree, record)| restore(tree, record, undone),

@@ -17,7 +17,7 @@ use super::{
     GIT,
     record::{FoundFile, ProtectionRecord, Repository},
     tree::Tree,
-    undone::Undone,
+    undone::UndoneChanges,
 };
 
 /// The most files that a report names.
@@ -78,7 +78,7 @@ impl fmt::Display for RestoreReport {
 pub(super) fn restore(
     tree: &Tree,
     record: &ProtectionRecord,
-    undone: &Undone,
+    undone: &UndoneChanges,
 ) -> io::Result<RestoreReport> {
     let mut work = Restoration {
         tree,
@@ -139,7 +139,7 @@ impl Restoration<'_> {
         now.is_some_and(|now| (now.st_dev, now.st_ino) == repository.identity)
     }
 
-    fn keep(&mut self, changed: &[&PathBuf], now: &ProtectionRecord, undone: &Undone) {
+    fn keep(&mut self, changed: &[&PathBuf], now: &ProtectionRecord, undone: &UndoneChanges) {
         let contents = changed
             .iter()
             .filter_map(|path| match now.found.get(*path) {

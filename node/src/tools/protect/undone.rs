@@ -18,11 +18,11 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The folder with all sets. Nodes may share it.
 #[derive(Debug, Clone)]
-pub struct Undone {
+pub struct UndoneChanges {
     folder: PathBuf,
 }
 
-impl Undone {
+impl UndoneChanges {
     /// Uses a folder, which is created when there is something to keep.
     pub fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_latest_sets_are_kept_for_a_week() {
         let folder = tempfile::tempdir().unwrap();
-        let undone = Undone::in_folder(folder.path().join("undone"));
+        let undone = UndoneChanges::in_folder(folder.path().join("undone"));
         undone.prune();
         let old = undone.folder.join(name(
             SystemTime::now() - LONGEST - Duration::from_secs(1),

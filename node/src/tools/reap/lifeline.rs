@@ -33,13 +33,13 @@ pub(super) struct Lifeline {
 /// Watches for silence. A node in a cluster that was silent for long may have been replaced; see
 /// `docs/architecture.md`.
 struct SilenceWatch {
-    heard: Duration,
+    last_byte: Duration,
     silence: Duration,
 }
 
 impl SilenceWatch {
     fn ends(&self) -> Duration {
-        self.heard.saturating_add(self.silence)
+        self.last_byte.saturating_add(self.silence)
     }
 }
 
@@ -50,7 +50,7 @@ impl Lifeline {
         Self {
             stdin: io::stdin(),
             watch: silence.map(|silence| SilenceWatch {
-                heard: now(),
+                last_byte: now(),
                 silence,
             }),
         }
@@ -62,11 +62,11 @@ impl Lifeline {
         let mut input = vec![0; length];
         let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
         pipe.read_exact(&mut input).ok()?;
-        self.heard();
+        self.reset_silence();
         Some(input)
     }
 
-    /// Waits for an event. Returns `News::Alive` after `at_most` if there is none.
+    /// Waits for an event. Returns `LifelineEvent::Alive` after `at_most` if there is none.
     pub fn wait(
         &mut self,
         signals: &SignalFd,
@@ -86,16 +86,16 @@ impl Lifeline {
         Ok(match (self.is_silent(), signal, pipe) {
             (true, ..) => LifelineEvent::Silent,
             (false, true, _) => LifelineEvent::Signals,
-            (false, false, true) => self.hear(),
+            (false, false, true) => self.read_pipe(),
             (false, false, false) => LifelineEvent::Alive,
         })
     }
 
-    fn hear(&mut self) -> LifelineEvent {
+    fn read_pipe(&mut self) -> LifelineEvent {
         match read(&self.stdin, &mut [0; 4096]) {
             Ok(0) => LifelineEvent::Ended,
             Ok(_) => {
-                self.heard();
+                self.reset_silence();
                 LifelineEvent::Alive
             }
             Err(Errno::EINTR | Errno::EAGAIN) => LifelineEvent::Alive,
@@ -103,9 +103,9 @@ impl Lifeline {
         }
     }
 
-    fn heard(&mut self) {
+    fn reset_silence(&mut self) {
         if let Some(watch) = &mut self.watch {
-            watch.heard = now();
+            watch.last_byte = now();
         }
     }
 

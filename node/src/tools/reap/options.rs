@@ -31,7 +31,7 @@ pub(super) struct ReapOptions {
     /// The limits, or `None` for a command that no tool runs.
     pub limits: Option<CommandLimits>,
     /// The sandbox rules of the command.
-    pub wall: Option<SandboxPolicy>,
+    pub sandbox: Option<SandboxPolicy>,
     /// The control group that the command enters.
     pub group: Option<CallGroup>,
     pub command: Vec<OsString>,
@@ -39,7 +39,8 @@ pub(super) struct ReapOptions {
 
 impl ReapOptions {
     pub fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let (mut watch, mut input, mut limits, mut wall, mut group) = (None, 0, None, None, None);
+        let (mut watch, mut input, mut limits, mut sandbox, mut group) =
+            (None, 0, None, None, None);
         let mut last = None;
         while let Some(arg) = args.next() {
             match arg.to_str() {
@@ -63,7 +64,7 @@ impl ReapOptions {
                 }
                 Some("--wall") => {
                     let length = number(args.next())?;
-                    wall = Some(SandboxPolicy::from_words(args.by_ref().take(length))?);
+                    sandbox = Some(SandboxPolicy::from_words(args.by_ref().take(length))?);
                 }
                 Some("--") => break,
                 Some(_) | None => return Err(format!("unknown option {}", arg.display())),
@@ -79,7 +80,7 @@ impl ReapOptions {
         Ok(Self {
             mode,
             limits,
-            wall,
+            sandbox,
             group,
             command,
         })
@@ -109,7 +110,7 @@ mod tests {
             Ok(ReapOptions {
                 mode: ReapMode::Reap { watch, input },
                 limits: None,
-                wall: None,
+                sandbox: None,
                 group: None,
                 command,
             })
@@ -141,12 +142,12 @@ mod tests {
             grouped.group,
             Some(CallGroup::at("/sys/fs/cgroup/a b".into()))
         );
-        let walled = parse(&[
+        let sandboxed = parse(&[
             "--wall", "3", "level", "0", "network", "--inside", "--", "cat",
         ])
         .unwrap();
         assert_eq!(
-            (walled.mode, walled.wall.unwrap().network),
+            (sandboxed.mode, sandboxed.sandbox.unwrap().network),
             (ReapMode::Inside, true)
         );
         for wrong in [

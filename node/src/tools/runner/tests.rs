@@ -16,14 +16,14 @@ use crate::{
 };
 
 /// A tool that misbehaves as its argument `do` says.
-struct Odd {
+struct MisbehavingTool {
     spec: ToolSpec,
     waits: bool,
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-impl Odd {
+impl MisbehavingTool {
     fn new() -> Self {
         let modes = ["answer", "panic", "hang", "obey", "flood", "count"];
         let parameters =
@@ -39,7 +39,7 @@ impl Odd {
 }
 
 #[async_trait]
-impl Tool for Odd {
+impl Tool for MisbehavingTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -98,12 +98,14 @@ async fn every_call_has_an_outcome_whatever_its_tool_does() {
         ),
     ] {
         assert_eq!(
-            world.run(Odd::new(), json!({"do": what})).await,
+            world.run(MisbehavingTool::new(), json!({"do": what})).await,
             told,
             "{what}"
         );
     }
-    let flood = world.run(Odd::new(), json!({"do": "flood"})).await;
+    let flood = world
+        .run(MisbehavingTool::new(), json!({"do": "flood"}))
+        .await;
     assert_eq!(flood, "x".repeat(50_000) + "\n[output truncated]");
 }
 
@@ -116,7 +118,7 @@ async fn an_aborted_call_keeps_its_partial_result() {
     ] {
         let call = world.call(&json!({"do": what}));
         let cancel = call.cancel.clone();
-        let (runner, toolbox) = (Runner::default(), toolbox(Odd::new()));
+        let (runner, toolbox) = (Runner::default(), toolbox(MisbehavingTool::new()));
         let (outcome, ()) = tokio::join!(runner.run(&toolbox, "odd", call), async {
             sleep(Duration::from_millis(100)).await;
             cancel.cancel();
@@ -132,9 +134,9 @@ async fn an_aborted_call_keeps_its_partial_result() {
 async fn calls_at_once_are_limited() {
     let world = World::new();
     for (waits, bound) in [(false, 3), (true, WAITING)] {
-        let odd = Odd {
+        let odd = MisbehavingTool {
             waits,
-            ..Odd::new()
+            ..MisbehavingTool::new()
         };
         let most = odd.most.clone();
         let (runner, toolbox) = (Runner::new(bounds(3)), toolbox(odd));
@@ -153,7 +155,7 @@ async fn calls_at_once_are_limited() {
 #[tokio::test]
 async fn a_call_that_waits_for_a_slot_can_be_aborted() {
     let world = World::new();
-    let (runner, toolbox) = (Runner::new(bounds(1)), toolbox(Odd::new()));
+    let (runner, toolbox) = (Runner::new(bounds(1)), toolbox(MisbehavingTool::new()));
     let waiting = world.call(&json!({"do": "answer"}));
     waiting.cancel.cancel();
     let first = runner.run(&toolbox, "odd", world.call(&json!({"do": "count"})));
@@ -165,7 +167,7 @@ async fn a_call_that_waits_for_a_slot_can_be_aborted() {
 async fn a_call_with_wrong_arguments_is_not_run() {
     let world = World::new();
     let runner = Runner::default();
-    let toolbox = toolbox(Odd::new());
+    let toolbox = toolbox(MisbehavingTool::new());
     let told =
         async |name: &str, args: Value| runner.run(&toolbox, name, world.call(&args)).await.text;
     insta::assert_snapshot!(told("odd", json!({"do": "sing"})).await, @r#"

@@ -64,11 +64,11 @@ impl SandboxPolicy {
 /// Enters the sandbox and tries to break out of it: it reads this file, writes next to it, and
 /// connects to this port if the network is closed.
 pub(in crate::tools) fn check(
-    wall: Option<&SandboxPolicy>,
+    policy: Option<&SandboxPolicy>,
     file: &Path,
     port: u16,
 ) -> Result<ExitStatus, String> {
-    let policy = wall.ok_or("there is no sandbox to check")?;
+    let policy = policy.ok_or("there is no sandbox to check")?;
     enter(policy).map_err(|why| why.to_string())?;
     match File::open(file) {
         Ok(_) => return Err("a file outside can be read".into()),

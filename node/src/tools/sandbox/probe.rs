@@ -30,16 +30,16 @@ pub(super) async fn try_out(tier: &Tier, settings: &SandboxSettings) -> Result<(
         .await
         .map_err(|_| format!("a trial does not end within {PATIENCE:?}"))?;
     let output = output.map_err(|why| format!("a trial cannot be started: {why}"))?;
-    let said = |text: &[u8]| {
+    let text = |text: &[u8]| {
         String::from_utf8_lossy(text)
             .trim()
             .trim_start_matches("planck reap: ")
             .to_owned()
     };
-    match (output.status.success(), said(&output.stdout) == HOLDS) {
+    match (output.status.success(), text(&output.stdout) == HOLDS) {
         (true, true) => Ok(()),
         (true, false) => Err("the trial was not run".into()),
-        (false, _) => Err(said(&output.stderr)),
+        (false, _) => Err(text(&output.stderr)),
     }
 }
 

@@ -14,13 +14,13 @@ use rustyline::{
 
 use super::history::{History, LINES};
 use crate::cli::{
-    chat::{complete, slash::Slash},
+    chat::{complete, slash::SlashCommand},
     output::warn,
 };
 use crate::terminal::clean;
 
 pub struct Editor {
-    editor: rustyline::Result<rustyline::Editor<Aid, DefaultHistory>>,
+    editor: rustyline::Result<rustyline::Editor<EditorHelper, DefaultHistory>>,
     history: History,
 }
 
@@ -72,7 +72,7 @@ impl Editor {
 fn editor(
     dir: PathBuf,
     history: &History,
-) -> rustyline::Result<rustyline::Editor<Aid, DefaultHistory>> {
+) -> rustyline::Result<rustyline::Editor<EditorHelper, DefaultHistory>> {
     let config = Config::builder()
         .completion_type(rustyline::CompletionType::List)
         .max_history_size(LINES)?
@@ -83,27 +83,27 @@ fn editor(
     let mut editor =
         rustyline::Editor::with_history(config.clone(), DefaultHistory::with_config(&config))?;
     let has_text = Cell::new(false);
-    editor.set_helper(Some(Aid { dir, has_text }));
+    editor.set_helper(Some(EditorHelper { dir, has_text }));
     for entry in history.entries() {
         editor.add_history_entry(entry.as_str())?;
     }
     Ok(editor)
 }
 
-struct Aid {
+struct EditorHelper {
     /// The directory in which `@` names files.
     dir: PathBuf,
     /// Whether the line that was drawn last has text.
     has_text: Cell<bool>,
 }
 
-impl Helper for Aid {}
+impl Helper for EditorHelper {}
 
-impl Hinter for Aid {
+impl Hinter for EditorHelper {
     type Hint = String;
 }
 
-impl Completer for Aid {
+impl Completer for EditorHelper {
     type Candidate = Pair;
 
     fn complete(
@@ -117,7 +117,9 @@ impl Completer for Aid {
             .strip_prefix('/')
             .filter(|word| !word.contains(char::is_whitespace))
         {
-            let names = Slash::NAMES.iter().filter(|name| name.starts_with(word));
+            let names = SlashCommand::NAMES
+                .iter()
+                .filter(|name| name.starts_with(word));
             return Ok((0, names.map(|name| pair(format!("/{name}"))).collect()));
         }
         let (start, names) = complete::files(&self.dir, typed);
@@ -132,7 +134,7 @@ fn pair(text: String) -> Pair {
     }
 }
 
-impl Highlighter for Aid {
+impl Highlighter for EditorHelper {
     /// Cleans the line. The editor would write it unchanged, and pasted text or a line of the
     /// history may contain control characters.
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
@@ -147,7 +149,7 @@ impl Highlighter for Aid {
     }
 }
 
-impl Validator for Aid {
+impl Validator for EditorHelper {
     /// Continues a line that ends with a backslash on the next one.
     fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         Ok(match context.input().ends_with('\\') {

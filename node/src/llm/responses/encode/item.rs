@@ -45,7 +45,7 @@ impl<'a> From<&'a ToolSpec> for ResponsesTool<'a> {
 pub enum ResponsesItem<'a> {
     Message {
         role: &'static str,
-        content: Words<'a>,
+        content: MessageText<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         phase: Option<String>,
     },
@@ -108,7 +108,7 @@ pub enum ResponsesFile<'a> {
 /// stores none.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub enum Words<'a> {
+pub enum MessageText<'a> {
     Text(&'a str),
     Items(Vec<ResponsesContent<'a>>),
 }
@@ -120,7 +120,7 @@ impl ResponsesItem<'_> {
 }
 
 /// Encodes a part of the assistant's message.
-pub fn said<'a>(
+pub fn encode_assistant_part<'a>(
     part: &'a Part,
     ids: &mut CallIds,
     label: &str,
@@ -133,7 +133,7 @@ pub fn said<'a>(
                 .map(|spoken| spoken.phase);
             Some(ResponsesItem::Message {
                 role: "assistant",
-                content: Words::Text(text),
+                content: MessageText::Text(text),
                 phase,
             })
         }
@@ -179,7 +179,7 @@ pub fn said<'a>(
 }
 
 /// Encodes a part of the user's message.
-pub fn heard(part: &Part, images: bool) -> Option<ResponsesContent<'_>> {
+pub fn encode_user_part(part: &Part, images: bool) -> Option<ResponsesContent<'_>> {
     match part {
         Part::Text { text, .. } => Some(ResponsesContent::Text { text: text.into() }),
         Part::Image { mime, source } if images => Some(ResponsesContent::Image {

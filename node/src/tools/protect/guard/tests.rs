@@ -18,7 +18,7 @@ impl World {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let data = tempfile::tempdir().unwrap();
-        let guards = Guards::new(Undone::in_folder(data.path().join("undone")));
+        let guards = Guards::new(UndoneChanges::in_folder(data.path().join("undone")));
         let world = Self { root, data, guards };
         world.write(".git/config", "[core]\n");
         world.write(".git/HEAD", "ref: refs/heads/main\n");

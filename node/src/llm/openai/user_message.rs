@@ -54,7 +54,7 @@ impl UserMessage {
         match self {
             Self::Text(text) => put(
                 out,
-                &Plain {
+                &TextMessage {
                     role: "user",
                     content: text,
                 },
@@ -77,7 +77,7 @@ fn put_item(items: &mut Vec<u8>, item: &UserItem<'_>) {
 
 /// A message that consists of text alone.
 #[derive(Serialize)]
-struct Plain<'a> {
+struct TextMessage<'a> {
     role: &'static str,
     content: &'a str,
 }

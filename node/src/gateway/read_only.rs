@@ -26,15 +26,15 @@ pub struct ReadOnly {
 }
 
 /// Returns a request handler for the commands that only read.
-pub fn look(looking: ReadOnly) -> Answer {
-    let looking = Arc::new(looking);
+pub fn read_only_handler(sources: ReadOnly) -> Answer {
+    let sources = Arc::new(sources);
     Arc::new(move |address, body| {
-        let looking = Arc::clone(&looking);
-        Box::pin(async move { dispatch(&looking, &address, &body).await })
+        let sources = Arc::clone(&sources);
+        Box::pin(async move { dispatch(&sources, &address, &body).await })
     })
 }
 
-async fn dispatch(looking: &ReadOnly, address: &Address, body: &Bytes) -> CommandReply {
+async fn dispatch(sources: &ReadOnly, address: &Address, body: &Bytes) -> CommandReply {
     let Address { target, verb } = address;
     match target {
         Target::Sessions => match find(
@@ -43,20 +43,20 @@ async fn dispatch(looking: &ReadOnly, address: &Address, body: &Bytes) -> Comman
             SessionsVerb::name,
             verb,
         )? {
-            SessionsVerb::List => ok(looking.store.sessions(read(body)?).await?),
+            SessionsVerb::List => ok(sources.store.sessions(read(body)?).await?),
             SessionsVerb::Start => Err(acts(verb)),
         },
         Target::Session(session) => {
             let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;
-            let session = looking.session(session).await?;
-            looking.one_session(session, verb, body).await
+            let session = sources.session(session).await?;
+            sources.one_session(session, verb, body).await
         }
         Target::Agent(agent) => {
             let verb = find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?;
-            looking.one_agent(agent, verb, body).await
+            sources.one_agent(agent, verb, body).await
         }
         Target::Nodes => list(verb, body).and_then(|()| ok(Nodes { nodes: Vec::new() })),
-        Target::Models => list(verb, body).and_then(|()| ok((looking.models)())),
+        Target::Models => list(verb, body).and_then(|()| ok((sources.models)())),
         Target::Node(_) | Target::Teams | Target::Sidecars => Err(acts(verb)),
     }
 }

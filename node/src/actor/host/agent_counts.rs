@@ -22,9 +22,9 @@ pub struct AgentCounts {
 
 impl Host {
     /// Counts the agents here by state, and their sessions.
-    pub fn standing(&self) -> AgentCounts {
+    pub fn counts(&self) -> AgentCounts {
         let activity = &self.0.parts.activity;
-        let mut standing = AgentCounts {
+        let mut counts = AgentCounts {
             running: activity.running(),
             queued: activity.queued(),
             active: activity.sessions(),
@@ -35,13 +35,13 @@ impl Host {
         for slot in slots.values() {
             sessions.insert(&slot.hosting.session.id);
             match slot.stage {
-                SlotStage::Live(_) => standing.live += 1,
-                SlotStage::Resting { .. } => standing.resting += 1,
-                SlotStage::Parked => standing.parked += 1,
+                SlotStage::Live(_) => counts.live += 1,
+                SlotStage::Resting { .. } => counts.resting += 1,
+                SlotStage::Parked => counts.parked += 1,
             }
         }
-        standing.sessions = sessions.len();
-        standing
+        counts.sessions = sessions.len();
+        counts
     }
 
     /// Returns whether every thread of agents makes progress.

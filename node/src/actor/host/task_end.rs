@@ -50,7 +50,7 @@ impl StopAck {
         }
     }
 
-    pub(super) fn tell(self) {
+    pub(super) fn send(self) {
         for done in self.done {
             let _ = done.send(self.state);
         }

@@ -31,7 +31,7 @@ pub struct NodeFailure {
 }
 
 impl NodeFailure {
-    pub fn tell(&self) -> String {
+    pub fn describe(&self) -> String {
         let millis = u64::try_from(self.went_on.as_millis()).unwrap_or(u64::MAX);
         format!(
             "{} was killed; its session went on elsewhere {} later",
@@ -42,7 +42,7 @@ impl NodeFailure {
 }
 
 /// Kills the session's node at the chosen moment, and waits until the session continues.
-pub async fn strike(
+pub async fn kill_host(
     client: &Client,
     started: &Started,
     stage: &mut DemoStage,
@@ -64,8 +64,8 @@ pub async fn strike(
     let name = node.name;
     let struck = Instant::now();
     node.kill().await?;
-    let said = format!("✗ {name}, which hosts the session, was killed (SIGKILL)");
-    draw(&(Drawing::text("\n") + Style::of_stdout().paint(Paint::Bad, &said) + "\n"))?;
+    let line = format!("✗ {name}, which hosts the session, was killed (SIGKILL)");
+    draw(&(Drawing::text("\n") + Style::of_stdout().paint(Paint::Bad, &line) + "\n"))?;
     until(&mut follow, |event| {
         matches!(event, Event::SessionResumed(_))
     })

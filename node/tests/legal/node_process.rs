@@ -31,7 +31,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// The result of a request, or `None` if the node was killed while it ran.
 pub type Answered = Option<Result<Value, Refusal>>;
 
-pub struct Life {
+pub struct NodeProcess {
     process: Process,
     running: RunningNode,
     bus: Arc<dyn Bus>,
@@ -62,7 +62,7 @@ impl Drop for Process {
     }
 }
 
-impl Life {
+impl NodeProcess {
     /// Starts a node on the store and in the directory below this folder.
     pub async fn begin(folder: &Path, model: &str) -> Result<Self> {
         let config = config(folder, model)?;
@@ -116,7 +116,7 @@ impl Life {
     }
 
     /// Returns everything that was published, in order.
-    pub fn heard(&self) -> Vec<Envelope> {
+    pub fn received(&self) -> Vec<Envelope> {
         self.heard
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

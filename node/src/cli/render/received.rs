@@ -61,7 +61,7 @@ impl ReceivedMessages {
                     .from
                     .as_ref()
                     .map_or("the runtime", |from| from.name.as_str());
-                let text = text_of(spoken(&message.content));
+                let text = text_of(without_sender(&message.content));
                 Some((Paint::Dim, format!("← {}: {text}", introduced(kind, who))))
             }
             (Role::Custom | Role::Assistant | Role::ToolResult, _) => None,
@@ -79,7 +79,7 @@ fn introduced(kind: Option<InputKind>, who: &str) -> String {
 }
 
 /// Returns the content without the line that names the sender for the model.
-fn spoken(content: &[Part]) -> &[Part] {
+fn without_sender(content: &[Part]) -> &[Part] {
     match content {
         [Part::Text { text, .. }, rest @ ..]
             if !rest.is_empty() && text.starts_with('[') && text.ends_with("]\n\n") =>

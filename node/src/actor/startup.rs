@@ -44,7 +44,7 @@ pub(super) struct ActorStartup {
 }
 
 /// The actor, its first effects, and the events that are written to its log first.
-type Begun = (Box<Actor>, Vec<Effect>, Vec<Event>);
+type StartedActor = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
 impl ActorStartup {
     /// Runs the agent until it leaves this node or needs no task. A `rested` actor continues as it
@@ -71,7 +71,7 @@ impl ActorStartup {
 
     /// Loads the agent. Returns `None` if that is impossible, or if the agent was dropped
     /// meanwhile.
-    async fn loaded(self) -> Option<Begun> {
+    async fn loaded(self) -> Option<StartedActor> {
         let agent = self.identity.agent.clone();
         let dropped = self.dropped.clone();
         match dropped.run_until_cancelled(self.load()).await? {
@@ -87,7 +87,7 @@ impl ActorStartup {
         }
     }
 
-    async fn load(mut self) -> Result<Begun, StoreError> {
+    async fn load(mut self) -> Result<StartedActor, StoreError> {
         if let Some(predecessor) = self.predecessor.take() {
             predecessor.cancelled().await;
         }
@@ -161,7 +161,7 @@ impl ActorStartup {
         record: AgentRecord,
         memory: Memory,
         hold: QueueHold,
-    ) -> Result<Begun, StoreError> {
+    ) -> Result<StartedActor, StoreError> {
         let Self {
             parts,
             identity,
@@ -212,7 +212,7 @@ impl ActorStartup {
             deltas: Deltas::default(),
             work: ActorWork::default(),
             spans: Spans::default(),
-            ends: PendingAcks::new(dropped),
+            acks: PendingAcks::new(dropped),
             parts,
             identity,
             clients,

@@ -64,7 +64,7 @@ impl ReaperHeartbeat {
         let key = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(key, pipe);
         Registered {
-            heart: self.clone(),
+            heartbeat: self.clone(),
             key,
         }
     }
@@ -77,13 +77,13 @@ impl ReaperHeartbeat {
 /// A registered pipe.
 #[derive(Debug)]
 pub(super) struct Registered {
-    heart: ReaperHeartbeat,
+    heartbeat: ReaperHeartbeat,
     key: u64,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let pipe = self.heart.lock().remove(&self.key);
+        let pipe = self.heartbeat.lock().remove(&self.key);
         drop(pipe);
     }
 }
@@ -96,26 +96,26 @@ mod tests {
 
     #[test]
     fn every_pipe_receives_each_beat_until_its_guard_is_dropped() {
-        let heart = ReaperHeartbeat::new(10 * INTERVAL);
+        let heartbeat = ReaperHeartbeat::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
-        let registered = heart.register(writer);
-        heart.beat();
+        let registered = heartbeat.register(writer);
+        heartbeat.beat();
         drop(registered);
-        heart.beat();
-        let mut heard = Vec::new();
-        reader.read_to_end(&mut heard).unwrap();
-        assert_eq!(heard.len(), 2, "one at the start and one beat");
-        assert_eq!(heart.reapers(), 0);
+        heartbeat.beat();
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).unwrap();
+        assert_eq!(received.len(), 2, "one at the start and one beat");
+        assert_eq!(heartbeat.reapers(), 0);
     }
 
     #[test]
     fn a_cut_closes_every_pipe() {
-        let heart = ReaperHeartbeat::new(10 * INTERVAL);
+        let heartbeat = ReaperHeartbeat::new(10 * INTERVAL);
         let (mut reader, writer) = io::pipe().unwrap();
-        let _registered = heart.register(writer);
-        heart.cut();
-        let mut heard = Vec::new();
-        reader.read_to_end(&mut heard).unwrap();
-        assert_eq!((heard.len(), heart.reapers()), (1, 0));
+        let _registered = heartbeat.register(writer);
+        heartbeat.cut();
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).unwrap();
+        assert_eq!((received.len(), heartbeat.reapers()), (1, 0));
     }
 }
