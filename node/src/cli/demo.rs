@@ -53,32 +53,32 @@ impl Demo {
     pub async fn perform(self) -> anyhow::Result<Exit> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let narration = async {
+        let interrupted = async {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
         };
         let stage = DemoStage::folder(self.keep)?;
-        Box::pin(show(stage, narration, self.keep)).await
+        Box::pin(show(stage, interrupted, self.keep)).await
     }
 }
 
 /// Runs the whole demo. However it ends, everything that was started is stopped.
 async fn show(
     mut stage: DemoStage,
-    narration: impl Future<Output = ()>,
+    interrupted: impl Future<Output = ()>,
     keep: bool,
 ) -> anyhow::Result<Exit> {
-    let mut narration = std::pin::pin!(narration);
+    let mut interrupted = std::pin::pin!(interrupted);
     let done = tokio::select! {
         biased;
-        () = &mut narration => Err(anyhow::anyhow!("interrupted")),
+        () = &mut interrupted => Err(anyhow::anyhow!("interrupted")),
         done = Box::pin(play(&mut stage)) => done,
     };
     if keep && let Ok((_, started)) = &done {
         draw(&how_to_look(&stage, started)?)?;
-        narration.await;
+        interrupted.await;
     }
     stage.tear_down().await;
     done.map(|(exit, _)| exit)

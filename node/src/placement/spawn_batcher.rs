@@ -32,8 +32,8 @@ use crate::{
 /// The most agents in a batch.
 const BATCH: usize = 64;
 
-/// The waiting spawns by incarnation. An incarnation has an entry as long as a [`BatchWorker`] creates
-/// its agents.
+/// The waiting spawns by incarnation. An incarnation has an entry as long as a [`BatchWorker`]
+/// creates its agents.
 #[derive(Default)]
 pub(super) struct SpawnBatcher(Arc<Mutex<BTreeMap<Life, Vec<PendingSpawn>>>>);
 

@@ -45,14 +45,14 @@ pub struct EditorSources {
 }
 
 impl Keyboard {
-    pub fn start(aids: EditorSources) -> anyhow::Result<Self> {
+    pub fn start(sources: EditorSources) -> anyhow::Result<Self> {
         let has_editor = stdin().is_terminal() && Style::of_stdout().in_place;
         let (ask, asked) = std::sync::mpsc::channel();
         let (send, typed) = mpsc::channel(1);
         let read = move || {
             let mut next: Box<dyn FnMut() -> Option<String>> = match has_editor {
                 true => {
-                    let mut editor = Editor::new(aids.dir, History::open(aids.history));
+                    let mut editor = Editor::new(sources.dir, History::open(sources.history));
                     Box::new(move || editor.line(PROMPT))
                 }
                 false => Box::new(line),
