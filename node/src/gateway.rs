@@ -60,6 +60,11 @@ async fn dispatch(
     body: &Bytes,
 ) -> CommandReply {
     let Address { target, verb } = address;
+    let incoming = IncomingCommand {
+        origin,
+        address,
+        body,
+    };
     match target {
         Target::Sessions => {
             sessions::all(
@@ -77,31 +82,11 @@ async fn dispatch(
         }
         Target::Session(session) => {
             let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;
-            sessions::one(
-                services,
-                session,
-                verb,
-                &IncomingCommand {
-                    origin,
-                    address,
-                    body,
-                },
-            )
-            .await
+            sessions::one(services, session, verb, &incoming).await
         }
         Target::Agent(agent) => {
             let verb = find(AgentVerb::find, AgentVerb::ALL, AgentVerb::name, verb)?;
-            agents::one(
-                services,
-                agent,
-                verb,
-                &IncomingCommand {
-                    origin,
-                    address,
-                    body,
-                },
-            )
-            .await
+            agents::one(services, agent, verb, &incoming).await
         }
         Target::Node(_) => {
             nodes::own(

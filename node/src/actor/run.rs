@@ -26,7 +26,7 @@ use super::{
     encoding::Encoding,
     mail::{ActorPause, AnswerSender, ArrivalOutcome, Mail},
     parts::{ActorContext, ActorIdentity},
-    saving::{CannotContinue, Saves},
+    saving::{ActorLost, Saves},
     spans::Spans,
     work::ActorWork,
 };
@@ -92,7 +92,7 @@ pub(super) enum Leave {
 
 /// The next event for the actor.
 enum ActorEvent {
-    Settled(Result<Input, CannotContinue>),
+    Settled(Result<Input, ActorLost>),
     Answer(Input),
     Mail(Option<Box<Mail>>),
     DeltasDue,
@@ -107,7 +107,7 @@ impl Actor {
         resumed: Vec<Effect>,
         opening: Vec<Event>,
         mailbox: &mut mpsc::Receiver<Box<Mail>>,
-    ) -> Result<Leave, CannotContinue> {
+    ) -> Result<Leave, ActorLost> {
         let record = |event| {
             self.agent
                 .step(Input::Command(Command::Record(event)), Timestamp::now())
@@ -128,7 +128,7 @@ impl Actor {
                     return Ok(Leave::Resting);
                 }
                 ActorEvent::Mail(None) | ActorEvent::Quiet => return Ok(Leave::Parked),
-                ActorEvent::Dropped => return Err(CannotContinue::Dropped),
+                ActorEvent::Dropped => return Err(ActorLost::Dropped),
             };
             self.tell_aborted();
         }
@@ -166,7 +166,7 @@ impl Actor {
         self.acks = PendingAcks::new(dropped);
     }
 
-    async fn read(&mut self, mail: Mail) -> Result<Performed, CannotContinue> {
+    async fn read(&mut self, mail: Mail) -> Result<Performed, ActorLost> {
         match mail {
             Mail::Arrived {
                 arrival,
@@ -205,7 +205,7 @@ impl Actor {
                 if answer.send(may_leave).is_ok() && may_leave {
                     // Waits here, because work that began now would be interrupted.
                     self.acks.dropped.cancelled().await;
-                    return Err(CannotContinue::Dropped);
+                    return Err(ActorLost::Dropped);
                 }
                 Ok(Performed::GoOn)
             }
@@ -227,12 +227,12 @@ impl Actor {
 
     /// Pauses the agent. Decisions that it made before are performed only if it continues
     /// afterwards.
-    async fn hold(&mut self, hold: ActorPause) -> Result<Performed, CannotContinue> {
+    async fn hold(&mut self, hold: ActorPause) -> Result<Performed, ActorLost> {
         let decided = self.settle_saves().await?;
         let _ = hold.held.send(());
         tokio::select! {
             biased;
-            () = self.acks.dropped.cancelled() => Err(CannotContinue::Dropped),
+            () = self.acks.dropped.cancelled() => Err(ActorLost::Dropped),
             _ = hold.released => self.perform(decided).await,
         }
     }
@@ -243,7 +243,7 @@ impl Actor {
         &mut self,
         arrival: NewInput,
         outcome: AnswerSender<ArrivalOutcome>,
-    ) -> Result<Performed, CannotContinue> {
+    ) -> Result<Performed, ActorLost> {
         if !self.parts.permit.is_given() {
             let _ = outcome.send(ArrivalOutcome::Taken);
             return Ok(Performed::GoOn);
@@ -263,7 +263,7 @@ impl Actor {
     }
 
     /// Reads the inbox. The agent ignores inputs that it already knows.
-    async fn look(&mut self) -> Result<Performed, CannotContinue> {
+    async fn look(&mut self) -> Result<Performed, ActorLost> {
         if !self.parts.permit.is_given() {
             return Ok(Performed::GoOn);
         }
@@ -287,7 +287,7 @@ impl Actor {
         &mut self,
         command: Command,
         done: AnswerSender<AgentState>,
-    ) -> Result<Performed, CannotContinue> {
+    ) -> Result<Performed, ActorLost> {
         match &command {
             Command::Stop { for_good, .. } => {
                 let stopping = self.acks.stopping.get_or_insert_default();

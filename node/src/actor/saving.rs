@@ -34,7 +34,7 @@ struct Attempt {
 
 /// The reason why an agent cannot continue here.
 #[derive(Debug, thiserror::Error)]
-pub enum CannotContinue {
+pub enum ActorLost {
     #[error("another node holds the agent now")]
     StaleEpoch,
     #[error("it was dropped")]
@@ -122,7 +122,7 @@ impl Saves {
 
     /// Waits for the next save to complete, in order, and publishes it if it is committed. Never
     /// returns if no save is in flight.
-    pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, CannotContinue> {
+    pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, ActorLost> {
         let Some(Attempt {
             ticket,
             entries,
@@ -147,15 +147,15 @@ impl Saves {
             }),
             Err(AppendError::StaleEpoch) => {
                 metrics::meters().write_was_fenced();
-                Err(CannotContinue::StaleEpoch)
+                Err(ActorLost::StaleEpoch)
             }
             Err(AppendError::Refused(why)) => {
-                Err(CannotContinue::Unstorable(Unstorable::new(&why, &marks)))
+                Err(ActorLost::Unstorable(Unstorable::new(&why, &marks)))
             }
             Err(
                 error
                 @ (AppendError::Broken(_) | AppendError::NotEnrolled(_) | AppendError::Closed),
-            ) => Err(CannotContinue::Unsaved(error)),
+            ) => Err(ActorLost::Unsaved(error)),
         }
     }
 

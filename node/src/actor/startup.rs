@@ -170,11 +170,7 @@ impl ActorStartup {
             predecessor: _,
             dropped,
         } = self;
-        let Opening {
-            events: mut opening,
-            had,
-            ..
-        } = opening;
+        let (mut opening, had) = (opening.events, opening.had);
         let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
             tracing::info!(agent = %identity.agent, ?unknown, "tools of the agent are not available now");

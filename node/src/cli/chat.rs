@@ -80,7 +80,11 @@ impl ChatArgs {
 }
 
 /// Alternates prompts and turns until the user leaves.
-async fn talk(client: &Client, which: &SessionChoice, history: Option<PathBuf>) -> anyhow::Result<Exit> {
+async fn talk(
+    client: &Client,
+    which: &SessionChoice,
+    history: Option<PathBuf>,
+) -> anyhow::Result<Exit> {
     let interrupted = interrupts()?;
     let (talk, is_blank) = begin(client, which).await?;
     // A directory of a workspace may be on another machine; attached files are on this one.

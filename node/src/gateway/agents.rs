@@ -101,19 +101,15 @@ async fn here(
         }
         AgentVerb::AddTool => {
             let ToolName { name } = read(body)?;
-            ok(Tools {
-                tools: change(services, agent, SpecChange::AddTool(name))
-                    .await?
-                    .tools,
-            })
+            let changed = change(services, agent, SpecChange::AddTool(name)).await?;
+            let tools = changed.tools;
+            ok(Tools { tools })
         }
         AgentVerb::RemoveTool => {
             let ToolName { name } = read(body)?;
-            ok(Tools {
-                tools: change(services, agent, SpecChange::RemoveTool(name))
-                    .await?
-                    .tools,
-            })
+            let changed = change(services, agent, SpecChange::RemoveTool(name)).await?;
+            let tools = changed.tools;
+            ok(Tools { tools })
         }
         AgentVerb::ChangeModel => change_model(services, agent, read(body)?).await,
     }

@@ -11,7 +11,7 @@ use crate::{
         host::{StopAck, TaskEnd},
         mail::Mail,
         parts::ActorIdentity,
-        saving::CannotContinue,
+        saving::ActorLost,
     },
     tools::Toolbox,
 };
@@ -20,7 +20,7 @@ impl Actor {
     /// Ends the agent's work here. Releases its lease if it was stopped.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
-        ended: Result<Leave, CannotContinue>,
+        ended: Result<Leave, ActorLost>,
         was_refused: bool,
         mut mailbox: mpsc::Receiver<Box<Mail>>,
     ) -> TaskEnd {
@@ -38,17 +38,17 @@ impl Actor {
                 had: self.had(),
             },
             Ok(Leave::Stopped) => TaskEnd::Gone(self.release().await),
-            Err(CannotContinue::Dropped) => {
+            Err(ActorLost::Dropped) => {
                 self.work.wind_up().await;
                 TaskEnd::Gone(StopAck::to_nobody())
             }
             // This is expected: the agent was taken over, rewound or stopped by another node.
-            Err(CannotContinue::StaleEpoch) => {
+            Err(ActorLost::StaleEpoch) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::info!(%agent, epoch, "another node holds the agent's lease");
                 TaskEnd::Gone(StopAck::to_nobody())
             }
-            Err(CannotContinue::Unstorable(unstorable)) => {
+            Err(ActorLost::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
                 // Without an input to refuse, loading the agent again could end here forever.
                 match was_refused && unstorable.inputs.is_empty() {
@@ -63,7 +63,7 @@ impl Actor {
                     }
                 }
             }
-            Err(lost @ (CannotContinue::Unsaved(_) | CannotContinue::Unreadable(_))) => {
+            Err(lost @ (ActorLost::Unsaved(_) | ActorLost::Unreadable(_))) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "dropped the agent: it cannot continue on this node");
                 TaskEnd::Gone(StopAck::to_nobody())

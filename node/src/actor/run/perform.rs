@@ -20,7 +20,7 @@ use crate::{
     actor::{
         calling::PreparedCall,
         deltas::ReadyEvent,
-        saving::CannotContinue,
+        saving::ActorLost,
         spans::record_outcome,
         work::{Answers, FinishedWork, WorkKind},
     },
@@ -42,17 +42,14 @@ pub(in crate::actor) enum Performed {
 
 impl Actor {
     /// Passes an input to the agent and performs its decisions.
-    pub(in crate::actor) async fn step(
-        &mut self,
-        input: Input,
-    ) -> Result<Performed, CannotContinue> {
+    pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Performed, ActorLost> {
         let effects = self.decide(input)?;
         self.perform(effects).await
     }
 
     /// Returns the agent's decisions about an input. The agent may have been resting.
-    pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, CannotContinue> {
-        self.agent.wake().map_err(CannotContinue::Unreadable)?;
+    pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, ActorLost> {
+        self.agent.wake().map_err(ActorLost::Unreadable)?;
         let effects = self.agent.step(input, Timestamp::now());
         self.note_queue(self.agent.queued());
         Ok(effects)
@@ -61,7 +58,7 @@ impl Actor {
     pub(in crate::actor) async fn perform(
         &mut self,
         effects: Vec<Effect>,
-    ) -> Result<Performed, CannotContinue> {
+    ) -> Result<Performed, ActorLost> {
         let mut todo = VecDeque::from(effects);
         while let Some(effect) = todo.pop_front() {
             match effect {
@@ -91,7 +88,7 @@ impl Actor {
 
     /// Passes a save to the queue, and waits for its commit unless it may run beside the next
     /// effects. Returns what the agent decides after the commit.
-    async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, CannotContinue> {
+    async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, ActorLost> {
         self.publish_deltas();
         self.spans.saved(&save.entries);
         self.saves.begin(save).await;
@@ -103,12 +100,12 @@ impl Actor {
     }
 
     /// Waits until everything in the queue is committed. Returns what the agent decides after that.
-    pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, CannotContinue> {
+    pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, ActorLost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
             let settled = tokio::select! {
                 settled = self.saves.next(&*self.parts.bus) => settled?,
-                () = self.acks.dropped.cancelled() => return Err(CannotContinue::Dropped),
+                () = self.acks.dropped.cancelled() => return Err(ActorLost::Dropped),
             };
             decided.extend(self.decide(settled)?);
         }

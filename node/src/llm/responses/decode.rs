@@ -54,7 +54,7 @@ enum ItemParts {
     /// `is_shown` means that the text is the reasoning itself rather than a summary.
     Reasoning {
         part: usize,
-        has_text: bool,
+        used: bool,
         is_shown: bool,
     },
     Call {
@@ -81,10 +81,10 @@ impl EventDecoder for ResponsesReply {
         }
         let event: ResponsesEvent<'_> = parse(data)?;
         match event.kind.0.as_deref().unwrap_or_default() {
-            "response.output_text.delta" => self.text_delta(&event, chunks),
+            "response.output_text.delta" => self.text(&event, chunks),
             "response.refusal.delta" => {
                 self.refused = true;
-                self.text_delta(&event, chunks)
+                self.text(&event, chunks)
             }
             "response.function_call_arguments.delta" => {
                 self.args(&event, chunks);
@@ -165,11 +165,7 @@ impl ResponsesReply {
         }
     }
 
-    fn text_delta(
-        &mut self,
-        event: &ResponsesEvent<'_>,
-        chunks: &mut Vec<Chunk>,
-    ) -> Result<(), Failure> {
+    fn text(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let Some(text) = text_of(event.delta) else {
             return Ok(());
         };
@@ -211,13 +207,13 @@ impl ResponsesReply {
             place:
                 ItemParts::Reasoning {
                     part,
-                    has_text,
+                    used,
                     is_shown,
                 },
             ..
         }) = self.items.get_mut(at)
         {
-            (*has_text, *is_shown) = (true, *is_shown || shown);
+            (*used, *is_shown) = (true, *is_shown || shown);
             chunks.push(Chunk::Thinking { part: *part, text });
         }
         Ok(())
@@ -227,12 +223,9 @@ impl ResponsesReply {
     fn end_paragraph(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) {
         let at = self.find(event.output_index.number(), PartKind::Thinking);
         if let Some(OpenItem {
-            place:
-                ItemParts::Reasoning {
-                    part,
-                    has_text: true,
-                    ..
-                },
+            place: ItemParts::Reasoning {
+                part, used: true, ..
+            },
             ..
         }) = at.and_then(|at| self.items.get(at))
         {
@@ -299,7 +292,7 @@ impl ResponsesReply {
                 });
                 ItemParts::Reasoning {
                     part,
-                    has_text: false,
+                    used: false,
                     is_shown: false,
                 }
             }

@@ -76,7 +76,7 @@ impl ResponsesReply {
             place:
                 ItemParts::Reasoning {
                     part,
-                    has_text,
+                    used,
                     is_shown,
                 },
             ..
@@ -85,7 +85,7 @@ impl ResponsesReply {
             return;
         };
         let part = *part;
-        if !*has_text {
+        if !*used {
             let (summary, content) = (paragraphs(item.summary), paragraphs(item.content));
             let text = if summary.is_empty() {
                 &content
