@@ -23,7 +23,7 @@ pub struct Limits {
     pub bytes: usize,
     /// How long publications are held so that they are written together.
     pub window: Duration,
-    /// How long they are kept while the link is down.
+    /// How long publications are kept while the link is down.
     pub patience: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! Measures what publishing costs at the rate of models: `bus_cost [window_ms] [events_per_second]
-//! [seconds]` prints one JSON line.
+//! Measures the CPU time that publishing costs when events arrive as fast as models produce them.
+//! `bus_cost [window_ms] [events_per_second] [seconds]` prints one JSON line.
 
 use std::{env, fs, time::Duration};
 

@@ -56,7 +56,7 @@ use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
 /// as far as the program's own tokio runtime lives that long.
 pub struct Runtime {
     id: NodeId,
-    /// `None` once it shuts down.
+    /// `None` when the runtime is shutting down.
     running: Option<RunningNode>,
     client: Client,
     /// The workspace of the sessions that this runtime starts.
@@ -65,7 +65,7 @@ pub struct Runtime {
     tools: Vec<String>,
     /// How long a running turn may go on after [`Runtime::shut_down`] is called.
     drain_timeout: Duration,
-    /// Holds what the program gave no place of its own.
+    /// The temporary folder for everything for which the program named no place.
     folder: Option<TempDir>,
 }
 
@@ -170,7 +170,7 @@ impl Runtime {
 
     /// Waits until the runtime has to leave its cluster, and returns why: the cluster declared this
     /// node dead, or an operator drains it. Call [`Runtime::shut_down`] then. Without NATS this
-    /// waits for ever.
+    /// waits forever.
     pub async fn must_leave(&self) -> String {
         let Some(running) = &self.running else {
             return "the runtime is shut down".to_owned();
@@ -181,9 +181,9 @@ impl Runtime {
         }
     }
 
-    /// Leaves the cluster and stops. Running turns may end first, for as long as the setting
-    /// `node.drain_timeout` says (2 minutes), or are handed to another node. What is in a store of
-    /// the program's own stays there, and the next runtime on it goes on with it.
+    /// Leaves the cluster and stops. Running turns may continue for up to `node.drain_timeout` (2
+    /// minutes by default), unless another node takes them over. The sessions in a store that the
+    /// program named are kept, and the next runtime that uses the store continues them.
     pub async fn shut_down(mut self) {
         let patience = self.drain_timeout;
         if let Some(running) = self.running.take() {

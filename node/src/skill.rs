@@ -39,7 +39,7 @@ pub struct Skill {
     below: PathBuf,
 }
 
-/// A folder that does not describe a valid skill.
+/// Why a folder is not a valid skill.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSkill {
     #[error("{folder} holds no {FILE}; add one, or move the folder out of the skills folder")]
@@ -58,7 +58,7 @@ pub enum InvalidSkill {
     Clash(NameClash),
 }
 
-/// Returns the names that are described twice.
+/// Returns the skills that both the user and the project describe.
 pub fn clashes(problems: &[InvalidSkill]) -> impl Iterator<Item = &NameClash> {
     problems.iter().filter_map(|problem| match problem {
         InvalidSkill::Clash(clash) => Some(clash),
@@ -146,7 +146,7 @@ impl Skills {
 }
 
 impl Skill {
-    /// Returns the lines about this skill in a system prompt.
+    /// Returns the text that describes this skill in a system prompt.
     pub fn entry(&self) -> String {
         let resources = self
             .resources

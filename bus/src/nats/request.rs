@@ -1,5 +1,5 @@
-//! Sends requests and subscribes. Each request has an inbox of its own, so that foreign replies do
-//! not end it and a time-out leaves nothing behind.
+//! Sends requests and subscribes. Each request has its own inbox, so that replies to other requests
+//! do not end it and a time-out leaves nothing behind.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ pub const LINK_PATIENCE: Duration = Duration::from_millis(500);
 /// The pause before one more attempt if there were no responders, because nodes move between
 /// servers.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a subscription may take to be in force.
+/// How long a subscription may take to become active on the server.
 const IN_FORCE: Duration = Duration::from_secs(3);
 /// How much later a refusal may arrive than the reply that the server sent after it, because
 /// another task of the client delivers refusals.
@@ -269,8 +269,8 @@ impl Observer {
     }
 }
 
-/// Returns when the server has handled everything sent before. The request goes to a subject
-/// without responders: the server's reply to that, or its refusal, is the confirmation.
+/// Waits until the server has handled everything that was sent before. The request goes to a
+/// subject without responders: the server's reply to that, or its refusal, is the confirmation.
 pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError> {
     let nobody = Address::node(&NodeId::mint(), "info").to_string();
     let messages = [Outgoing {

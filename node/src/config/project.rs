@@ -13,16 +13,16 @@ use uuid::Uuid;
 
 use super::values::ValueContext;
 
-/// The pattern of the default place, for people.
+/// The pattern of the default place, as shown to users.
 pub const PATTERN: &str = "$XDG_DATA_HOME/planck/projects/<folder>-<hash>/sessions";
 
-/// The longest part of a folder's own name that is kept in the name of its place, in characters.
+/// The maximum number of characters of a folder's own name that are kept in the name of its place.
 const LONGEST_NAME: usize = 40;
 
 /// The place of one project's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectPlace {
-    /// The user's data directory. Everything in the place below it belongs to Planck.
+    /// The user's data directory. The place is a folder below it that belongs to Planck alone.
     pub data: PathBuf,
     /// The folder that planck was started in, without links.
     pub project: PathBuf,

@@ -47,7 +47,7 @@ pub struct ProviderOptions {
     pub api_version: Option<String>,
     pub route: Route,
     pub times: Times,
-    /// The most requests of this node that run at once; 256 by default.
+    /// The maximum number of requests of this node that run at once; 256 by default.
     pub max_concurrent: Option<usize>,
     pub retry: RetryRules,
 }
@@ -56,13 +56,13 @@ pub struct ProviderOptions {
 /// ([`super::ClientOptions`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// From the request to the first byte of its answer. A local server may have to load the model
-    /// first.
+    /// The maximum time from the request to the first byte of its answer. A local server may have
+    /// to load the model first.
     pub first_byte: Duration,
-    /// The longest time between two pieces of content of a stream. Pings, comments and empty pieces
+    /// The maximum time between two pieces of content of a stream. Pings, comments and empty pieces
     /// do not count.
     pub between_content: Duration,
-    /// From the request to the end of its answer.
+    /// The maximum time from the request to the end of its answer.
     pub whole: Duration,
 }
 

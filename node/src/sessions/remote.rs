@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub enum CommandOrigin {
     /// A client. The command is passed on to the node that hosts its target.
     Client,
-    /// Another node, which took this one for the host.
+    /// Another node, which considers this one the host.
     Peer,
 }
 
@@ -144,7 +144,8 @@ impl Sessions {
         aborted
     }
 
-    /// Asks every node, even if another one fails.
+    /// Asks every other node that hosts one of these agents to abort the session's running turns.
+    /// If a node fails, the others are asked all the same.
     async fn abort_elsewhere(
         &self,
         session: &SessionRecord,

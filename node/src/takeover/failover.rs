@@ -1,6 +1,7 @@
-//! Takes over a session's orchestrator for this node, as the claim machine decides. The lease in
-//! SQL is the fence: after it was taken, the rest of the team is stopped, the team's record is
-//! marked dead, and the record of the next incarnation is written before anything starts.
+//! Takes over a session's orchestrator for this node. A state machine
+//! ([`crate::cluster::claiming`]) decides each step, and this module performs it. The lease in SQL
+//! is the fence: after it was taken, the rest of the team is stopped, the team's record is marked
+//! dead, and the record of the next incarnation is written before anything starts.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -188,7 +189,7 @@ fn incarnation(session: &SessionRecord, number: i64) -> Life {
     }
 }
 
-/// One run of the claim machine.
+/// One run of the state machine.
 struct Claiming<'a> {
     takeover: &'a Takeover,
     session: &'a SessionRecord,
@@ -201,7 +202,7 @@ struct Claiming<'a> {
 }
 
 impl Claiming<'_> {
-    /// Runs the machine. Returns the lease and the time from which tools may start under it.
+    /// Runs the state machine. Returns the lease and the time from which tools may start under it.
     async fn run(mut self, first: Vec<Effect>) -> Result<Option<(HeldLease, Instant)>, Refusal> {
         let mut effects = first;
         loop {
@@ -241,8 +242,8 @@ impl Claiming<'_> {
         }
     }
 
-    /// Reads or takes the lease. Returns `None` if the outcome is unknown; the machine then asks
-    /// again.
+    /// Reads or takes the lease. Returns `None` if the outcome is unknown; the state machine then
+    /// asks again.
     async fn lease(&mut self, effect: &Effect) -> Result<Option<Input>, Refusal> {
         let outcome = if matches!(effect, Effect::ReadLease) {
             self.read_lease().await

@@ -11,14 +11,14 @@ use crate::regular_file::{FileRefused, OpenFolder};
 
 const FILE: &str = "AGENTS.md";
 
-/// The most bytes that agents are shown.
+/// The maximum number of bytes that agents are shown.
 const LIMIT: u64 = 64 * 1024;
 
 /// The text for agents, and a warning about the file.
 #[derive(Debug, Default)]
 pub struct Instructions {
     pub text: Option<String>,
-    /// The reason why the file, or its end, is left out.
+    /// Why the file, or the part of it beyond the limit, is left out.
     pub warning: Option<String>,
 }
 
@@ -53,7 +53,8 @@ pub fn load(dir: &Path) -> Instructions {
     Instructions::default()
 }
 
-/// Returns the text for agents that work in a directory. Logs what is left out.
+/// Returns the text for agents that work in a directory. Logs a warning if the file or its end is
+/// left out.
 pub fn of(dir: &Path) -> Option<String> {
     load(dir).logged().text
 }

@@ -16,8 +16,8 @@ const OUTPUT: &str = "gen_ai.output.messages";
 const ARGUMENTS: &str = "gen_ai.tool.call.arguments";
 const RESULT: &str = "gen_ai.tool.call.result";
 
-/// The most bytes of one text, and of all messages of a request. Collectors accept spans of some
-/// hundred kilobytes.
+/// The maximum size of one text, and of all messages of a request, in bytes. Collectors accept
+/// spans of some hundred kilobytes.
 const LONGEST: usize = 16 << 10;
 const MOST: usize = 64 << 10;
 
@@ -32,7 +32,7 @@ pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// Records the request to a model: its instructions, and as many of the latest messages as fit.
+/// Records the request to a model: the system prompt, and as many of the latest messages as fit.
 pub fn request<'a>(span: &Span, system: &str, messages: impl DoubleEndedIterator<Item = &'a Body>) {
     if !is_asked() {
         return;
@@ -66,7 +66,7 @@ pub fn result(span: &Span, text: &str) {
     }
 }
 
-/// Collects a reply while it arrives.
+/// Collects a reply while it is streamed.
 #[derive(Debug, Default)]
 pub struct ReplyContent {
     text: String,
@@ -74,7 +74,7 @@ pub struct ReplyContent {
 }
 
 impl ReplyContent {
-    /// Returns `None` if spans contain no message texts.
+    /// Creates an empty collector, or returns `None` if spans are not to contain message texts.
     pub fn begin() -> Option<Self> {
         is_asked().then(Self::default)
     }

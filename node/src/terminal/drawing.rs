@@ -1,11 +1,11 @@
-//! Text with Planck's own colours and cursor movements, which is clean otherwise.
+//! Text for a terminal whose only escape sequences are Planck's own.
 
 use std::ops::{Add, AddAssign};
 
 use super::clean;
 
-/// Text that may be written to a terminal unchanged. Foreign text can be added only through
-/// [`clean`].
+/// Text that may be written to a terminal unchanged. Text from elsewhere can be added only through
+/// [`clean`], which removes control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drawing(String);
 

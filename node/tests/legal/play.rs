@@ -376,8 +376,9 @@ impl Play {
                 .filter(|agent| !is_at_rest(agent))
                 .map(|agent| (&agent.name, agent.state))
                 .collect();
-            // A decision may not be written yet, and a note from another agent may begin a turn
-            // before the log is read.
+            // The log must not have grown since the previous round. Otherwise an agent may still be
+            // about to write, or a note from another agent may have begun a turn before the log was
+            // read.
             let last = log.last().and_then(|event| event.seq).unwrap_or_default();
             let heads = [is_still, before.head, info.head, last];
             if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {

@@ -334,7 +334,7 @@ async fn a_provider_that_never_answers_is_abandoned() -> Result<()> {
     Ok(())
 }
 
-/// An address whose queue of connections is full, so the kernel answers nothing.
+/// A listener whose backlog is full, so the kernel does not answer connection attempts.
 struct Full {
     listener: std::net::TcpListener,
     _waiting: Vec<std::net::TcpStream>,

@@ -27,14 +27,14 @@ pub(super) struct LiveActor {
     pub(super) mail: mpsc::Sender<Box<Mail>>,
     /// Whether the mailbox contains a request to check the inbox.
     pub(super) look_is_due: Arc<AtomicBool>,
-    /// Ends the actor with its work, without writing anything.
+    /// Cancelled to end the actor and its work without writing anything.
     pub(super) dropped: CancellationToken,
     /// Cancelled when the task and all of its work have ended.
     pub(super) gone: CancellationToken,
 }
 
 impl HostSlot {
-    /// Parks the agent if it has rested for long, and returns its actor.
+    /// Parks the agent if it has rested long enough, and returns its actor.
     pub(super) fn park(&mut self, now: Instant) -> Option<Box<Actor>> {
         if !matches!(self.stage, SlotStage::Resting { until, .. } if until <= now) {
             return None;

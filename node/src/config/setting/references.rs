@@ -72,8 +72,8 @@ pub struct ConfiguredUrl(String, AddressOrigin);
 enum AddressOrigin {
     /// The address was configured, or is the same everywhere.
     Named,
-    /// The place of a project's sessions. It is unknown until it is read for a user who has a home
-    /// folder.
+    /// The address of the project's own session store. `None` until the configuration is read, and
+    /// afterwards if the user has no home folder.
     Project(Option<ProjectPlace>),
 }
 
@@ -82,7 +82,7 @@ impl ConfiguredUrl {
         Self(text.into(), AddressOrigin::Named)
     }
 
-    /// Returns the store of the folder that planck is started in.
+    /// Returns the default: the session store of the folder that planck is started in.
     pub fn of_project() -> Self {
         Self(format!("sqlite:{PATTERN}"), AddressOrigin::Project(None))
     }

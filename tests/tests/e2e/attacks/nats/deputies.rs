@@ -32,7 +32,7 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
         value(&world.caller, &Key::Store).await?,
     );
     let nats = &world.caller.nats;
-    // The session itself publishes under its id.
+    // The session publishes under its id, so every message under its name is a forged one.
     let mut heard = nats.subscribe("session.vic").await?;
     let own = format!("$KV.planck_registry.node.{}", node.id());
     for to in [

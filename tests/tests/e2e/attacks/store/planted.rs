@@ -1,5 +1,5 @@
-//! A repository that ships sessions. A member of one is in the middle of a turn, and its model
-//! chooses a command to run.
+//! A repository that contains planted sessions. In one of them an agent is in the middle of a turn,
+//! in which the model asks to run a command.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -12,7 +12,8 @@ use super::interrupted;
 
 const SHIPPED: &str = "sqlite:.planck/sessions";
 
-/// The model answers the user, and has any node that continues the shipped turn run a command.
+/// Returns a script whose model answers the prompt "hello". On a node that continues the planted
+/// turn, the model calls `bash`.
 fn script() -> Script {
     let attack = Reply::text("I go on.").and_call("bash", json!({"command": "echo pwned > PWNED"}));
     Script::new()
@@ -21,7 +22,7 @@ fn script() -> Script {
         .always(attack)
 }
 
-/// Returns a folder as it is after `git clone`: it holds a session `old` that was interrupted.
+/// Returns a folder as it is after `git clone`. It contains an interrupted session `old`.
 async fn cloned() -> Result<Desk> {
     let desk = Desk::start(script()).await?;
     interrupted(&desk, &["--store", SHIPPED, "--session", "old", "go"]).await?;
