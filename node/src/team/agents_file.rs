@@ -74,7 +74,7 @@ fn left_out(path: &Path, why: &FileRefused) -> String {
 }
 
 impl Instructions {
-    /// Logs what is left out.
+    /// Logs the warning, if there is one.
     #[must_use]
     pub fn logged(self) -> Self {
         if let Some(warning) = &self.warning {

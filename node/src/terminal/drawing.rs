@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign};
 use super::clean;
 
 /// Text that may be written to a terminal unchanged. Text from elsewhere can be added only through
-/// [`clean`], which removes control characters.
+/// [`clean`], which replaces control characters by visible marks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drawing(String);
 
