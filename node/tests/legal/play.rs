@@ -376,9 +376,8 @@ impl Play {
                 .filter(|agent| !is_at_rest(agent))
                 .map(|agent| (&agent.name, agent.state))
                 .collect();
-            // The log must not have grown since the previous round. Otherwise an agent may still be
-            // about to write, or a note from another agent may have begun a turn before the log was
-            // read.
+            // The log must not have grown since the previous round. Otherwise an agent may be about
+            // to write, or a note from another agent may have begun a turn.
             let last = log.last().and_then(|event| event.seq).unwrap_or_default();
             let heads = [is_still, before.head, info.head, last];
             if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {
