@@ -12,6 +12,7 @@ pub mod watch;
 pub mod which;
 
 mod agent;
+#[cfg(any(test, feature = "bench"))]
 mod bench;
 mod chat;
 mod completion;
@@ -100,6 +101,7 @@ enum CliCommand {
     /// Check this machine, and list what is missing
     Doctor(doctor::Doctor),
     /// Measure what turns cost here, compared with a bare loop
+    #[cfg(any(test, feature = "bench"))]
     Bench(bench::BenchArgs),
     /// Print JSON Schemas of everything on the wire
     Schema(schema::SchemaArgs),
@@ -141,6 +143,7 @@ impl Planck {
             CliCommand::Init(init) => init.perform(&place),
             CliCommand::Config(show) => show.perform(&place),
             CliCommand::Doctor(doctor) => Box::pin(doctor.perform(&place)).await,
+            #[cfg(any(test, feature = "bench"))]
             CliCommand::Bench(bench) => Box::pin(bench.perform()).await,
             CliCommand::Schema(schema) => schema.perform(),
             CliCommand::Completion(completion) => completion.perform(),

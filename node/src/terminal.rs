@@ -2,8 +2,8 @@
 //!
 //! A terminal obeys escape sequences, which move the cursor, write the clipboard and rename the
 //! window. Bidirectional controls and invisible characters make a line look like another. This
-//! module replaces each of them with a visible mark. Nothing is removed, so a reader sees that
-//! somebody tried.
+//! module replaces each of them with a visible mark. Nothing is removed, so a reader sees the
+//! attempt.
 
 mod drawing;
 mod log;

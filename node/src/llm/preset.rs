@@ -30,7 +30,7 @@ pub struct Preset {
     pub quirks: Quirks,
 }
 
-/// Whose models a provider serves. The catalogue uses it to find their facts.
+/// The vendors of the models that a provider serves. The catalogue uses it to find their facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServedModels {
     /// Its own models.

@@ -11,6 +11,7 @@ mod layers;
 mod purity;
 mod sizes;
 mod source;
+mod words;
 
 use source::{Source, root};
 
