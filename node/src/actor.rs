@@ -3,6 +3,7 @@
 
 pub mod activity;
 pub mod host;
+mod hosting;
 pub mod mail;
 pub mod parts;
 pub mod queues;
@@ -23,6 +24,7 @@ mod work;
 /// The number of agents that are commanded concurrently if there are many.
 pub const AT_ONCE: usize = 32;
 
-pub use host::{Host, Hosting, Opening};
+pub use host::Host;
+pub use hosting::{Hosting, Opening};
 pub use mail::{ArrivalOutcome, SpecChange};
 pub use parts::{ActorContext, ToolboxFactory};

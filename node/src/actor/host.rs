@@ -4,6 +4,7 @@
 
 mod agent_counts;
 mod leaving;
+mod requests;
 mod slot;
 mod task_end;
 
@@ -16,35 +17,22 @@ use std::{
     time::Duration,
 };
 
-use planck_common::{
-    AgentId, InputId, SessionId,
-    command::{AgentInfo, AgentState, Running},
-    event::Event,
-    reply::Refusal,
-    spec::AgentSpec,
-};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use planck_common::{AgentId, SessionId};
+use tokio::{sync::mpsc, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::Span;
 
 use slot::{HostSlot, LiveActor, SlotStage};
 pub(super) use task_end::{StopAck, TaskEnd};
 
 use super::{
-    mail::{ArrivalOutcome, Changed, Mail, SpecChange},
-    parts::{ActorContext, ActorIdentity, SessionContext},
+    Hosting, Opening,
+    mail::Mail,
+    parts::{ActorContext, ActorIdentity},
     run::{Actor, REST_AFTER},
     runtimes::Runtimes,
     startup::ActorStartup,
 };
-use crate::{
-    agent::{Command, Memory, NewInput, OpenTurn},
-    store::AgentRecord,
-    tools::Toolbox,
-};
+use crate::agent::OpenTurn;
 
 /// The most unread mail of an actor. Senders wait when the mailbox is full.
 const MAILBOX: usize = 64;
@@ -66,40 +54,6 @@ struct HostInner {
     may_miss: AtomicBool,
     /// Whether new agents are refused.
     closed: AtomicBool,
-}
-
-/// An agent whose lease this node holds.
-#[derive(Clone)]
-pub struct Hosting {
-    pub session: Arc<SessionContext>,
-    pub agent: AgentId,
-    pub epoch: i64,
-    pub opening: Opening,
-    /// The time before which no tool may start, because tools that a dead node started may still
-    /// run.
-    pub tools_from: Option<Instant>,
-}
-
-/// How an agent begins its work on this node. It is used only once.
-#[derive(Clone, Default)]
-pub struct Opening {
-    /// The events that are written to its log first.
-    pub events: Vec<Event>,
-    pub open_turn: OpenTurn,
-    /// The tools that the agent had when it was parked, if they may have changed since.
-    pub had: Option<Arc<Toolbox>>,
-    /// The agent's record and memory, if they are known and need not be read from the store.
-    pub known: Option<Box<(AgentRecord, Memory)>>,
-}
-
-impl Opening {
-    /// Continues the agent where it was, after writing this event.
-    pub fn with(event: Event) -> Self {
-        Self {
-            events: vec![event],
-            ..Self::default()
-        }
-    }
 }
 
 /// The error if an agent is not on this node.
@@ -205,100 +159,6 @@ impl Host {
     /// Returns the number of agents on this node, and how many of them have an open turn.
     pub fn load(&self) -> (usize, usize) {
         (self.slots().len(), self.0.parts.activity.running())
-    }
-
-    pub async fn arrive(
-        &self,
-        agent: &AgentId,
-        arrival: NewInput,
-    ) -> Result<ArrivalOutcome, NotHere> {
-        self.ask(agent, |outcome| Mail::Arrived {
-            arrival,
-            outcome,
-            cause: Span::current(),
-        })
-        .await
-    }
-
-    pub async fn withdrawn(&self, agent: &AgentId, input: InputId) -> Result<(), NotHere> {
-        self.send(agent, Mail::Withdrawn(input)).await
-    }
-
-    /// Makes an agent check its inbox. Calls before it does so are merged into one check.
-    pub async fn look(&self, agent: &AgentId) -> Result<(), NotHere> {
-        let is_due = self
-            .wake(agent)
-            .ok_or_else(|| NotHere(agent.clone()))?
-            .look_is_due;
-        if is_due.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        self.send(agent, Mail::Look(is_due)).await
-    }
-
-    pub async fn command(&self, agent: &AgentId, command: Command) -> Result<AgentState, NotHere> {
-        self.ask(agent, |done| Mail::Command { command, done })
-            .await
-    }
-
-    /// Sends a command without waiting for its result.
-    pub async fn post(&self, agent: &AgentId, command: Command) -> Result<(), NotHere> {
-        let (done, _) = oneshot::channel();
-        self.send(agent, Mail::Command { command, done }).await
-    }
-
-    pub async fn change(
-        &self,
-        agent: &AgentId,
-        change: SpecChange,
-    ) -> Result<Result<Changed, Refusal>, NotHere> {
-        self.ask(agent, |done| Mail::Change { change, done }).await
-    }
-
-    pub async fn info(&self, agent: &AgentId) -> Result<AgentInfo, NotHere> {
-        self.ask(agent, Mail::Info).await
-    }
-
-    pub async fn spec(&self, agent: &AgentId) -> Result<AgentSpec, NotHere> {
-        self.ask(agent, Mail::Spec).await
-    }
-
-    /// Tells the agents in memory that the available tools have changed. A parked agent gets its
-    /// tools when it is woken.
-    pub async fn tools_changed(&self) {
-        let concerned = |(agent, slot): (&AgentId, &HostSlot)| {
-            slot.stage.may_have_other_tools().then(|| agent.clone())
-        };
-        let agents: Vec<AgentId> = self.slots().iter().filter_map(concerned).collect();
-        for agent in agents {
-            let _it_left = self.send(&agent, Mail::ToolsMayDiffer).await;
-        }
-    }
-
-    pub async fn snapshot(&self, agent: &AgentId) -> Result<(AgentInfo, Option<Running>), NotHere> {
-        self.ask(agent, Mail::Snapshot).await
-    }
-
-    async fn ask<T>(
-        &self,
-        agent: &AgentId,
-        mail: impl FnOnce(oneshot::Sender<T>) -> Mail,
-    ) -> Result<T, NotHere> {
-        let (answer, answered) = oneshot::channel();
-        self.send(agent, mail(answer)).await?;
-        answered.await.map_err(|_| NotHere(agent.clone()))
-    }
-
-    /// Delivers mail. An actor that parks itself meanwhile is started again and gets it.
-    async fn send(&self, agent: &AgentId, mail: Mail) -> Result<(), NotHere> {
-        let mut mail = Box::new(mail);
-        loop {
-            let live = self.wake(agent).ok_or_else(|| NotHere(agent.clone()))?;
-            match live.mail.send(mail).await {
-                Ok(()) => return Ok(()),
-                Err(mpsc::error::SendError(back)) => mail = back,
-            }
-        }
     }
 
     fn wake(&self, agent: &AgentId) -> Option<LiveActor> {

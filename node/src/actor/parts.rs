@@ -10,7 +10,7 @@ use planck_common::{
 
 use tokio::time::Instant;
 
-use super::{activity::ActivityCounts, host::Hosting, queues::Queues};
+use super::{Hosting, activity::ActivityCounts, queues::Queues};
 use crate::{
     agent::Settings,
     bus::Bus,

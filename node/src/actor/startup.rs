@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    Opening,
     deltas::Deltas,
     encoding::Encoding,
-    host::{Opening, StopAck, TaskEnd},
+    host::{StopAck, TaskEnd},
     mail::Mail,
     parts::{ActorContext, ActorIdentity},
     queues::QueueHold,

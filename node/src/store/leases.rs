@@ -55,7 +55,7 @@ pub trait Leases: Send + Sync {
     }
 }
 
-/// Whose lease is claimed.
+/// The lease that is claimed.
 #[derive(Debug, Clone)]
 pub enum LeaseClaim {
     /// The orchestrator's. `after_death` begins a new incarnation of the team.

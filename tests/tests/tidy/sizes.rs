@@ -39,10 +39,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "common/src/spec.rs Member",
         "the wire form of a team's member: its fields are the protocol's",
     ),
-    (
-        "node/src/actor/host.rs",
-        "to be split with the services that it mixes",
-    ),
 ];
 
 fn is_allowed(name: &str) -> bool {

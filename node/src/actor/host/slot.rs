@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::Hosting;
+use crate::actor::Hosting;
 use crate::actor::{mail::Mail, run::Actor};
 
 pub(super) struct HostSlot {

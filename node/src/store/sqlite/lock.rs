@@ -128,8 +128,8 @@ pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
     Ok(held(store, node)?.is_some())
 }
 
-/// Kills the process that holds a convicted node's lock, and waits until the lock is free. Blocks
-/// for a moment.
+/// Kills the process that holds the lock of a node that was declared dead, and waits until the
+/// lock is free. Blocks for a moment.
 pub fn end(store: &Path, node: &NodeId) -> Result<(), StoreError> {
     let path = store.join(FOLDER).join(file_name(node));
     let until = Instant::now() + DYING;

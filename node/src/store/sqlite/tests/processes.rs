@@ -220,8 +220,8 @@ async fn acknowledged_rows_survive_a_kill() {
     assert!(log.len() >= usize::try_from(last).unwrap());
 }
 
-/// A process that is stopped in the middle of a write holds the others up until it is convicted and
-/// killed.
+/// A process that is stopped in the middle of a write blocks the others until its node is declared
+/// dead and the process is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_process_is_ended_by_its_claimer() {
     let folder = Folder::new();

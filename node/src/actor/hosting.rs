@@ -1,0 +1,47 @@
+//! What the host of agents is given to start one.
+
+use std::sync::Arc;
+
+use planck_common::{AgentId, event::Event};
+use tokio::time::Instant;
+
+use super::parts::SessionContext;
+use crate::{
+    agent::{Memory, OpenTurn},
+    store::AgentRecord,
+    tools::Toolbox,
+};
+
+/// An agent whose lease this node holds.
+#[derive(Clone)]
+pub struct Hosting {
+    pub session: Arc<SessionContext>,
+    pub agent: AgentId,
+    pub epoch: i64,
+    pub opening: Opening,
+    /// The time before which no tool may start, because tools that a dead node started may still
+    /// run.
+    pub tools_from: Option<Instant>,
+}
+
+/// How an agent begins its work on this node. It is used only once.
+#[derive(Clone, Default)]
+pub struct Opening {
+    /// The events that are written to its log first.
+    pub events: Vec<Event>,
+    pub open_turn: OpenTurn,
+    /// The tools that the agent had when it was parked, if they may have changed since.
+    pub had: Option<Arc<Toolbox>>,
+    /// The agent's record and memory, if they are known and need not be read from the store.
+    pub known: Option<Box<(AgentRecord, Memory)>>,
+}
+
+impl Opening {
+    /// Continues the agent where it was, after writing this event.
+    pub fn with(event: Event) -> Self {
+        Self {
+            events: vec![event],
+            ..Self::default()
+        }
+    }
+}
