@@ -1,5 +1,5 @@
-//! Providers of models. Each encodes a conversation into its wire format and decodes the reply's
-//! stream; each has a file or folder of its own.
+//! Providers of models. Each provider has a file or folder of its own, which encodes a conversation
+//! into the provider's wire format and decodes the stream of the reply.
 
 pub mod options;
 mod registry;
@@ -58,7 +58,8 @@ pub use wire::WireKind;
 
 use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
-/// The part of a request that precedes the messages. It stays the same for a whole conversation.
+/// The system prompt, tools and options of a request, which precede its messages. They stay the
+/// same for a whole conversation.
 #[derive(Debug, Clone)]
 pub struct RequestHead {
     pub model: String,
@@ -71,9 +72,9 @@ pub struct RequestHead {
 }
 
 /// Encodes one conversation message by message. Each message is serialised once, and every request
-/// is assembled from those bytes.
+/// is assembled from the serialised bytes.
 pub trait Encoder: Send {
-    /// Adds the next message that the model sees.
+    /// Appends the next message of the conversation.
     fn push(&mut self, message: &Body);
     /// Returns a request that holds every message pushed so far.
     fn request(&self) -> WireRequest;
@@ -83,7 +84,7 @@ pub trait Encoder: Send {
 #[derive(Debug, Clone, Default)]
 pub struct WireRequest {
     pub body: Bytes,
-    /// Headers without which the server would refuse the body.
+    /// Headers that this body requires; the server would refuse the body without them.
     pub headers: HeaderMap,
 }
 
@@ -96,22 +97,24 @@ impl From<Vec<u8>> for WireRequest {
     }
 }
 
-/// An item of a reply's stream. The last item is `Finished` or an error; nothing follows it.
+/// An item of a reply's stream. The last item of a stream is `Finished` or an error.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplyProgress {
-    /// All chunks of one read, in order.
+    /// All chunks that one read from the network completed, in order.
     Chunks(Vec<Chunk>),
     Finished(Finish),
 }
 
-/// One configured provider: a wire format, an address and limits. Dropping a stream closes its
-/// request.
+/// One configured provider: a wire format, an address and limits. Dropping a stream closes the
+/// connection of its request.
 pub trait Provider: Send + Sync {
     fn name(&self) -> &str;
-    /// Returns the host and port that requests go to, for traces.
+    /// Returns the host and port that requests are sent to, or `None` for a provider without a
+    /// server. Traces record them.
     fn server(&self) -> Option<(&str, u16)>;
     fn encoder(&self, head: RequestHead) -> Box<dyn Encoder>;
-    /// Sends a request. `clients` must belong to the runtime that polls the stream.
+    /// Sends a request and returns the stream of its reply. `clients` must belong to the runtime
+    /// that polls the stream.
     fn stream(
         &self,
         clients: &Clients,

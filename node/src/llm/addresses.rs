@@ -1,8 +1,8 @@
-//! Decides which addresses agents and clients may name for a model. Pure.
+//! Decides which addresses agents and clients may name for a model. This module does no I/O.
 //!
 //! A `base_url` in `spawn_agent`, `change_model` or `sessions.start` makes this node send a request
 //! whose address and text come from agents or clients. The address could be that of an internal
-//! service or of a foreign server, so it must be in the configuration.
+//! service or of an unknown server, so only addresses in the configuration are allowed.
 
 use reqwest::Url;
 
@@ -11,13 +11,14 @@ use reqwest::Url;
 pub struct Addresses(Vec<Url>);
 
 impl Addresses {
-    /// Collects the addresses. One that cannot be parsed allows nothing.
+    /// Parses the configured addresses. An address that cannot be parsed is skipped, so it allows
+    /// nothing.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
         Self(urls.into_iter().filter_map(parse).collect())
     }
 
-    /// Returns whether an address is one of these, or is below the path of one of them on the same
-    /// origin.
+    /// Returns whether `url` is one of the allowed addresses, or has the same origin as one of them
+    /// and a path below its path.
     pub fn allow(&self, url: &str) -> bool {
         parse(url)
             .filter(is_plain)
@@ -25,9 +26,9 @@ impl Addresses {
     }
 }
 
-/// Parses an address the way [`super::registry`] does: without a scheme it is plain HTTP. An
-/// address with white space is refused, because the URL parser would remove it while the request,
-/// which is made of the text, still has it.
+/// Parses an address as [`super::registry`] does: an address without a scheme is plain HTTP.
+/// Returns `None` for an address with white space, because the URL parser would ignore the white
+/// space while the request, which is built from the text, would contain it.
 fn parse(url: &str) -> Option<Url> {
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
@@ -42,9 +43,9 @@ fn parse(url: &str) -> Option<Url> {
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Returns whether an address has no parts that hide where a request goes. A query or a user may
-/// mean something to the server, and an encoded separator starts a new path segment on some servers
-/// and is part of a name on others. The parser has already resolved `..`.
+/// Returns whether a URL has no parts that could lead a request elsewhere. A query or a user name
+/// may mean something to the server, and an encoded separator starts a new path segment on some
+/// servers and is part of a name on others. The parser has already resolved `..`.
 fn is_plain(url: &Url) -> bool {
     let path = url.path().to_ascii_lowercase();
     let hides = ["%2f", "%5c", "%2e", "%00", "//", ";"]

@@ -6,13 +6,13 @@ use crate::model::{Chunk, Failure, FailureKind};
 /// The limits of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerBounds {
-    /// The most bytes of text, thoughts, signatures and arguments.
+    /// The maximum number of bytes of text, thoughts, signatures and arguments.
     pub bytes: usize,
     pub calls: usize,
 }
 
 impl Default for AnswerBounds {
-    /// Allows 8 MiB; the longest answers of today's models have about 0.5 MiB.
+    /// Allows 8 MiB. The longest answers of current models have about 0.5 MiB.
     fn default() -> Self {
         Self {
             bytes: 8 << 20,
@@ -21,7 +21,7 @@ impl Default for AnswerBounds {
     }
 }
 
-/// The most parts of one answer. Each part costs memory even if it is empty.
+/// The maximum number of parts in one answer. Each part costs memory even if it is empty.
 pub const MOST_PARTS: usize = 4_096;
 
 /// Counts the size of an answer while it is read.
@@ -41,8 +41,8 @@ impl Allowance {
         }
     }
 
-    /// Counts chunks and returns whether any of them has content. A stream of empty pieces is no
-    /// progress.
+    /// Counts chunks and returns whether any of them has content. Empty chunks do not count as
+    /// progress of the stream.
     pub fn take(&mut self, chunks: &[Chunk]) -> Result<bool, Failure> {
         let (bytes, calls) = (self.bytes, self.calls);
         for chunk in chunks {
@@ -82,8 +82,8 @@ impl Allowance {
     }
 }
 
-/// Returns the failure for an answer that exceeded a limit. Nothing of the answer is kept, and the
-/// request is not repeated.
+/// Returns the failure for an answer that exceeded a limit. The agent discards the answer and does
+/// not repeat the request.
 pub fn over(how: &str) -> Failure {
     let message = format!("the answer {how} and was cut; none of it is kept");
     Failure {

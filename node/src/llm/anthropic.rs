@@ -1,4 +1,4 @@
-//! Anthropic's Messages API, version 2023-06-01.
+//! The provider for Anthropic's Messages API, version 2023-06-01.
 
 mod decode;
 mod encode;
@@ -20,7 +20,7 @@ use super::{
 pub struct Anthropic;
 
 impl WireFormat for Anthropic {
-    /// Accepts a base URL with and without `/v1`; both are in use.
+    /// Accepts a base URL with or without `/v1`, because users configure both.
     fn url(&self, base: &Url, _: &str, _: &WireTarget) -> Url {
         below(base, "/v1", "/messages")
     }

@@ -1,9 +1,9 @@
-//! Makes the ids of tool calls fit a provider: unique over the whole history, and in the form that
-//! the provider accepts.
+//! Adapts the ids of tool calls to a provider: they are unique over the whole history and have the
+//! form that the provider accepts.
 //!
-//! Some servers restart their numbering in each answer, so several calls of a conversation share
-//! one id. After a change of model the ids are those of another provider. A call and its result
-//! always get the same id.
+//! Some servers restart their numbering in each answer, so several calls of a conversation have the
+//! same id. After a change of model, the history contains ids of another provider. A call and its
+//! result always get the same id.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -26,9 +26,9 @@ pub enum IdRule {
 #[derive(Debug)]
 pub struct CallIds {
     form: IdRule,
-    /// For each id that was returned, how often it was requested.
+    /// For each id, how many calls have asked for it.
     wanted: HashMap<Box<str>, u32>,
-    /// The ids that differ from the one in the message.
+    /// The ids of those calls whose id differs from the one in the message.
     given: HashMap<CallId, Box<str>>,
 }
 
@@ -50,7 +50,8 @@ impl CallIds {
         made
     }
 
-    /// Returns the id for the result of a call that was pushed before.
+    /// Returns the id for the result of a call. The call must have been passed to [`Self::of_call`]
+    /// before.
     pub fn of_result<'a>(&'a self, id: &'a str, call_id: &CallId) -> &'a str {
         self.given.get(call_id).map_or(id, |given| given)
     }
@@ -104,7 +105,7 @@ impl IdRule {
         }
     }
 
-    /// Returns the id of the `number`-th call that requested this one.
+    /// Returns the id for the `number`-th call that asked for `id`.
     fn numbered(self, id: &str, number: u32) -> String {
         let end = format!("_{number}");
         match self {
@@ -118,7 +119,7 @@ impl IdRule {
     }
 }
 
-/// Derives nine letters and digits from a text.
+/// Derives an id of nine letters and digits from a text.
 fn nine(text: &str) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let digest = Sha256::digest(text.as_bytes());

@@ -1,5 +1,5 @@
-//! The facts about models: a table that is part of the binary or that the user names, and the
-//! entries that the configuration adds or overrides.
+//! The facts about models. They come from a table that is part of the binary or that the user
+//! names, and from the entries that the configuration adds or overrides.
 
 mod table;
 
@@ -21,7 +21,7 @@ use crate::model::{ModelCard, RetryRules};
 
 pub use table::{BadTable, ModelTable};
 
-/// The limits, prices and abilities of a model.
+/// The limits, prices and capabilities of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFacts {
     pub context_window: u64,
@@ -29,7 +29,7 @@ pub struct ModelFacts {
     pub prices: Option<Prices>,
     pub images: bool,
     pub thinking: Thinking,
-    /// Whether the vendor accepts tools for this model on the Responses API only.
+    /// Whether the vendor accepts tools for this model only on the Responses API.
     pub responses: bool,
 }
 
@@ -38,15 +38,16 @@ pub struct ModelFacts {
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
     None,
-    /// The request names a number of tokens.
+    /// The request states a number of tokens for thinking.
     Budget,
     /// The model decides how much it thinks, and accepts no sampling parameters.
     Adaptive,
-    /// As `Adaptive`, and thinking is valid only after exactly the messages that it followed.
+    /// Like `Adaptive`, but the thinking is valid in later requests only after exactly the messages
+    /// that it followed.
     Bound,
 }
 
-/// The facts that are assumed for a model without any description. The limits are small, because a
+/// The facts that are assumed for a model that nothing describes. The limits are small, because a
 /// limit that is too small does less harm than one that is too large.
 pub const UNKNOWN: ModelFacts = ModelFacts {
     context_window: 32_768,
@@ -57,27 +58,28 @@ pub const UNKNOWN: ModelFacts = ModelFacts {
     responses: false,
 };
 
-/// The result of a look-up in the catalogue.
+/// The result of looking up a model in the catalogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundModel {
     pub entry: ModelFacts,
-    /// Where the facts come from if the catalogue does not describe the model itself.
+    /// The source of the facts if the catalogue does not describe the model itself; `None` if it
+    /// does.
     pub assumed: Option<FactSource>,
 }
 
-/// The source of the facts about a model that is not described.
+/// The source of the facts about a model that the catalogue does not describe.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactSource {
-    /// The model whose name this model's name extends.
+    /// The described model whose name is the beginning of this model's name.
     Of(String),
-    /// The models whose names begin with this text. Only the facts that they share are taken; their
-    /// prices differ.
+    /// The family of models whose names begin with this text. Only the facts that all of them share
+    /// are used, so there are no prices.
     Family(String),
     Nothing,
 }
 
 impl FactSource {
-    /// Returns the warning for a user of the model.
+    /// Returns the warning that is shown to a user of the model.
     pub fn warning(&self, model: &ModelRef) -> String {
         let ModelRef { provider, id, .. } = model;
         let taken = match self {
@@ -112,7 +114,7 @@ impl ModelFacts {
         }
     }
 
-    /// Returns the cost of this usage in US dollars, or 0 if the prices are unknown.
+    /// Returns the cost of `usage` in US dollars, or 0 if the prices are unknown.
     pub fn cost(&self, usage: &Usage) -> f64 {
         let Some(prices) = self.prices else {
             return 0.0;
@@ -125,7 +127,7 @@ impl ModelFacts {
     }
 }
 
-/// A table of models with the configuration's entries laid over it.
+/// A table of models together with the entries from the configuration, which take precedence.
 #[derive(Debug, Clone)]
 pub struct ModelCatalogue {
     entries: BTreeMap<(String, String), ModelFacts>,
@@ -154,9 +156,9 @@ impl ModelCatalogue {
         catalogue
     }
 
-    /// Returns what is known about a model: the entry under its provider's name, else the one under
-    /// its vendor's name if the provider serves models of other vendors, else the facts of models
-    /// with a similar name.
+    /// Returns the facts about a model: the entry for the provider's own name, or else the entry
+    /// for the vendor's name if the provider serves models of other vendors, or else the facts of
+    /// models with similar names.
     pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> FoundModel {
         let own = [provider, preset.name]
             .into_iter()
@@ -192,8 +194,9 @@ impl ModelCatalogue {
         self.similar(&vendors, name)
     }
 
-    /// Returns the entry of a model. A dated or tagged name (`claude-haiku-4-5-20251001`,
-    /// `qwen3:8b`) has the entry of the longest name that it extends.
+    /// Returns the entry that describes a model. A dated or tagged name
+    /// (`claude-haiku-4-5-20251001`, `qwen3:8b`) gets the entry of the longest name that it
+    /// extends.
     fn described(&self, provider: &str, model: &str) -> Option<ModelFacts> {
         self.longest(&[provider], |name| extends(model, name))
             .map(|(_, entry)| entry)
@@ -237,8 +240,8 @@ impl ModelCatalogue {
             .map(|((_, name), entry)| (name.as_str(), *entry))
     }
 
-    /// Returns the model of a provider that serves agents that name none: its vendor's standard
-    /// model, else the first one described.
+    /// Returns the default model of a provider, for agents that do not name a model: the standard
+    /// model of the vendor, or else the first model that has an entry.
     pub fn standard(&self, provider: &str, preset: &str) -> Option<&str> {
         let listed = [provider, preset]
             .into_iter()

@@ -1,5 +1,5 @@
-//! The HTTP clients of a runtime. The connections of a pool live on the runtime that opened them,
-//! so each runtime has its own clients.
+//! The HTTP clients of a runtime. A pooled connection depends on the runtime that opened it, so
+//! each runtime has its own clients.
 
 mod dial;
 mod tls;
@@ -15,12 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub use self::dial::watched;
 use crate::secret::Secret;
 
-/// The number of concurrent requests whose connections are kept for the whole idle time. More
-/// requests than these mean a crowd of agents, whose connections are reused soon or not at all;
-/// each kept connection costs 18 KiB, and more with TLS.
+/// The number of concurrent requests whose connections are kept for the whole idle time. If more
+/// requests run at once, their connections are reused soon or not at all; each kept connection
+/// costs 18 KiB, and more with TLS.
 const STEADY: usize = 8;
 
-/// How long the connections beyond [`STEADY`] are kept for reuse.
+/// How long a connection beyond the first [`STEADY`] is kept for reuse.
 const CROWD_IDLE_FOR: Duration = Duration::from_secs(4);
 
 /// Hosts that are never reached through a proxy.
@@ -30,7 +30,7 @@ const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     pub connect: Duration,
-    /// The most idle connections that are kept for each server.
+    /// The maximum number of idle connections that are kept for each server.
     pub idle: usize,
     pub idle_for: Duration,
     pub route: Route,
@@ -47,16 +47,17 @@ impl Default for ClientOptions {
     }
 }
 
-/// How to reach a server. The configuration reads `HTTPS_PROXY` and similar variables when it is
-/// asked to; this module never does.
+/// The proxy and the certificate authorities for a server. If the configuration asks for
+/// `HTTPS_PROXY` and similar variables, it reads them itself; this module never reads the
+/// environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
     pub proxy: Option<Proxy>,
-    /// A PEM file of certificate authorities that are trusted in addition to the system's.
+    /// A PEM file with certificate authorities that are trusted in addition to the system's.
     pub ca: Option<PathBuf>,
 }
 
-/// The proxies for requests to servers other than loopback. Their addresses may hold passwords.
+/// The proxies for requests to servers other than loopback. Their URLs may contain passwords.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Proxy {
     pub https: Option<Secret>,
@@ -76,12 +77,12 @@ pub enum HttpClientError {
     Authorities { path: PathBuf, what: String },
 }
 
-/// The clients of one runtime. Clones share them.
+/// The clients of one runtime. Clones share the same connections.
 #[derive(Debug, Clone)]
 pub struct Clients {
     options: ClientOptions,
     direct: Pair,
-    /// The clients of endpoints with a route of their own, built at the first request.
+    /// The clients for routes other than the default one. Each is built at its first request.
     routed: Arc<Mutex<Vec<(Route, Pair)>>>,
     places: Arc<Semaphore>,
 }
@@ -92,11 +93,11 @@ struct Pair {
     crowd: reqwest::Client,
 }
 
-/// A client that is lent for one request.
+/// A client for one request.
 pub struct LentClient {
     pub client: reqwest::Client,
-    /// The place among the connections that are kept for the whole idle time, if this request has
-    /// one. The caller holds it until the answer is read.
+    /// The permit for a connection that is kept for the whole idle time, or `None` if [`STEADY`]
+    /// other requests hold one. The caller holds the permit until the answer is read.
     pub place: Option<OwnedSemaphorePermit>,
 }
 
@@ -159,9 +160,9 @@ impl Pair {
     }
 }
 
-/// Builds a client. It follows no redirects, so that a key never travels to an address that a
-/// server chose. It speaks only HTTP/1.1: over HTTP/2 all streams to a server share one connection,
-/// and those beyond the server's limit (often 100) would wait without anyone noticing.
+/// Builds a client. It follows no redirects, so that a key is never sent to an address that a
+/// server chose. It uses only HTTP/1.1: over HTTP/2 all streams to a server share one connection,
+/// and streams beyond the server's limit (often 100) would wait without any error or log line.
 pub fn client(options: &ClientOptions) -> Result<reqwest::Client, HttpClientError> {
     let Route { proxy, ca } = &options.route;
     let tls = match ca {

@@ -1,4 +1,4 @@
-//! Reads the error bodies of providers, which have many shapes, and derives what they mean for the
+//! Parses the error bodies of providers, which have many shapes, and classifies the failure for the
 //! agent.
 
 use std::time::Duration;
@@ -7,19 +7,19 @@ use serde_json::Value;
 
 use crate::model::{Failure, FailureKind};
 
-/// An error in the words of a provider.
+/// An error as a provider reported it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Complaint {
     pub message: String,
-    /// The type, code or status of the error, as words.
+    /// The type, code or status of the error, as text.
     pub words: Vec<String>,
-    /// The status inside the body, which an error in a stream has.
+    /// The HTTP status that the body contains. Errors in a stream have one.
     pub status: Option<u16>,
-    /// The wait that the body asks for.
+    /// How long the body asks the client to wait.
     pub retry_after: Option<Duration>,
 }
 
-/// Phrases that mean the prompt does not fit the context, in lower case.
+/// Phrases that mean that the prompt does not fit into the context, in lower case.
 const CONTEXT_FULL: &[&str] = &[
     "prompt is too long",
     "exceed context limit",
@@ -38,7 +38,8 @@ const CONTEXT_FULL: &[&str] = &[
     "reduce the length of the messages",
 ];
 
-/// Phrases that mean the key was refused, for providers whose status does not show it.
+/// Phrases that mean that the key was refused, in lower case. They are needed for providers whose
+/// status does not show it.
 const BAD_KEY: &[&str] = &[
     "api key not valid",
     "api_key_invalid",
@@ -48,7 +49,7 @@ const BAD_KEY: &[&str] = &[
     "invalid_api_key",
 ];
 
-/// Phrases of refusals that look like a passing overload but are permanent.
+/// Phrases of refusals that look like a temporary overload but are permanent.
 const NO_MONEY: &[&str] = &[
     "insufficient_quota",
     "credit balance is too low",
@@ -56,7 +57,7 @@ const NO_MONEY: &[&str] = &[
 ];
 
 impl Complaint {
-    /// Reads an error body or an error event. Returns `None` if it is neither.
+    /// Parses an error body or an error event. Returns `None` if the bytes are neither.
     pub fn read(body: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(body).ok()?;
         let value = value
@@ -87,7 +88,8 @@ impl Complaint {
         })
     }
 
-    /// Returns the kind of failure. `status` is the status of the response if it was not 200.
+    /// Returns the kind of failure. `status` is the HTTP status of the response, or `None` if it
+    /// was 200.
     pub fn kind(&self, status: Option<u16>) -> FailureKind {
         let text = format!("{} {}", self.words.join(" "), self.message).to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
@@ -102,7 +104,7 @@ impl Complaint {
         }
     }
 
-    /// Returns the failure for an error that arrived in a stream that began well.
+    /// Returns the failure for an error event that arrived in a stream whose HTTP status was 200.
     pub fn midway(self) -> Failure {
         let public = Some("the provider sent an error in its stream".to_owned());
         Failure {
@@ -121,7 +123,7 @@ impl Complaint {
         )
     }
 
-    /// Returns the message, preceded by its type.
+    /// Returns the error message, preceded by the type of the error.
     pub fn text(&self) -> String {
         match self.words.first() {
             Some(word) => format!("{word}: {}", self.message),
@@ -144,7 +146,7 @@ impl Complaint {
             "server_is_overloaded" | "slow_down" => Some(503),
             "overloaded_error" => Some(529),
             // Matches `invalid_prompt`, `invalid_image_url`, `image_too_large`,
-            // `unsupported_image_media_type` and similar words.
+            // `unsupported_image_media_type` and similar error codes.
             _ if ["invalid_", "image_", "unsupported_"]
                 .iter()
                 .any(|start| word.starts_with(start)) =>
@@ -156,8 +158,8 @@ impl Complaint {
     }
 }
 
-/// Returns the kind of failure that a status means. An error in a stream has no status and may not
-/// happen again.
+/// Returns the kind of failure that an HTTP status means. Without a status the error came in a
+/// stream, and the failure is transient.
 pub fn kind_of_status(status: Option<u16>) -> FailureKind {
     match status {
         None | Some(408 | 409 | 425 | 429 | 500..) => FailureKind::Transient,
@@ -167,7 +169,8 @@ pub fn kind_of_status(status: Option<u16>) -> FailureKind {
     }
 }
 
-/// Reads the wait that Google puts into the body: `{"@type": "…RetryInfo", "retryDelay": "17s"}`.
+/// Reads the retry delay from an error body of Google: `{"@type": "…RetryInfo", "retryDelay":
+/// "17s"}`.
 fn retry_info(error: &Value) -> Option<Duration> {
     let details = error.get("details")?.as_array()?;
     let delay = details
@@ -176,11 +179,11 @@ fn retry_info(error: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
 }
 
-/// Phrases that precede a wait in the text of a message, in lower case.
+/// Phrases that precede a retry delay in an error message, in lower case.
 const WAITS: &[&str] = &["try again in ", "retry after ", "retry in "];
 
-/// Reads the wait that OpenAI, Groq and Azure state in words: `Please try again in 1m2.5s.`,
-/// `Please retry after 10 seconds.`
+/// Reads the retry delay that OpenAI, Groq and Azure write into the error message: `Please try
+/// again in 1m2.5s.`, `Please retry after 10 seconds.`
 fn wait_in_words(message: &str) -> Option<Duration> {
     let text = message.to_ascii_lowercase();
     let (_, wait) = WAITS.iter().find_map(|phrase| text.split_once(phrase))?;

@@ -1,4 +1,4 @@
-//! The parts that the decoders of all providers share. They take bytes, return chunks and do no
+//! The code that the decoders of all providers share. Decoders take bytes, return chunks and do no
 //! I/O.
 
 use planck_common::{message::StopReason, usage::Usage};
@@ -10,30 +10,31 @@ use crate::model::{Chunk, Failure, FailureKind, Finish, Names};
 pub trait Decoder: Send {
     /// Decodes more bytes and appends the resulting chunks to `chunks`.
     fn feed(&mut self, bytes: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
-    /// Ends the reply: no more bytes follow.
+    /// Ends the reply, because no more bytes follow. Returns how the reply ended, or the failure if
+    /// it is incomplete.
     fn finish(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure>;
-    /// Returns whether the reply is complete, so that further bytes can be ignored.
+    /// Returns whether the reply is complete. Further bytes can be ignored then.
     fn is_whole(&self) -> bool;
-    /// Returns the names that the server gave the reply.
+    /// Returns the response id and the model that the server reported.
     fn names(&self) -> Names;
 }
 
-/// Interprets the events of one provider.
+/// Interprets the events of one provider's streams.
 pub trait EventDecoder: Send {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
-    /// Returns how the reply ended, if its end has arrived.
+    /// Returns how the reply ended, or `None` if its end has not arrived.
     fn end(&self) -> Option<Finish>;
-    /// Returns whether the remaining events can be ignored.
+    /// Returns whether the reply is complete. The remaining events can be ignored then.
     fn is_whole(&self) -> bool;
-    /// Returns the names that the server gave the reply so far.
+    /// Returns the response id and the model that the server has reported so far.
     fn names(&self) -> Names;
-    /// Reads a document that a server sent instead of a stream.
+    /// Decodes a complete JSON document that a server sent instead of a stream.
     fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         self.event(data, chunks)
     }
 }
 
-/// A decoder that combines a framing with the events of a provider.
+/// A decoder that splits the bytes with `F` and interprets the events with `E`.
 #[derive(Debug)]
 pub struct Decoding<F, E> {
     frames: F,
@@ -86,7 +87,8 @@ impl<F: FrameSplitter, E: EventDecoder> Decoder for Decoding<F, E> {
     }
 }
 
-/// Returns the failure for a broken stream. The same request may succeed later.
+/// Returns the failure for a broken stream. It is transient, because the same request may succeed
+/// later.
 pub fn broken(message: impl Into<String>) -> Failure {
     Failure {
         kind: FailureKind::Transient,
@@ -96,7 +98,7 @@ pub fn broken(message: impl Into<String>) -> Failure {
     }
 }
 
-/// Returns the failure for a broken stream, described with words of the server.
+/// Returns the failure for a broken stream. The message quotes `words`, which come from the server.
 pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
     Failure {
         public: Some(what.to_owned()),
@@ -104,7 +106,7 @@ pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
     }
 }
 
-/// The most bytes of unreadable data that a message quotes.
+/// The maximum number of bytes of unreadable data that an error message quotes.
 const SHOWN: usize = 200;
 
 /// Parses an event.
@@ -118,8 +120,8 @@ pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure
     })
 }
 
-/// Returns the failure for a complete answer that cannot be read. It is permanent, because the
-/// server would send the same again.
+/// Returns the failure for a complete answer that cannot be parsed. It is permanent, because the
+/// server would send the same answer again.
 fn unreadable(what: &str, words: &str) -> Failure {
     let message = format!(
         "{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to"
@@ -136,7 +138,7 @@ fn excerpt(data: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(data.get(..SHOWN).unwrap_or(data))
 }
 
-/// Returns the stop reason of a reply. A reply with calls needs results even if the provider
+/// Returns the stop reason of a reply. A reply with calls stops for its tools even if the provider
 /// reports a natural end.
 pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     match (stop, calls) {
@@ -146,8 +148,8 @@ pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     }
 }
 
-/// Numbers the parts of a reply. Where the provider only names the kind of a delta, a delta of the
-/// same kind continues the last part.
+/// Assigns numbers to the parts of a reply. If the provider reports only the kind of a delta, a
+/// delta of the same kind as the last part continues that part.
 #[derive(Debug, Default)]
 pub struct PartNumbers {
     next: usize,
@@ -170,7 +172,8 @@ impl PartNumbers {
         part
     }
 
-    /// Returns the number of the last part if it is of this kind, and begins a new part otherwise.
+    /// Returns the number of the last part if it is of this kind. Otherwise begins a new part and
+    /// returns its number.
     pub fn of(&mut self, kind: PartKind) -> usize {
         match self.last {
             Some((last, part)) if last == kind => part,
@@ -183,14 +186,15 @@ impl PartNumbers {
         self.last.is_some_and(|(last, _)| last == kind)
     }
 
-    /// Ends the last part, so that the next delta begins a new one even if it is of the same kind.
+    /// Closes the last part, so that the next delta begins a new part even if it is of the same
+    /// kind.
     pub fn close(&mut self) {
         self.last = None;
     }
 }
 
-/// Converts token counts as most providers report them: the prompt's tokens include the cached
-/// ones.
+/// Converts token counts from the form that most providers use, in which the prompt's tokens
+/// include the cached ones.
 pub fn usage(prompt: u64, cached: u64, output: u64) -> Usage {
     Usage {
         input_tokens: prompt.saturating_sub(cached),

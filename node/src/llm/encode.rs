@@ -1,13 +1,13 @@
-//! The parts that the encoders of all providers share. They write JSON into bytes and select the
-//! parts of a message that a model sees.
+//! The code that the encoders of all providers share. It writes JSON into byte buffers and selects
+//! the parts of a message that a model sees.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{Body, Custom, Part, Role, Source};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Writes a value. Serialising Planck's own types into memory fails only because of a bug; a `null`
-/// then keeps the JSON around it valid.
+/// Writes a value as JSON. Serialising Planck's own types into memory fails only because of a bug;
+/// `null` is written then, so that the surrounding JSON stays valid.
 pub fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
@@ -17,13 +17,13 @@ pub fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     }
 }
 
-/// Writes an object without its closing brace, so that more members may follow after a comma.
+/// Writes an object without its closing brace. The caller appends more members after a comma.
 pub fn put_open(out: &mut Vec<u8>, members: &Map<String, Value>) {
     put(out, members);
     out.pop();
 }
 
-/// The speaker of a message, as providers see it.
+/// The role of a message in a provider's conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
     User,
@@ -31,7 +31,7 @@ pub enum Speaker {
     Results,
 }
 
-/// Returns the side of a message, or `None` if the message is not sent to the model.
+/// Returns the role of a message, or `None` if the message is not sent to the model.
 pub fn side_of(message: &Body) -> Option<Speaker> {
     match message.role {
         Role::User => Some(Speaker::User),
@@ -44,11 +44,11 @@ pub fn side_of(message: &Body) -> Option<Speaker> {
     }
 }
 
-/// Replaces a user message that has nothing to show. Providers refuse an empty message, and leaving
-/// it out would break the order.
+/// The text that replaces a user message without visible content. Providers refuse an empty
+/// message, and leaving it out would break the alternation of roles.
 pub const NOTHING: &str = "(empty message)";
 
-/// Returns the text of a tool result for a provider without a flag for errors.
+/// Returns the text of a tool result for a provider that has no flag for errors.
 pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
     let says_so = text
         .get(..5)
@@ -60,7 +60,7 @@ pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Returns the text of an attached file, if the file holds text.
+/// Returns the text of an attached file, or `None` if it is not a text file.
 pub fn file_text(mime: &str, source: &Source) -> Option<String> {
     let Source::Data(data) = source else {
         return None;
@@ -73,12 +73,12 @@ pub fn file_text(mime: &str, source: &Source) -> Option<String> {
     String::from_utf8(STANDARD.decode(data).ok()?).ok()
 }
 
-/// Returns the text of a file as part of a prompt.
+/// Returns the text of a file, with its name, as it stands in a prompt.
 pub fn named_text(name: Option<&str>, text: &str) -> String {
     name.map_or_else(|| text.to_owned(), |name| format!("File {name}:\n{text}"))
 }
 
-/// Returns the text that replaces an attachment that the provider does not support.
+/// Returns the text that replaces an attachment of a kind that the provider does not support.
 pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &Source) -> String {
     let place = match source {
         Source::Url(url) => format!(" at {url}"),
@@ -88,16 +88,16 @@ pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &Source) 
     format!("[{what}{name} ({mime}){place}: this model cannot be shown it]")
 }
 
-/// Returns a `data:` URL.
+/// Returns a `data:` URL for Base64 data.
 pub fn data_url(mime: &str, data: &str) -> String {
     format!("data:{mime};base64,{data}")
 }
 
-/// The longest function name that every provider accepts, in bytes.
+/// The maximum length in bytes of a function name that every provider accepts.
 const LONGEST_NAME: usize = 64;
 
 /// Returns the name of a call in a form that every provider accepts. A model may have called a tool
-/// that does not exist, and its next request must not be refused for that name.
+/// that does not exist; the provider must not refuse the next request because of that name.
 pub fn legal_name(name: &str) -> std::borrow::Cow<'_, str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_legal) {

@@ -1,4 +1,4 @@
-//! A provider at an address. It sends requests and reads their streams to the end.
+//! A provider at one address. It sends requests and reads the streams of their replies to the end.
 
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ pub struct ProviderEndpoint {
     pub(super) speaks: WireChoice,
     pub(super) base: Url,
     pub(super) target: WireTarget,
-    /// The headers of every request, including those of the configuration, without the key.
+    /// The headers of every request, including those from the configuration but not the key.
     pub(super) headers: HeaderMap,
     pub(super) key: Option<Secret>,
-    /// Whether this address is the provider's own or named by the configuration.
+    /// Whether this address is the provider's default address or is named in the configuration.
     pub(super) configured: bool,
     pub(super) times: Times,
     pub(super) answer: AnswerBounds,
@@ -46,11 +46,11 @@ pub struct ProviderEndpoint {
     pub(super) route: Route,
 }
 
-/// How an endpoint chooses its wire format.
+/// Determines the wire format of an endpoint's requests.
 pub struct WireChoice {
     pub preset: Preset,
-    /// The wire format that the configuration names. Without it the endpoint uses the one of the
-    /// preset, or the one that the catalogue lists for the model.
+    /// The wire format that the configuration names. If it is `None`, the preset or the catalogue's
+    /// entry for the model determines the format.
     pub wire: Option<WireKind>,
 }
 
@@ -72,8 +72,8 @@ impl ProviderEndpoint {
         wire.unwrap_or(usual).wire()
     }
 
-    /// Returns the headers of a request: those of the wire format and the request, the key, and
-    /// those that the configuration adds.
+    /// Returns the headers of a request: those of the wire format, those of the request, the key,
+    /// and those that the configuration adds.
     fn headers(&self, wire: &dyn WireFormat, of_request: HeaderMap) -> Result<HeaderMap, String> {
         let mut headers = wire.headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -179,12 +179,12 @@ impl ProviderEndpoint {
     }
 }
 
-/// Returns an address for messages, without the user and the query, which may hold secrets.
+/// Returns an address for error messages, without user name and query, which may contain secrets.
 fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-/// Reads the headers that the configuration adds.
+/// Parses the headers that the configuration adds.
 pub fn configured(headers: &[(String, Secret)]) -> Result<HeaderMap, String> {
     let read = headers.iter().map(|(name, text)| {
         let bad = format!("`{name}` is no header that can be sent");
@@ -200,7 +200,7 @@ fn value(text: &str, otherwise: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// Joins two lists of features into one header value.
+/// Joins two comma-separated lists of features into one header value.
 fn joined(ours: &HeaderValue, theirs: &HeaderValue) -> Option<HeaderValue> {
     let list = [ours.as_bytes(), b",", theirs.as_bytes()].concat();
     HeaderValue::from_bytes(&list).ok()

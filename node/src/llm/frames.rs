@@ -1,5 +1,5 @@
-//! Splits the bytes of a stream into events, wherever the network split them: server-sent events
-//! and lines of JSON.
+//! Splits the bytes of a stream into events, regardless of where the network split them. The events
+//! are server-sent events or lines of JSON.
 
 use memchr::memchr;
 use serde_json::value::RawValue;
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::decode::{broken, parse};
 use crate::model::Failure;
 
-/// The longest event that is read, in bytes, unless the caller sets another limit.
+/// The maximum length of an event in bytes, unless the caller sets another limit.
 pub const MAX_EVENT: usize = 16 << 20;
 
 /// Finds the events in a stream of bytes. `each` is called once for each complete event, in order.
@@ -17,16 +17,16 @@ pub trait FrameSplitter: Send {
         bytes: &[u8],
         each: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure>;
-    /// Ends the stream. An event that lacks only its terminator still counts.
+    /// Ends the stream. A last event without a terminator is still reported.
     fn finish(&mut self, each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>;
-    /// Returns whether the bytes are a document rather than a stream. Its parts are reported at its
-    /// end.
+    /// Returns whether the bytes are a single document rather than a stream. A document is reported
+    /// when `finish` is called.
     fn is_document(&self) -> bool {
         false
     }
 }
 
-/// Skips a byte order mark and blanks at the beginning of a body.
+/// Skips a byte order mark at the beginning of a body.
 #[derive(Debug, Default)]
 struct BodyStart {
     seen: Vec<u8>,
@@ -36,8 +36,8 @@ struct BodyStart {
 impl BodyStart {
     const MARK: &[u8] = b"\xef\xbb\xbf";
 
-    /// Returns the bytes after the mark, once it is known whether there is one and all of it has
-    /// arrived.
+    /// Returns the bytes after the byte order mark, or `None` until enough bytes have arrived to
+    /// tell whether there is one.
     fn pass<'a>(&mut self, bytes: &'a [u8]) -> Option<std::borrow::Cow<'a, [u8]>> {
         if self.over {
             return Some(bytes.into());
@@ -121,10 +121,12 @@ fn too_long(limit: usize) -> Failure {
     ))
 }
 
-/// Server-sent events. Only `data` is read, because every provider repeats in it what `event` says.
+/// Splits server-sent events. Only the `data` field is read, because every provider repeats in it
+/// what the `event` field contains.
 ///
-/// Some servers send one JSON document although a stream was requested. The first byte identifies
-/// it. It is reported whole at its end; of an array, each item is reported.
+/// Some servers send one JSON document although a stream was requested; the first byte shows which
+/// it is. A document is reported at its end, as one event; for an array, each item is reported as
+/// an event.
 #[derive(Debug)]
 pub struct Sse {
     beginning: BodyStart,
@@ -135,7 +137,7 @@ pub struct Sse {
 
 #[derive(Debug, PartialEq, Eq)]
 enum BodyFormat {
-    /// Only blanks have arrived.
+    /// Only white space has arrived, so the format is not known yet.
     Unknown,
     Events,
     Document(Vec<u8>),
@@ -230,7 +232,7 @@ impl FrameSplitter for Sse {
     }
 }
 
-/// The data lines of the event that is being read.
+/// The `data` lines of the event that is being read.
 #[derive(Debug)]
 struct Data {
     bytes: Vec<u8>,

@@ -1,4 +1,5 @@
-//! A tool in the format of chat completions, which Ollama uses too: a function with a schema.
+//! Encodes a tool in the format of chat completions, which Ollama uses too: a function with a
+//! schema.
 
 use serde::Serialize;
 use serde_json::value::RawValue;

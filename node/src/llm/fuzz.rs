@@ -1,4 +1,4 @@
-//! A fuzz target for the streams of providers: a stream decodes to the same answer however the
+//! A fuzz target for the streams of providers: a stream must decode to the same answer however the
 //! network splits it.
 
 use super::{
@@ -7,8 +7,8 @@ use super::{
 };
 use crate::model::{Chunk, Failure, Finish};
 
-/// Decodes a stream whole and in two pieces, and compares the answers. The first byte chooses the
-/// wire format, the second the place of the split.
+/// Decodes a stream whole and in two pieces, and compares the answers. The first byte of the input
+/// chooses the wire format, the second the position of the split.
 pub fn stream(bytes: &[u8]) {
     let [wire, cut, stream @ ..] = bytes else {
         return;

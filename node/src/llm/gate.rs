@@ -1,5 +1,5 @@
-//! Limits how many requests of this node to one server run at once, and delays them after an
-//! overload. All requests to the server share one gate.
+//! Limits how many requests of this node to one server run at once, and delays requests after an
+//! overload. All requests to a server share one gate.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -11,9 +11,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The longest time for which one answer delays other requests.
+/// The maximum time for which one overload delays other requests.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The first delay if the provider names no time. It doubles with each further overload.
+/// The delay after the first overload if the provider names no time. It doubles with each further
+/// overload.
 const FIRST: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct GateHold {
     until: Option<Instant>,
-    /// The number of overloads since the last request that succeeded.
+    /// The number of overloads since the last request that the provider accepted.
     overloads: u32,
 }
 
@@ -38,19 +39,20 @@ impl Gate {
         }
     }
 
-    /// Waits until a request may be sent. The request counts as running until the permit is
-    /// dropped; dropping the future ends the wait.
+    /// Waits until a request may be sent. The request counts as running until the returned permit
+    /// is dropped. Dropping the future cancels the wait.
     pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.places).acquire_owned().await.ok();
         while let Some(until) = self.held_until() {
-            // Waiting requests are spread over time, because otherwise all would arrive at once.
+            // Each waiting request sleeps for a random additional time, because otherwise all of
+            // them would be sent at once.
             let spread = (until - Instant::now()) / 4;
             sleep_until(until + spread.mul_f64(fastrand::f64())).await;
         }
         permit
     }
 
-    /// Records that the provider is overloaded. No request is sent before the time that it named.
+    /// Records that the provider is overloaded. Until `wait` is over, no other request is sent.
     pub fn slow_down(&self, wait: Option<Duration>) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         let own = FIRST * 2u32.saturating_pow(hold.overloads.min(8));
@@ -59,7 +61,7 @@ impl Gate {
         hold.until = hold.until.max(Some(until));
     }
 
-    /// Records that a request was accepted.
+    /// Records that the provider accepted a request, which resets the delay for the next overload.
     pub fn went_well(&self) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         hold.overloads = 0;

@@ -1,4 +1,4 @@
-//! Google's Gemini API, v1beta.
+//! The provider for Google's Gemini API, v1beta.
 
 mod decode;
 mod encode;
@@ -18,7 +18,7 @@ use super::{
 pub struct Google;
 
 impl WireFormat for Google {
-    /// Accepts a base URL with and without the version of the API; both are in use.
+    /// Accepts a base URL with or without the version of the API, because users configure both.
     fn url(&self, base: &Url, model: &str, _: &WireTarget) -> Url {
         let version = if base.path().ends_with("/v1") {
             "/v1"
@@ -26,8 +26,8 @@ impl WireFormat for Google {
             "/v1beta"
         };
         let model = model.strip_prefix("models/").unwrap_or(model);
-        // An agent chooses the model's name, so the name must stay within this one segment of the
-        // path.
+        // An agent chooses the model's name, so the name is encoded to stay within one segment of
+        // the path.
         let model: String = model.bytes().map(word).collect();
         let mut url = below(
             base,
@@ -58,7 +58,8 @@ impl WireFormat for Google {
     }
 }
 
-/// Returns a byte for use in a path segment, percent-encoded if it would mean something in a URL.
+/// Returns a byte for use in a path segment. A byte with a special meaning in URLs is
+/// percent-encoded.
 fn word(byte: u8) -> String {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'@' => {

@@ -1,5 +1,5 @@
-//! One request: it passes the gate, is sent, and its stream is read to the end so that the
-//! connection can be reused.
+//! Sends one request: waits for the gate, sends the request, and reads the stream of the answer to
+//! its end so that the connection can be reused.
 
 mod reader;
 mod refusal;
@@ -31,18 +31,19 @@ use crate::{
     terminal::clean_line,
 };
 
-/// The most kept connections that may turn out to be closed, one after the other, before the last
-/// attempt to send a request.
+/// The maximum number of attempts that may fail because a reused connection was already closed. One
+/// last attempt follows them.
 const MOST_CLOSED: usize = 8;
 
-/// A request that is ready to be sent, with everything that reading its answer needs.
+/// A request that is ready to be sent, and everything that is needed to read its answer.
 pub struct HttpCall {
     pub name: Arc<str>,
     pub request: reqwest::RequestBuilder,
-    /// The place among the connections that are kept for the whole idle time.
+    /// The permit for a connection that is kept for the whole idle time, if this request has one.
     pub place: Option<OwnedSemaphorePermit>,
     pub destination: Destination,
-    /// Whether the configuration names the server. Only then are its words shown to people.
+    /// Whether the configuration names the server. Only then do users see the server's error
+    /// messages.
     pub configured: bool,
     pub wire: &'static dyn WireFormat,
     pub target: WireTarget,
@@ -53,7 +54,7 @@ pub struct HttpCall {
     pub entry: ModelFacts,
 }
 
-/// The destination of a request, for messages.
+/// The address and the model of a request, for error messages.
 pub struct Destination {
     pub address: String,
     pub model: String,
@@ -63,7 +64,7 @@ pub struct Destination {
 enum StreamState {
     Ready(Box<HttpCall>),
     Reading(Box<ReadingBody>),
-    /// The answer was read to its end; the next item reports the result.
+    /// The answer was read to its end. The next item of the stream reports the result.
     Ended(Result<Finish, Failure>),
     Over,
 }
@@ -75,7 +76,8 @@ struct ReadingBody {
     decoder: Box<dyn Decoder>,
     reader: BodyReader,
     allowance: Allowance,
-    /// The permits of the gate and of the kept connection.
+    /// The permits of the gate and of the kept connection. They are released when the answer is
+    /// read.
     _places: [Option<OwnedSemaphorePermit>; 2],
 }
 
@@ -108,7 +110,7 @@ async fn next(mut state: StreamState) -> Option<(Result<ReplyProgress, Failure>,
     }
 }
 
-/// Sends the request and reads the head of its answer.
+/// Sends the request and reads the status and the headers of its answer.
 async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
     let HttpCall {
         name,
@@ -162,7 +164,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
 }
 
 /// Sends a request. If a reused connection turns out to be closed before the first byte of an
-/// answer, the request is sent again on another one.
+/// answer arrives, sends the request again on another connection.
 async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
     for _ in 0..MOST_CLOSED {
         let Some(copy) = request.try_clone() else {
@@ -176,7 +178,7 @@ async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
     request.send().await
 }
 
-/// Returns whether the connection ended before the first byte of the answer.
+/// Returns whether the connection ended before the first byte of the answer arrived.
 fn is_closed(error: &reqwest::Error) -> bool {
     if error.is_connect() || error.is_timeout() || error.is_body() || !error.is_request() {
         return false;
@@ -200,7 +202,8 @@ fn is_closed(error: &reqwest::Error) -> bool {
     false
 }
 
-/// Returns the response if it is a stream, and the reason in its body otherwise.
+/// Returns the response if it is a stream. Otherwise reads the body and returns the reason for the
+/// refusal.
 async fn accepted(
     response: Response,
     times: Times,
@@ -213,8 +216,8 @@ async fn accepted(
     Err(refusal::of(response, times.between_content, destination).await)
 }
 
-/// Returns whether a response may be a stream. An HTML page is none. Any other body is recognised
-/// by its bytes, because content types are often wrong.
+/// Returns whether a response may be a stream. An HTML page is not a stream. Any other body is
+/// identified later by its bytes, because content types are often wrong.
 fn is_stream(response: &Response) -> bool {
     let kind = response
         .headers()
@@ -224,7 +227,7 @@ fn is_stream(response: &Response) -> bool {
     !kind.starts_with("text/html")
 }
 
-/// How failures of one provider are worded.
+/// The facts about a provider that determine the wording of its failures.
 struct FailureWording {
     name: Arc<str>,
     key: Option<Secret>,
@@ -232,9 +235,9 @@ struct FailureWording {
 }
 
 impl FailureWording {
-    /// Converts a refusal into a failure: adds the provider's name, hides the key, and delays all
-    /// requests if the provider asked for that. The words of a server that the configuration does
-    /// not name are not repeated.
+    /// Converts a refusal into a failure: adds the provider's name, removes the key from the
+    /// message, and delays all requests if the provider asked for that. If the configuration does
+    /// not name the server, the server's own message is left out.
     fn to_failure(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
         let HttpRefusal { failure, overload } = refusal;
         if overload {
@@ -263,7 +266,7 @@ impl FailureWording {
 }
 
 impl ReadingBody {
-    /// Reads once. Returns the chunks, and the result if the stream ended.
+    /// Reads bytes once. Returns the resulting chunks, and how the stream ended if it did.
     async fn read(&mut self) -> (Vec<Chunk>, Option<Result<Finish, Failure>>) {
         let mut chunks = Vec::new();
         let end = match self.reader.next(self.decoder.is_whole()).await {

@@ -1,5 +1,5 @@
-//! Lenient readers for members of replies. Servers that speak another vendor's wire format deviate
-//! in ways that are harmless to accept.
+//! Lenient types for the fields of replies. Servers that use another vendor's wire format deviate
+//! from it in ways that are harmless to accept.
 
 use std::{borrow::Cow, fmt};
 
@@ -9,11 +9,13 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-/// Wraps a `Cow`, because serde borrows one only if it is a field by itself.
+/// A string that is borrowed if possible. The type exists because serde borrows a `Cow` only if it
+/// is a field of a struct.
 #[derive(Deserialize)]
 pub struct BorrowedWord<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
-/// A string, or a number as a string. Anything else counts as absent, and so does an empty string.
+/// A string, or a number that is converted to a string. Any other value counts as absent, and so
+/// does an empty string.
 #[derive(Debug, Default)]
 pub struct LooseWord(pub Option<String>);
 
@@ -83,11 +85,11 @@ impl<'de> Visitor<'de> for WordVisitor {
     }
 }
 
-/// Content: a string, or a list of items that hold texts and thoughts.
+/// The content of a message: a string, or a list of items that contain texts and thoughts.
 #[derive(Debug, Default)]
 pub struct LooseContent(pub Vec<ContentPiece>);
 
-/// One piece of content.
+/// One piece of a message's content.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ContentPiece {
     Text(String),
@@ -173,7 +175,7 @@ fn piece(item: &Value) -> Option<ContentPiece> {
         .or_else(|| text().map(ContentPiece::Text))
 }
 
-/// Joins the texts of a value.
+/// Joins all texts in a value.
 fn joined(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -183,7 +185,7 @@ fn joined(value: &Value) -> String {
     }
 }
 
-/// Reads the arguments of a call: JSON as a string, or the JSON itself.
+/// Reads the arguments of a call: a string that contains JSON, or the JSON value itself.
 pub fn arguments(raw: &RawValue) -> Arguments {
     match (raw.get(), serde_json::from_str::<String>(raw.get())) {
         (_, Ok(text)) => Arguments::Text(text),
@@ -198,8 +200,7 @@ pub enum Arguments {
     Json(String),
 }
 
-/// Reads a count at a path below a value: a whole number, or a number with a fraction, which is
-/// rounded. A missing count is zero.
+/// Reads the count at a path below a value. A fraction is rounded, and a missing count is zero.
 pub fn count(value: &Value, path: &[&str]) -> u64 {
     let found = path.iter().try_fold(value, |value, name| value.get(name));
     let rounded = |number: f64| {

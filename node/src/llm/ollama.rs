@@ -1,4 +1,4 @@
-//! Ollama's own chat API, which sends a line of JSON for each piece of a reply.
+//! The provider for Ollama's own chat API, which sends each piece of a reply as a line of JSON.
 
 mod decode;
 mod encode;
@@ -24,7 +24,7 @@ impl WireFormat for Ollama {
         below(base, "/api", "/chat")
     }
 
-    /// Returns the header of the key, for the hosted service and for a proxy that requires one.
+    /// Returns the header for the key. Ollama's hosted service needs a key, and so do some proxies.
     fn key_header(&self, _: &WireTarget) -> (HeaderName, &'static str) {
         (AUTHORIZATION, "Bearer ")
     }

@@ -1,5 +1,5 @@
-//! OpenAI's chat completions. Most other vendors and servers speak this format too, each with its
-//! deviations.
+//! The provider for OpenAI's chat completions. Most other vendors and servers use this format too,
+//! each with its own deviations.
 
 mod decode;
 mod encode;
@@ -23,16 +23,17 @@ use super::{
 
 pub use settings::effort;
 
-/// Returns an address of OpenAI's API. A base URL without a path is the address of a server, whose
-/// API is below `/v1`, or below `/openai/v1` at Azure. Azure's older addresses name a version of
-/// the API, and have the deployment in the path.
+/// Returns the address of an operation of OpenAI's API. A base URL without a path is the address of
+/// a server, whose API is below `/v1`, or below `/openai/v1` on Azure. Azure's older addresses
+/// state the version of the API in the query and the deployment in the path.
 pub fn completions(base: &Url, model: &str, target: &WireTarget, path: &str) -> Url {
     let is_bare = base.path().trim_matches('/').is_empty();
     let names_version = base.query_pairs().any(|(name, _)| name == "api-version");
     match target.quirks.addresses {
         AddressStyle::Azure if is_bare && names_version => {
             let mut url = base.clone();
-            // An agent chooses the model's name, so the name must stay one segment of the path.
+            // An agent chooses the model's name, so the name is encoded to stay within one segment
+            // of the path.
             if let Ok(mut segments) = url.path_segments_mut() {
                 segments.clear().extend(["openai", "deployments", model]);
             }

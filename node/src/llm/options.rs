@@ -1,4 +1,5 @@
-//! The configuration of providers as plain data; other modules read the files and the environment.
+//! The configuration of providers as plain data. Other modules read it from the files and the
+//! environment.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,17 +11,17 @@ use super::{
 };
 use crate::{model::RetryRules, secret::Secret};
 
-/// The options of all providers, and the additions to the catalogue.
+/// The options of all providers, and the configured additions to the catalogue.
 #[derive(Debug, Clone, Default)]
 pub struct LlmOptions {
-    /// The options by provider name. A provider that is not listed has the defaults and no key.
+    /// The options by provider name. A provider that is not listed has default options and no key.
     pub providers: BTreeMap<String, ProviderOptions>,
-    /// Replaces the table of models that is part of the binary.
+    /// The table that replaces the built-in table of models.
     pub table: Option<ModelTable>,
-    /// Entries that extend and override the table.
+    /// Entries that extend or override the table of models.
     pub models: Vec<ModelOptions>,
-    /// The addresses of servers whose error messages may be shown to people. A key is sent to one
-    /// of them only if its provider lists the address.
+    /// The addresses of servers whose error messages may be shown to users. A key is sent to one of
+    /// them only if the options of its provider list the address too.
     pub addresses: Addresses,
     /// The limits of every provider's answers.
     pub answer: AnswerBounds,
@@ -29,40 +30,40 @@ pub struct LlmOptions {
 /// The options of one provider.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderOptions {
-    /// The preset that supplies address and deviations, if the provider does not have the preset's
-    /// name.
+    /// The preset that supplies the address and the deviations from the wire format. Without it,
+    /// the preset with the provider's name is used.
     pub preset: Option<String>,
-    /// The wire format, if it differs from the preset's.
+    /// The wire format. Without it, the preset's is used.
     pub wire: Option<WireKind>,
     pub key: Option<Secret>,
-    /// The base URL, if it differs from the provider's own.
+    /// The base URL. Without it, the preset's is used.
     pub base_url: Option<String>,
-    /// Further addresses that may receive the key. A request to a base URL that is neither
-    /// configured nor listed here carries no key, because an agent can name one.
+    /// Further addresses that may receive the key. A request to any other address carries no key,
+    /// because an agent can choose the address.
     pub trusted_urls: Vec<String>,
-    /// Headers that are added to every request after Planck's own, at addresses that may receive
-    /// the key.
+    /// Headers that are added to every request after Planck's own headers. They are sent only to
+    /// addresses that may receive the key.
     pub headers: Vec<(String, Secret)>,
-    /// The version of Azure's API, for addresses with deployments.
+    /// The version of Azure's API, for addresses that contain the deployment.
     pub api_version: Option<String>,
     pub route: Route,
     pub times: Times,
-    /// The maximum number of requests of this node that run at once; 256 by default.
+    /// The maximum number of concurrent requests of this node to the provider; 256 by default.
     pub max_concurrent: Option<usize>,
     pub retry: RetryRules,
 }
 
-/// How long to wait for a provider. The time to connect is an option of the client
+/// Time limits for a provider. The limit for connecting is an option of the client
 /// ([`super::ClientOptions`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// The maximum time from the request to the first byte of its answer. A local server may have
-    /// to load the model first.
+    /// The maximum time from sending a request to the first byte of its answer. A local server may
+    /// have to load the model first.
     pub first_byte: Duration,
-    /// The maximum time between two pieces of content of a stream. Pings, comments and empty pieces
-    /// do not count.
+    /// The maximum time between two pieces of content in a stream. Pings, comments and empty pieces
+    /// do not count as content.
     pub between_content: Duration,
-    /// The maximum time from the request to the end of its answer.
+    /// The maximum time from sending a request to the end of its answer.
     pub whole: Duration,
 }
 
@@ -76,11 +77,11 @@ impl Default for Times {
     }
 }
 
-/// A model as the configuration describes it. The catalogue supplies the fields that are absent.
+/// A model as the configuration describes it. The catalogue supplies the missing facts.
 #[derive(Debug, Clone, Default)]
 pub struct ModelOptions {
     pub provider: String,
-    /// The preset of the provider, in whose models the missing facts are looked up.
+    /// The preset among whose models the missing facts are looked up.
     pub preset: Option<String>,
     pub model: String,
     pub context_window: Option<u64>,

@@ -1,9 +1,9 @@
-//! Reads a member's `opts`: those that providers share are typed, and the rest is passed through to
-//! providers that accept it.
+//! Reads the model options (`opts`) of a member. Options that several providers share become typed
+//! fields; the rest is passed through to providers that accept it.
 
 use serde_json::{Map, Value};
 
-/// The sampling options and limits of a member.
+/// The sampling options and limits of a member's requests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Opts {
     pub temperature: Option<f64>,
@@ -11,9 +11,9 @@ pub struct Opts {
     pub max_output_tokens: Option<u64>,
     pub thinking_budget: Option<u64>,
     pub stop: Vec<String>,
-    /// How long the provider caches the prompt, for providers with such a setting.
+    /// How long the provider caches the prompt. Providers without such a setting ignore it.
     pub cache: Cache,
-    /// All other options, which are sent unchanged.
+    /// All other options. They are sent unchanged.
     pub rest: Map<String, Value>,
 }
 
@@ -26,7 +26,7 @@ pub enum Cache {
     Off,
 }
 
-/// Members of a request that a team's member may not set.
+/// The fields of a request that a member's options may not set, because Planck sets them.
 const OURS: &[&str] = &[
     "model",
     "messages",
@@ -46,7 +46,7 @@ const OURS: &[&str] = &[
 
 impl Opts {
     /// Reads the known options. An option of the wrong type, or one that would overwrite the
-    /// conversation, is left out with a warning.
+    /// conversation, is dropped with a warning.
     pub fn read(mut opts: Map<String, Value>) -> Self {
         let mut take = |name: &str| opts.remove(name).filter(|value| !value.is_null());
         let read = Self {
@@ -108,7 +108,7 @@ fn strings(value: Value) -> Vec<String> {
     }
 }
 
-/// Sets a member of an object if there is a value.
+/// Sets a field of an object if there is a value.
 pub fn set<T: Into<Value>>(object: &mut Map<String, Value>, name: &str, value: Option<T>) {
     if let Some(value) = value {
         object.insert(name.to_owned(), value.into());

@@ -1,43 +1,46 @@
-//! The providers that are known by name: the wire format of each, its address, and how it deviates
-//! from that format.
+//! The providers that Planck knows by name: the wire format of each, its address, and how it
+//! deviates from that format.
 //!
-//! The facts about a vendor come from its documentation and from threads that quote its answers.
+//! The facts about a vendor come from its documentation and from issue threads that quote its
+//! answers.
 
 use super::{
     quirks::{AddressStyle, CallIdForm, Limit, Quirks, ReasoningReturn, ThinkingRequest},
     wire::WireKind,
 };
 
-/// A provider that is known by name.
+/// A provider that Planck knows by name.
 #[derive(Debug, Clone, Copy)]
 pub struct Preset {
     pub name: &'static str,
     pub wire: WireKind,
-    /// Whether the catalogue may choose the Responses API for a model at the vendor's own address.
+    /// Whether requests to the vendor's own address use the Responses API for models that the
+    /// catalogue lists for it.
     pub responses: bool,
-    /// The address, or `None` if the configuration must name one.
+    /// The base URL, or `None` if the configuration must name one.
     pub base_url: Option<&'static str>,
-    /// The variable of the environment that usually holds the key.
+    /// The environment variable that usually holds the key.
     pub key_variable: Option<&'static str>,
-    /// The variable of the environment that other programs read the address from.
+    /// The environment variable from which other programs read the address.
     pub address_variable: Option<&'static str>,
     /// Whether the vendor's own address refuses requests without a key.
     pub needs_key: bool,
-    /// Whether the provider is assumed to run at its usual address when the configuration does not
+    /// Whether the provider is available at its usual address even if the configuration does not
     /// mention it.
     pub assumed: bool,
     pub serves: ServedModels,
     pub quirks: Quirks,
 }
 
-/// The vendors of the models that a provider serves. The catalogue uses it to find their facts.
+/// The vendors whose models a provider serves. The catalogue uses this to find the facts about a
+/// model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServedModels {
-    /// Its own models.
+    /// The provider's own models.
     Own,
-    /// The models of several vendors, under the vendors' names.
+    /// Models of several vendors, whose names they contain.
     Any,
-    /// Weights that a person downloaded; their names tell little about the model.
+    /// Model weights that a user downloaded. Their names tell little about the model.
     Weights,
 }
 
@@ -54,7 +57,7 @@ const SERVER: Quirks = Quirks {
     ..PLAIN
 };
 
-/// A vendor on the internet that speaks chat completions.
+/// The template for a vendor's hosted service that speaks chat completions.
 const CLOUD: Preset = Preset {
     name: "",
     wire: WireKind::Chat,
@@ -71,7 +74,7 @@ const CLOUD: Preset = Preset {
     },
 };
 
-/// A server that people run themselves.
+/// The template for a server that users run themselves.
 const LOCAL: Preset = Preset {
     needs_key: false,
     serves: ServedModels::Weights,
@@ -79,7 +82,7 @@ const LOCAL: Preset = Preset {
     ..CLOUD
 };
 
-/// All presets. The first one with a key serves agents that name no model.
+/// All presets. Agents that name no model get the standard model of the first provider with a key.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "anthropic",
@@ -241,13 +244,14 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Returns the first variables that hold a key, as errors suggest them.
+/// Returns the first environment variables that hold a key, as a list for error messages.
 pub fn key_variables() -> String {
     let variables = PRESETS.iter().filter_map(|preset| preset.key_variable);
     variables.take(3).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the providers that need no key and no address, as errors suggest them.
+/// Returns the names of the providers that need neither a key nor an address, as a list for error
+/// messages.
 pub fn keyless() -> String {
     let names = PRESETS.iter().filter(|preset| preset.assumed);
     names
@@ -261,7 +265,7 @@ impl Preset {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// Returns the preset of an endpoint that the configuration describes completely.
+    /// Returns the preset for a provider that the configuration describes completely.
     pub fn unnamed(wire: WireKind) -> Self {
         Self {
             wire,

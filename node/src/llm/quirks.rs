@@ -1,7 +1,7 @@
-//! How servers deviate from the vendor whose wire format they speak. Plain data; [`super::preset`]
-//! assigns them.
+//! How servers deviate from the vendor whose wire format they use. [`super::preset`] assigns the
+//! deviations to providers.
 
-/// The deviations of one endpoint. The default is that of an unknown server.
+/// The deviations of one endpoint. The default describes an unknown server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quirks {
     pub reasoning: ReasoningReturn,
@@ -14,17 +14,17 @@ pub struct Quirks {
 /// Whether a model's reasoning is sent back to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReasoningReturn {
-    /// Under the name and in the form in which it arrived.
+    /// In the field and the form in which it arrived.
     #[default]
     AsItCame,
-    /// Never, because the server refuses it.
+    /// Reasoning is never sent back, because the server refuses it.
     Never,
 }
 
-/// How a request asks a server of chat completions to think.
+/// The request field that asks a server of chat completions to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ThinkingRequest {
-    /// `reasoning_effort`, which is a word.
+    /// `reasoning_effort`, whose value is a word such as `low`.
     #[default]
     Effort,
     /// `chat_template_kwargs.enable_thinking`.
@@ -35,11 +35,11 @@ pub enum ThinkingRequest {
     Switch,
 }
 
-/// The member that limits the tokens of an answer.
+/// The request field that limits the tokens of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Limit {
-    /// `max_completion_tokens` for models with the name of an OpenAI model, and `max_tokens` for
-    /// others.
+    /// `max_completion_tokens` for models whose name is that of an OpenAI model, and `max_tokens`
+    /// for others.
     #[default]
     ByModel,
     MaxTokens,
@@ -58,10 +58,10 @@ pub enum CallIdForm {
 /// How the addresses of a server are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AddressStyle {
-    /// As the vendor of the wire format builds them.
+    /// The addresses of the vendor that defined the wire format.
     #[default]
     Plain,
-    /// As Azure builds them: `/openai/v1/…`, or `/openai/deployments/<model>/…` with a version of
-    /// the API. The key is in the header `api-key`.
+    /// Azure's addresses: `/openai/v1/…`, or `/openai/deployments/<model>/…` with the version of
+    /// the API in the query. The key is in the header `api-key`.
     Azure,
 }

@@ -1,4 +1,4 @@
-//! All providers of a node by name, and the models that are known for them.
+//! All providers of a node by name, and the models that they serve.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,11 +20,12 @@ use super::{
 };
 use crate::model::ModelCard;
 
-/// The most endpoints that are cached. Agents can name addresses, so the cache needs a bound.
+/// The maximum number of endpoints that are cached. Agents can name addresses, so the cache needs a
+/// limit.
 const MOST_ENDPOINTS: usize = 1024;
 const MAX_CONCURRENT: usize = 256;
 
-/// The reason why there is no provider for a model.
+/// The reason why a model has no usable provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LlmError {
     #[error("unknown provider `{name}`; known are {known}")]
@@ -32,7 +33,7 @@ pub enum LlmError {
     #[error("provider `{name}` has no key; set {variable}`providers.{name}.api_key`")]
     NoKey {
         name: String,
-        /// The variable that sets the key, with the word before the setting; may be empty.
+        /// The environment variable that sets the key, followed by ` or `; empty if there is none.
         variable: String,
     },
     #[error("provider `{name}` needs a base_url: nothing is assumed")]
@@ -41,16 +42,17 @@ pub enum LlmError {
     Invalid { name: String, reason: String },
 }
 
-/// The models of a node.
+/// The providers and models of a node.
 pub struct Llm {
     options: LlmOptions,
     catalogue: Arc<ModelCatalogue>,
-    /// Providers that are no servers, before the configured ones of the same name.
+    /// Providers that run in this process. They take precedence over configured providers of the
+    /// same name.
     in_process: Vec<Arc<dyn Provider>>,
     endpoints: Mutex<HashMap<(String, Url), Arc<ProviderEndpoint>>>,
 }
 
-/// A provider that exists: its preset and its configuration.
+/// A provider that has a preset or a configuration.
 struct KnownProvider<'a> {
     name: &'a str,
     preset: Preset,
@@ -69,13 +71,13 @@ impl Llm {
         }
     }
 
-    /// Adds providers that run in this process.
+    /// Adds providers that run in this process instead of on a server.
     pub fn with_in_process(self, in_process: Vec<Arc<dyn Provider>>) -> Self {
         Self { in_process, ..self }
     }
 
-    /// Returns the provider of a model, at the model's own address if it has one. Requests to the
-    /// same address share their limits.
+    /// Returns the provider of a model. If the model names an address, the provider sends its
+    /// requests there. Requests to the same address share their limits.
     pub fn provider(&self, model: &ModelRef) -> Result<Arc<dyn Provider>, LlmError> {
         let mut in_process = self.in_process.iter();
         if let Some(provider) = in_process.find(|provider| provider.name() == model.provider) {
@@ -113,8 +115,8 @@ impl Llm {
         }))
     }
 
-    /// Returns the facts about a model. An unknown model gets cautious ones, and [`Self::warning`]
-    /// reports it.
+    /// Returns the facts about a model. An unknown model gets conservative ones, and
+    /// [`Self::warning`] reports it.
     pub fn card(&self, model: &ModelRef) -> ModelCard {
         let known = self.known(&model.provider);
         let retry = known
@@ -128,7 +130,8 @@ impl Llm {
             .card(retry)
     }
 
-    /// Returns the warning for the user of a model that the catalogue does not describe.
+    /// Returns the warning for users of a model that the catalogue does not describe, or `None` if
+    /// the catalogue describes it.
     pub fn warning(&self, model: &ModelRef) -> Option<String> {
         let preset = self.known(&model.provider).ok()?.preset;
         let assumed = self
@@ -138,7 +141,7 @@ impl Llm {
         (model.provider != "scripted").then(|| assumed.warning(model))
     }
 
-    /// Returns the known models in order, and the date on which their facts were looked up.
+    /// Returns the known models in order, with the date on which their facts were looked up.
     pub fn list(&self) -> Models {
         Models {
             models: self.catalogue.rows(),
@@ -146,7 +149,7 @@ impl Llm {
         }
     }
 
-    /// Returns the model of a provider that serves agents that name none.
+    /// Returns the default model of a provider, for agents that do not name a model.
     pub fn standard(&self, provider: &str) -> Option<ModelRef> {
         let preset = self.known(provider).ok()?.preset;
         let id = self.catalogue.standard(provider, preset.name)?.to_owned();
@@ -157,7 +160,8 @@ impl Llm {
         })
     }
 
-    /// Returns the providers that can be used: those with a key, and those that need none.
+    /// Returns the names of the providers that can be used: those with a key, and those that need
+    /// none.
     pub fn available(&self) -> Vec<String> {
         let assumed = PRESETS
             .iter()
@@ -249,7 +253,8 @@ impl Llm {
 }
 
 impl KnownProvider<'_> {
-    /// Only a provider with the preset's own name takes its key from the preset's variable.
+    /// Returns the error for a missing key. It suggests the preset's environment variable only for
+    /// a provider with the preset's own name, because other providers do not read that variable.
     fn no_key(&self) -> LlmError {
         let variable = self
             .preset
@@ -268,7 +273,7 @@ impl KnownProvider<'_> {
         }
     }
 
-    /// Returns the base URL: the model's, else the configuration's, else the preset's.
+    /// Returns the base URL: `own`, or else the one in the configuration, or else the preset's.
     fn base_url(&self, own: Option<&str>) -> Result<Url, LlmError> {
         let given = own
             .or(self.options.base_url.as_deref())
@@ -295,7 +300,7 @@ impl KnownProvider<'_> {
         Ok(url)
     }
 
-    /// Returns whether the configuration names the origin of this address for the provider, so that
+    /// Returns whether the configuration names the origin of this address for the provider. If so,
     /// the key may be sent there.
     fn is_configured(&self, base: &Url) -> bool {
         let configured = self.base_url(None).ok();
@@ -320,8 +325,8 @@ impl KnownProvider<'_> {
         self.preset.needs_key && self.options.key.is_none() && self.is_vendor(base)
     }
 
-    /// Returns the target of requests. Opaque tokens are labelled with the provider's name, and
-    /// with the address too if it is not the configured one.
+    /// Returns the description of the endpoint at `base`. The label for opaque tokens is the
+    /// provider's name, followed by the address if it is not the configured one.
     fn target(&self, base: &Url) -> WireTarget {
         let is_usual = self
             .base_url(None)

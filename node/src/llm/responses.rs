@@ -1,5 +1,5 @@
-//! OpenAI's Responses API. The vendor stores nothing: each request carries the whole conversation,
-//! and reasoning is sent back as the ciphertext that was received.
+//! The provider for OpenAI's Responses API. The vendor stores nothing: each request contains the
+//! whole conversation, and encrypted reasoning is sent back as it was received.
 
 mod decode;
 mod encode;
@@ -23,7 +23,8 @@ use super::{
 pub struct Responses;
 
 impl WireFormat for Responses {
-    /// On Azure's older addresses the body names the deployment, unlike for chat completions.
+    /// On Azure's older addresses, the body names the deployment. For chat completions, the path
+    /// names it.
     fn url(&self, base: &Url, model: &str, target: &WireTarget) -> Url {
         let is_bare = base.path().trim_matches('/').is_empty();
         let names_version = base.query_pairs().any(|(name, _)| name == "api-version");

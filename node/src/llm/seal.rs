@@ -1,12 +1,12 @@
-//! Opaque tokens of a provider are stored together with its name, so that after a change of model
-//! they are not sent to another provider.
+//! Labels opaque tokens with the provider that issued them, so that after a change of model they
+//! are not sent to another provider.
 
-/// Returns the token in its stored form.
+/// Returns the token with its label, as it is stored.
 pub fn seal(provider: &str, token: &str) -> String {
     format!("{provider}:{token}")
 }
 
-/// Returns the token in the provider's form, or `None` if it belongs to another provider.
+/// Returns the token without its label, or `None` if it belongs to another provider.
 pub fn open<'a>(provider: &str, sealed: &'a str) -> Option<&'a str> {
     sealed.strip_prefix(provider)?.strip_prefix(':')
 }

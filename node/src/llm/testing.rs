@@ -1,5 +1,5 @@
-//! Helpers for the tests of all wire formats: recorded streams that are decoded with splits at
-//! every place, and conversations to encode.
+//! Helpers for the tests of all wire formats: recorded streams, which are decoded with splits at
+//! every position, and conversations to encode.
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
@@ -28,7 +28,7 @@ pub struct TestEndpoint {
 }
 
 impl TestEndpoint {
-    /// Returns the wire format as spoken by an unknown server.
+    /// Returns an endpoint of an unknown server that uses this wire format.
     pub fn new(kind: WireKind, label: &str) -> Self {
         let target = WireTarget {
             label: label.to_owned(),
@@ -41,7 +41,7 @@ impl TestEndpoint {
         }
     }
 
-    /// Returns the wire format as spoken by the server of a preset, at the vendor's own address.
+    /// Returns the endpoint of a preset at the vendor's own address.
     pub fn by(preset: &str) -> Self {
         let preset = Preset::find(preset).unwrap();
         let target = WireTarget {
@@ -67,8 +67,8 @@ impl TestEndpoint {
         (chunks, end)
     }
 
-    /// Decodes a stream whole, byte by byte and split in two at every byte, and asserts that the
-    /// results are equal.
+    /// Decodes a stream whole, byte by byte, and split in two at every position, and asserts that
+    /// the results are equal.
     pub fn decoded(&self, stream: &[u8]) -> Decoded {
         let whole = self.decode([stream]);
         assert_eq!(self.decode(stream.chunks(1)), whole, "byte by byte");
@@ -115,7 +115,7 @@ impl TestEndpoint {
         self.wire.encoder(head, &self.entry, &self.target)
     }
 
-    /// Returns the request after each message as JSON. Every one of them is complete.
+    /// Returns, as JSON, the request that would be sent after each message.
     pub fn requests(&self, head: RequestHead, messages: &[Body]) -> Vec<Value> {
         let mut encoder = self.encoder(head);
         let mut request = |message| {
@@ -125,7 +125,7 @@ impl TestEndpoint {
         messages.iter().map(&mut request).collect()
     }
 
-    /// Returns the last of [`requests`](Self::requests).
+    /// Returns the request after the last message.
     pub fn request(&self, head: RequestHead, messages: &[Body]) -> Value {
         self.requests(head, messages).pop().unwrap()
     }

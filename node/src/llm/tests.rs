@@ -1,5 +1,5 @@
-//! Tests every provider against the scripted model server, which refuses what the real server would
-//! refuse.
+//! Tests every provider against the scripted model server, which refuses invalid requests as the
+//! real servers do.
 
 mod connections;
 mod routes;
@@ -127,7 +127,8 @@ fn names(body: &Body) -> Vec<String> {
     body.content.iter().filter_map(name).collect()
 }
 
-/// Answers each call. Empty ids are made unique, as the agent does it.
+/// Returns a result for each call of the reply. Calls without an id get a unique one, as in the
+/// agent.
 fn answered(reply: &mut Body, round: usize) -> Body {
     let mut results = Vec::new();
     for (index, part) in reply.content.iter_mut().enumerate() {
@@ -366,7 +367,7 @@ async fn an_interrupted_reply_can_be_sent_back() {
         )
         .await
         .unwrap();
-        // The agent stores an interrupted reply without its calls.
+        // The agent stores an interrupted reply without its calls, so the test removes them.
         cut.content
             .retain(|part| !matches!(part, Part::ToolCall { .. }));
         cut.metadata.interrupted = true;
@@ -463,8 +464,8 @@ async fn a_silent_server_runs_into_a_deadline() {
         between_content: patient,
         whole: patient,
     };
-    // A server that has sent no content yet has the time for the first byte; a loaded machine may
-    // need it for the head of the answer as well.
+    // Until the first content, the time for the first byte applies. It is long here, because a
+    // loaded machine may take a while to send the head of the answer.
     let between = Times {
         first_byte: Duration::from_secs(2),
         between_content: short,

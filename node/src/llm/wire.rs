@@ -1,4 +1,5 @@
-//! A wire format: the address of a request, how the request is written, and how its answer is read.
+//! The trait of wire formats: the address of a request, its encoding, and the decoding of its
+//! answer.
 
 use reqwest::{
     Url,
@@ -10,26 +11,26 @@ use super::{
     google::Google, ollama::Ollama, openai::ChatCompletions, quirks::Quirks, responses::Responses,
 };
 
-/// The facts about an endpoint that a wire format needs.
+/// The facts about an endpoint that its wire format needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WireTarget {
-    /// The label under which the endpoint's opaque tokens are stored, so that they are sent to no
-    /// other endpoint.
+    /// The label under which the endpoint's opaque tokens are stored, so that they are not sent to
+    /// another endpoint.
     pub label: String,
-    /// Whether this is the vendor's own address: only the vendor accepts the newest members.
+    /// Whether this is the vendor's own address. Only the vendor accepts the newest request fields.
     pub is_vendor: bool,
     pub quirks: Quirks,
 }
 
 /// One wire format.
 pub trait WireFormat: Send + Sync {
-    /// Returns the address of a request below a base URL, whose query is kept.
+    /// Returns the address of a request below a base URL. The query of the base URL is kept.
     fn url(&self, base: &Url, model: &str, target: &WireTarget) -> Url;
 
-    /// Returns the header that carries the key, and the text that precedes the key in it.
+    /// Returns the header that carries the key, and the prefix of the key in it, such as `Bearer `.
     fn key_header(&self, target: &WireTarget) -> (HeaderName, &'static str);
 
-    /// Returns the headers of every request.
+    /// Returns the headers that every request of this wire format has.
     fn headers(&self) -> HeaderMap {
         HeaderMap::new()
     }
@@ -70,8 +71,8 @@ impl WireKind {
     }
 }
 
-/// Returns `path` below the path of `base`. The version of the API is added unless `base` already
-/// ends in it.
+/// Returns the URL with `path` appended to the path of `base`. The API version is inserted unless
+/// the path of `base` already ends with it.
 pub fn below(base: &Url, version: &str, path: &str) -> Url {
     let mut url = base.clone();
     let folder = url.path().trim_end_matches('/').to_owned();

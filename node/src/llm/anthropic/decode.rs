@@ -1,4 +1,4 @@
-//! Anthropic's events, parsed into borrowed structures.
+//! Decodes the events of Anthropic's streams, which are parsed without copying their strings.
 
 use std::borrow::Cow;
 
@@ -19,18 +19,18 @@ use crate::{
 };
 
 /// The maximum length of a thinking block's signature in bytes. A signature is buffered until its
-/// block ends, and only then counts towards the answer's limits.
+/// block ends, and is counted towards the limits of the answer only then.
 const LONGEST_SIGNATURE: usize = 8 << 20;
 
-/// The part of a reply that has arrived so far.
+/// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct AnthropicReply {
-    /// The label under which opaque tokens are stored.
+    /// The label under which opaque tokens of this endpoint are stored.
     label: String,
     is_vendor: bool,
     parts: PartNumbers,
-    /// The blocks that are being read, with their index. The vendor sends one after the other;
-    /// other servers interleave them.
+    /// The blocks that are being read, each with its index. Anthropic sends one block after the
+    /// other; other servers interleave them.
     blocks: Vec<(usize, OpenBlock)>,
     calls: bool,
     usage: Usage,
@@ -42,8 +42,8 @@ pub struct AnthropicReply {
 #[derive(Debug)]
 struct OpenBlock {
     kind: PartKind,
-    /// The part's number, or `None` while no text has arrived: a block without text becomes no
-    /// part.
+    /// The number of the part, or `None` while the block has no text. A block that stays without
+    /// text becomes no part.
     part: Option<usize>,
     signature: String,
     /// Whether no text or arguments have arrived yet.
@@ -214,8 +214,8 @@ impl AnthropicReply {
                 let Some(block) = self.block(index) else {
                     return Ok(());
                 };
-                // The signature becomes a chunk only at the block's end, so nothing else limits its
-                // size.
+                // The signature becomes a chunk only at the end of its block, so this check is the
+                // only limit on its size while it arrives.
                 if block.signature.len() + signature.len() > LONGEST_SIGNATURE {
                     return Err(over("has a signature of many MiB"));
                 }
@@ -273,8 +273,8 @@ impl AnthropicReply {
                 json: "{}".to_owned(),
             });
         }
-        // Servers of other vendors that use this wire format may not sign their thinking, but still
-        // require it in later requests.
+        // Other servers that use this wire format may send thinking without a signature, but still
+        // require the thinking in later requests.
         let goes_back_unsigned = !self.is_vendor && !block.is_bare;
         if block.kind == PartKind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
             chunks.push(Chunk::Signature {
@@ -292,7 +292,7 @@ impl AnthropicReply {
         self.count_usage(usage);
     }
 
-    /// Adds token counts. They are cumulative, and later ones may leave out what does not change.
+    /// Stores token counts. Each event reports totals, and may leave out those that did not change.
     fn count_usage(&mut self, usage: Option<Value>) {
         let Some(usage) = usage else { return };
         let set = |total: &mut u64, name: &str| {
@@ -372,7 +372,7 @@ struct AnthropicMessage<'a> {
     usage: Option<Value>,
 }
 
-/// A message that was sent as a whole.
+/// A complete message that a server sent instead of a stream.
 #[derive(Deserialize)]
 struct Document<'a> {
     #[serde(borrow, default)]

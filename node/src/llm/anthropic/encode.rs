@@ -1,5 +1,5 @@
-//! Encodes a conversation as Anthropic's messages. Neighbouring messages of one side share a turn,
-//! so the last turn stays open.
+//! Encodes a conversation as Anthropic's messages. Consecutive messages of the same role are merged
+//! into one turn, so the last turn is closed only when a request is built.
 
 mod block;
 
@@ -21,21 +21,21 @@ use crate::{
     model::ToolSpec,
 };
 
-/// A cache mark, inserted before a block's closing brace: the provider caches the prompt up to that
-/// block. A request may have four marks.
+/// The cache mark that is inserted before the closing brace of a block. The provider caches the
+/// prompt up to that block. A request may have four marks.
 const FIVE_MINUTES: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 const ONE_HOUR: &[u8] = br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
 
-/// The header that lists the features without which the server would refuse a body or read it
-/// differently.
+/// The header that lists the beta features of a request. Without them the server would refuse the
+/// body or interpret it differently.
 const FEATURES: HeaderName = HeaderName::from_static("anthropic-beta");
-/// The feature that `thinking.block_binding` needs.
+/// The beta feature that `thinking.block_binding` needs.
 const BINDING: &str = "thinking-binding-controls-2026-08-01";
-/// The feature that models need to think between their calls.
+/// The beta feature that lets models think between their tool calls.
 const INTERLEAVED: &str = "interleaved-thinking-2025-05-14";
 
-/// Ends a request whose last message is the assistant's, because the API requires the user's to be
-/// last.
+/// The end of a request whose last message is the assistant's. The API requires the last message to
+/// be the user's.
 const GO_ON: &[u8] = br#"]},{"role":"user","content":[{"type":"text","text":"(go on)"}]}]}"#;
 
 /// The smallest thinking budget that the API accepts, in tokens.
@@ -43,13 +43,13 @@ const LEAST_THINKING: u64 = 1024;
 
 #[derive(Debug)]
 pub struct AnthropicMessages {
-    /// The body up to and including `"messages":[`.
+    /// The start of the body, up to and including `"messages":[`.
     prefix: Vec<u8>,
-    /// The turns. The last one lacks its `]}`.
+    /// The encoded turns. The last one lacks its closing `]}`.
     turns: Vec<u8>,
     open: Option<Speaker>,
-    /// The position of the closing brace of the last block of the user's turn before the last. The
-    /// previous request, and so its cache, ended there.
+    /// The position of the closing brace of the last block in the user's second-to-last turn. The
+    /// previous request ended there, and so does the prompt that the provider has cached.
     earlier: Option<usize>,
     mark: &'static [u8],
     features: Option<&'static str>,
@@ -118,8 +118,8 @@ impl Encoder for AnthropicMessages {
             .collect();
         match side {
             Speaker::Assistant => {
-                // The API refuses a turn that ends in thinking. Only a turn that was cut short
-                // does.
+                // The API refuses a turn that ends in thinking. Only an interrupted turn ends in
+                // thinking.
                 while blocks.last().is_some_and(ContentBlock::is_thinking) {
                     blocks.pop();
                 }
@@ -226,8 +226,8 @@ fn mark(cache: Cache) -> &'static [u8] {
     }
 }
 
-/// Returns the features that a body uses. Servers that only speak the same wire format do not know
-/// them.
+/// Returns the beta features that a body uses, or `None` if it uses none. Only the vendor knows the
+/// feature for thinking between calls.
 fn features(
     settings: &Map<String, Value>,
     entry: &ModelFacts,
@@ -274,10 +274,10 @@ fn settings(
     members
 }
 
-/// Returns the member that asks for thinking. A budget must leave room for the reply. Where
-/// thinking is bound to the messages before it, the vendor is asked to drop thinking that a
-/// compaction or a change of tools made invalid, rather than to refuse it; other servers refuse
-/// that member.
+/// Returns the `thinking` field, or `None` if the model is not asked to think. A budget is reduced
+/// so that it leaves room for the reply. For models whose thinking is valid only after the same
+/// messages, the vendor is asked to drop thinking that a compaction or a change of tools made
+/// invalid instead of refusing the request; other servers refuse that option.
 fn thinking(
     budget: Option<u64>,
     max_tokens: u64,

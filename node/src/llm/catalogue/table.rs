@@ -1,5 +1,6 @@
-//! The file of models: limits, abilities and list prices by vendor, with the date on which they
-//! were looked up. One is part of the binary; a user may name a newer one in the same format.
+//! Parses a file of models: limits, capabilities and list prices by vendor, with the date on which
+//! they were looked up. One such file is part of the binary; a user may name a newer one in the
+//! same format.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,15 +18,15 @@ use super::{ModelFacts, Thinking};
 pub struct ModelTable {
     /// The date on which the facts were looked up, as `YYYY-MM-DD`.
     pub date: String,
-    /// For each vendor, the model that serves agents that name none.
+    /// The default model of each vendor, for agents that do not name a model.
     pub standard: BTreeMap<String, String>,
     pub models: Vec<TableModel>,
     pub families: Vec<ModelFamily>,
-    /// The vendors whose models other providers serve too.
+    /// The vendors whose models are also served by other providers.
     pub vendors: BTreeSet<String>,
 }
 
-/// A model of the table.
+/// One model and its facts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableModel {
     pub vendor: String,
@@ -33,18 +34,19 @@ pub struct TableModel {
     pub entry: ModelFacts,
 }
 
-/// The facts that are assumed for a vendor's models that are not in the table.
+/// The facts that are assumed for those models of a vendor that are not in the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFamily {
     vendor: String,
-    /// The text with which the models' names begin.
+    /// The beginning of the models' names.
     pub begins: String,
     pub entry: ModelFacts,
 }
 
 impl ModelFamily {
-    /// Returns whether a model of one of these vendors belongs to the family. OpenAI's open weights
-    /// do not: other vendors serve them, with other limits.
+    /// Returns whether a model of one of these vendors belongs to the family. OpenAI's open-weight
+    /// models (`gpt-oss…`) do not belong to its family, because other vendors serve them with other
+    /// limits.
     pub fn has(&self, vendors: &[&str], model: &str) -> bool {
         vendors.contains(&self.vendor.as_str())
             && model.starts_with(&self.begins)
@@ -52,7 +54,7 @@ impl ModelFamily {
     }
 }
 
-/// The reason why a text is not a table of models.
+/// The reason why a text is not a valid table of models.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BadTable {
     #[error("line {line}: {what}")]
@@ -64,7 +66,7 @@ pub enum BadTable {
 }
 
 impl ModelTable {
-    /// Returns the table of this version of Planck.
+    /// Returns the table that is part of this version of Planck.
     pub fn built_in() -> Self {
         #[expect(
             clippy::expect_used,
@@ -135,8 +137,8 @@ struct TableFile {
     families: Vec<Spanned<ModelGroup>>,
 }
 
-/// Models of a vendor with the same facts: either those that are listed with their prices, or all
-/// whose names begin with the same text.
+/// Models of a vendor that share the same facts. An entry of `models` lists the models with their
+/// prices; an entry of `families` covers all models whose names begin with the same text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelGroup {
@@ -148,9 +150,9 @@ struct ModelGroup {
     responses: bool,
     #[serde(default = "yes")]
     images: bool,
-    /// The prices by model, for entries of `models` only.
+    /// The prices of each model. Only entries of `models` have them.
     prices: Option<BTreeMap<String, [f64; 4]>>,
-    /// The start of the models' names, for entries of `families` only.
+    /// The beginning of the models' names. Only entries of `families` have it.
     begins: Option<String>,
 }
 
@@ -166,7 +168,8 @@ impl ModelGroup {
         }
     }
 
-    /// Returns the group's models, or the field that is wrong for an entry of `models`.
+    /// Returns the models of the group, or the name of the field that is wrong for an entry of
+    /// `models`.
     fn rows(mut self) -> Result<Vec<Result<TableModel, BadTable>>, &'static str> {
         if self.begins.is_some() {
             return Err("unknown field `begins`, which is one of `families`");
@@ -199,7 +202,7 @@ impl ModelGroup {
         })
     }
 
-    /// Returns the family, or the field that is wrong for an entry of `families`.
+    /// Returns the family, or the name of the field that is wrong for an entry of `families`.
     fn family(self) -> Result<ModelFamily, &'static str> {
         if self.prices.is_some() {
             return Err("unknown field `prices`, which is one of `models`");
@@ -214,7 +217,7 @@ impl ModelGroup {
     }
 }
 
-/// Converts every group. An error names the line of its group.
+/// Converts every group. An error contains the line of the group that caused it.
 fn each<T>(
     text: &str,
     groups: Vec<Spanned<ModelGroup>>,

@@ -1,8 +1,9 @@
 //! Detects whether a request opened a connection or reused one.
 //!
-//! A server may close a kept connection at the moment the next request is written to it. Such a
-//! request was not refused, so it is sent again on another connection. If a request fails on a
-//! connection that it opened itself, there is another reason.
+//! A server may close a kept connection at the moment the next request is written to it. The server
+//! has not processed such a request, so it is sent again on another connection. A request that
+//! fails on a connection that was opened for it is not repeated, because the failure has another
+//! reason.
 
 use std::{
     cell::Cell,
@@ -25,7 +26,7 @@ pub async fn watched<T>(request: impl Future<Output = T>) -> (T, bool) {
         .await
 }
 
-/// A layer around the connector, which the pool calls when it has no idle connection.
+/// A layer around the connector. The pool calls the connector when it has no idle connection.
 #[derive(Debug, Clone, Copy)]
 pub struct DialLayer;
 
@@ -50,8 +51,8 @@ impl<R, S: Service<R>> Service<R> for DialService<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The pool also opens connections in its own tasks, outside of any request. Those tasks
-        // have no cell to set.
+        // The pool also opens connections in tasks of its own, outside of any request. `DIALLED` is
+        // not set there, and the error is ignored.
         let _ = DIALLED.try_with(|dialled| dialled.set(true));
         self.0.call(request)
     }

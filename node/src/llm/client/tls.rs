@@ -1,6 +1,6 @@
-//! TLS for all clients of the process. The system's root certificates are read when the first
-//! server presents its certificate, because reading them takes milliseconds, and with local models
-//! they may never be needed.
+//! TLS for all clients of the process. The system's root certificates are read only when a server
+//! presents its certificate for the first time, because reading them takes milliseconds and nodes
+//! that use only local models never need them.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use rustls_platform_verifier::Verifier;
 
 use super::HttpClientError;
 
-/// Returns the TLS configuration that the process shares.
+/// Returns the TLS configuration that trusts the system's roots. The process shares it.
 pub fn config() -> Result<ClientConfig, Error> {
     static CONFIG: OnceLock<Result<ClientConfig, Error>> = OnceLock::new();
     CONFIG.get_or_init(|| build(Vec::new())).clone()
@@ -54,7 +54,7 @@ fn build(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Erro
         .with_no_client_auth())
 }
 
-/// Verifies certificates against the system's roots and the configured authorities.
+/// Verifies certificates against the system's roots and the configured certificate authorities.
 #[derive(Debug)]
 struct SystemRoots {
     provider: Arc<CryptoProvider>,

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The cases are errors in the words of the providers.
+/// The cases are error bodies that providers have sent.
 #[test]
 fn errors_of_providers_are_classified() {
     use FailureKind::{Auth, ContextFull, Refused, Transient};

@@ -72,8 +72,8 @@ fn roles(request: &Value, list: &str) -> Vec<String> {
 }
 
 proptest! {
-    /// Whatever the messages are, every request is complete. Where turns must alternate they do,
-    /// and the last one is the user's.
+    /// Checks for any sequence of messages that every request is complete. For formats whose turns
+    /// must alternate, it also checks that they do and that the last turn is the user's.
     #[test]
     fn requests_are_legal(messages in conversation()) {
         for (preset, list) in [("anthropic", "messages"), ("google", "contents"), ("openai", "messages"), ("mistral", "messages")] {

@@ -1,5 +1,5 @@
-//! Gemini's responses, parsed into borrowed structures. A call arrives whole; text arrives in
-//! pieces that continue the last part.
+//! Decodes Gemini's responses, which are parsed without copying their strings. A call arrives
+//! whole; text arrives in pieces that continue the last part.
 
 use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
@@ -16,10 +16,10 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// The part of a reply that has arrived so far.
+/// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct GoogleReply {
-    /// The label under which opaque tokens are stored.
+    /// The label under which opaque tokens of this endpoint are stored.
     label: String,
     parts: PartNumbers,
     calls: bool,
@@ -67,7 +67,8 @@ impl EventDecoder for GoogleReply {
         Some(Finish::new(stop_of(self.stop?, self.calls), self.usage))
     }
 
-    /// Gemini sends no end marker, and the token counts may follow the finish reason.
+    /// Returns `false`, because Gemini sends no end marker and the token counts may follow the
+    /// finish reason.
     fn is_whole(&self) -> bool {
         false
     }
@@ -101,8 +102,8 @@ impl GoogleReply {
                 part,
                 signature: seal::seal(&self.label, &token),
             });
-            // The text after a signed part begins a new part, because otherwise the token would
-            // cover both.
+            // The text after a signed part begins a new part, because otherwise the signature would
+            // apply to both.
             self.parts.close();
         }
     }
@@ -123,7 +124,7 @@ impl GoogleReply {
         part
     }
 
-    /// Adds text. Empty text matters only if it is signed.
+    /// Adds text. Empty text is ignored unless it is signed.
     fn text(
         &mut self,
         text: String,
@@ -224,7 +225,7 @@ struct Feedback<'a> {
     block_reason: Option<BorrowedWord<'a>>,
 }
 
-/// The token counts. The prompt's tokens include the cached ones; thoughts are billed as output, in
+/// The token counts. The prompt's tokens include the cached ones. Thoughts are billed as output, in
 /// addition to the candidates' tokens.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,5 +1,5 @@
-//! Encodes a conversation as Gemini's contents. Neighbouring messages of one side share a content,
-//! so the last one stays open.
+//! Encodes a conversation as Gemini's contents. Consecutive messages of the same role are merged
+//! into one content, so the last content is closed only when a request is built.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -20,23 +20,24 @@ use crate::llm::{
     wire::WireTarget,
 };
 
-/// The placeholder for the signature of a call that another model made. Gemini 3 refuses a call
-/// without a signature.
+/// Replaces the signature of a call that another model made. Gemini 3 refuses a call without a
+/// signature.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
-/// Ends a request whose last message is the model's, because the API requires the user's to be
-/// last.
+/// The end of a request whose last message is the model's. The API requires the last message to be
+/// the user's.
 const GO_ON: &[u8] = br#"]},{"role":"user","parts":[{"text":"(go on)"}]}]}"#;
-/// The members of a request that stand beside the generation's configuration.
+/// The options that are fields of the request itself. All others are fields of its
+/// `generationConfig`.
 const BESIDE: &[&str] = &["safetySettings", "toolConfig", "cachedContent", "labels"];
 
 #[derive(Debug)]
 pub struct GoogleContents {
-    /// The body up to and including `"contents":[`.
+    /// The start of the body, up to and including `"contents":[`.
     prefix: Vec<u8>,
-    /// The contents. The last one lacks its `]}`.
+    /// The encoded contents. The last one lacks its closing `]}`.
     contents: Vec<u8>,
     open: Option<Speaker>,
-    /// The names of the last round's calls by id, because Gemini matches results to calls by name.
+    /// The names of the last round's calls by call id. Gemini matches results to calls by name.
     calls: HashMap<String, String>,
     images: bool,
     needs_signatures: bool,
@@ -177,7 +178,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts) -> Vec<u8> {
     out
 }
 
-/// Returns the generation's configuration, and the options that stand beside it.
+/// Returns `generationConfig` and the options that are fields of the request itself.
 fn settings(opts: Opts, entry: &ModelFacts) -> Map<String, Value> {
     let (mut members, mut config): (Map<_, _>, Map<_, _>) = opts
         .rest
@@ -205,7 +206,7 @@ fn settings(opts: Opts, entry: &ModelFacts) -> Map<String, Value> {
     members
 }
 
-/// A part of a content. Exactly one member is set, and possibly a signature.
+/// A part of a content. One of the fields for content is set, and possibly a signature.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct GoogleRequestPart<'a> {
@@ -267,8 +268,8 @@ impl<'a> GoogleRequestPart<'a> {
     }
 }
 
-/// Encodes a part of the model's message. Its thoughts are summaries for people and are sent back
-/// only if they carry a token.
+/// Encodes a part of the model's message. Thoughts are summaries for people, so they are sent back
+/// only if they have a signature.
 fn encode_assistant_part<'a>(part: &'a Part, label: &str) -> Option<GoogleRequestPart<'a>> {
     let opened = |signature: &'a Option<String>| {
         signature
@@ -310,7 +311,7 @@ fn encode_assistant_part<'a>(part: &'a Part, label: &str) -> Option<GoogleReques
     }
 }
 
-/// Encodes a part of a message to the model.
+/// Encodes a part of a user message or a tool result.
 fn encode_user_part<'a>(
     part: &'a Part,
     calls: &'a HashMap<String, String>,

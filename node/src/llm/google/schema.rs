@@ -1,9 +1,9 @@
-//! Converts JSON Schema into the form that Gemini accepts, a subset of OpenAPI's. Anything else is
-//! left out, because Gemini would refuse it.
+//! Converts JSON Schema into the subset of OpenAPI's schemas that Gemini accepts. All other
+//! keywords are left out, because Gemini would refuse them.
 
 use serde_json::{Map, Value, json};
 
-/// The keywords that are passed on unchanged.
+/// The keywords that are copied unchanged.
 const KEPT: &[&str] = &[
     "type",
     "title",
@@ -21,9 +21,10 @@ const KEPT: &[&str] = &[
     "minimum",
     "maximum",
 ];
-/// The formats that Gemini accepts; it refuses others.
+/// The values of `format` that Gemini accepts; it refuses others.
 const FORMATS: &[&str] = &["enum", "date-time", "int32", "int64", "float", "double"];
-/// The depth to which schemas are followed. A `$ref` to itself would never end.
+/// The depth to which `$ref` and nested schemas are followed. Without a limit, a schema that refers
+/// to itself would never end.
 const DEEPEST: usize = 16;
 
 /// Returns the parameters of a function, or `None` if it has no properties, since Gemini refuses an
@@ -35,7 +36,7 @@ pub fn parameters(schema: &str) -> Option<Value> {
 }
 
 /// Returns whether a schema is an object without known properties, or a list of such objects at any
-/// depth. Gemini cannot express a map with free keys.
+/// depth. Gemini cannot express an object with arbitrary keys.
 fn is_refused(plain: &Value) -> bool {
     match plain.get("type").and_then(Value::as_str) {
         Some("object") => plain
@@ -72,7 +73,7 @@ fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
     Value::Object(plain)
 }
 
-/// Returns the schema that a `$ref` points to, merged with the keywords beside the `$ref`.
+/// Returns the schema that a `$ref` points to, merged with the keywords next to the `$ref`.
 fn followed(target: &str, object: &Map<String, Value>, root: &Value, depth: usize) -> Value {
     let found = target
         .strip_prefix('#')
@@ -93,8 +94,8 @@ fn take_constant(object: &Map<String, Value>, plain: &mut Map<String, Value>) {
     }
 }
 
-/// Converts a list of types: `["string", "null"]` becomes a nullable string, and several other
-/// types become alternatives.
+/// Converts a list of types: `["string", "null"]` becomes a nullable string, and a list of several
+/// other types becomes `anyOf`.
 fn take_types(plain: &mut Map<String, Value>) {
     let Some(Value::Array(types)) = plain.get("type").cloned() else {
         return;
@@ -184,7 +185,7 @@ fn take_alternatives(
     }
 }
 
-/// Drops an enum with values that are not strings, because Gemini accepts only strings.
+/// Removes an enum whose values are not all strings, because Gemini accepts only strings.
 fn drop_foreign_enum(plain: &mut Map<String, Value>) {
     let strings = |value: &Value| {
         value

@@ -12,27 +12,27 @@ use crate::{
     model::Failure,
 };
 
-/// How long to wait for the end of a body after the reply is complete. If a server holds it back,
-/// only its connection is lost.
+/// How long to wait for the end of a body after the reply is complete. If the end does not arrive
+/// in time, the connection is closed instead of reused.
 const DRAIN: Duration = Duration::from_millis(500);
 
 pub struct BodyReader {
     response: Response,
-    /// The one timer for the whole body. It is reset when it fires too early rather than at each
-    /// read.
+    /// The only timer for the whole body. It is reset when it fires too early, which is cheaper
+    /// than a reset at each read.
     alarm: Pin<Box<Sleep>>,
     deadline: Instant,
     between: Duration,
-    /// The time by which content must arrive. Bytes alone, such as pings, comments and empty
-    /// pieces, do not extend it.
+    /// When the next content must have arrived. Bytes without content, such as pings, comments and
+    /// empty pieces, do not extend this deadline.
     due: Instant,
     drained: Option<Instant>,
 }
 
 impl BodyReader {
     pub fn new(response: Response, times: Times, sent: Instant) -> Self {
-        // Servers that queue a request or read a long prompt keep the connection alive until they
-        // begin.
+        // Until the first content, the time for the first byte applies too, because servers that
+        // queue a request or read a long prompt send keep-alives before they begin.
         let due = (Instant::now() + times.between_content).max(sent + times.first_byte);
         let deadline = sent + times.whole;
         let alarm = Box::pin(sleep_until(deadline.min(due)));
@@ -46,16 +46,18 @@ impl BodyReader {
         }
     }
 
-    /// Records that content arrived, so that the server may be silent for another `between`.
+    /// Records that content arrived. The server may then be silent for another `between`.
     pub fn progressed(&mut self) {
         self.due = Instant::now() + self.between;
-        // The first content ends the time for the first byte, which may be the longer one.
+        // The time for the first byte no longer applies. It may be longer than `between`, so the
+        // timer may have to fire earlier.
         if self.due < self.alarm.deadline() {
             self.alarm.as_mut().reset(self.due.min(self.deadline));
         }
     }
 
-    /// Returns the next bytes. If the reply `is_whole`, it only waits for the end of the body.
+    /// Returns the next bytes, or `None` at the end of the body. If the reply `is_whole`, it only
+    /// waits for the end of the body.
     pub async fn next(&mut self, is_whole: bool) -> Result<Option<Bytes>, Failure> {
         if is_whole {
             return Ok(self.drain().await);

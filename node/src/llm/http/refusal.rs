@@ -1,5 +1,5 @@
-//! Interprets answers that are not streams: statuses, error bodies, pages of proxies, and failed
-//! connections.
+//! Interprets answers that are not streams: HTTP statuses, error bodies, HTML pages of proxies, and
+//! failed connections.
 
 use std::{error::Error, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     model::{Failure, FailureKind},
 };
 
-/// The most bytes of an error body that are read.
+/// The maximum number of bytes of an error body that are read.
 const READ: usize = 64 << 10;
 const SHOWN: usize = 300;
 
@@ -34,7 +34,7 @@ impl From<Failure> for HttpRefusal {
     }
 }
 
-/// Reads a response that is not a stream.
+/// Builds the failure from a response that is not a stream.
 pub async fn of(response: Response, within: Duration, destination: &Destination) -> HttpRefusal {
     let address = &destination.address;
     let status = response.status();
@@ -95,7 +95,7 @@ fn by_status(
     }
 }
 
-/// Returns the failure of a request that could not be sent.
+/// Returns the failure for a request that could not be sent.
 pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     let kind = if error.is_builder() {
         FailureKind::Refused
@@ -115,7 +115,7 @@ pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     }
 }
 
-/// Returns the failure of a connection that broke while the stream was read.
+/// Returns the failure for a connection that broke while the stream was read.
 pub fn cut(error: reqwest::Error) -> Failure {
     broken(format!("the stream broke off: {}", causes(error)))
 }
@@ -130,7 +130,7 @@ fn no_stream(body: &[u8]) -> HttpRefusal {
     }
 }
 
-/// The hint for a server that accepts a request in another wire format only.
+/// The hint for a server that accepts the request only in another wire format.
 const OTHER_WIRE: &str = "; set the provider's `wire` to \"responses\"";
 
 fn refused(message: String) -> Failure {
@@ -168,8 +168,8 @@ fn hint(
     }
 }
 
-/// Joins an error with its causes, because the innermost ones say most. The URL is left out; the
-/// message already has it.
+/// Joins the messages of an error and its causes, because the innermost causes are the most
+/// specific. The URL is left out, because the caller's message already contains it.
 fn causes(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -184,7 +184,7 @@ fn causes(error: reqwest::Error) -> String {
     shorten(&text)
 }
 
-/// Reads the beginning of a body. The message does not need the rest.
+/// Reads the beginning of a body, which is enough for an error message.
 async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     let until = Instant::now() + within.min(Duration::from_secs(10));
     let mut body = Vec::new();
@@ -201,8 +201,8 @@ async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     body
 }
 
-/// Returns the visible text of a body that is not a known error as one line: a page without its
-/// tags, or arbitrary bytes.
+/// Returns the visible text of a body that is not a known error, as one line. An HTML page loses
+/// its tags; the body may be arbitrary bytes.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let page = text.trim_start().starts_with('<');

@@ -1,11 +1,11 @@
-//! Reads from the headers of an answer how long the provider asks to wait.
+//! Reads from the headers of an answer how long the provider asks the client to wait.
 
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use time::{OffsetDateTime, PrimitiveDateTime, macros::format_description};
 
-/// Reads `retry-after-ms`, or else `retry-after` in seconds or as an HTTP date.
+/// Reads `retry-after-ms`, or else `retry-after`, which holds seconds or an HTTP date.
 pub fn retry_after(headers: &HeaderMap, now: OffsetDateTime) -> Option<Duration> {
     let text = |name: &str| {
         headers

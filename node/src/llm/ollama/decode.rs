@@ -1,4 +1,5 @@
-//! The lines of Ollama's stream, parsed into borrowed structures. A call arrives whole.
+//! Decodes the lines of Ollama's stream, which are parsed without copying their strings. A call
+//! arrives whole.
 
 use planck_common::message::StopReason;
 use serde::Deserialize;
@@ -13,7 +14,7 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// The part of a reply that has arrived so far.
+/// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct OllamaReply {
     parts: PartNumbers,

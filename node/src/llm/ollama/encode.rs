@@ -17,16 +17,16 @@ use crate::llm::{
     opts::{Opts, set},
 };
 
-/// The members of a request that stand beside its `options`.
+/// The options that are fields of the request itself. All others are fields of its `options`.
 const BESIDE: &[&str] = &["format", "keep_alive", "think"];
 
 #[derive(Debug)]
 pub struct OllamaMessages {
-    /// The body up to and including `"messages":[` and the system prompt.
+    /// The start of the body, up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
     messages: Vec<u8>,
     comma: bool,
-    /// The names of the last round's calls by id, because Ollama matches results to calls by name.
+    /// The names of the last round's calls by call id. Ollama matches results to calls by name.
     calls: HashMap<String, String>,
     images: bool,
 }
@@ -148,8 +148,8 @@ fn prefix(head: RequestHead, entry: &ModelFacts) -> Vec<u8> {
     out
 }
 
-/// Returns the members of a request. They always include the size of the context, because Ollama
-/// silently cuts a prompt at a few thousand tokens by default.
+/// Returns the fields of a request other than messages and tools. They always include the size of
+/// the context, because Ollama's default silently cuts a prompt at a few thousand tokens.
 fn settings(model: String, opts: Opts, entry: &ModelFacts) -> Map<String, Value> {
     let (mut members, mut options): (Map<_, _>, Map<_, _>) = opts
         .rest
@@ -213,8 +213,8 @@ struct OllamaRequestFunction<'a> {
     arguments: &'a RawValue,
 }
 
-/// Returns the text of a user's part, or `None` if Ollama receives it in another member or not at
-/// all.
+/// Returns the text of a part of a user message, or `None` if Ollama receives the part in another
+/// field or not at all.
 fn user_text(part: &Part, images: bool) -> Option<String> {
     match part {
         Part::Text { text, .. } => Some(text.clone()),

@@ -1,4 +1,5 @@
-//! The chunks of a chat completion, read leniently.
+//! Decodes the chunks of a chat completion. The decoder is lenient, because servers deviate from
+//! the format.
 
 mod event;
 
@@ -18,17 +19,17 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// The part of a reply that has arrived so far.
+/// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct ChatReply {
-    /// The label under which opaque tokens are stored.
+    /// The label under which opaque tokens of this endpoint are stored.
     label: String,
     parts: PartNumbers,
     calls: Vec<OpenCall>,
-    /// The latest thinking part, and the form in which its reasoning arrived.
+    /// The number of the latest thinking part, and the form in which its reasoning arrived.
     carried: Option<(usize, ReasoningMember)>,
     usage: Option<Usage>,
-    /// The token counts of llama.cpp, used if it sends no usage.
+    /// llama.cpp's own token counts. They are used if the server sends no `usage`.
     timings: Usage,
     stop: Option<StopReason>,
     refused: bool,
@@ -38,14 +39,15 @@ pub struct ChatReply {
     facts: ReplyFacts,
 }
 
-/// Facts about a reply other than its content.
+/// The facts about a reply that are not content.
 #[derive(Debug, Default)]
 struct ReplyFacts {
     salvaged: Vec<&'static str>,
     names: Names,
 }
 
-/// A call that began. The provider may interleave calls; its index tells them apart.
+/// A call whose first piece has arrived. The pieces of several calls may be interleaved; the index
+/// tells them apart.
 #[derive(Debug)]
 struct OpenCall {
     index: Option<usize>,
@@ -88,7 +90,7 @@ impl EventDecoder for ChatReply {
         let mut salvaged = self.facts.salvaged.clone();
         let stop = match self.stop {
             Some(stop) => stop,
-            // The end of the stream arrived and nothing is missing.
+            // The stream ended without a finish reason, but the reply is complete.
             None if self.done && self.has_content && self.calls.iter().all(OpenCall::is_whole) => {
                 salvaged.push("it sent no finish_reason");
                 StopReason::End
@@ -120,9 +122,9 @@ impl OpenCall {
         !self.has_args || self.args.is_complete()
     }
 
-    /// Returns whether a delta that names its function begins another call. Some servers give all
-    /// calls of an answer the same index and no ids; others repeat the name in every piece of one
-    /// call.
+    /// Returns whether a delta with a function name begins another call rather than continuing this
+    /// one. Some servers give all calls of an answer the same index and no ids; others repeat the
+    /// name in every piece of one call.
     fn is_over(&self, id: &str, name: &str) -> bool {
         let is_other = !id.is_empty() && !self.id.is_empty() && id != self.id;
         let has_no_id = id.is_empty() || self.id.is_empty();
@@ -163,7 +165,8 @@ impl ChatReply {
                 count(&usage, &["completion_tokens"]),
             ));
         }
-        // `prompt_n` counts the tokens that llama.cpp read, and `cache_n` those that it had cached.
+        // `prompt_n` counts the tokens that llama.cpp processed, and `cache_n` those that were in
+        // its cache.
         if let Some(timings) = read(timings) {
             let cached = count(&timings, &["cache_n"]);
             self.timings = decode::usage(
@@ -235,9 +238,9 @@ impl ChatReply {
         });
     }
 
-    /// Adds reasoning. It is sent back under the name and in the form in which it arrived, so the
-    /// form is stored with it: a name immediately, so that an interrupted reply has it too, and
-    /// details once they are complete.
+    /// Adds reasoning. Reasoning is sent back in the field and the form in which it arrived, so the
+    /// form is stored with the part: the name of a field is stored immediately, so that an
+    /// interrupted reply has it too, and `reasoning_details` are stored when they are complete.
     fn think(&mut self, text: String, carried: ReasoningMember, chunks: &mut Vec<Chunk>) {
         let begins = !self.parts.is_last(PartKind::Thinking);
         let part = self.parts.of(PartKind::Thinking);
@@ -263,7 +266,7 @@ impl ChatReply {
         }
     }
 
-    /// Adds Gemini's token for the part before it.
+    /// Adds Gemini's thought signature to the part before it.
     fn sign(&mut self, kind: PartKind, token: &str, chunks: &mut Vec<Chunk>) {
         let is_new = !self.parts.is_last(kind);
         let part = self.parts.of(kind);
@@ -312,7 +315,8 @@ impl ChatReply {
         }
     }
 
-    /// Returns the call that a delta belongs to.
+    /// Returns the position of the call that a delta belongs to, and begins a new call if
+    /// necessary.
     fn find_or_begin(
         &mut self,
         index: Option<usize>,
@@ -356,8 +360,8 @@ impl ChatReply {
         self.calls.len() - 1
     }
 
-    /// Completes the parts: a call without arguments gets empty ones, and collected reasoning
-    /// details are emitted.
+    /// Completes the parts. A call without arguments gets an empty object, and the collected
+    /// reasoning details are emitted.
     fn finish_parts(&mut self, chunks: &mut Vec<Chunk>) {
         self.end_thinking(chunks);
         for call in self.calls.iter_mut().filter(|call| !call.has_args) {
@@ -383,7 +387,7 @@ fn stop_reason(word: &str) -> Result<StopReason, Failure> {
     })
 }
 
-/// Reads `{"google":{"thought_signature":…}}`.
+/// Reads the thought signature from `{"google":{"thought_signature":…}}`.
 fn thought_signature(extra: &RawValue) -> Option<String> {
     let extra: Value = serde_json::from_str(extra.get()).ok()?;
     Some(

@@ -17,24 +17,25 @@ use crate::llm::{
     wire::WireTarget,
 };
 
-/// Separates results from the user's next words, because many templates require a message of the
-/// assistant after its tools.
+/// A message of the assistant between tool results and the user's next message. Many chat templates
+/// require a message of the assistant after tool results.
 const INTERRUPTED: &str = "(interrupted by the user)";
-/// Asks the assistant to continue when the last message is its own.
+/// A user message that asks the assistant to continue. It ends a request whose last message is the
+/// assistant's.
 const GO_ON: &str = "(go on)";
 
-/// The messages in an order that every template accepts: user and assistant alternate, and results
-/// stand between two messages of the assistant. Neighbouring user messages are merged, so the last
-/// one stays open.
+/// The messages in an order that every chat template accepts: user and assistant alternate, and
+/// tool results stand between two messages of the assistant. Consecutive user messages are merged,
+/// so the last one is closed only when a request is built.
 #[derive(Debug)]
 pub struct ChatMessages {
-    /// The body up to and including `"messages":[` and the system prompt.
+    /// The start of the body, up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
     /// The complete messages, separated by commas.
     messages: Vec<u8>,
     comma: bool,
     last: Option<Speaker>,
-    /// The user's message that may still be continued.
+    /// The latest user message, to which further content may still be added.
     user: Option<UserMessage>,
     ids: CallIds,
     images: bool,
@@ -232,7 +233,8 @@ enum ChatMessage<'a> {
         content: &'a str,
     },
     Assistant {
-        /// The text, or null beside calls, because some servers refuse an empty text.
+        /// The text. It is null for a message with calls and no text, because some servers refuse
+        /// an empty text.
         content: Option<ChatContent<'a>>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
@@ -284,7 +286,7 @@ struct ChatThought<'a> {
     text: &'a str,
 }
 
-/// Returns the content of a message as the list that Mistral requires.
+/// Returns the content of a message as a list of items, which Mistral requires.
 fn text_items<'a>(thoughts: &[&'a str], text: &str) -> Vec<ChatTextItem<'a>> {
     let thoughts = thoughts.iter().map(|text| ChatTextItem::Thinking {
         thinking: [ChatThought {
@@ -298,7 +300,7 @@ fn text_items<'a>(thoughts: &[&'a str], text: &str) -> Vec<ChatTextItem<'a>> {
     thoughts.chain(text).collect()
 }
 
-/// The extra content that Gemini requires back with its message.
+/// The `extra_content` that Gemini requires back with its message.
 #[derive(Serialize)]
 struct Extra<'a> {
     google: GoogleExtra<'a>,

@@ -1,4 +1,4 @@
-//! The forms of reasoning in chat completions. Reasoning is sent back under the name and in the
+//! The forms in which chat completions carry reasoning. Reasoning is sent back in the field and the
 //! form in which it arrived.
 
 use planck_common::message::Part;
@@ -6,16 +6,16 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::llm::seal;
 
-/// The member in which a server sent its reasoning.
+/// The field in which a server sent its reasoning.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReasoningMember {
-    /// The member `reasoning_content`.
+    /// The field `reasoning_content`.
     ReasoningContent,
-    /// The member `reasoning`.
+    /// The field `reasoning`.
     Reasoning,
-    /// Items of type `thinking` in a list of content.
+    /// Items of type `thinking` in a `content` that is a list.
     List,
-    /// The items of `reasoning_details`, whose pieces are joined.
+    /// The items of `reasoning_details`. Their pieces are joined.
     Details(Details),
 }
 
@@ -24,12 +24,13 @@ const REASONING: &str = "reasoning";
 const LIST: &str = "list";
 
 impl ReasoningMember {
-    /// Returns whether the form is known only when the part is complete.
+    /// Returns whether the stored form is known only when the part is complete.
     pub fn grows(&self) -> bool {
         matches!(self, Self::Details(_))
     }
 
-    /// Adds the form of a later piece of the same part. Details take precedence over a name.
+    /// Adds the form of a later piece of the same part. `reasoning_details` take precedence over
+    /// the other forms.
     pub fn add(&mut self, other: Self) {
         match (&mut *self, other) {
             (Self::Details(details), Self::Details(more)) => details.add(more),
@@ -38,7 +39,7 @@ impl ReasoningMember {
         }
     }
 
-    /// Returns the form as a token that is stored with the part.
+    /// Returns the form as a token, which is stored as the signature of the part.
     pub fn token(&self) -> String {
         match self {
             Self::ReasoningContent => REASONING_CONTENT.to_owned(),
@@ -51,7 +52,7 @@ impl ReasoningMember {
     }
 }
 
-/// OpenRouter's items of reasoning: text, summaries and ciphertexts.
+/// The items of OpenRouter's `reasoning_details`: text, summaries and encrypted reasoning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Details(Vec<Map<String, Value>>);
 
@@ -80,7 +81,8 @@ impl Details {
     }
 }
 
-/// Returns whether an item is the next piece of another one. Ciphertexts arrive whole.
+/// Returns whether an item continues the item `last`. Encrypted reasoning arrives whole, so it
+/// never continues another item.
 fn continues(last: &Map<String, Value>, item: &Map<String, Value>) -> bool {
     let same = |name: &str| last.get(name) == item.get(name);
     let kind = item.get("type").and_then(Value::as_str);
@@ -108,7 +110,7 @@ fn join(last: &mut Map<String, Value>, item: Map<String, Value>) {
 pub struct Reasoning<'a> {
     pub reasoning_content: String,
     pub reasoning: String,
-    /// The texts that arrived in a list of content.
+    /// The texts that are sent back as items of a `content` that is a list.
     pub list: Vec<&'a str>,
     /// The items of `reasoning_details`.
     pub details: Vec<Value>,

@@ -1,4 +1,4 @@
-//! The members of a chat completion request other than messages and tools.
+//! The fields of a chat completion request other than messages and tools.
 
 use serde_json::{Map, Value, json};
 
@@ -41,8 +41,8 @@ pub fn settings(
     members
 }
 
-/// Returns whether a model accepts `max_completion_tokens`. OpenAI's own models do, and its
-/// reasoning models accept nothing else; other servers often know only `max_tokens`.
+/// Returns whether a model accepts `max_completion_tokens`. OpenAI's models do, and its reasoning
+/// models refuse `max_tokens`; other servers often know only `max_tokens`.
 fn has_new_limit(model: &str, quirks: Quirks) -> bool {
     let name = model.strip_prefix("openai/").unwrap_or(model);
     let reasoning = name
@@ -77,7 +77,7 @@ fn ask_to_think(members: &mut Map<String, Value>, budget: u64, entry: &ModelFact
     members.entry(name).or_insert(value);
 }
 
-/// Converts a number of tokens into the word that chat completions take.
+/// Converts a token budget into a value of `reasoning_effort`.
 pub fn effort(budget: u64) -> &'static str {
     match budget {
         0..=2_048 => "low",

@@ -1,4 +1,4 @@
-//! The messages of the user in chat completions.
+//! User messages in chat completions.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, named_text, put};
 
-/// A message of the user: text alone, or items. Some servers accept only text, so items are used
-/// only if text is not enough.
+/// A user message: either text alone, or a list of items. Some servers accept only text, so items
+/// are used only if the message contains more than text.
 #[derive(Debug, Clone)]
 pub enum UserMessage {
     Text(String),
-    /// The items as JSON, separated by commas.
+    /// The items as JSON, separated by commas and without the enclosing brackets.
     Items(Vec<u8>),
 }
 
@@ -75,7 +75,7 @@ fn put_item(items: &mut Vec<u8>, item: &UserItem<'_>) {
     put(items, item);
 }
 
-/// A message that consists of text alone.
+/// A message whose content is a plain string.
 #[derive(Serialize)]
 struct TextMessage<'a> {
     role: &'static str,

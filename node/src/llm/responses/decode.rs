@@ -1,5 +1,5 @@
-//! Decodes the events of a response. Events of one item share its index; ids may change from event
-//! to event.
+//! Decodes the events of a response. Events of the same item have the same index, while the ids may
+//! differ from event to event.
 
 mod whole;
 
@@ -21,10 +21,10 @@ use crate::{
     model::{Chunk, Failure, Finish, Names},
 };
 
-/// The part of a reply that has arrived so far.
+/// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct ResponsesReply {
-    /// The label under which opaque tokens are stored.
+    /// The label under which opaque tokens of this endpoint are stored.
     label: String,
     parts: PartNumbers,
     items: Vec<OpenItem>,
@@ -35,7 +35,7 @@ pub struct ResponsesReply {
     names: Names,
 }
 
-/// An item that began.
+/// An output item whose first event has arrived.
 #[derive(Debug)]
 struct OpenItem {
     index: Option<usize>,
@@ -44,14 +44,14 @@ struct OpenItem {
     settled: bool,
 }
 
-/// The parts that an item became.
+/// The parts of the reply that contain an item's content.
 #[derive(Debug)]
 enum ItemParts {
-    /// The part of each piece of content that has a text.
+    /// For each content index with text, the number of its part.
     Message {
         pieces: Vec<(usize, usize)>,
     },
-    /// `is_shown` means that the text is the reasoning itself rather than a summary.
+    /// `is_shown` is true if the text is the reasoning itself rather than a summary.
     Reasoning {
         part: usize,
         used: bool,
@@ -75,7 +75,7 @@ impl ItemParts {
 
 impl EventDecoder for ResponsesReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        // Servers that also speak chat completions end both formats in this way.
+        // Servers that also speak chat completions send `[DONE]` at the end of both formats.
         if data.trim_ascii() == b"[DONE]" || self.stop.is_some() {
             return Ok(());
         }
@@ -219,7 +219,7 @@ impl ResponsesReply {
         Ok(())
     }
 
-    /// Separates a further part of a summary as a new paragraph.
+    /// Begins a new paragraph for the next part of a reasoning summary.
     fn end_paragraph(&mut self, event: &ResponsesEvent<'_>, chunks: &mut Vec<Chunk>) {
         let at = self.find(event.output_index.number(), PartKind::Thinking);
         if let Some(OpenItem {
@@ -251,8 +251,8 @@ impl ResponsesReply {
         }
     }
 
-    /// Returns the open item of this kind and index, or the latest one if the server gives no
-    /// index.
+    /// Returns the position of the open item of this kind and index. If the server gives no index,
+    /// returns that of the latest open item of this kind.
     fn find(&self, index: Option<usize>, kind: PartKind) -> Option<usize> {
         let fits = |item: &OpenItem| {
             !item.settled && item.place.kind() == kind && (index.is_none() || item.index == index)
@@ -370,7 +370,7 @@ fn says_something(raw: &&RawValue) -> bool {
     raw.get() != "null"
 }
 
-/// Returns the text of a delta. Empty text counts as absent.
+/// Returns the text of a delta, or `None` if it is empty.
 fn text_of(delta: Option<&RawValue>) -> Option<String> {
     serde_json::from_str::<LooseWord>(delta?.get()).ok()?.0
 }
@@ -384,8 +384,8 @@ fn failure(error: Option<&RawValue>) -> Failure {
     complaint.map_or_else(|| broken("an error without words"), Complaint::midway)
 }
 
-/// Reads the token counts. The prompt's tokens include those read from the cache and those written
-/// to it.
+/// Reads the token counts. The reported prompt tokens include those read from the cache and those
+/// written to it.
 fn usage(raw: &RawValue) -> Usage {
     let counts: Value = serde_json::from_str(raw.get()).unwrap_or_default();
     let of_input = |name: &str| count(&counts, &["input_tokens_details", name]);

@@ -1,4 +1,4 @@
-//! Encodes a conversation as input items.
+//! Encodes a conversation as input items of the Responses API.
 
 mod item;
 
@@ -20,8 +20,8 @@ use crate::llm::{
     wire::WireTarget,
 };
 
-/// Ends a request whose last message is the assistant's, because the API requires the user's to be
-/// last.
+/// The end of a request whose last message is the assistant's. The API requires the last message to
+/// be the user's.
 const GO_ON: &[u8] =
     br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"(go on)"}]}"#;
 
@@ -30,14 +30,14 @@ const LEAST_OUTPUT: u64 = 16;
 
 #[derive(Debug)]
 pub struct Items {
-    /// The body up to and including `"input":[`.
+    /// The start of the body, up to and including `"input":[`.
     prefix: Vec<u8>,
-    /// The items, separated by commas.
+    /// The encoded items, separated by commas.
     items: Vec<u8>,
     last: Option<Speaker>,
     ids: CallIds,
     images: bool,
-    /// Whether the model reasons. A model that does not is given no reasoning of another model.
+    /// Whether the model reasons. If it does not, reasoning of other models is left out.
     reasons: bool,
     label: String,
 }
@@ -95,8 +95,9 @@ impl Items {
             .iter()
             .filter_map(|part| encode_assistant_part(part, ids, label, *reasons));
         let mut items: Vec<ResponsesItem<'_>> = encoded.collect();
-        // A reasoning item must be followed by the same item as before. The log has no calls of a
-        // reply that was cut short, so the following item may be missing.
+        // The API requires that a reasoning item is followed by the item that followed it
+        // originally. That item may be missing, because the log does not contain the calls of an
+        // interrupted reply.
         let has_gaps = message.metadata.interrupted || message.content.iter().any(is_blank);
         let follows: Vec<bool> = items
             .iter()
@@ -218,8 +219,8 @@ fn settings(model: String, opts: Opts, entry: &ModelFacts) -> Map<String, Value>
     members
 }
 
-/// Sets the reasoning effort. `reasoning` is passed through; without an effort in it, the effort
-/// comes from `reasoning_effort`, or else from the budget.
+/// Sets the reasoning effort. An effort in `reasoning` takes precedence, then `reasoning_effort`,
+/// then the budget.
 fn ask_to_think(members: &mut Map<String, Value>, budget: Option<u64>, entry: &ModelFacts) {
     let by_budget = budget
         .filter(|_| reasons(entry))

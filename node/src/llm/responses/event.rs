@@ -1,4 +1,4 @@
-//! The contents of the events of a response.
+//! The contents of the events in a response's stream.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,8 +11,8 @@ use crate::{
     model::Failure,
 };
 
-/// The members that some events have. They are parsed only where they matter, because another event
-/// may use the same name for something else.
+/// One event. The fields that only some events have are parsed only where they are needed, because
+/// another event may use the same name for a different value.
 #[derive(Deserialize)]
 pub struct ResponsesEvent<'a> {
     #[serde(default, rename = "type")]

@@ -1,30 +1,31 @@
-//! The members of an item that are sent back with it and are not text. They are stored as JSON in
+//! The fields of an item that are sent back with it and are not text. They are stored as JSON in
 //! the signature of the item's part.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::llm::{seal, wire::WireTarget};
 
-/// The members of a reasoning item.
+/// The fields of a reasoning item.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SealedReasoning {
     pub id: String,
-    /// Absent from servers that show all of their reasoning; they require the text back instead.
+    /// The encrypted reasoning. Servers that show all of their reasoning do not send it, and
+    /// require the text back instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted_content: Option<String>,
 }
 
-/// The members of a message: whether it is commentary on the way or the answer.
+/// The field of a message that tells commentary from the final answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessagePhase {
     pub phase: String,
 }
 
-/// Returns the label under which tokens of this wire format are stored. It differs from that of
-/// chat completions, because an endpoint may speak those with another of its models, which must not
-/// receive these tokens.
+/// Returns the label under which tokens of this wire format are stored. It differs from the label
+/// for chat completions: an endpoint may use chat completions for another of its models, and that
+/// model must not receive these tokens.
 pub fn label(target: &WireTarget) -> String {
     format!("{}/responses", target.label)
 }

@@ -1,12 +1,12 @@
-//! The schema of a tool for the Responses API. If `strict` is absent the API assumes it and makes
-//! every argument required, so it is always set.
+//! Prepares the schema of a tool for the Responses API. If `strict` is absent, the API assumes it
+//! and makes every argument required, so `strict` is always set.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, value::RawValue};
 
-/// The keywords that strict mode is known to accept. A schema with any other keyword is sent as not
-/// strict, because strict mode would refuse it.
+/// The keywords that strict mode is known to accept. A tool whose schema contains any other keyword
+/// is sent with `strict: false`, because strict mode would refuse it.
 const KEYWORDS: &[&str] = &[
     "additionalProperties",
     "anyOf",
@@ -24,12 +24,12 @@ const KEYWORDS: &[&str] = &[
     "type",
 ];
 
-/// Conservative limits, well below those of strict mode on levels, properties and values.
+/// Limits on nesting, size and values of a strict schema. They are well below those of strict mode.
 const MOST_LEVELS: usize = 5;
 const MOST_BYTES: usize = 12_000;
 const MOST_VALUES: usize = 250;
 
-/// Returns the schema, and whether it meets the rules of strict mode.
+/// Returns the schema, and whether it satisfies the rules of strict mode.
 pub fn parameters(schema: &RawValue) -> (Cow<'_, RawValue>, bool) {
     let Ok(Value::Object(mut members)) = serde_json::from_str::<Value>(schema.get()) else {
         return (Cow::Borrowed(schema), false);
@@ -81,7 +81,7 @@ fn is_strict(schema: &Value, levels: usize) -> bool {
         && (!holds("object") || is_object(schema, levels))
 }
 
-/// Returns whether an object allows no other properties and requires all of its own.
+/// Returns whether an object schema forbids additional properties and requires all of its own.
 fn is_object(schema: &Map<String, Value>, levels: usize) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return false;

@@ -18,7 +18,7 @@ fn spoken() -> TestEndpoint {
     }
 }
 
-/// Returns the wire format with the catalogue's entry for one of OpenAI's models.
+/// Returns the endpoint with the catalogue's entry for one of OpenAI's models.
 fn of_model(model: &str) -> TestEndpoint {
     let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
         .find("openai", Preset::find("openai").unwrap(), model)

@@ -1,4 +1,4 @@
-//! Tests of connections and concurrent requests.
+//! Tests of connection reuse and of concurrent requests.
 
 use super::*;
 
@@ -33,9 +33,9 @@ async fn connections_are_reused() {
                 "{name}"
             );
         }
-        // A connection that is just being returned to the pool is not found there, so another one
-        // is opened and kept. On a loaded machine that happens more often: of 520 requests, 109
-        // opened one at a load of 14.
+        // While a connection is being returned to the pool, another request cannot reuse it and
+        // opens a new one, which is then kept too. On a loaded machine that happens more often: at
+        // a load of 14, 520 requests opened 109 connections.
         assert!(
             server.connections() <= 260,
             "{name}: {} for 520 requests",

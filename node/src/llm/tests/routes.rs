@@ -1,5 +1,5 @@
-//! Tests of the route of a request: kept connections that turn out to be closed, proxies,
-//! authorities, headers and queries.
+//! Tests of how requests reach a server: kept connections that turn out to be closed, proxies,
+//! certificate authorities, headers and queries.
 
 use std::{
     io::{Read as _, Write as _},
@@ -29,7 +29,7 @@ const STREAM: &str = concat!(
     "data: [DONE]\n\n"
 );
 
-/// A hand-written server with a thread for each connection.
+/// A simple HTTP server with one thread for each connection.
 struct HandWrittenServer {
     at: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -37,8 +37,8 @@ struct HandWrittenServer {
 }
 
 impl HandWrittenServer {
-    /// Starts the server. `serve` receives each connection and its number; the server records the
-    /// head of every request that `serve` reads.
+    /// Starts the server. `serve` handles a connection; its second argument counts the connections.
+    /// The server records the head of every request that `serve` reads.
     fn start(serve: impl Fn(&mut Connection, usize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -87,7 +87,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads one request. Returns `false` if the connection ended.
+    /// Reads one request. Returns `false` if the connection was closed.
     fn read(&mut self) -> bool {
         let (mut seen, mut byte) = (Vec::new(), [0]);
         while !seen.ends_with(b"\r\n\r\n") {
@@ -151,7 +151,7 @@ async fn answer_of(llm: &Llm) -> Result<String, crate::model::Failure> {
 
 #[tokio::test]
 async fn a_closed_kept_connection_is_replaced() {
-    // The first two connections answer once and close when they have read the second request.
+    // The first two connections answer one request and close as soon as they have read the second.
     let server = HandWrittenServer::start(|connection, number| {
         let answers = if number < 2 { 1 } else { usize::MAX };
         for _ in 0..answers {

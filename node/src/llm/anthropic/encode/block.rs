@@ -22,7 +22,7 @@ pub enum ContentBlock<'a> {
     },
     Thinking {
         thinking: &'a str,
-        /// The signature, which is empty if a server that only speaks the wire format gave none.
+        /// The signature. It is empty if the server, which need not be Anthropic's, sent none.
         signature: &'a str,
     },
     RedactedThinking {

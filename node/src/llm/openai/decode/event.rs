@@ -1,4 +1,4 @@
-//! A chunk in all the forms in which servers send it.
+//! One chunk of a chat completion, with the fields of all servers.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,4 +1,4 @@
-//! Items that are complete. Content that no delta brought is taken from the item itself.
+//! Handles complete items. Content that did not arrive in deltas is taken from the complete item.
 
 use super::{ItemParts, OpenItem, ResponsesReply};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl ResponsesReply {
-    /// Handles a complete item and takes over the content that no delta brought.
+    /// Handles a complete item, and adds the content that did not arrive in deltas.
     pub(super) fn done(
         &mut self,
         index: Option<usize>,

@@ -1,4 +1,4 @@
-//! The items and tools of a request.
+//! The input items and the tools of a request.
 
 use std::borrow::Cow;
 
@@ -104,8 +104,8 @@ pub enum ResponsesFile<'a> {
     },
 }
 
-/// The text of the assistant's messages. As items they would need their ids on the server, which
-/// stores none.
+/// The text of an assistant message. With content items, the API would require their ids on the
+/// server, which stores none.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum MessageText<'a> {
@@ -119,7 +119,7 @@ impl ResponsesItem<'_> {
     }
 }
 
-/// Encodes a part of the assistant's message.
+/// Encodes a part of an assistant message.
 pub fn encode_assistant_part<'a>(
     part: &'a Part,
     ids: &mut CallIds,
@@ -178,7 +178,7 @@ pub fn encode_assistant_part<'a>(
     }
 }
 
-/// Encodes a part of the user's message.
+/// Encodes a part of a user message.
 pub fn encode_user_part(part: &Part, images: bool) -> Option<ResponsesContent<'_>> {
     match part {
         Part::Text { text, .. } => Some(ResponsesContent::Text { text: text.into() }),
