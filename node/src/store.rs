@@ -1,12 +1,12 @@
-//! The store: four facts in SQL, each behind a trait of its own.
+//! The session store. It keeps four kinds of data in SQL, each behind its own trait:
 //!
-//! - [`SessionRecords`]: which sessions and agents there should be;
+//! - [`SessionRecords`]: the sessions and agents, with their specifications;
 //! - [`Leases`]: which node may write for an agent;
-//! - [`Inbox`]: what was asked of an agent;
-//! - [`Log`]: what happened in a session.
+//! - [`Inbox`]: the prompts, tasks, questions and notes that were sent to an agent;
+//! - [`Log`]: the events of a session.
 //!
-//! [`sqlite`] serves the nodes of one host, [`postgres`] any number of hosts. One conformance suite
-//! runs on both.
+//! [`sqlite`] serves the nodes of one host, [`postgres`] the nodes of any number of hosts. Both
+//! pass the same conformance suite.
 
 pub mod append;
 mod inbox;
@@ -40,25 +40,26 @@ pub use planck_agent::{
 };
 pub use unread::InboxBounds;
 
-/// The default log filter of the drivers under the stores.
+/// The default log filter for the database drivers.
 pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";
 
-/// The whole store. A method of its traits is one statement or one function in SQL, except where a
-/// session is created or removed; none holds a lock across a round trip.
+/// All traits of the store together. Each write is one SQL statement or one SQL function, except
+/// where a session is created or removed, and no method holds a lock between two round trips to the
+/// database.
 #[async_trait]
 pub trait SessionStore: SessionRecords + Leases + Inbox + Log {
     /// Returns the id of this store, which all nodes of a cluster share.
     async fn id(&self) -> Result<String, StoreError>;
 
-    /// Gives the connections back. Every later call fails.
+    /// Closes the connections to the database. Every later call fails.
     async fn close(&self) {}
 }
 
-/// Why a call of the store failed, by what the caller does about it.
+/// An error of a store call. The variants differ in how the caller has to react.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database is unreachable, busy or slow, and the outcome is unknown. The call can be
-    /// tried again.
+    /// The database is unreachable, busy or slow, so the outcome of the call is unknown. The caller
+    /// may retry it.
     #[error("the session store is away: {0}")]
     Away(String),
     #[error("{0}")]
@@ -72,19 +73,20 @@ pub enum StoreError {
     BadRequest(String),
     #[error("{0}")]
     Limit(String),
-    /// Another process of this host uses it, or the session is open.
+    /// Another process on this host uses the store, or the session has to be closed first.
     #[error("{0}")]
     Busy(String),
     /// The disk is full. Committed rows are safe, and the call succeeds once there is room.
     #[error("{0}")]
     Full(String),
-    /// The folder is read-only, the schema is newer, or the file is damaged. A person must help.
+    /// The folder is read-only, the schema is newer than this version, or the file is damaged. Only
+    /// the user can repair this.
     #[error("{0}")]
     Broken(String),
 }
 
 impl StoreError {
-    /// What a user can do about a database that cannot be reached.
+    /// The advice that error messages give when the database cannot be reached.
     pub const UNREACHED: &str = "start the database, or correct `store.url` (DATABASE_URL)";
 }
 

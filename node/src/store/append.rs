@@ -1,5 +1,5 @@
-//! What both stores do with a batch before it becomes SQL: they merge marks by input, check the
-//! data and find checkpoints.
+//! Preparation of a batch that both stores share: merging marks by input, checking the data and
+//! finding checkpoints.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub struct MarkRow {
     pub answer: Option<String>,
 }
 
-/// Merges the marks to one row for each input, in the order in which the inputs are first named.
+/// Merges the marks into one row for each input, in the order in which the inputs first occur.
 pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
     let mut rows: Vec<MarkRow> = Vec::with_capacity(marks.len());
     for mark in marks {
@@ -41,7 +41,8 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
         };
         match &mark.change {
             Change::Consumed { turn } => row.turn = Some(*turn),
-            // This column alone holds a model's text as it is, and not as JSON.
+            // The other columns hold a model's text as JSON, which escapes NUL. This one holds
+            // plain text, so NUL has to be replaced.
             Change::Ended { outcome, answer } => {
                 (row.outcome, row.answer) = (
                     Some(outcome.name().into()),
@@ -54,11 +55,12 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
     rows
 }
 
-/// The most rows in one batch: SQLite takes 32,766 parameters in a statement.
+/// The maximum number of rows in one batch. SQLite accepts at most 32,766 parameters in a
+/// statement.
 pub const MOST_ROWS: usize = 1_500;
 
-/// Returns the outcome of a batch that no store takes: one with too many rows, or with a NUL byte,
-/// which Postgres cannot hold.
+/// Returns the refusal of a batch that has too many rows or contains a NUL byte, which Postgres
+/// cannot store. Returns `None` for a valid batch.
 pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
     let rows = batch.entries.len();
     if rows > MOST_ROWS {
@@ -73,8 +75,8 @@ pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
     bad.then(|| BatchOutcome::Refused(format!("a text of agent {} holds a NUL byte", batch.agent)))
 }
 
-/// Refuses two batches of one agent, which cannot share a statement: the `prev` of the second one
-/// is known only after the first.
+/// Returns an error if two batches belong to the same agent. They cannot share a statement, because
+/// the `prev` of the second is known only once the first is written.
 pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
     let agents: BTreeSet<_> = batches.iter().map(|batch| &batch.agent).collect();
     if agents.len() == batches.len() {
@@ -86,7 +88,7 @@ pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
     }
 }
 
-/// Returns the last message that a row covers, if it is a checkpoint or a summary.
+/// Returns the last message that a checkpoint or a summary replaces, or `None` for other rows.
 pub fn covers(entry: &Entry) -> Option<Seq> {
     #[derive(Deserialize)]
     struct Summary {

@@ -1,5 +1,5 @@
-//! The contract of the store as test cases over a [`World`], one test each. A store runs them by
-//! `crate::store::conformance::suite!(its_world().await)`.
+//! The conformance suite of the store: test cases over a [`World`]. Each store runs all of them
+//! with `crate::store::conformance::suite!(its_world().await)`.
 
 mod appends;
 pub mod events;
@@ -24,10 +24,10 @@ pub use team::{Team, message};
 
 use super::SessionStore;
 
-/// One private store that several node processes have open.
+/// A private, empty store that several nodes can open.
 #[async_trait]
 pub trait World: Send + Sync {
-    /// Opens a handle of its own, as the process of another node does.
+    /// Opens a new handle, as the process of another node would.
     async fn open(&self, node: &NodeId) -> Arc<dyn SessionStore>;
 }
 

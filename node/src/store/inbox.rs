@@ -1,4 +1,4 @@
-//! The inboxes: what was asked of an agent, and what came of it.
+//! The inboxes: the inputs that agents received, and their outcomes.
 
 use async_trait::async_trait;
 use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, event::InputKind, message::Sender};
@@ -8,12 +8,14 @@ use super::{InputOutcome, NewInput, StoreError, StoredInput, refusal};
 /// Inputs of agents: prompts, tasks, questions, responses and notes.
 #[async_trait]
 pub trait Inbox: Send + Sync {
-    /// Puts an input into an inbox. No lease is needed. Putting the same id twice is harmless.
+    /// Puts an input into an agent's inbox. The caller needs no lease. Putting the same id twice is
+    /// harmless.
     async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError>;
 
-    /// Puts a question whose asker waits, unless that closes a cycle of waits or nests deeper than
-    /// `max_depth`. A question of an agent that was not asked anything itself is at depth 1. Asking
-    /// the same question twice waits for it again.
+    /// Puts a question and records that its asker waits for the answer. Refuses it if that would
+    /// close a cycle of waiting agents or nest questions deeper than `max_depth`. A question has
+    /// depth 1 if no other agent waits for its asker. Asking the same question again records the
+    /// wait again.
     async fn ask(
         &self,
         session: &SessionId,
@@ -22,8 +24,8 @@ pub trait Inbox: Send + Sync {
         max_depth: u32,
     ) -> Result<AskOutcome, StoreError>;
 
-    /// Records that the asker no longer waits. An unread question leaves the inbox with the outcome
-    /// `withdrawn`. Returns whether the question is withdrawn.
+    /// Records that the asker no longer waits. If the question is unread, it leaves the inbox with
+    /// the outcome `withdrawn`. Returns whether that is the question's outcome.
     async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError>;
 
     async fn input(
@@ -32,16 +34,16 @@ pub trait Inbox: Send + Sync {
         id: &InputId,
     ) -> Result<Option<StoredInput>, StoreError>;
 
-    /// Returns the inputs of an agent without an outcome, in order of acceptance: the unread ones,
-    /// and those of the open turn.
+    /// Returns the inputs of an agent that have no outcome: the unread ones and those of the open
+    /// turn. They are ordered by when they were put.
     async fn open_inputs(
         &self,
         session: &SessionId,
         agent: &AgentId,
     ) -> Result<Vec<StoredInput>, StoreError>;
 
-    /// Returns the tasks that were given to an agent, newest last. Withdrawn and rewound ones are
-    /// left out.
+    /// Returns the tasks that were given to an agent, oldest first, without those that were
+    /// withdrawn or rewound.
     async fn tasks(
         &self,
         session: &SessionId,
@@ -49,36 +51,36 @@ pub trait Inbox: Send + Sync {
     ) -> Result<Vec<TaskRecord>, StoreError>;
 }
 
-/// What came of putting an input.
+/// The result of [`Inbox::put`].
 #[derive(Debug, Clone)]
 pub enum PutResult {
-    /// The input is committed. `head` is the last row of the log before it.
+    /// The input is committed. `head` is the number of the log's last row at that moment.
     Put {
         head: Seq,
         node: Option<NodeId>,
         epoch: i64,
     },
-    /// An input with this id was put before.
+    /// An input with this id already exists.
     Known(Box<StoredInput>),
     /// The agent does not exist or is stopped.
     NotFound,
 }
 
-/// What came of asking a question.
+/// The result of [`Inbox::ask`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskOutcome {
-    /// The question is in the inbox, and the asker's wait is recorded.
+    /// The question is in the inbox, and its asker is recorded as waiting.
     Asked { node: Option<NodeId> },
-    /// The question was asked before; this is its outcome, if it has one.
+    /// The question was asked before. `outcome` is `None` while it has no outcome.
     Known { outcome: Option<InputOutcome> },
-    /// The agent that was asked does not exist or is stopped.
+    /// The agent to which the question is addressed does not exist or is stopped.
     NotFound,
-    /// The cycle of waits that the question would close, from the asker over the target back to the
+    /// The question would close this cycle of waiting agents. The list begins and ends with the
     /// asker.
     Cycle(Vec<AgentId>),
-    /// The depth at which the question would nest.
+    /// The question would be nested at this depth, which is more than the maximum.
     TooDeep(u32),
-    /// The asker's lease has another epoch.
+    /// The epoch is not the one of the asker's lease.
     StaleEpoch,
 }
 
@@ -91,7 +93,7 @@ pub struct TaskRecord {
     pub responded: bool,
 }
 
-/// Refuses an input that Postgres cannot hold.
+/// Returns an error if the input contains data that Postgres cannot store.
 pub fn check_content(input: &NewInput) -> Result<(), StoreError> {
     match memchr::memchr(0, input.content.as_bytes()) {
         None => Ok(()),
@@ -102,8 +104,8 @@ pub fn check_content(input: &NewInput) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses a new input whose id belongs to an input for another agent, or to a question of another
-/// asker.
+/// Returns an error if the known input with the id of a new one belongs to another agent, or is a
+/// question of another asker.
 pub fn check_same(known: &StoredInput, new: &NewInput) -> Result<(), StoreError> {
     let asker = |input: &NewInput| input.sender.as_ref().map(|sender| sender.id.clone());
     let is_same = known.input.agent == new.agent

@@ -1,19 +1,19 @@
-//! The leases: which node may write for an agent, by an epoch that rises with each change of
-//! hands.
+//! The leases: which node may write for an agent. Each lease has an epoch that rises whenever the
+//! lease changes hands.
 
 use async_trait::async_trait;
 use planck_common::{AgentId, NodeId, Seq, SessionId};
 
 use super::{LeadIncarnation, StoreError};
 
-/// Claims, releases and the search for agents that no living node looks after.
+/// Claims and releases leases, and finds agents that no living node runs.
 #[async_trait]
 pub trait Leases: Send + Sync {
-    /// Takes the lease of an agent if its epoch is still `seen`. From then on every write of the
-    /// former holder is refused, so claiming *is* fencing.
+    /// Takes the lease of an agent on condition that its epoch is still `seen`. The store then
+    /// refuses every write under the former holder's epoch.
     ///
-    /// Returns `None` if another node took the lease first. A claim of this node whose answer was
-    /// lost is found again by a second one with the same `seen`.
+    /// Returns `None` if another node took the lease first. If the answer to a claim was lost, the
+    /// node repeats the claim with the same `seen` and gets the lease that it already took.
     async fn claim(
         &self,
         session: &SessionId,
@@ -23,9 +23,9 @@ pub trait Leases: Send + Sync {
         node: &NodeId,
     ) -> Result<Option<HeldLease>, StoreError>;
 
-    /// Gives a lease up, which raises the epoch by one and leaves the agent without a holder.
-    /// `stopped` ends the agent for good: its inputs without an outcome get the outcome `stopped`.
-    /// Releasing twice is harmless.
+    /// Releases a lease: raises its epoch by one and leaves the agent without a holder. With
+    /// `stopped`, the agent ends permanently, and its inputs without an outcome get the outcome
+    /// `stopped`. Releasing twice is harmless.
     async fn release(
         &self,
         session: &SessionId,
@@ -34,61 +34,61 @@ pub trait Leases: Send + Sync {
         stopped: bool,
     ) -> Result<(), StoreError>;
 
-    /// Returns the agents that are leased to nodes which are not among `alive`, and the agents with
-    /// unread inputs that no node holds, or one of `alive`: the message that wakes the holder may
-    /// have been lost.
+    /// Returns two kinds of agents: those whose lease is held by a node that is not in `alive`, and
+    /// those with unread inputs whose lease is free or held by a node in `alive`. The latter are
+    /// included because the message that announces an input may have been lost.
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError>;
 
-    /// Returns the agents that a node holds.
+    /// Returns the agents whose leases a node holds.
     async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError>;
 
-    /// Tells whether the process of a node lives, where the store itself knows: SQLite's lock files
-    /// do.
+    /// Returns whether the process of a node is running, or `None` if the store cannot tell. SQLite
+    /// can tell by the node's lock file.
     async fn node_lives(&self, _node: &NodeId) -> Result<Option<bool>, StoreError> {
         Ok(None)
     }
 
-    /// Ends what is left of the process of a node that was declared dead, where that process could
-    /// hold locks of the store. On SQLite it is killed.
+    /// Ends the process of a node that was declared dead if that process may still hold locks of
+    /// the store. SQLite kills it; Postgres does nothing.
     async fn end_node(&self, _node: &NodeId) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-/// The lease that is claimed.
+/// The kind of agent whose lease is claimed.
 #[derive(Debug, Clone)]
 pub enum LeaseClaim {
-    /// The orchestrator's. `after_death` begins a new incarnation of the team.
+    /// The orchestrator. `after_death` begins a new incarnation of the team.
     Lead { after_death: bool },
-    /// A member's, on condition that the orchestrator still has this incarnation.
+    /// Another member. The claim fails unless the orchestrator still has this incarnation.
     Member(LeadIncarnation),
 }
 
-/// The lease that a claim got.
+/// The lease that a node got by a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLease {
     pub epoch: i64,
     pub last_seq: Seq,
-    /// The incarnation of the team where the agent is its orchestrator, else 0.
+    /// The incarnation of the team if the agent is the orchestrator, otherwise 0.
     pub incarnation: i64,
 }
 
 impl HeldLease {
-    /// The lease with which a member is created.
+    /// The first lease of a new member.
     pub const FIRST: Self = Self {
         epoch: 1,
         last_seq: 0,
         incarnation: 0,
     };
 
-    /// Returns this lease, which is the current one, if `node` got it by a claim that named the
-    /// epoch `seen` and whose answer was lost.
+    /// Returns this lease if `node` took it by a claim with the epoch `seen` whose answer was lost.
+    /// `self` must be the current lease and `holder` its holder.
     pub fn of_lost_claim(self, holder: Option<&NodeId>, seen: i64, node: &NodeId) -> Option<Self> {
         (holder == Some(node) && self.epoch == seen + 1).then_some(self)
     }
 }
 
-/// An agent with the holder of its lease, as a sweep finds it.
+/// An agent that a sweep found, with the holder and the epoch of its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stray {
     pub session: SessionId,

@@ -1,4 +1,4 @@
-//! The log: what happened in a session, in rows that are numbered without gaps.
+//! The log: the events of a session, in rows that are numbered without gaps.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -10,15 +10,16 @@ use planck_common::{
 use super::{LogRow, NewInput, StoreError};
 use crate::agent::{Entry, Mark};
 
-/// Appends to the logs of sessions, pages of them, and rewinds.
+/// Appends to the logs of sessions, reads them in pages, and rewinds them.
 #[async_trait]
 pub trait Log: Send + Sync {
-    /// Appends batches of several agents of one session, each committed whole or not at all.
-    /// Returns one outcome for each, in order.
+    /// Appends batches of several agents of one session. Each batch is committed completely or not
+    /// at all. Returns one outcome for each batch, in order.
     ///
     /// A batch is refused unless its epoch is that of the agent's lease and its `prev` is the
-    /// agent's last row. After an unknown outcome the same batches can be sent again, unchanged.
-    /// Two batches of one agent are a `BadRequest`. Puts to stopped agents are left out.
+    /// agent's last row. If the outcome of a call is unknown, the caller may send the same batches
+    /// again. Two batches of one agent in a call are a `BadRequest`. Inputs for stopped agents are
+    /// not put.
     async fn append(
         &self,
         session: &SessionId,
@@ -32,10 +33,10 @@ pub trait Log: Send + Sync {
 
     async fn head(&self, session: &SessionId) -> Result<Seq, StoreError>;
 
-    /// Returns a page of the log as envelopes. Hidden rows are among them, marked by `hidden_by`. A
-    /// page has at most `limit` rows (never more than 500) and 512 KiB, but at least one row.
-    /// `next` is where to continue: after the last row of the page, or `head + 1` when all was
-    /// read.
+    /// Returns a page of the log as envelopes. Hidden rows are included, with `hidden_by` set. A
+    /// page has at most `limit` rows (never more than 500) and at most 512 KiB, but always at least
+    /// one row if there is one. `next` is the number of the row with which to continue: the one
+    /// after the page, or `head + 1` at the end of the log.
     async fn events(
         &self,
         session: &SessionId,
@@ -44,18 +45,18 @@ pub trait Log: Send + Sync {
         agent: Option<&AgentId>,
     ) -> Result<Events, StoreError>;
 
-    /// Returns a segment of the messages between checkpoints, of one agent or of all. Hidden
-    /// messages are left out.
+    /// Returns a segment of the visible messages between two checkpoints, of one agent or of all.
     ///
-    /// A checkpoint stands for all messages up to its `covers`. A segment is its summary (if it has
-    /// one), then the messages after `covers`, oldest first, up to the `covers` of the next higher
-    /// checkpoint. Checkpoints of other agents bound it only where no agent is named. Without
-    /// `before` it is the last segment. `before` of the answer names the segment before it, and is
-    /// `None` for the first one. So every message is in one page, once.
+    /// A checkpoint replaces all messages up to its `covers`. A segment consists of the summary of
+    /// its checkpoint (if it has one) and the messages after `covers`, oldest first, up to the
+    /// `covers` of the next higher checkpoint. If an agent is named, only its own checkpoints bound
+    /// the segment. Without `before`, the last segment is returned. `before` of the answer names
+    /// the preceding segment and is `None` for the first one. Reading all segments therefore
+    /// returns every message exactly once.
     ///
-    /// A segment with more than `limit` messages (500, which is also the most) or 512 KiB comes in
-    /// parts of at least one message, the newest part first. Its summary comes with its oldest
-    /// part, in addition to `limit`.
+    /// A segment with more than `limit` messages (500 by default and at most) or 512 KiB is
+    /// returned in parts of at least one message, the newest part first. The summary comes with the
+    /// oldest part and does not count towards `limit`.
     async fn messages(
         &self,
         session: &SessionId,
@@ -64,18 +65,18 @@ pub trait Log: Send + Sync {
         limit: Option<u32>,
     ) -> Result<Messages, StoreError>;
 
-    /// Hides a message and everything after it, raises the epoch of every agent but leaves its
-    /// holder, and adds `rewound` to the orchestrator's log.
+    /// Hides a message and everything after it, raises the epoch of every agent without changing
+    /// its holder, and appends `rewound` to the orchestrator's log.
     ///
-    /// - Open calls and turns get their end before that. An end stays visible if its beginning
-    ///   does.
-    /// - Inputs of turns that began after the message, ended or not, and unread messages between
-    ///   agents get the outcome `rewound`. Those of other open turns get `aborted`. Unread prompts
-    ///   stay. No agent waits for an answer any more.
+    /// - Open calls and turns are ended before that. The row that ends one stays visible if the row
+    ///   that begins it does.
+    /// - Inputs of turns that began after the message, and unread messages between agents, get the
+    ///   outcome `rewound`. Inputs of other open turns get `aborted`. Unread prompts stay in the
+    ///   inbox. No agent waits for an answer any more.
     /// - Agents whose creation is hidden are stopped.
     ///
-    /// If `to` is not a visible message, the result is `BadRequest`. Sending the same rewind again
-    /// is harmless.
+    /// Returns `BadRequest` if `to` is not a visible message. Sending the same rewind again is
+    /// harmless.
     async fn rewind(
         &self,
         session: &SessionId,
@@ -85,7 +86,7 @@ pub trait Log: Send + Sync {
     ) -> Result<RewindOutcome, StoreError>;
 }
 
-/// Rows and marks of one agent, which are written whole or not at all.
+/// Rows and marks of one agent, which are written completely or not at all.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub agent: AgentId,
@@ -93,44 +94,45 @@ pub struct Batch {
     /// The agent's last row before this batch.
     pub prev: Seq,
     pub entries: Vec<Entry>,
-    /// Inputs of this agent that are consumed or ended.
+    /// The inputs of this agent that are consumed or ended.
     pub marks: Vec<Mark>,
-    /// Inputs for other agents.
+    /// The inputs to put for other agents.
     pub puts: Vec<NewInput>,
-    /// Is added to the totals of the agent and the session. A batch without entries adds nothing.
+    /// The tokens and the cost to add to the totals of the agent and the session. They are ignored
+    /// if the batch has no entries.
     pub usage: Usage,
-    /// The agent's state after the batch.
+    /// The agent's state once the batch is written.
     pub state: AgentState,
 }
 
-/// The outcome of each batch of an append, and the session's totals after it.
+/// The outcome of each batch of an append, and the session's totals after the append.
 #[derive(Debug, Clone)]
 pub struct Appended {
     pub batches: Vec<BatchOutcome>,
     pub session: Usage,
 }
 
-/// What came of one batch.
+/// The outcome of one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchOutcome {
     /// The numbers of its entries, in order. The last one is the `prev` of the agent's next batch.
     Written(Vec<Seq>),
     /// The agent's lease has another epoch, or its last row is not `prev`.
     StaleEpoch,
-    /// These inputs were withdrawn or consumed before, so the batch must be built again without
-    /// them.
+    /// These inputs were already withdrawn or consumed. The caller must build the batch again
+    /// without them.
     InputsGone(Vec<InputId>),
     /// The database refused the data, for example a NUL byte in a text.
     Refused(String),
 }
 
-/// What a rewind did.
+/// The result of a rewind.
 #[derive(Debug, Clone)]
 pub struct RewindOutcome {
-    /// The number of the `rewound` row.
+    /// The number of the `rewound` row, which is the last one of the log.
     pub head: Seq,
-    /// Every agent with its new epoch.
+    /// All agents, with the new epochs of their leases.
     pub agents: Vec<(AgentId, i64)>,
-    /// The agents that were stopped because their creation is hidden now.
+    /// The agents that were stopped because their creation is now hidden.
     pub stopped: Vec<AgentId>,
 }

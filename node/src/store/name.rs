@@ -1,5 +1,5 @@
-//! Made-up names of sessions: an adjective and a noun. Later attempts add a number, for the case
-//! that many names are taken.
+//! Generated session names: an adjective and a noun. Later attempts append a random number, in case
+//! most names are taken.
 
 use planck_common::SessionName;
 
@@ -16,11 +16,11 @@ const NOUNS: &str = "acorn anchor apple arrow aspen badger bamboo basil beacon b
     rain raven reed reef river robin rowan sage seal shore sky sparrow spring spruce star stone stream summit swan thistle tide tiger trail
     tulip valley violet walnut wave willow wren zephyr";
 
-/// How many made-up names are tried until one is free.
+/// How many generated names are tried before creation of the session fails.
 pub const TRIES: u32 = 40;
 
-/// Makes up a name for an attempt, which counts from 0. Later attempts have numbers with more
-/// digits.
+/// Generates a name. From attempt 3 on (the first is 0) it ends with a random number, whose digits
+/// increase with each attempt.
 pub fn make_up(attempt: u32) -> SessionName {
     let name = format!("{}-{}{}", pick(ADJECTIVES), pick(NOUNS), number(attempt));
     SessionName::parse(&name).unwrap_or_else(|_too_long| make_up(0))
@@ -44,8 +44,8 @@ fn pick(words: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Returns the `n`-th name, from 1, of agents that ask for the same name. The first one keeps it. A
-/// name has at most 64 characters.
+/// Returns the name of the `n`-th agent that asks for `name`: the first gets `name` itself, and
+/// later ones get the suffix `-n`. The result has at most 64 characters.
 pub fn nth(name: &str, n: u32) -> String {
     if n <= 1 {
         return name.to_owned();

@@ -4,18 +4,18 @@ use planck_common::{SessionId, Timestamp};
 
 use super::StoreError;
 
-/// The most rows in a page of the log or of messages.
+/// The maximum number of rows in a page of the log or of messages.
 pub const LOG_ROWS: u32 = 500;
 
-/// The most bytes in a page of the log or of messages, unless its only row has more.
+/// The maximum number of bytes in a page of the log or of messages. A single row may be larger.
 pub const LOG_BYTES: usize = 512 * 1024;
 
-/// Returns how many sessions a page has: 100 unless a limit is given, and at most 1,000.
+/// Returns the number of sessions in a page: `limit`, which defaults to 100 and is capped at 1,000.
 pub fn sessions(limit: Option<u32>) -> u32 {
     limit.unwrap_or(100).clamp(1, 1_000)
 }
 
-/// The place of a session in the list, which is ordered by creation.
+/// The position of a session in the list, which is ordered by creation time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCursor {
     pub created_at: Timestamp,
@@ -23,7 +23,8 @@ pub struct SessionCursor {
 }
 
 impl SessionCursor {
-    /// Parses the `next` of a page. Nodes of earlier versions write `.` instead of `_` on Postgres.
+    /// Parses the `next` of a page. Earlier versions write `.` instead of `_` as the separator on
+    /// Postgres, so both are accepted.
     pub fn parse(text: &str) -> Result<Self, StoreError> {
         let parsed = text.split_once(['_', '.']).and_then(|(at, id)| {
             Some(Self {

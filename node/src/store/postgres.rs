@@ -1,5 +1,5 @@
-//! The store in Postgres, for any number of hosts. Sessions share tables. A method is one statement
-//! or one function of `migrations/postgres`, and each statement has a deadline.
+//! The store in Postgres, for any number of hosts. All sessions share the tables. Each method runs
+//! a statement or a function of `migrations/postgres`, and each statement has a deadline.
 
 mod database;
 mod migrate;
@@ -23,16 +23,16 @@ use super::{InboxBounds, SessionStore, StoreError};
 
 pub use trial::PostgresTrial;
 
-/// How a node reaches its database.
+/// The settings with which a node connects to its database.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     pub url: String,
-    /// The most connections of this node.
+    /// The maximum number of connections of this node.
     pub connections: u32,
-    /// How long a statement waits for a connection.
+    /// How long a statement waits for a free connection.
     pub acquire_timeout: Duration,
     pub statement_timeout: Duration,
-    /// The name under which the server lists the connections of this node.
+    /// The name that the server shows for this node's connections.
     pub application_name: String,
     /// Whether the server refuses every change.
     pub read_only: bool,
@@ -53,7 +53,7 @@ impl PostgresOptions {
     }
 }
 
-/// The shared store. Clones share the connections.
+/// The store in Postgres. Clones share the connections.
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
     database: Database,
@@ -61,7 +61,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, and brings the schema up to date.
+    /// Connects to the database and migrates its schema to this version.
     pub async fn connect(options: PostgresOptions) -> Result<Self, StoreError> {
         let database = Database::connect(&options)?;
         migrate::run(&database, planck_migrations::POSTGRES).await?;
@@ -71,8 +71,8 @@ impl PostgresStore {
         })
     }
 
-    /// Connects read-only: the schema stays as it is, and the server refuses every change. Returns
-    /// `None` if there are no tables yet.
+    /// Connects read-only: the schema is not migrated, and the server refuses every change. Returns
+    /// `None` if the database has no tables yet.
     pub async fn look(options: PostgresOptions) -> Result<Option<Self>, StoreError> {
         let options = PostgresOptions {
             read_only: true,
@@ -98,13 +98,13 @@ impl PostgresStore {
         }))
     }
 
-    /// Tries whether a node could use a database, without changing it.
+    /// Checks whether a node could use the database, without changing it.
     pub async fn try_out(options: &PostgresOptions) -> Result<PostgresTrial, StoreError> {
         trial::run(&Database::connect(options)?, planck_migrations::POSTGRES).await
     }
 
-    /// Returns the version of the schema in a database (0 if there is none), and the newest one
-    /// that this node knows. Nothing is changed.
+    /// Returns the version of the database's schema (0 if there is none) and the newest version
+    /// that this node knows. Changes nothing.
     pub async fn schema(options: &PostgresOptions) -> Result<(u32, u32), StoreError> {
         migrate::versions(&Database::connect(options)?, planck_migrations::POSTGRES).await
     }

@@ -1,6 +1,6 @@
-//! The append queue of one session on one node. It keeps one statement in flight; saves that arrive
-//! meanwhile go with the next one. A statement whose outcome is unknown is sent again, unchanged,
-//! until the outcome is known.
+//! The append queue of one session on one node. At most one statement is in flight, and saves that
+//! arrive meanwhile go into the next one. If the outcome of a statement is unknown, the queue sends
+//! the same statement again until the outcome is known.
 
 mod failures;
 mod statement;
@@ -21,11 +21,12 @@ use crate::agent::{Entry, Mark};
 use failures::{Failures, SaveFailure};
 use worker::QueueWorker;
 
-/// How many requests wait for the statement in flight. Further callers wait for a place.
+/// How many requests can wait while a statement is in flight. Further callers wait until there is
+/// room.
 const PLACES: usize = 256;
 
-/// Rows and marks of one agent, which are written whole or not at all. The queue adds the row that
-/// they follow.
+/// Rows and marks of one agent, which are written completely or not at all. The queue sets the
+/// number of the row that they follow.
 #[derive(Debug, Clone)]
 pub struct PendingSave {
     pub agent: AgentId,
@@ -37,7 +38,7 @@ pub struct PendingSave {
     pub state: AgentState,
 }
 
-/// The place of a save in the log.
+/// Where a save was written in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrittenRows {
     /// The numbers of the entries, in order.
@@ -48,31 +49,32 @@ pub struct WrittenRows {
     pub session_totals: Usage,
 }
 
-/// Why nothing of a save was written. Saves that the agent submitted before it knew of a failure
-/// were built on the failed one, so they fail with the same error. A save that it submits
-/// afterwards is tried.
+/// Why a save was not written. Saves that the agent submitted before it knew of a failure were
+/// built on the failed one, so they fail with the same error. Saves that it submits after it knows
+/// are tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// Another node took the lease. Every later save under that epoch fails at once.
     #[error("the lease was taken")]
     StaleEpoch,
-    /// These inputs were withdrawn or consumed before, so the agent must decide again.
+    /// These inputs were already withdrawn or consumed. The agent must build the save again without
+    /// them.
     #[error("inputs are gone")]
     InputsGone(Vec<InputId>),
     /// The database refused the data itself.
     #[error("cannot store this: {0}")]
     Refused(String),
-    /// A person must help the store, or the session does not exist.
+    /// The store is unusable until a person repairs it, or the session does not exist.
     #[error("{0}")]
     Broken(String),
     #[error("agent {0} is not enrolled")]
     NotEnrolled(AgentId),
-    /// The queue was stopped. The outcome of a save in flight is unknown.
+    /// The queue was stopped. If the save was in flight, its outcome is unknown.
     #[error("the append queue is closed")]
     Closed,
 }
 
-/// The part of the store that the queue needs.
+/// The part of the store that the queue uses.
 #[async_trait]
 pub trait AppendLog: Send + Sync {
     /// See [`Log::append`].
@@ -101,16 +103,16 @@ enum QueueRequest {
     Append(Queued),
 }
 
-/// A save with the receiver of its answer, and the number of the agent's latest failure that its
-/// writer knew of.
+/// A save with the channel for its answer and the number of the agent's latest failure that its
+/// writer knew of when it submitted the save.
 struct Queued {
     pending: PendingSave,
     reply: oneshot::Sender<Result<WrittenRows, SaveFailure>>,
     knows: u64,
 }
 
-/// A handle to the queue of one session on one node. Clones share the queue. It ends at once when
-/// it is stopped, and else when no handle is left and all its work is done.
+/// A handle to the append queue of one session on one node. Clones share the queue. The queue ends
+/// immediately when it is stopped, or once all handles are dropped and all saves are written.
 #[derive(Debug, Clone)]
 pub struct AppendQueue {
     orders: mpsc::Sender<QueueRequest>,
@@ -132,7 +134,7 @@ impl AppendQueue {
         Self { orders, failures }
     }
 
-    /// Registers an agent of this node that writes after `last_seq`. This is needed again after
+    /// Registers an agent of this node whose last row is `last_seq`. The caller repeats this after
     /// each claim and each rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
         self.orders
@@ -141,8 +143,8 @@ impl AppendQueue {
             .map_err(|_| AppendError::Closed)
     }
 
-    /// Takes a place in the queue, which settles the order. The save is written even if the receipt
-    /// is dropped.
+    /// Submits a save, which is written after all saves that were submitted before it. It is
+    /// written even if the receipt is dropped.
     pub async fn submit(&self, pending: PendingSave) -> Result<Receipt, AppendError> {
         let (reply, outcome) = oneshot::channel();
         let agent = pending.agent.clone();
@@ -162,13 +164,13 @@ impl AppendQueue {
         })
     }
 
-    /// Submits a save and waits for its outcome.
+    /// Submits a save and returns its outcome.
     pub async fn append(&self, pending: PendingSave) -> Result<WrittenRows, AppendError> {
         self.submit(pending).await?.outcome().await
     }
 }
 
-/// The place of a save in the queue.
+/// A submitted save whose outcome can be awaited.
 #[derive(Debug)]
 pub struct Receipt {
     agent: AgentId,

@@ -1,4 +1,4 @@
-//! The records: which sessions and agents there should be, each with its resolved specification.
+//! The records of sessions and agents, each with its resolved specification.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -15,24 +15,24 @@ use serde_json::{Map, Value};
 
 use super::{HeldLease, NewInput, StoreError, inbox::check_content, name};
 
-/// Sessions and agents, as they were specified.
+/// Creates, reads, changes and removes the records of sessions and agents.
 #[async_trait]
 pub trait SessionRecords: Send + Sync {
-    /// Records a session with its first agents, leased to `node` at epoch 1, incarnation 1. Agents
-    /// get names that are unique in the team.
+    /// Records a session with its first agents, and leases them to `node` at epoch 1. The team has
+    /// incarnation 1, and the names of the agents are made unique.
     ///
-    /// Creating a session whose id is there already changes nothing and returns
-    /// [`Created::Known`]. A name that another session has is `Exists`, and more agents than the
-    /// session may have is `Limit`.
+    /// If a session with this id exists, nothing changes and the result is [`Created::Known`].
+    /// Returns `Exists` if another session has the name, and `Limit` if there are more agents than
+    /// the session may have.
     async fn create(&self, session: NewSession, node: &NodeId) -> Result<Created, StoreError>;
 
     async fn session(&self, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError>;
 
-    /// Returns a page of sessions, newest first: `limit` of them (100 by default, at most 1,000).
-    /// `after` takes the `next` of the page before.
+    /// Returns a page of `limit` sessions (100 by default, at most 1,000), newest first. `after` is
+    /// the `next` of the preceding page.
     async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError>;
 
-    /// Opens or closes a session. `epoch` is that of the orchestrator's lease.
+    /// Opens or closes a session. Fails unless `epoch` is that of the orchestrator's lease.
     async fn set_state(
         &self,
         session: &SessionId,
@@ -40,30 +40,31 @@ pub trait SessionRecords: Send + Sync {
         state: SessionState,
     ) -> Result<(), StoreError>;
 
-    /// Removes a closed session with all its rows. An open one is `Busy`.
+    /// Removes a closed session with all its rows. Returns `Busy` if the session is open.
     async fn delete(&self, session: &SessionId) -> Result<RemovedCounts, StoreError>;
 
-    /// Returns the closed sessions that were last written to before `before`.
+    /// Returns the closed sessions whose last write was earlier than `before`.
     async fn expired(&self, before: Timestamp) -> Result<Vec<SessionId>, StoreError>;
 
-    /// Finds an agent by its id alone, in whichever session it is.
+    /// Finds an agent of any session by its id.
     async fn find_agent(&self, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError>;
 
     /// Returns all agents of a session in the order in which they were created.
     async fn agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError>;
 
-    /// Returns the agents of a session that a text may refer to: the one with this id and the one
+    /// Returns the agents of a session to which a text may refer: the one with this id and the one
     /// with this name. If neither exists or both are stopped, agents of this type follow, at most
-    /// [`NAMESAKES`] of them, stopped ones last. The cost does not depend on the size of the team.
+    /// [`NAMESAKES`] of them, with the stopped ones last. The cost does not depend on the size of
+    /// the team.
     async fn agents_matching(
         &self,
         session: &SessionId,
         text: &str,
     ) -> Result<Vec<AgentRecord>, StoreError>;
 
-    /// Records new members of a session under the incarnation of its orchestrator, leased to
-    /// `node` at epoch 1, each with its first task. Members get names that are unique in the team.
-    /// Returns one outcome for each, in order. A closed session gets no new members.
+    /// Records new members of a session, each with its first task, and leases them to `node` at
+    /// epoch 1. Their names are made unique in the team. Returns one outcome for each, in order.
+    /// Fails for each member if the orchestrator has another incarnation or the session is closed.
     async fn create_agents(
         &self,
         session: &SessionId,
@@ -72,7 +73,7 @@ pub trait SessionRecords: Send + Sync {
         node: &NodeId,
     ) -> Result<Vec<AgentCreation>, StoreError>;
 
-    /// Replaces the recorded specification of an agent, under its lease.
+    /// Replaces the recorded specification of an agent on condition that its lease has this epoch.
     async fn replace_spec(
         &self,
         session: &SessionId,
@@ -81,8 +82,8 @@ pub trait SessionRecords: Send + Sync {
         spec: &AgentSpec,
     ) -> Result<(), StoreError>;
 
-    /// Returns the stopped workers whose end is not in the orchestrator's log yet. Workers whose
-    /// creation was rewound are left out.
+    /// Returns the stopped workers whose end is not yet recorded in the orchestrator's log, except
+    /// those whose creation was rewound.
     async fn unreported_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError>;
 }
 
@@ -90,19 +91,19 @@ pub trait SessionRecords: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct NewSession {
     pub id: SessionId,
-    /// The store makes up a name if this is `None`.
+    /// The name, or `None` if the store should generate one.
     pub name: Option<SessionName>,
     pub spec: SessionSpec,
     pub metadata: Map<String, Value>,
-    /// The orchestrator first.
+    /// The first agents. The first one is the orchestrator.
     pub agents: Vec<NewAgent>,
     pub at: Timestamp,
-    /// Is put into the orchestrator's inbox in the same transaction.
+    /// The first prompt, which is put into the orchestrator's inbox in the same transaction.
     pub prompt: Option<NewInput>,
 }
 
 impl NewSession {
-    /// Refuses a session that no store can record.
+    /// Returns an error if no store can record this session.
     pub fn check(&self) -> Result<(), StoreError> {
         let max = max_agents(&self.spec.limits);
         if max > LARGEST_TEAM {
@@ -130,7 +131,8 @@ impl NewSession {
         Ok(())
     }
 
-    /// Returns the names of the agents, made unique: the second one of a name gets `-2`.
+    /// Returns the names of the agents, made unique: the second agent with a name gets the suffix
+    /// `-2`.
     pub fn agent_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::with_capacity(self.agents.len());
         for agent in &self.agents {
@@ -143,21 +145,21 @@ impl NewSession {
     }
 }
 
-/// The highest limit of agents in a session: what Postgres' `integer` holds.
+/// The largest possible limit of agents in a session, because Postgres stores it as `integer`.
 pub const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 
-/// How many agents a session may have if its limits do not tell.
+/// The maximum number of agents in a session whose limits do not set one.
 pub const DEFAULT_MAX_AGENTS: u32 = 1_000;
 
-/// Returns how many agents a session may have.
+/// Returns the maximum number of agents in a session with these limits.
 pub fn max_agents(limits: &SessionLimits) -> u32 {
     limits.max_agents.unwrap_or(DEFAULT_MAX_AGENTS)
 }
 
-/// At most this many agents are returned when a text refers to agents by their type.
+/// The maximum number of agents that [`SessionRecords::agents_matching`] returns by their type.
 pub const NAMESAKES: u32 = 32;
 
-/// An agent to record.
+/// A new agent to record.
 #[derive(Debug, Clone)]
 pub struct NewAgent {
     pub session: SessionId,
@@ -166,7 +168,7 @@ pub struct NewAgent {
 }
 
 impl NewAgent {
-    /// Refuses names that Postgres cannot hold.
+    /// Returns an error if a name contains characters that Postgres cannot store.
     fn check(&self) -> Result<(), String> {
         match [&self.spec.name, &self.spec.r#type]
             .into_iter()
@@ -178,15 +180,15 @@ impl NewAgent {
     }
 }
 
-/// What came of recording a session.
+/// The result of [`SessionRecords::create`].
 #[derive(Debug, Clone)]
 pub enum Created {
     New(SessionRecord),
-    /// The session existed before.
+    /// The session already existed.
     Known(SessionRecord),
 }
 
-/// A session as it is recorded.
+/// The record of a session.
 #[derive(Debug, Clone)]
 pub struct SessionRecord {
     pub id: SessionId,
@@ -203,7 +205,7 @@ pub struct SessionRecord {
     pub owner: Option<NodeId>,
 }
 
-/// An agent as it is recorded, with its lease.
+/// The record of an agent, with its lease.
 #[derive(Debug, Clone)]
 pub struct AgentRecord {
     pub session: SessionId,
@@ -215,7 +217,7 @@ pub struct AgentRecord {
     pub node: Option<NodeId>,
     pub epoch: i64,
     pub last_seq: Seq,
-    /// The incarnation of the team in the orchestrator's record; 0 in those of other agents.
+    /// The incarnation of the team if the agent is the orchestrator, otherwise 0.
     pub incarnation: i64,
 }
 
@@ -226,7 +228,7 @@ pub struct LeadIncarnation {
     pub incarnation: i64,
 }
 
-/// A member to record in a running session, with the task that it finds in its inbox.
+/// A new member of a running session, with its first task.
 #[derive(Debug, Clone)]
 pub struct NewMember {
     pub agent: NewAgent,
@@ -234,7 +236,7 @@ pub struct NewMember {
 }
 
 impl NewMember {
-    /// Returns why no store can record this member.
+    /// Returns the outcome for a member that no store can record, or `None` for a valid one.
     pub fn refusal(&self) -> Option<AgentCreation> {
         let task = self.task.as_ref().map_or(Ok(()), check_content);
         let checked = self
@@ -245,28 +247,29 @@ impl NewMember {
     }
 }
 
-/// What came of recording a member.
+/// The outcome of recording a member.
 #[derive(Debug, Clone)]
 pub enum AgentCreation {
-    /// `name` is unique in the team, so it may differ from the one in the specification.
+    /// The member is recorded. `name` may differ from the name in the specification, because it is
+    /// made unique in the team.
     Created { lease: HeldLease, name: String },
-    /// An agent with this id was created before; its record tells its host.
+    /// An agent with this id already exists. Its record contains its host.
     Known(Box<AgentRecord>),
-    /// The orchestrator has another incarnation, or the session is closed.
+    /// The orchestrator has another incarnation than the caller expects, or the session is closed.
     TeamDead,
-    /// The session has its maximum of agents.
+    /// The session already has its maximum number of agents.
     Full { max: u32 },
     /// The database refused the data, or the id belongs to an agent of another session.
     Refused(String),
 }
 
 impl AgentRecord {
-    /// Tells whether the agent was not stopped for good.
+    /// Returns whether the agent exists and is not stopped.
     pub fn is_there(&self) -> bool {
         self.state != AgentState::Stopped
     }
 
-    /// Returns the row that describes the agent in a reply.
+    /// Converts the record to its form in replies.
     pub fn row(&self) -> AgentRow {
         AgentRow {
             id: self.id.clone(),
@@ -281,7 +284,7 @@ impl AgentRecord {
 }
 
 impl SessionRecord {
-    /// Returns the row that describes the session in a list.
+    /// Converts the record to its form in lists.
     pub fn row(self, activity: SessionActivity) -> SessionRow {
         SessionRow {
             id: self.id,

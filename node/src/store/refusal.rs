@@ -1,4 +1,4 @@
-//! The errors that every store gives in the same words.
+//! Errors that both stores return with the same text.
 
 use planck_common::{AgentId, InputId, Seq, SessionId, SessionName};
 
@@ -12,12 +12,12 @@ pub fn no_agent(agent: &AgentId, session: &SessionId) -> StoreError {
     StoreError::NotFound(format!("there is no agent {agent} in session {session}"))
 }
 
-/// Another session has the name that was asked for.
+/// Returns the error for a name that another session has.
 pub fn name_taken(name: &SessionName) -> StoreError {
     StoreError::Exists(format!("there is a session `{name}` already"))
 }
 
-/// All names that were made up are taken.
+/// Returns the error for a session whose generated names were all taken.
 pub fn no_free_name() -> StoreError {
     StoreError::Limit("found no free name for the session; give it one".into())
 }
@@ -30,17 +30,17 @@ pub fn stale_lease(agent: &AgentId) -> StoreError {
     StoreError::StaleEpoch(agent.to_string())
 }
 
-/// The epoch is not that of the lease on the session's orchestrator.
+/// Returns the error for an epoch that is not that of the orchestrator's lease.
 pub fn stale_lead(session: &SessionId) -> StoreError {
     StoreError::StaleEpoch(format!("the orchestrator of session {session}"))
 }
 
-/// A rewind names a row that is not a visible message.
+/// Returns the error for a rewind to a row that is not a visible message.
 pub fn no_message(to: Seq, session: &SessionId) -> StoreError {
     StoreError::BadRequest(format!("session {session} has no visible message {to}"))
 }
 
-/// The id of a new input is the id of an input from another sender or for another agent.
+/// Returns the error for a new input whose id an input of another sender or for another agent has.
 pub fn input_taken(input: &InputId) -> StoreError {
     StoreError::BadRequest(format!("the id {input} belongs to another input"))
 }

@@ -1,4 +1,5 @@
-//! SQLite for all node processes of one host: a file for each session, and an index of the files.
+//! The store in SQLite, for all node processes of one host: one file for each session, and an index
+//! of these files.
 
 mod adopt;
 mod db;
@@ -38,17 +39,18 @@ use self::{
 };
 use super::{InboxBounds, SessionStore, StoreError, refusal};
 
-/// The folder of the files, and how they are opened.
+/// The folder of the session files, and how the files are opened.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     pub folder: PathBuf,
-    /// The project whose default folder this is; `None` for a folder that the user named.
+    /// The project for which this is the default folder, or `None` if the user named the folder.
     pub own_place: Option<OwnPlace>,
-    /// Whether a commit survives a power cut, and not only the death of every process.
+    /// Whether a committed write survives a power failure. Otherwise it only survives the end of
+    /// all processes.
     pub full_sync: bool,
-    /// How many session files may be open at once. Each one has a thread.
+    /// The maximum number of session files that are open at once. Each has a thread.
     pub open_files: usize,
-    /// How long to wait for a write of another process. A call ends after twice this time.
+    /// How long a call waits for another process's write. The call fails after twice this time.
     pub busy: Duration,
     pub inbox: InboxBounds,
 }
@@ -67,7 +69,7 @@ impl SqliteOptions {
     }
 }
 
-/// The store of one folder, as one node process uses it.
+/// The store of one folder, opened by one node.
 #[derive(Debug)]
 pub struct SqliteStore {
     node: NodeId,
@@ -76,12 +78,12 @@ pub struct SqliteStore {
     inbox: InboxBounds,
     index: Index,
     files: SessionFiles,
-    /// `None` if the store is opened read-only.
+    /// The node's lock, or `None` if the store is opened read-only.
     _lock: Option<NodeLock>,
 }
 
 impl SqliteStore {
-    /// Takes the node's lock, and checks that the folder can be used.
+    /// Opens the store of a folder: takes the node's lock and checks that the folder is usable.
     pub async fn open(options: SqliteOptions, node: &NodeId) -> Result<Self, StoreError> {
         let SqliteOptions {
             folder,
@@ -116,19 +118,19 @@ impl SqliteStore {
         })
     }
 
-    /// Returns a store without sessions. It stands for a database that has no tables yet.
+    /// Returns an empty store in memory. It stands for a database that has no tables yet.
     pub async fn nothing() -> Result<Self, StoreError> {
         Self::look(SqliteOptions::new("")).await
     }
 
-    /// Tries whether a node could write to the store. It changes nothing, and does not make a
+    /// Checks whether a node could write to the store. Changes nothing, and does not create a
     /// missing folder.
     pub async fn try_out(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
         trial::run(options).await
     }
 
-    /// Opens the store read-only: takes no lock, changes no file, and refuses every change. A
-    /// missing folder holds no sessions.
+    /// Opens the store read-only: takes no lock, changes no file, and refuses every write. A
+    /// missing folder counts as an empty store.
     pub async fn look(options: SqliteOptions) -> Result<Self, StoreError> {
         let SqliteOptions {
             folder,
@@ -144,8 +146,8 @@ impl SqliteStore {
             None => None,
         };
         if let Some(place) = place {
-            // No lock is taken, but a link or a file in place of the locks' folder is refused as
-            // for a node.
+            // No lock is taken here, but the folder of the locks must be a real directory, as for a
+            // node.
             place.find_folder(lock::FOLDER)?;
         }
         let opening = DbOptions {
@@ -167,7 +169,7 @@ impl SqliteStore {
         })
     }
 
-    /// Returns the open file of a session.
+    /// Returns the open file of a session. Fails with `NotFound` if the session does not exist.
     async fn file(&self, id: &SessionId) -> Result<InUse, StoreError> {
         if let Some(open) = self.files.open_one(id).await? {
             return Ok(open);

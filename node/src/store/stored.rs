@@ -1,4 +1,4 @@
-//! The names under which closed sets of values are stored.
+//! The names under which values of closed sets are stored.
 
 use planck_common::{
     command::{AgentState, SessionState},

@@ -1,16 +1,16 @@
-//! The bounds of inboxes. Unread inputs must not fill the store, nor the memory of the node that
-//! reads them.
+//! The bounds of inboxes, which keep unread inputs from filling the store and the memory of the
+//! node that reads them.
 
 use super::StoreError;
 
-/// How much may wait in the inboxes of a session.
+/// How many inputs and bytes may wait in the inboxes of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InboxBounds {
-    /// The most unread bytes of one agent.
+    /// The maximum number of unread bytes of one agent.
     pub agent_bytes: i64,
-    /// The most unread inputs of one agent.
+    /// The maximum number of unread inputs of one agent.
     pub agent_inputs: i64,
-    /// The most unread bytes of all agents of a session.
+    /// The maximum number of unread bytes of all agents of a session.
     pub session_bytes: i64,
 }
 
@@ -33,8 +33,8 @@ impl Default for InboxBounds {
     }
 }
 
-/// What is unread before an input is put. It only explains a refusal, because the statement that
-/// puts the input counts on its own.
+/// The unread inputs before an input is put. They only explain a refusal, because the statement
+/// that puts the input counts on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unread {
     pub agent_bytes: i64,
@@ -43,7 +43,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Refuses an input of this size if it does not fit beside what is unread.
+    /// Returns an error if an input of this size would exceed the bounds.
     pub fn check(self, bytes: usize, bounds: &InboxBounds) -> Result<(), StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let full = |what: String| {

@@ -1,4 +1,5 @@
-//! The log: only the holder writes, in whole batches, and each batch once.
+//! Cases for appends: only the holder of the lease can write, each batch is written completely or
+//! not at all, and repeating a batch does not write it twice.
 
 use planck_common::{InputId, NodeId, Seq, command::AgentState, event::InputKind, usage::Usage};
 
@@ -401,7 +402,7 @@ pub async fn two_batches_of_one_agent_are_refused(world: &dyn World) {
     assert_eq!(team.store.head(&team.session).await.unwrap(), 0);
 }
 
-/// Returns `(seq, prev)` of every row.
+/// Returns the `seq` and `prev` of each row of the log.
 pub async fn chain(team: &Team) -> Vec<(Seq, Seq)> {
     let events = super::events::all(team, None).await;
     events

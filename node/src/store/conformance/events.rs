@@ -1,4 +1,4 @@
-//! Pages of the log as envelopes.
+//! Cases for reading the log in pages of envelopes.
 
 use planck_common::{AgentId, NodeId, Seq, envelope::Envelope, event::EventKind};
 
@@ -7,7 +7,7 @@ use super::{
     team::{Team, entry, message, warnings},
 };
 
-/// Reads the whole log in pages of three.
+/// Reads the whole log in pages of three rows.
 pub async fn all(team: &Team, agent: Option<&AgentId>) -> Vec<Envelope> {
     let (mut events, mut from) = (vec![], 1);
     loop {

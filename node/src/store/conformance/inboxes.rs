@@ -1,4 +1,5 @@
-//! Inboxes: any node puts an input once, and only the holder of the agent reads it.
+//! Cases for inboxes: any node can put an input, and putting it twice stores it once. Only the
+//! holder of the agent's lease can consume it.
 
 use planck_common::{NodeId, command::Mode, event::InputKind};
 use tokio::task::JoinSet;
@@ -88,8 +89,8 @@ pub async fn an_inbox_is_bounded_by_bytes(world: &dyn World) {
     team.put(&large()).await;
 }
 
-/// Twelve puts at once, over handles of two nodes. As many are taken as fit, and each of the others
-/// gets the reason of its refusal.
+/// Puts twelve inputs at once through the stores of two nodes. As many as fit are accepted, and the
+/// others are refused with the limit as the reason.
 pub async fn inputs_put_at_once_fit_the_bounds_together(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let stores = [team.store.clone(), world.open(&NodeId::mint()).await];
@@ -109,7 +110,7 @@ pub async fn inputs_put_at_once_fit_the_bounds_together(world: &dyn World) {
         puts.spawn(async move {
             loop {
                 match store.put(&session, input.clone()).await {
-                    // A slow disk gives this error. The same input is put again.
+                    // A slow disk causes this error, so the loop puts the same input again.
                     Err(StoreError::Away(_)) => {}
                     put => return put,
                 }

@@ -1,4 +1,5 @@
-//! Leases: claiming is fencing, and members follow the incarnation of their orchestrator.
+//! Cases for leases: a claim fences the former holder, and members belong to the incarnation of
+//! their orchestrator.
 
 use std::slice;
 
@@ -189,7 +190,8 @@ pub async fn creating_an_agent_is_idempotent_and_bounded(world: &dyn World) {
     );
 }
 
-/// Each member gets the outcome that it would get alone, in the order of the members.
+/// Creating agents in a batch gives each the outcome that creating it alone would give, in the
+/// order of the batch.
 pub async fn agents_of_a_batch_are_created_together(world: &dyn World) {
     let limits = SessionLimits {
         max_agents: Some(5),

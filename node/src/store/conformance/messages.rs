@@ -1,4 +1,4 @@
-//! Messages in segments between checkpoints, and what an agent loads.
+//! Cases for pages of messages between checkpoints, and for the rows that an agent loads.
 
 use planck_common::{Seq, event::EventKind, message::Message};
 
@@ -7,7 +7,7 @@ use super::{
     team::{Team, checkpoint, entry, message, turn_end, turn_start, warnings},
 };
 
-/// Returns the ids of the messages of each page, from the latest to the first.
+/// Returns the message ids of each page, from the newest page to the oldest.
 async fn pages(team: &Team, agent: Option<usize>, limit: Option<u32>) -> Vec<Vec<Seq>> {
     let agent = agent.map(|agent| &team.agents[agent]);
     let (mut pages, mut before) = (vec![], None);

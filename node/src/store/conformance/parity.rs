@@ -1,4 +1,4 @@
-//! Decisions in which the two dialects differed once: checks, limits and the words of errors.
+//! Cases in which SQLite and Postgres once behaved differently: checks, limits and error messages.
 
 use planck_common::{
     AgentId, NodeId, SessionId,

@@ -1,4 +1,5 @@
-//! Questions: waits are rows, so no cycle of them can form.
+//! Cases for questions: the store records who waits for whom, so it can refuse a question that
+//! would close a cycle.
 
 use planck_common::{InputId, event::InputKind};
 

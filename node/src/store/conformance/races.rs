@@ -1,4 +1,4 @@
-//! Several nodes that work at once, some of whose answers are lost.
+//! Cases in which several nodes work at once and some answers of the store are lost.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -47,8 +47,7 @@ pub async fn one_of_many_claims_wins(world: &dyn World) {
     }
 }
 
-/// The writer of one agent. Some of its answers are lost, and it sends those batches again,
-/// unchanged.
+/// Writes for one agent. Some answers are lost, and the writer then sends the same batch again.
 struct Writer {
     store: Arc<dyn SessionStore>,
     node: NodeId,
@@ -73,7 +72,8 @@ impl Writer {
         }
     }
 
-    /// Writes until another writer holds the lease. Returns what was acknowledged.
+    /// Writes until another writer takes the lease. Returns the writer with the rows that the store
+    /// acknowledged.
     async fn run(mut self, rounds: usize) -> Self {
         for _ in 0..rounds {
             self.batch.entries = warnings(fastrand::usize(1..4));
@@ -148,8 +148,8 @@ pub async fn racing_writers_with_lost_answers(world: &dyn World) {
     );
 }
 
-/// Asserts that numbers have no gaps, that the rows of each agent are chained by `prev`, and that
-/// epochs never fall.
+/// Asserts that the numbers of the rows have no gaps, that `prev` links the rows of each agent, and
+/// that epochs never decrease.
 pub fn assert_log_is_sound(log: &[Envelope]) {
     let mut last: BTreeMap<AgentId, (Seq, i64)> = BTreeMap::new();
     for (seq, event) in (1..).zip(log) {
@@ -262,7 +262,7 @@ pub async fn a_session_that_many_create_is_created_once(world: &dyn World) {
     for _ in 0..20 {
         let (id, mut tries, mut readers) = (SessionId::mint(), JoinSet::new(), JoinSet::new());
         for _ in 0..3 {
-            // Each node makes up ids of agents and a name of its own.
+            // Each node picks its own agent ids and session name.
             let (node, mut session) = (
                 NodeId::mint(),
                 NewSession {
@@ -296,7 +296,8 @@ pub async fn a_session_that_many_create_is_created_once(world: &dyn World) {
     }
 }
 
-/// A call beside the removal of a session takes effect before it, or finds nothing.
+/// A call that runs concurrently with the removal of a session either takes effect before it or
+/// fails because the session does not exist.
 pub async fn a_call_beside_a_removal_finds_the_session_or_nothing(world: &dyn World) {
     for _ in 0..20 {
         let team = Team::start(world, 1).await;

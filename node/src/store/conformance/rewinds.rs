@@ -1,4 +1,5 @@
-//! Rewinding: later rows are hidden but kept, and no agent continues from them.
+//! Cases for rewinds: the rows after the chosen message are hidden but kept, and agents continue
+//! without them.
 
 use planck_common::{
     AgentId, Seq,
@@ -241,7 +242,7 @@ pub async fn a_rewind_sent_again_is_the_same(world: &dyn World) {
     ));
 }
 
-/// Returns the kind of each row of the log, with its turn, its agent and whether it is hidden.
+/// Returns the number, agent, kind, turn and hidden flag of each row of the log.
 async fn shape(team: &Team) -> Vec<(Seq, usize, String, u32, bool)> {
     let log = events::all(team, None).await;
     let agent = |id: &AgentId| team.agents.iter().position(|agent| agent == id).unwrap();

@@ -1,4 +1,5 @@
-//! Sessions: they are created once, named uniquely, listed, closed and deleted.
+//! Cases for sessions: creation happens once, names are unique, and sessions can be listed, closed
+//! and deleted.
 
 use planck_common::{
     NodeId, SessionName, Timestamp,

@@ -1,4 +1,4 @@
-//! A session with agents that one node holds, and the batches and inputs that the cases use.
+//! The session that the cases work on, with functions that make batches and inputs for it.
 
 use std::sync::{
     Arc,
@@ -27,12 +27,12 @@ use crate::{
     },
 };
 
-/// A session whose agents are all held by `node` at epoch 1.
+/// A session in which `node` holds the lease of every agent at epoch 1.
 pub struct Team {
     pub store: Arc<dyn SessionStore>,
     pub node: NodeId,
     pub session: SessionId,
-    /// The orchestrator first.
+    /// The agents. The first one is the orchestrator.
     pub agents: Vec<AgentId>,
 }
 
@@ -99,7 +99,7 @@ impl Team {
         outcomes
     }
 
-    /// Returns a batch of an agent at epoch 1.
+    /// Returns a batch for an agent whose lease has epoch 1.
     pub fn batch(&self, agent: usize, prev: Seq, entries: Vec<Entry>) -> Batch {
         Batch {
             agent: self.agents[agent].clone(),
@@ -123,7 +123,7 @@ impl Team {
         done.batches.remove(0)
     }
 
-    /// Appends a batch that must be written. Returns the numbers of its rows.
+    /// Appends a batch, and panics unless it is written. Returns the numbers of its rows.
     pub async fn write(&self, batch: Batch) -> Vec<Seq> {
         match self.append(batch).await {
             BatchOutcome::Written(seqs) => seqs,
@@ -135,7 +135,7 @@ impl Team {
         }
     }
 
-    /// Appends rows to an agent at epoch 1, after its last one.
+    /// Appends rows after the last row of an agent, whose lease has epoch 1. Returns their numbers.
     pub async fn log(&self, agent: usize, entries: Vec<Entry>) -> Vec<Seq> {
         let prev = self.record(agent).await.last_seq;
         self.write(self.batch(agent, prev, entries)).await
@@ -234,7 +234,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
     }
 }
 
-/// Returns a time that is later than all before.
+/// Returns a timestamp that is later than all that it returned before.
 pub fn tick() -> Timestamp {
     static TICKS: AtomicI64 = AtomicI64::new(1_767_268_800_000);
     Timestamp::from_millis(TICKS.fetch_add(1, Ordering::Relaxed))
@@ -287,7 +287,8 @@ pub fn message(text: &str) -> Entry {
     )
 }
 
-/// Returns a summary of all messages up to `covers`, with its checkpoint.
+/// Returns a summary that replaces all messages up to `covers`, and the checkpoint that belongs to
+/// it.
 pub fn checkpoint(covers: Seq) -> Vec<Entry> {
     let content = json!([{"type": "text", "text": "in short"}]);
     let summary = json!({"role": "custom", "custom": "summary", "content": content, "metadata": {"covers": covers}});

@@ -1,4 +1,4 @@
-//! Connections with their time-outs, and the meaning of the database's errors.
+//! The connections to the database, their time-outs, and the classification of errors.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,8 +15,8 @@ use sqlx::{
 
 use super::{PostgresOptions, StoreError};
 
-/// Settings by which the server drops a node that vanished, so that its locks last at most a
-/// second.
+/// Server settings for a node that vanished: an open transaction ends after a second of silence,
+/// and its connection is dropped after about ten seconds.
 const SETTINGS: [(&str, &str); 6] = [
     ("idle_in_transaction_session_timeout", "1s"),
     ("tcp_keepalives_idle", "5"),
@@ -26,10 +26,10 @@ const SETTINGS: [(&str, &str); 6] = [
     ("default_transaction_isolation", "read committed"),
 ];
 
-/// How much longer the deadline here is than the server's own time-out, so that the server is the
-/// one that gives up on a slow statement.
+/// How much longer this deadline is than the server's own time-out, so that normally the server
+/// cancels a slow statement.
 const BEYOND: Duration = Duration::from_secs(2);
-/// A connection that was unused for this long is tested before it gets a statement.
+/// A connection that was idle for this long is tested before it gets a statement.
 const STALE: Duration = Duration::from_secs(1);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -43,7 +43,8 @@ pub struct Database {
     trouble: Trouble,
 }
 
-/// When a connection was last found broken. Others that were idle then may be broken too.
+/// When a connection last turned out to be broken. Connections that were idle at that time may be
+/// broken too.
 #[derive(Debug, Clone, Default)]
 struct Trouble(Arc<Mutex<Option<Instant>>>);
 
@@ -52,7 +53,7 @@ impl Trouble {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Returns whether a connection that was idle for this long needs no test.
+    /// Returns whether a connection that was idle for this long can be used without a test.
     fn trusts(&self, idle: Duration) -> bool {
         let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         idle < STALE && last.is_none_or(|last| idle < last.elapsed())
@@ -60,7 +61,7 @@ impl Trouble {
 }
 
 impl Database {
-    /// Prepares the connections, but opens none yet.
+    /// Creates the pool of connections. No connection is opened yet.
     pub fn connect(options: &PostgresOptions) -> Result<Self, StoreError> {
         let connect: PgConnectOptions =
             options.url.parse().map_err(|error| malformed_url(&error))?;
@@ -98,7 +99,7 @@ impl Database {
         self.pool.close().await;
     }
 
-    /// Opens a connection outside the pool, for work that may take long.
+    /// Opens a connection outside the pool, for statements that may take long.
     pub async fn dedicated(&self) -> Result<PgConnection, StoreError> {
         let opened =
             tokio::time::timeout(self.deadline, PgConnection::connect_with(&self.options)).await;
@@ -125,7 +126,7 @@ impl Database {
         })
     }
 
-    /// Like [`Self::all`], for a caller that distinguishes refusals.
+    /// Does the same as [`Self::all`], but returns the error unclassified.
     pub async fn try_all(&self, statement: PgStatement<'_>) -> Result<Vec<PgRow>, StatementError> {
         let mut connection = self.pool.acquire().await.map_err(StatementError::Sql)?;
         match tokio::time::timeout(self.deadline, statement.fetch_all(&mut *connection)).await {
@@ -146,7 +147,7 @@ impl Database {
     }
 }
 
-/// Why a statement gave no answer.
+/// Why a statement returned no rows.
 pub enum StatementError {
     Sql(sqlx::Error),
     TooSlow(Duration),
@@ -160,7 +161,8 @@ impl StatementError {
         }
     }
 
-    /// Returns whether the schema is older than the function that was called.
+    /// Returns whether the statement failed because the schema is too old to have the function that
+    /// it calls.
     pub fn is_unknown_function(&self) -> bool {
         let Self::Sql(sqlx::Error::Database(error)) = self else {
             return false;
@@ -168,7 +170,7 @@ impl StatementError {
         error.code().is_some_and(|code| code == "42883")
     }
 
-    /// Returns what is wrong with the data, if the server refused the data itself.
+    /// Returns the server's message if it refused the values of the statement, otherwise `None`.
     pub fn refused_data(&self) -> Option<String> {
         let Self::Sql(sqlx::Error::Database(error)) = self else {
             return None;
@@ -181,7 +183,8 @@ impl StatementError {
     }
 }
 
-/// Drops the socket. The statement on it still runs, and its outcome is unknown.
+/// Closes the socket without cancelling the statement, which continues on the server. Its outcome
+/// is unknown.
 fn abandon(connection: PoolConnection<Postgres>) {
     drop(connection.detach());
 }
@@ -212,8 +215,8 @@ fn malformed_url(error: &sqlx::Error) -> StoreError {
     StoreError::Broken(format!("malformed Postgres URL: {error}"))
 }
 
-/// Classifies an error. All errors that are neither a refusal of the server nor a fault of this
-/// crate come from the connection or the pool.
+/// Classifies an error. An error that neither the server nor this crate caused comes from the
+/// connection or the pool.
 pub fn classify(error: &sqlx::Error) -> StoreError {
     use sqlx::Error::{ColumnDecode, ColumnNotFound, Configuration, Database, Decode, Encode};
     if let Database(refusal) = error {
@@ -232,14 +235,15 @@ pub fn classify(error: &sqlx::Error) -> StoreError {
 /// Classifies by SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
 fn of_code(code: &str, message: String) -> StoreError {
     match code {
-        // A person must free a full disk, but a server without connections recovers by itself.
+        // A full disk has to be freed by a person, but a server without free connections recovers
+        // by itself.
         "53100" | "53200" => StoreError::Broken(message),
         "23505" => StoreError::Exists(message),
-        // The server cannot write: it is a standby, or was demoted to one.
+        // The server is a standby and therefore read-only.
         "25006" => StoreError::Away(message),
         _ => match code.get(..2) {
-            // In this order: connection, rollback (deadlock), resources, object state, intervention
-            // (time-out, shutdown, kill).
+            // These classes are, in order: connection, transaction rollback (deadlock), resources,
+            // object state, and operator intervention (time-out, shutdown, kill).
             Some("08" | "40" | "53" | "55" | "57") => StoreError::Away(message),
             Some("22" | "23" | "54") => StoreError::BadRequest(message),
             _ => StoreError::Broken(message),

@@ -1,4 +1,4 @@
-//! The inboxes of Postgres' agents.
+//! The inboxes of agents, in Postgres.
 
 use async_trait::async_trait;
 use planck_common::{AgentId, InputId, Seq, SessionId};
@@ -20,9 +20,9 @@ use crate::store::{
 const PUT: &str =
     "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
 
-/// Puts an input into a schema before version 2, for a node that may not change the schema. The
-/// agent's row is locked, so no input is put beside a stop. Inputs that arrive at once do not count
-/// each other.
+/// Puts an input where the schema is older than version 2 and the node may not migrate it. The
+/// statement locks the agent's row, so the agent cannot be stopped at the same time. Concurrent
+/// puts do not count each other towards the bounds.
 const PUT_BEFORE: &str = "
 WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
 n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
@@ -30,14 +30,14 @@ n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   ON CONFLICT DO NOTHING RETURNING head)
 SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
 
-/// Counts what is unread for an agent and in its session.
+/// Counts the unread inputs of an agent and of its whole session.
 const UNREAD: &str = "
 SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = $2), 0)::bigint AS agent_bytes,
   count(*) FILTER (WHERE agent_id = $2) AS agent_inputs, coalesce(sum(octet_length(content)), 0)::bigint AS session_bytes
 FROM inputs WHERE session_id = $1 AND outcome IS NULL AND turn IS NULL";
 
-/// The columns are named one by one, because a statement that was prepared with `*` fails when a
-/// newer node adds a column.
+/// The columns are listed because a statement that was prepared with `*` fails once a newer node
+/// adds a column.
 macro_rules! inputs {
     ($which:literal) => {
         concat!(
@@ -258,7 +258,7 @@ fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {
     })
 }
 
-/// Returns the input that was put under this id before, which may be one of a stopped agent.
+/// Returns the existing input with the id of a new one. Its agent may be stopped by now.
 async fn known(
     database: &Database,
     session: &SessionId,

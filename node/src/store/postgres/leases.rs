@@ -1,4 +1,4 @@
-//! The leases of Postgres' agents.
+//! The leases of agents, in Postgres.
 
 use async_trait::async_trait;
 use planck_common::{AgentId, NodeId, SessionId};

@@ -1,4 +1,4 @@
-//! The logs of Postgres' sessions.
+//! The logs of sessions, in Postgres.
 
 pub mod append;
 mod messages;
@@ -24,12 +24,12 @@ use crate::store::{
     refusal,
 };
 
-/// [`LOG_BYTES`] as the database takes it.
+/// [`LOG_BYTES`] as an SQL parameter.
 const MAX_BYTES: i64 = LOG_BYTES as i64;
-/// The bytes that an envelope adds to a body.
+/// The number of bytes that an envelope adds to the body of an event.
 const ENVELOPE: i64 = 400;
 
-/// Returns at least one row, for `head`, and else as many as the page has.
+/// Returns the rows of a page, each with the head. An empty page is one row with the head alone.
 const EVENTS: &str = "
 SELECT s.team_id, s.next_seq - 1 AS head, page.* FROM sessions s LEFT JOIN (
   SELECT * FROM (
@@ -153,7 +153,7 @@ impl Log for PostgresStore {
     }
 }
 
-/// Returns `None` for a kind that only a newer version knows.
+/// Returns the row, or `None` if its kind is one that only a newer version knows.
 fn log_row(row: &PgRow) -> Result<Option<LogRow>, StoreError> {
     let row = Columns(row);
     let Some(kind) = EventKind::find(row.get("kind")?) else {

@@ -1,5 +1,5 @@
-//! Brings the schema up to date. Migrations go forward only, one node at a time, and a node refuses
-//! a schema that is newer than it knows.
+//! Migrates the schema. Migrations only go forward, one node at a time, and a node refuses a schema
+//! that is newer than its own.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::{
     database::{Database, classify},
 };
 
-/// The key of the advisory lock under which the schema changes: `planck` in ASCII.
+/// The key of the advisory lock that a migration holds: `planck` in ASCII.
 const LOCK: i64 = 0x706c_616e_636b;
-/// How long a node may wait for another node's migration and carry out its own.
+/// How long a node may take to wait for another node's migration and to run its own.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub async fn run(database: &Database, migrations: &[Migration]) -> Result<(), StoreError> {
@@ -22,8 +22,8 @@ pub async fn run(database: &Database, migrations: &[Migration]) -> Result<(), St
     done.map_err(|_| StoreError::Away("the migration of the database did not end".into()))?
 }
 
-/// Returns the version of the schema in the database, and the newest one that this node knows.
-/// Nothing is changed.
+/// Returns the version of the database's schema and the newest version that this node knows.
+/// Changes nothing.
 pub async fn versions(
     database: &Database,
     migrations: &[Migration],
@@ -74,7 +74,8 @@ async fn migrate(
         .filter(|migration| migration.version > found)
     {
         match apply(connection, migration).await {
-            // A node that may not change the schema works with the version before its own.
+            // A node without the right to change the schema can still use the version just before
+            // its own.
             Err(error) if is_denied(&error) && found > 0 && found + 1 == known => {
                 tracing::warn!(
                     version = found,
@@ -106,7 +107,7 @@ pub(super) async fn version(connection: &mut PgConnection) -> Result<u32, StoreE
     Ok(u32::try_from(found).unwrap_or(0))
 }
 
-/// Applies a migration. Several statements in one message are one transaction.
+/// Applies a migration. Postgres runs all statements of one message in one transaction.
 async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(), sqlx::Error> {
     let Migration { version, sql } = migration;
     let create = "CREATE TABLE IF NOT EXISTS planck_schema (version int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());";

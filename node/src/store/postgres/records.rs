@@ -1,4 +1,4 @@
-//! The records of Postgres' sessions and agents.
+//! The records of sessions and agents, in Postgres.
 
 mod creation;
 mod list;
@@ -27,8 +27,8 @@ WITH lead AS MATERIALIZED (SELECT a.session_id FROM agents a JOIN sessions s ON 
   WHERE a.session_id = $1 AND a.epoch = $2 FOR SHARE OF a)
 UPDATE sessions SET state = $3 FROM lead WHERE id = lead.session_id RETURNING id";
 
-/// The columns are named one by one, because a statement that was prepared with `*` fails when a
-/// newer node adds a column.
+/// The columns are listed because a statement that was prepared with `*` fails once a newer node
+/// adds a column.
 macro_rules! agents {
     ($which:literal) => {
         concat!(

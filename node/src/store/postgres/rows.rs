@@ -1,4 +1,4 @@
-//! Converts rows of the tables to the types of the runtime.
+//! Converts rows of the tables to the types of this crate.
 
 use planck_common::{
     Seq, Timestamp,
@@ -30,7 +30,7 @@ impl Columns<'_> {
         Ok(u32::try_from(self.get::<i32>(name)?).unwrap_or(0))
     }
 
-    /// Parses a text that this store wrote.
+    /// Parses a column that this store wrote as text.
     pub fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
         &self,
         name: &str,
@@ -53,8 +53,8 @@ impl Columns<'_> {
         serde_json::from_str(self.get(name)?).map_err(|error| unreadable(name, &error))
     }
 
-    /// Finds a name in a closed set. A newer version may have written one that this node does not
-    /// know.
+    /// Converts a column to a value of a closed set with `find`. Returns an error for a name that
+    /// only a newer version knows.
     pub fn named<T>(&self, name: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
         let text = self.get::<&str>(name)?;
         find(text).ok_or_else(|| unreadable(name, &format!("unknown `{text}`")))
@@ -83,12 +83,12 @@ fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
     ))
 }
 
-/// Returns the error for a verdict of a function that this version does not know.
+/// Returns the error for a result of an SQL function that this version does not know.
 pub fn unknown_verdict(verdict: &str) -> StoreError {
     StoreError::Broken(format!("unknown verdict `{verdict}` of the database"))
 }
 
-/// The columns of [`session`], from `sessions s` and the orchestrator's row `l`.
+/// The columns that [`session`] reads, from `sessions s` and the orchestrator's row `l`.
 pub const SESSION: &str = "s.id, s.name, s.state, s.spec, s.metadata, s.next_seq, s.agents, s.input_tokens, s.output_tokens, \
 s.cache_read_tokens, s.cache_write_tokens, s.cost_usd, s.created_at, s.updated_at, l.node_id AS owner";
 

@@ -1,4 +1,4 @@
-//! Postgres against the shared suite.
+//! Runs the conformance suite against Postgres.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tries whether a node could use a database: its schema, its clock, and writes that are rolled
+//! Checks whether a node could use a database: the schema, the clock, and writes that are rolled
 //! back.
 
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::server_clock::ServerClock;
 
-/// The time-out of the whole trial. Each statement has the server's time-out as well.
+/// The time-out of the whole check. In addition, the server limits each statement.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The result of trying a database.
+/// The result of checking a database.
 #[derive(Debug)]
 pub struct PostgresTrial {
     /// The version of the schema (0 if there is none), and the newest one that this node knows.
     pub found: u32,
     pub known: u32,
     pub clock: ServerClock,
-    /// Whether the server accepts the writes of a node. This is not tried on a newer schema.
+    /// Whether the server accepts the writes of a node. This is not checked on a newer schema.
     pub write: Result<(), StoreError>,
 }
 
@@ -70,12 +70,12 @@ async fn clock(connection: &mut PgConnection) -> Result<ServerClock, StoreError>
     ))
 }
 
-/// What the first node does, which makes the tables.
+/// Statements that check the right to create tables, which the first node of a cluster needs.
 const FIRST: &str = "CREATE TABLE planck_trial (id text PRIMARY KEY); INSERT INTO planck_trial (id) VALUES ('trial')";
 
-/// The writes that a node needs for each table. They insert no rows of agents and inputs, because
-/// those would use up numbers of a sequence, which a rollback does not return. The right to insert
-/// them is checked all the same.
+/// Writes to each table as a node does. They insert no agents and inputs, because that would use up
+/// numbers of a sequence, which a rollback does not return. Postgres checks the right to insert
+/// nevertheless.
 fn writes(session: &SessionId) -> String {
     format!(
         "INSERT INTO sessions (id, name, team_id, lead, spec, created_at, updated_at)
@@ -95,8 +95,8 @@ fn writes(session: &SessionId) -> String {
     )
 }
 
-/// Runs statements and rolls them back. A statement that fails and a connection that breaks roll
-/// back as well.
+/// Runs statements and rolls them back. Postgres also rolls back if a statement fails or the
+/// connection breaks.
 async fn roll_back(connection: &mut PgConnection, statements: &str) -> Result<(), StoreError> {
     let script = format!("BEGIN; {statements}; ROLLBACK");
     let done = connection

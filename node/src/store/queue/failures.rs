@@ -1,5 +1,5 @@
-//! Which failures the writer of an agent's saves knows of. A save that was submitted before a
-//! failure was known was built on the failed one.
+//! Tracks which failures the writer of each agent's saves knows of. A save that was submitted
+//! before its writer knew of a failure was built on the failed save.
 
 use std::{
     collections::HashMap,
@@ -10,21 +10,22 @@ use planck_common::AgentId;
 
 use super::AppendError;
 
-/// A failure and its number, which is higher than those of all failures before it.
+/// A failure and its number. Numbers rise with each failure.
 #[derive(Debug, Clone)]
 pub struct SaveFailure {
     pub number: u64,
     pub error: AppendError,
 }
 
-/// The latest failure of each agent that its writer knows of. Most agents have none.
+/// The latest failure that each agent's writer knows of. Agents without a failure have no entry.
 #[derive(Debug, Default)]
 pub struct Failures {
     known: Mutex<HashMap<AgentId, u64>>,
 }
 
 impl Failures {
-    /// Returns the number of the latest failure that is known, or 0.
+    /// Returns the number of the latest failure that the agent's writer knows of, or 0 if there is
+    /// none.
     pub fn known_of(&self, agent: &AgentId) -> u64 {
         self.known
             .lock()

@@ -1,5 +1,5 @@
-//! The content of one statement: one batch for each agent, made of the saves that waited. It does
-//! no I/O.
+//! The content of one statement: one batch for each agent, made of the saves that were waiting.
+//! This module does no I/O.
 
 use planck_common::{AgentId, Seq, command::AgentState, usage::Usage};
 use tokio::sync::oneshot;
@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 use super::{PendingSave, Queued, SaveFailure, WrittenRows};
 use crate::store::Batch;
 
-/// The most batches, rows and bytes of rows in a statement. A single save may have more.
+/// The maximum numbers of batches, rows and bytes of rows in a statement. A single save may exceed
+/// them.
 const MAX_BATCHES: usize = 256;
 const MAX_ROWS: usize = 2_000;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -23,7 +24,7 @@ pub struct BatchedSave {
     pub knows: u64,
 }
 
-/// Batches, and the saves of which each is made.
+/// The batches of a statement, each with the saves of which it is made.
 #[derive(Default)]
 pub struct AppendStatement {
     pub batches: Vec<Batch>,
@@ -45,9 +46,8 @@ impl AppendStatement {
         self.batches.iter().any(|batch| batch.agent == *agent)
     }
 
-    /// Adds a save that follows `prev`, or the rows that the agent has in this statement already.
-    /// Gives the save back if it must wait for the next statement because the agent's batch has
-    /// another epoch.
+    /// Adds a save to the agent's batch, which follows the row `prev`. Returns the save as an error
+    /// if it has another epoch than that batch, so that it has to wait for the next statement.
     pub fn add(&mut self, queued: Queued, prev: Seq) -> Result<(), Box<Queued>> {
         let there = self
             .batches
@@ -126,7 +126,8 @@ fn join(batch: &mut Batch, queued: Queued) -> BatchedSave {
     part
 }
 
-/// Splits a batch into its saves, in order. The caller sets `prev` of each when it sends it.
+/// Splits a batch into one batch for each save, in order. The caller sets the `prev` of each before
+/// it sends it.
 pub fn split(mut batch: Batch, parts: Vec<BatchedSave>) -> Vec<(Batch, BatchedSave)> {
     let alone = |part: BatchedSave| {
         let (entries, marks, puts) = (

@@ -1,4 +1,5 @@
-//! The queue over a log in memory that keeps the rules of the store and can be made to fail.
+//! Tests of the queue over a log in memory that applies the rules of the store and can fail on
+//! request.
 
 mod model;
 
@@ -59,7 +60,8 @@ impl World {
         self.queue.submit(pending).await.unwrap()
     }
 
-    /// Closes the gate with a statement of the last agent in flight, so that further saves wait.
+    /// Closes the gate while a statement of the last agent is in flight, so that further saves wait
+    /// in the queue.
     async fn hold_up(&self) -> Receipt {
         self.model.hold(&agent(99), 1);
         self.queue.enroll(agent(99), 0).await.unwrap();
@@ -94,7 +96,7 @@ fn save(n: usize, bodies: &[&str]) -> PendingSave {
     }
 }
 
-/// Returns a save whose input was withdrawn.
+/// Returns a save whose input was withdrawn, and the error that it gets.
 fn gone(n: usize) -> (PendingSave, AppendError) {
     let input = InputId::parse("gone").unwrap();
     let mark = Mark {
@@ -166,7 +168,7 @@ async fn an_unknown_outcome_is_sent_again_unchanged() {
     world.model.open();
     assert_eq!(place(first.outcome().await), (vec![1], 0));
     assert_eq!(place(more.outcome().await), (vec![2], 0));
-    // The model refuses a statement that differs from one whose outcome is unknown.
+    // The model panics if a statement with an unknown outcome is followed by a different one.
     assert_eq!(world.model.statements(), 5);
     assert_eq!(world.model.bodies(), ["first", "more"]);
 }

@@ -1,4 +1,4 @@
-//! The task of the queue, which gathers saves, sends them and hands out the outcomes.
+//! The task of the queue. It gathers saves into statements, sends them, and answers each save.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,11 +13,12 @@ use super::{
 };
 use crate::store::{Appended, Batch, BatchOutcome, StoreError};
 
-/// The first and the longest pause between attempts while the store is unavailable.
+/// The first and the maximum pause between attempts while the store is unavailable.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The queue was stopped, so nothing more is sent or answered.
+/// Returned when the queue was stopped. No more statements are sent, and no more saves are
+/// answered.
 struct Stopped;
 
 /// The state of an enrolled agent.
@@ -25,13 +26,14 @@ struct EnrolledAgent {
     last_seq: Seq,
     /// The latest failure, and the epoch of the save that failed.
     failed: Option<(SaveFailure, i64)>,
-    /// The failure of the highest epoch that was found stale.
+    /// The failure of the save with the highest epoch that the store refused as stale, and that
+    /// epoch.
     fenced: Option<(SaveFailure, i64)>,
 }
 
 impl EnrolledAgent {
-    /// Returns why a save cannot be written, before it is sent: its lease is known to be lost, or a
-    /// save before it failed.
+    /// Returns the failure of a save that need not be sent because its lease is known to be lost or
+    /// an earlier save failed. Returns `None` if the save can be sent.
     fn refusal(&self, epoch: i64, knows: u64) -> Option<SaveFailure> {
         let of_epoch = |failure: &&(SaveFailure, i64)| epoch <= failure.1;
         let built_upon = self
@@ -52,11 +54,11 @@ pub struct QueueWorker<S: ?Sized> {
     session: SessionId,
     node: NodeId,
     orders: mpsc::Receiver<QueueRequest>,
-    /// A request that has to wait for the next statement.
+    /// A request that did not fit into the last statement and begins the next one.
     carried: Option<QueueRequest>,
     agents: HashMap<AgentId, EnrolledAgent>,
     failures: Arc<Failures>,
-    /// The number of failures so far, from which each failure gets its number.
+    /// How many failures there were so far. The count numbers the failures.
     failed: u64,
     stop: CancellationToken,
 }
@@ -103,7 +105,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// Gathers the waiting requests, from this one on, that fit into one statement.
+    /// Gathers `first` and the waiting requests that fit into the same statement.
     fn gather(&mut self, first: QueueRequest) -> AppendStatement {
         let mut statement = AppendStatement::default();
         let mut order = Some(first);
@@ -117,7 +119,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         statement
     }
 
-    /// Gives a request back that must wait until the statement is done.
+    /// Adds a request to the statement, or returns it if it has to wait for the next one.
     fn admit(
         &mut self,
         statement: &mut AppendStatement,
@@ -161,7 +163,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// Sends one statement, and then one by one the saves of batches that were refused as a whole.
+    /// Sends one statement. If a batch is refused, sends its saves one by one.
     async fn write(&mut self, statement: AppendStatement) -> Result<(), Stopped> {
         let AppendStatement { batches, parts, .. } = statement;
         let answer = self.send(&batches).await?;
@@ -194,7 +196,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         Ok(())
     }
 
-    /// Sends batches until their outcome is known. Returns one outcome for each.
+    /// Sends batches repeatedly until their outcome is known. Returns one outcome for each batch.
     async fn send(
         &self,
         batches: &[Batch],
@@ -308,7 +310,8 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
                 session_totals,
             };
             known.last_seq = mine.last().copied().unwrap_or(known.last_seq);
-            // The receiver is gone if the writer was dropped. The rows are written all the same.
+            // Sending fails only if the writer dropped its receipt. The rows are written
+            // nevertheless.
             let _ = part.reply.send(Ok(written));
         }
     }
@@ -342,7 +345,8 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// A failure that no receiver gets counts as known, because no later save was built on it.
+    /// Answers a save. A failure whose receipt was dropped counts as known, because no later save
+    /// was built on the failed one.
     fn answer(
         &self,
         agent: &AgentId,

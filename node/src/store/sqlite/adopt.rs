@@ -1,6 +1,6 @@
-//! Takes over sessions from another folder: those of an earlier version, or of a project that was
-//! moved. A stranger may have written the files, so only rows are copied, into tables of this
-//! version, and the agents in them are at rest.
+//! Adopts sessions from another folder, for example one of an earlier version or of a project that
+//! was moved. The files are not trusted: only their rows are copied, into tables that this version
+//! creates, and the adopted agents are idle.
 
 use std::{
     fs::File,
@@ -26,13 +26,13 @@ use crate::store::{StoreError, refusal};
 
 const TOTALS: &str = "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd";
 
-/// A session file in a folder that is not this store's.
+/// A session file in a folder that does not belong to this store.
 #[derive(Debug, Clone)]
 pub struct StraySession {
     pub id: SessionId,
     pub name: SessionName,
     pub bytes: u64,
-    /// Why the session cannot be taken over.
+    /// Why the session cannot be adopted, or `None` if it can be tried.
     pub problem: Option<String>,
 }
 
@@ -42,8 +42,8 @@ impl StraySession {
     }
 }
 
-/// Returns the session files of a folder, sorted by name. A file is opened only to check that it is
-/// a regular file.
+/// Returns the session files of a folder, sorted by the names of the sessions. Each file is opened
+/// only to check that it is a regular file.
 pub fn stray_sessions(folder: &Path) -> Result<Vec<StraySession>, StoreError> {
     let folder = StoreFolder::open(folder)?;
     let mut found: Vec<StraySession> = Vec::new();
@@ -71,8 +71,8 @@ pub fn stray_sessions(folder: &Path) -> Result<Vec<StraySession>, StoreError> {
 }
 
 impl SqliteStore {
-    /// Copies a session into this store as a closed one, then removes the source files. No node
-    /// holds its agents, and its unread inputs count as withdrawn.
+    /// Copies a session into this store as a closed one, and then removes its original files. The
+    /// leases of its agents are released, and its unread inputs are withdrawn.
     pub async fn adopt(&self, from: &Path, stray: &StraySession) -> Result<(), StoreError> {
         let source = StoreFolder::open(from)?;
         if lock::is_in_use(&source) {
@@ -117,8 +117,8 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Returns when the session of a copy was created. The schema of the copy is brought up to
-    /// date.
+    /// Migrates the copy of a session file to this version's schema, and returns when the session
+    /// was created.
     async fn created_at(&self, old: &Path, stray: &StraySession) -> Result<Timestamp, StoreError> {
         let opening = DbOptions {
             look: false,
@@ -185,7 +185,7 @@ impl SqliteStore {
     }
 }
 
-/// Makes a private copy of a session's file and its journal.
+/// Makes a private copy of a session's file and journal.
 fn copied(source: &StoreFolder, stray: &StraySession) -> Result<TempDir, StoreError> {
     let failed = |path: PathBuf| {
         move |error: io::Error| fault::refused(&path, &error, "free some space for temporary files")

@@ -1,5 +1,5 @@
-//! One open SQLite file. It has one connection with a thread of its own, a deadline for each call,
-//! and a known schema.
+//! An open SQLite file: one connection with its own thread, a deadline for each call, and a schema
+//! that was checked.
 
 use std::{
     fs,
@@ -34,24 +34,25 @@ use crate::store::StoreError;
 
 pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
-/// The page cache of a connection: SQLite reads a negative number as KiB. The operating system
-/// caches the rest of the file.
+/// The size of a connection's page cache, where SQLite reads a negative number as KiB. The
+/// operating system caches the rest of the file.
 const CACHE: &str = "-512";
 
 /// How files are opened.
 #[derive(Debug, Clone, Copy)]
 pub struct DbOptions {
-    /// How long to wait for a write of another process.
+    /// How long a call waits for another process's write.
     pub busy: Duration,
-    /// Whether a commit survives a power cut, and not only the death of every process.
+    /// Whether a committed write survives a power failure. Otherwise it only survives the end of
+    /// all processes.
     pub full_sync: bool,
-    /// Whether nothing on the disk may change.
+    /// Whether the file is opened read-only, so that nothing on the disk changes.
     pub look: bool,
 }
 
 impl DbOptions {
-    /// Returns the deadline of a call: it may wait for other processes, and take as long again for
-    /// its work.
+    /// Returns the deadline of a call that starts now. It allows the time to wait for other
+    /// processes, and the same time for the call itself.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.busy * 2
     }
@@ -80,20 +81,21 @@ impl DbOptions {
 #[derive(Debug)]
 pub struct Db {
     path: PathBuf,
-    /// The inode of the file, because another process may replace or remove it; `None` for a
-    /// database in memory.
+    /// The inode of the open file, which shows whether another process replaced or removed the
+    /// file. `None` for a database in memory.
     inode: Option<u64>,
     in_memory: bool,
-    /// Whether the connection's thread ended, after which every call fails.
+    /// Whether the connection's thread has ended, after which every call fails.
     is_dead: AtomicBool,
     opening: DbOptions,
     connection: Mutex<SqliteConnection>,
-    /// The private copy that is open instead of the file.
+    /// The private copy that is open instead of the file itself. It is removed when this is
+    /// dropped.
     _copy: Option<TempDir>,
 }
 
 impl Db {
-    /// Opens a file, brings its schema up to date, and refuses a newer schema.
+    /// Opens a file and migrates its schema to this version. Refuses a newer schema.
     pub async fn open(
         path: &Path,
         opening: DbOptions,
@@ -118,8 +120,8 @@ impl Db {
             db.migrate(schema).await.map(|()| db)
         };
         match opened.await {
-            // While another process creates or removes the file, SQLite gives various errors. They
-            // all mean that the file is missing.
+            // While another process creates or removes the file, SQLite returns various errors, all
+            // of which mean that the file does not exist.
             Err(_) if !was_there || inode(path).is_none() => Err(missing(path)),
             opened => opened,
         }
@@ -171,7 +173,8 @@ impl Db {
         })
     }
 
-    /// Opens a file without changing it or a file beside it. An older schema is refused.
+    /// Opens a file read-only, without changing it or creating a file beside it. Refuses a schema
+    /// of another version.
     async fn look(
         path: &Path,
         opening: DbOptions,
@@ -220,8 +223,8 @@ impl Db {
         }
     }
 
-    /// Returns the version of the file's schema, after checking that this process knows it and that
-    /// the tables match.
+    /// Returns the version of the file's schema. Fails if this process does not know the version or
+    /// the tables do not match it.
     async fn checked_version(&self, schema: &[Migration]) -> Result<u32, SqliteFault> {
         let known = schema.last().map_or(0, |migration| migration.version);
         let found = FileSchema::read(self).await?;
@@ -250,7 +253,7 @@ impl Db {
         }
     }
 
-    /// Returns whether the connection works and the open file is still the one at its path.
+    /// Returns whether the connection works and the path still leads to the open file.
     pub fn is_current(&self) -> bool {
         !self.is_dead.load(Ordering::Relaxed) && self.is_in_place()
     }
@@ -259,7 +262,7 @@ impl Db {
         self.in_memory || self.inode.is_some() && inode(&self.path) == self.inode
     }
 
-    /// Runs one statement to its end, so that its changes are committed, and returns its rows.
+    /// Runs one statement to completion, which commits its changes, and returns its rows.
     pub async fn rows(
         &self,
         statement: SqliteStatement<'_>,
@@ -286,8 +289,8 @@ impl Db {
         Ok(self.bounded(run).await?.rows_affected())
     }
 
-    /// Runs several statements in one transaction, for rows that no other process uses yet. If the
-    /// first statement changes no row, the others are not run, and the result is `false`.
+    /// Runs several statements in one transaction. Returns `false` without running the others if
+    /// the first one changes no row. Only for rows that no other process uses yet.
     pub async fn all_or_nothing(
         &self,
         first: SqliteStatement<'_>,
@@ -317,7 +320,7 @@ impl Db {
         if matches!(done, Err(sqlx::Error::WorkerCrashed)) {
             self.is_dead.store(true, Ordering::Relaxed);
         }
-        // SQLite gives various errors for a file that was removed.
+        // SQLite returns various errors for a file that was removed.
         done.map_err(|error| {
             if self.is_in_place() {
                 fault::sort(&error, &self.path)
@@ -335,7 +338,7 @@ impl Db {
         Ok(())
     }
 
-    /// Applies one migration. A process that waited for another one finds it applied.
+    /// Applies one migration, unless another process applied it while this one waited for the lock.
     async fn step(&self, migration: &Migration) -> Result<(), SqliteFault> {
         let run = async {
             let mut connection = self.connection.lock().await;

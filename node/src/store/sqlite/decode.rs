@@ -1,4 +1,4 @@
-//! Converts rows to the types of the runtime. A value that cannot be parsed means that the file is
+//! Converts rows to the types of this crate. A value that cannot be parsed means that the file is
 //! damaged.
 
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::store::{
     AgentRecord, InputOutcome, LogRow, NewInput, SessionRecord, StoreError, StoredInput, stored,
 };
 
-/// A row, with the path of its file for errors.
+/// A row, with the path of its file for error messages.
 #[derive(Clone, Copy)]
 pub struct RowReader<'a> {
     pub row: &'a SqliteRow,
@@ -34,7 +34,7 @@ impl<'a> RowReader<'a> {
             .map_err(|error| self.broken(column, error))
     }
 
-    /// Parses a text.
+    /// Parses a text column.
     pub fn parse<T, E: std::fmt::Display>(
         &self,
         column: &str,
@@ -54,7 +54,7 @@ impl<'a> RowReader<'a> {
             .map_err(|error| self.broken(column, error))
     }
 
-    /// Finds a name in a closed set.
+    /// Converts a text column to a value of a closed set with `find`.
     fn find<T>(&self, column: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
         self.parse(column, |text| find(text).ok_or("an unknown name"))
     }
@@ -67,8 +67,8 @@ impl<'a> RowReader<'a> {
         fault::damaged(self.path, format!("malformed {column}: {error}")).into()
     }
 
-    /// Reads a count or a place in the log. It is small enough for JSON to carry it exactly and for
-    /// arithmetic on it not to overflow.
+    /// Reads a count or a row number. Fails unless it is small enough to be exact in JSON and not
+    /// to overflow in arithmetic.
     pub fn number(&self, column: &str) -> Result<i64, StoreError> {
         const LARGEST: i64 = 1 << 53;
         let number = self.get(column)?;
@@ -95,7 +95,7 @@ impl<'a> RowReader<'a> {
     }
 
     pub fn timestamp(&self, column: &str) -> Result<Timestamp, StoreError> {
-        // 9999-12-31T23:59:59.999Z. A later time has no text form.
+        // 9999-12-31T23:59:59.999Z, the latest time that can be formatted as text.
         const LATEST: i64 = 253_402_300_799_999;
         let millis = self.number(column)?;
         if millis <= LATEST {
@@ -200,7 +200,7 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// Returns `None` for a kind that only a newer version knows.
+    /// Returns the row, or `None` if its kind is one that only a newer version knows.
     pub fn log_row(&self) -> Result<Option<LogRow>, StoreError> {
         let Some(kind) = EventKind::find(self.get("kind")?) else {
             return Ok(None);

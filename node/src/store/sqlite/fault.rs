@@ -1,24 +1,24 @@
-//! The errors of SQLite, classified by what the caller does about them.
+//! Classifies SQLite's errors by how the caller has to react.
 
 use std::path::Path;
 
 use crate::store::StoreError;
 
-/// Why a trigger of the schema refused a statement.
+/// The reason for which a trigger of the schema refused a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abort {
-    /// The lease has another epoch, or the agent's last row is another one.
+    /// The epoch is not that of the agent's lease, or `prev` is not the agent's last row.
     StaleEpoch,
-    /// An input was consumed or has an outcome.
+    /// An input was already consumed or has an outcome.
     InputGone,
-    /// The message of a rewind does not exist or is hidden.
+    /// The row to rewind to is not a visible message.
     NoMessage,
-    /// A trigger of a newer schema.
+    /// A reason that only a newer schema has.
     Other(String),
 }
 
 impl Abort {
-    /// Reads the text that the trigger passes to `RAISE`.
+    /// Parses the text that a trigger passes to `RAISE`.
     fn parse(text: &str) -> Self {
         match text {
             "stale_epoch" => Self::StaleEpoch,
@@ -29,12 +29,12 @@ impl Abort {
     }
 }
 
-/// Why a statement was not carried out.
+/// Why a statement failed.
 #[derive(Debug)]
 pub enum SqliteFault {
-    /// A trigger refused it.
+    /// A trigger of the schema refused it.
     Aborted(Abort),
-    /// A row with this key exists, or a value is not allowed.
+    /// It violates a constraint of the schema, or a value is too large.
     Refused(String),
     /// The file does not exist.
     Missing(String),
@@ -65,7 +65,7 @@ impl From<StoreError> for SqliteFault {
     }
 }
 
-/// Result codes, from <https://sqlite.org/rescode.html>.
+/// SQLite's result codes: <https://sqlite.org/rescode.html>.
 mod code {
     pub const ERROR: i32 = 1;
     pub const PERM: i32 = 3;
@@ -85,7 +85,7 @@ mod code {
     pub const CONSTRAINT_TRIGGER: i32 = 1811;
 }
 
-/// Classifies the error of a statement on the file at `path`, or of opening it.
+/// Classifies the error of opening the file at `path` or of running a statement on it.
 pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
     let Some(database) = error.as_database_error() else {
         return sort_own(error, path);
@@ -114,8 +114,8 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
             "check the permissions of the file and its folder, and the limit of open files",
         ),
         code::CORRUPT | code::NOTADB | code::MISMATCH => damaged(path, database.message()),
-        // These messages are about stored values, because the statements and their arguments come
-        // from this crate.
+        // These messages can only be about stored values, because this crate makes the statements
+        // and their parameters.
         code::ERROR
             if ["JSON", "integer overflow"]
                 .iter()
@@ -131,13 +131,13 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
     }
 }
 
-/// Classifies an error that sqlx raised itself.
+/// Classifies an error that comes from sqlx and not from SQLite.
 #[allow(clippy::wildcard_enum_match_arm, reason = "sqlx may add errors")]
 fn sort_own(error: &sqlx::Error, path: &Path) -> SqliteFault {
     match error {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => damaged(path, error),
-        // sqlx gives this error for every statement after its thread panicked. The next call opens
-        // the file again.
+        // sqlx returns this error for every statement once its thread has panicked. The next call
+        // opens the file again.
         sqlx::Error::WorkerCrashed => broken(
             path,
             "the thread that reads it failed",
@@ -148,7 +148,7 @@ fn sort_own(error: &sqlx::Error, path: &Path) -> SqliteFault {
     }
 }
 
-/// The content of the file at `path` is damaged.
+/// Returns the error for damaged content of the file at `path`.
 pub fn damaged(path: &Path, what: impl std::fmt::Display) -> SqliteFault {
     let way_out = "put it aside, or recover it with `sqlite3 FILE .recover`";
     SqliteFault::Damaged(format!(
@@ -168,7 +168,7 @@ fn full(path: &Path) -> StoreError {
     ))
 }
 
-/// The operating system refused an operation on the file at `path`.
+/// Returns the error for an operation on the file at `path` that the operating system refused.
 #[allow(
     clippy::wildcard_enum_match_arm,
     reason = "the standard library's list is open"
@@ -180,7 +180,7 @@ pub fn refused(path: &Path, error: &std::io::Error, way_out: &str) -> StoreError
     }
 }
 
-/// A person must help with the file at `path`.
+/// Returns the error for a problem with the file at `path` that only the user can solve.
 pub fn broken(path: &Path, what: impl std::fmt::Display, way_out: &str) -> StoreError {
     StoreError::Broken(format!("cannot use {}: {what}; {way_out}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! The open session files. Each one has a thread, so their number is bounded, and the least
-//! recently used one is closed.
+//! The open session files. Each has a thread, so their number is limited, and the least recently
+//! used one is closed to make room.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::store::{AgentRecord, StoreError};
 
-/// The open file of one session, with values that never change in it.
+/// The open file of one session, with the ids in it that never change.
 #[derive(Debug)]
 pub struct SessionFile {
     pub db: Db,
@@ -30,7 +30,7 @@ pub struct SessionFile {
     pub lead: AgentId,
 }
 
-/// A session file in use. It stays open while this is held.
+/// A session file in use. The file stays open until this is dropped.
 #[derive(Debug)]
 pub struct InUse {
     file: Arc<SessionFile>,
@@ -48,7 +48,7 @@ type Cell = Arc<OnceCell<Arc<SessionFile>>>;
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// The files, each with the time of its last use.
+    /// The open files by session, each with the time of its last use.
     slots: HashMap<SessionId, (Cell, Instant)>,
 }
 
@@ -77,7 +77,7 @@ impl SessionFiles {
         self.folder.join(format!("{id}_{name}.db"))
     }
 
-    /// Returns the file of a session if it is open and still the one at its path.
+    /// Returns the file of a session if it is open and its path still leads to the open file.
     pub async fn open_one(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
         let permit = self.permit().await?;
         let cell = self.pool().find(id);
@@ -94,7 +94,7 @@ impl SessionFiles {
         Ok(None)
     }
 
-    /// Opens the file of a session.
+    /// Returns the file of a session, and opens it if necessary.
     pub async fn open(&self, id: &SessionId, name: &SessionName) -> Result<InUse, StoreError> {
         let permit = self.permit().await?;
         let cell = self.pool().take(id, self.capacity);
@@ -122,8 +122,8 @@ impl SessionFiles {
         Ok(Db::open(&self.path(id, name), self.opening, true, SQLITE_SESSION).await?)
     }
 
-    /// Closes the files that were not used for this long, because each one costs a thread and its
-    /// cached pages.
+    /// Closes the files that were not used for this long, because each keeps a thread and cached
+    /// pages.
     pub fn close_unused(&self, for_long: Duration) {
         self.pool()
             .slots

@@ -1,5 +1,5 @@
 //! An open directory of the store. Files are opened relative to its descriptor, so that the store
-//! never follows a link, waits for a FIFO, or writes to a file that has another name elsewhere.
+//! never follows a symbolic link, blocks on a FIFO, or writes to a file that has another hard link.
 
 use std::{
     fs::{self, File},
@@ -25,7 +25,7 @@ use crate::{
     store::StoreError,
 };
 
-/// Other users must not read what agents did.
+/// The mode of new folders. Other users must not read what agents did.
 const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
@@ -41,8 +41,8 @@ pub struct StoreFolder {
 }
 
 impl StoreFolder {
-    /// Opens a directory, and creates it and the missing ones above it. A link in its place is
-    /// refused.
+    /// Opens a directory, and creates it and its missing parents. Refuses a symbolic link in its
+    /// place.
     pub fn create(path: &Path) -> Result<Self, StoreError> {
         let path: PathBuf = path.components().collect();
         let created = fs::DirBuilder::new()
@@ -56,13 +56,13 @@ impl StoreFolder {
         }
     }
 
-    /// Opens a directory that exists.
+    /// Opens an existing directory.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let path: PathBuf = path.components().collect();
         Self::enter(AT_FDCWD, &path, &path)
     }
 
-    /// Opens a directory in this one, and creates it if it is missing.
+    /// Opens a subdirectory, and creates it if it does not exist.
     pub fn create_folder(&self, name: &str) -> Result<Self, StoreError> {
         let path = self.path.join(name);
         match mkdirat(
@@ -75,7 +75,7 @@ impl StoreFolder {
         }
     }
 
-    /// Opens a directory in this one. Returns `None` if the name does not exist.
+    /// Opens a subdirectory. Returns `None` if it does not exist.
     pub fn find_folder(&self, name: &str) -> Result<Option<Self>, StoreError> {
         match fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Err(Errno::ENOENT) => Ok(None),
@@ -101,7 +101,7 @@ impl StoreFolder {
         }
     }
 
-    /// Returns why the entry at this name is not used as a directory.
+    /// Returns the error if the entry with this name is not a directory.
     fn refusal(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Option<StoreError> {
         let stat = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
@@ -117,7 +117,7 @@ impl StoreFolder {
         &self.path
     }
 
-    /// Returns how other users could change the directory, or `None` if only this user can.
+    /// Returns why other users can change the directory, or `None` if only this user can.
     pub fn exposure(&self) -> Result<Option<&'static str>, StoreError> {
         let there = fstat(self.fd.as_fd())
             .map_err(|errno| fault::refused(&self.path, &errno.into(), WRITABLE))?;
@@ -131,7 +131,7 @@ impl StoreFolder {
         })
     }
 
-    /// Opens a file of any owner for reading. Returns `None` if it does not exist.
+    /// Opens a file for reading, whoever owns it. Returns `None` if it does not exist.
     pub fn read_file(&self, name: &str) -> Result<Option<File>, StoreError> {
         match self.open_file(name, OFlag::O_RDONLY) {
             Err(FileRefusal::Missing) => Ok(None),
@@ -149,7 +149,7 @@ impl StoreFolder {
         }
     }
 
-    /// Opens a file for reading and writing, and creates it if it is missing.
+    /// Opens a file for reading and writing, and creates it if it does not exist.
     pub fn create_file(&self, name: &str) -> Result<File, StoreError> {
         match self.open_file(name, OFlag::O_RDWR | OFlag::O_CREAT) {
             Ok(file) => Ok(file),
@@ -203,7 +203,7 @@ impl StoreFolder {
         Ok(names.filter(|name| name != "." && name != "..").collect())
     }
 
-    /// Returns whether an open file is the one with this name here.
+    /// Returns whether this name in the directory leads to the open `file`.
     pub fn holds(&self, name: &str, file: &File) -> bool {
         let there = fstatat(self.fd.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW);
         there.is_ok_and(|there| {
@@ -212,7 +212,7 @@ impl StoreFolder {
         })
     }
 
-    /// Removes a name. Of a link it removes the link itself.
+    /// Removes an entry. If it is a symbolic link, the link itself is removed.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(self.fd.as_fd(), name, UnlinkatFlags::NoRemoveDir)?)
     }
@@ -223,9 +223,9 @@ enum FileRefusal {
     Store(StoreError),
 }
 
-/// Refuses files that SQLite must not open at `path`, which are all but regular files with one
-/// name. With `create` a missing file is made, readable by this user only. SQLite gives the files
-/// beside it the same permissions.
+/// Checks the file at `path` before SQLite opens it: it and the files beside it must be regular
+/// files with one hard link. With `create`, a missing file is created with read permission for this
+/// user only, and SQLite gives the files beside it the same permissions.
 pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let beside = view::beside(path, end);
@@ -254,7 +254,7 @@ fn refuse(path: &Path) -> StoreError {
     fault::broken(path, what, PUT_RIGHT)
 }
 
-/// Returns why a file is not used as one of the store's own.
+/// Returns why the store refuses a file, or `None` if it accepts it.
 fn complaint(there: &fs::Metadata) -> Option<&'static str> {
     let foreign = there.uid() != nix::unistd::geteuid().as_raw();
     kind_complaint(there).or(foreign.then_some("it belongs to another user"))
@@ -273,7 +273,7 @@ fn kind_complaint(there: &fs::Metadata) -> Option<&'static str> {
     }
 }
 
-/// The type of a mode is smaller on some systems.
+/// The type of a file mode is narrower on some systems.
 #[allow(
     clippy::useless_conversion,
     clippy::unnecessary_fallible_conversions,

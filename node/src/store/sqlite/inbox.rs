@@ -1,4 +1,4 @@
-//! The inboxes of SQLite's agents.
+//! The inboxes of agents, in SQLite.
 
 use async_trait::async_trait;
 use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
@@ -12,8 +12,8 @@ use crate::store::{
     unread::Unread,
 };
 
-/// Counts what is unread for an agent and in its session. It reads the index of open inputs only,
-/// so a long history costs nothing.
+/// Counts the unread inputs of an agent and of its session. The query reads only the index of open
+/// inputs, so its cost does not grow with the history.
 macro_rules! unread {
     ($agent:literal) => {
         concat!(
@@ -29,9 +29,9 @@ macro_rules! unread {
 
 const UNREAD: &str = unread!("?1");
 
-/// Puts an input unless the agent is unknown or stopped, an inbox is full, or the id is taken. One
-/// statement counts and puts, and a file has one writer, so inputs that arrive at once count each
-/// other.
+/// Puts an input unless the agent does not exist or is stopped, an inbox is full, or the id is
+/// taken. Counting and putting are one statement, and a file has one writer at a time, so
+/// concurrent puts count each other.
 const PUT: &str = concat!(
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s, (",
@@ -41,7 +41,8 @@ const PUT: &str = concat!(
     RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch"
 );
 
-/// Puts a question, unless waits lead from the target back to the asker or nest too deeply.
+/// Puts a question unless its target already waits, directly or indirectly, for the asker, or the
+/// question would be nested too deeply.
 const ASK: &str =
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head, waiting)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1, 1
@@ -55,7 +56,7 @@ const ASK: &str =
         SELECT max(n) FROM u)
     ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
 
-/// Records the wait for a question that exists already, under the same conditions.
+/// Records that the asker of an existing question waits, under the same conditions.
 const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcome IS NULL
       AND NOT EXISTS (WITH RECURSIVE p(a) AS (
           SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)
@@ -64,7 +65,8 @@ const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcom
           SELECT ?3, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?4)
         SELECT max(n) FROM u)";
 
-/// Finds the path of waits from a target back to an asker, and the depth of the asker.
+/// Finds the path of waiting agents from a target to an asker, and the depth of the asker's
+/// question.
 const WHY_NOT: &str = "SELECT
     (WITH RECURSIVE p(a, path) AS (
         SELECT ?1, json_array(?1) UNION ALL
@@ -75,7 +77,8 @@ const WHY_NOT: &str = "SELECT
         SELECT ?2, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?3)
       SELECT max(n) FROM u) AS depth";
 
-/// How often an input is tried if the reason of its refusal is gone when it is looked up.
+/// How many times an input is tried if the reason for its refusal no longer holds when it is looked
+/// up.
 const TRIES: u32 = 5;
 
 #[async_trait]
@@ -211,8 +214,9 @@ impl Inbox for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Adds an unread input to the index before it is acknowledged. This is not needed if this node
-    /// holds the agent, because a sweep finds the inputs of a dead node by its leases.
+    /// Adds an unread input to the index before the put is acknowledged. This is unnecessary if
+    /// this node holds the agent: should it die, the sweep of another node finds the session by its
+    /// lease.
     async fn announce(
         &self,
         session: &SessionId,
@@ -227,7 +231,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Removes inputs from the index. If this fails, a sweep removes them.
+    /// Removes inputs from the index. If this fails, the next sweep removes them.
     pub(super) async fn settled(&self, session: &SessionId, inputs: &[&InputId]) {
         if inputs.is_empty() {
             return;
@@ -251,7 +255,8 @@ async fn unread(file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
     })
 }
 
-/// Returns the input with this id.
+/// Returns the existing input with the id of a new one. Fails if it belongs to another agent or
+/// asker.
 async fn known(file: &InUse, input: &NewInput) -> Result<Option<StoredInput>, StoreError> {
     let known = find_input(file, &input.id).await?;
     if let Some(known) = &known {
@@ -304,7 +309,8 @@ async fn why_not(
     Ok((depth > max_depth).then_some(AskOutcome::TooDeep(depth)))
 }
 
-/// Waits again for a question that was asked before. Returns whether the wait is recorded.
+/// Records again that the asker of an existing question waits. Returns whether that is recorded
+/// now.
 async fn wait_again(
     file: &InUse,
     question: &NewInput,
@@ -327,7 +333,7 @@ async fn find_input(file: &InUse, id: &InputId) -> Result<Option<StoredInput>, S
     row.map(|row| file.reader(&row).input()).transpose()
 }
 
-/// Returns the statement that puts an input without bounds.
+/// Returns the statement that puts an input without checking the bounds.
 pub fn insert(input: &NewInput) -> SqliteStatement<'static> {
     put(input, &InboxBounds::NONE)
 }

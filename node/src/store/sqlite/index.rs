@@ -1,5 +1,5 @@
-//! `index.db`, which maps names, agents and nodes to session files. It can be rebuilt from the
-//! files.
+//! The index `index.db`, which maps names, agents and nodes to session files. It can be rebuilt
+//! from those files.
 
 mod known;
 mod rebuild;
@@ -29,17 +29,17 @@ pub struct Index {
     known: IndexCache,
 }
 
-/// What came of reserving a name.
+/// The result of reserving a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reserved {
     Yes,
-    /// The session has this name already.
+    /// The session already has this name.
     Known(SessionName),
     /// Another session has the name.
     Taken(SessionId),
 }
 
-/// A session as the index has it, which may be slightly out of date.
+/// A session as recorded in the index, which may be slightly out of date.
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub id: SessionId,
@@ -66,8 +66,8 @@ impl Index {
         }
     }
 
-    /// Returns the open index. It is opened again if another process replaced it, and rebuilt if it
-    /// is missing or damaged.
+    /// Returns the open index. Reopens it if another process replaced it, and rebuilds it if it is
+    /// missing or damaged.
     async fn db(&self) -> Result<Arc<Db>, StoreError> {
         let mut open = self.open.lock().await;
         if let Some(db) = open.as_ref().filter(|db| db.is_current()) {
@@ -134,7 +134,8 @@ impl Index {
         })
     }
 
-    /// Adds the agents of a session and their lease, before the session's file has them.
+    /// Adds the agents of a session and the lease of their node. This happens before they are
+    /// written to the session's file.
     pub async fn add<'a>(
         &self,
         session: &SessionId,
@@ -182,8 +183,8 @@ impl Index {
         Ok(())
     }
 
-    /// Returns those inputs that this process announced, out of inputs that were consumed or ended.
-    /// A sweep removes what other processes announced.
+    /// Returns those of the inputs that this process added to the index. Inputs that other
+    /// processes added are removed by a sweep.
     pub fn announced_here<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         self.known.take_announced(inputs)
     }
@@ -213,14 +214,14 @@ impl Index {
         self.execute(statement).await.map(drop)
     }
 
-    /// Records that the file of the session holds it now.
+    /// Records that the file of a new session is complete.
     pub async fn state_of_new(&self, session: &SessionId) -> Result<(), StoreError> {
         let statement = query("UPDATE sessions SET state = 'open' WHERE id = ?1 AND state = 'new'")
             .bind(session.as_str());
         self.execute(statement).await.map(drop)
     }
 
-    /// Returns whether the name was reserved before `at` for a session that has no file.
+    /// Returns whether the session's name was reserved before `at` and its file was never created.
     pub async fn abandoned(&self, session: &SessionId, at: i64) -> Result<bool, StoreError> {
         const ABANDONED: &str =
             "SELECT id, name FROM sessions WHERE id = ?1 AND state = 'new' AND changed_at < ?2";
@@ -247,8 +248,7 @@ impl Index {
         Ok(())
     }
 
-    /// Finds a session by its id, else by its name. If the index does not have it, the folder is
-    /// searched.
+    /// Finds a session by its id or its name. Searches the folder if the index does not have it.
     pub async fn find(
         &self,
         id_or_name: &str,
@@ -278,7 +278,7 @@ impl Index {
         Ok(Some(file))
     }
 
-    /// Adds a file that was brought from elsewhere.
+    /// Adds a session whose file was copied from another folder.
     pub async fn adopted(&self, id: &SessionId, name: &SessionName) -> Result<(), StoreError> {
         let db = self.db().await?;
         rebuild::add(
@@ -303,7 +303,7 @@ impl Index {
         Ok(session)
     }
 
-    /// Returns a page of sessions, newest first, that begins after a place in that order.
+    /// Returns a page of sessions after a position in the list, newest first.
     pub async fn page(
         &self,
         state: Option<SessionState>,
@@ -337,8 +337,8 @@ impl Index {
         .await
     }
 
-    /// Returns the sessions with leases of other nodes than these, or, with `of`, those with leases
-    /// of that node. Leases that ended may be among them.
+    /// Returns the sessions in which nodes other than `alive` have leases or, with `of`, those in
+    /// which that node has leases. Some of the leases may have ended.
     pub async fn leases(
         &self,
         but: &[NodeId],
@@ -359,8 +359,8 @@ impl Index {
         self.read(statement, lease).await
     }
 
-    /// Returns the inputs that may be unread, by session, with the time at which each was
-    /// announced.
+    /// Returns the inputs that may be unread, each with its session and the time at which it was
+    /// added to the index.
     pub async fn all_pending(&self) -> Result<Vec<(SessionId, InputId, Timestamp)>, StoreError> {
         let pending = |row: RowReader<'_>| {
             Ok((

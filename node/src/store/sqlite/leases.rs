@@ -1,4 +1,4 @@
-//! The leases of SQLite's agents.
+//! The leases of agents, in SQLite.
 
 mod sweep;
 
@@ -19,8 +19,8 @@ const CLAIM_MEMBER: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1
 
 #[async_trait]
 impl Leases for SqliteStore {
-    /// The index gets the lease before the file does, and once more after it, because a sweep may
-    /// have removed it in between.
+    /// Claims a lease. The index records it before the file does, and once more afterwards, because
+    /// a sweep may have removed it from the index in between.
     async fn claim(
         &self,
         session: &SessionId,
@@ -136,8 +136,8 @@ impl SqliteStore {
     }
 }
 
-/// Reads the lease after a claim that changed nothing: a claim of this node whose answer was lost
-/// may have been carried out before.
+/// Returns the lease of the agent if this node took it by an earlier claim whose answer was lost.
+/// Called after a claim that changed nothing.
 async fn current(
     file: &InUse,
     agent: &AgentId,

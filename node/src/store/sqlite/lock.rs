@@ -1,5 +1,5 @@
-//! The lock file of a node, which its process holds for its whole life. Other processes of the host
-//! tell by it whether the process lives.
+//! The lock file of a node. The node's process holds the lock until it ends, so that other
+//! processes of the host can find out whether it is running.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -17,19 +17,21 @@ use planck_common::NodeId;
 use super::{fault, folder::StoreFolder};
 use crate::store::StoreError;
 
-/// The folder of the lock files, in the folder of a store.
+/// The name of the folder with the lock files, in a store's folder.
 pub const FOLDER: &str = ".nodes";
 
 /// How long a killed process may take to release its lock.
 const DYING: Duration = Duration::from_secs(2);
 
-/// How often a lock is tried, because other processes may hold it for a moment to look at it.
+/// How many times taking a lock is tried, because other processes hold it briefly while they check
+/// it.
 const LOOKED_AT: u32 = 20;
 
-/// The most bytes of a text that names a holder.
+/// The maximum size in bytes of the text that identifies the holder.
 const LONGEST_HOLDER: u64 = 256;
 
-/// The lock of this process's node. The system releases it when the process ends in any way.
+/// The lock of this process's node. The operating system releases it when the process ends, even by
+/// a crash.
 #[derive(Debug)]
 pub struct NodeLock {
     _file: File,
@@ -69,7 +71,8 @@ impl NodeLock {
     }
 }
 
-/// Removes the lock files of dead nodes, which mean the same as missing ones. All other files stay.
+/// Removes the lock files of dead nodes, which have the same meaning as missing ones. Leaves all
+/// other files.
 pub fn tidy(store: &StoreFolder) {
     let Ok(Some(folder)) = store.find_folder(FOLDER) else {
         return;
@@ -81,8 +84,8 @@ pub fn tidy(store: &StoreFolder) {
     }
 }
 
-/// Returns whether a file is certainly the lock of a dead node, by its name, its text, and because
-/// no process holds it. A node that takes its lock at this moment has not written its text yet; it
+/// Returns whether a file is the lock of a dead node: its name and its text are those of a lock,
+/// and no process holds it. A node that is just taking its lock has not written its text yet. It
 /// notices that the file was removed, and tries again.
 fn is_of_the_dead(folder: &StoreFolder, name: &str) -> Result<bool, StoreError> {
     if name
@@ -123,13 +126,13 @@ pub fn is_in_use(store: &StoreFolder) -> bool {
         .any(is_held)
 }
 
-/// Returns whether the process of a node lives, which means that it holds its lock.
+/// Returns whether the process of a node is running, which means that it holds its lock.
 pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
     Ok(held(store, node)?.is_some())
 }
 
-/// Kills the process that holds the lock of a node that was declared dead, and waits until the
-/// lock is free. Blocks for a moment.
+/// Kills the process that holds the lock of a node that was declared dead, and waits for at most
+/// two seconds until the lock is free. Blocks the thread.
 pub fn end(store: &Path, node: &NodeId) -> Result<(), StoreError> {
     let path = store.join(FOLDER).join(file_name(node));
     let until = Instant::now() + DYING;
@@ -179,8 +182,9 @@ fn text_of(file: &mut File) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A process, identified so that no other one is mistaken for it: not a later one with the same
-/// pid, nor one in another container. The pid is 0 while the holder has not written its text yet.
+/// A process that holds a lock. The start time and the pid namespace distinguish it from a later
+/// process with the same pid and from processes of other containers. The pid is 0 while the holder
+/// has not written its text yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Holder {
     pid: i32,
@@ -198,7 +202,7 @@ impl Holder {
         }
     }
 
-    /// Returns `None` for a text that no node writes.
+    /// Parses the text of a lock file. Returns `None` for a text that no node writes.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let (pid, started, space) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
@@ -230,15 +234,15 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Returns when a process started, in clock ticks since the machine did. It is field 22 of `stat`
-/// in proc(5), the 20th after the name.
+/// Returns the start time of a process in clock ticks since boot, or `-` if it is unknown. It is
+/// field 22 of `stat` in proc(5), the 20th after the name.
 fn started(pid: i32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(19).unwrap_or("-").to_owned()
 }
 
-/// Returns the namespace in which pids are counted.
+/// Returns the pid namespace of this process, or `-` if it is unknown.
 fn space() -> String {
     fs::read_link("/proc/self/ns/pid")
         .map_or_else(|_| "-".into(), |link| link.display().to_string())

@@ -1,4 +1,4 @@
-//! The logs of SQLite's sessions.
+//! The logs of sessions, in SQLite.
 
 mod append;
 mod messages;
@@ -20,7 +20,8 @@ use crate::store::{
     refusal,
 };
 
-/// Loads from the latest checkpoint on, or from the start of the open turn if that is earlier.
+/// Reads the rows of an agent from its latest checkpoint on, or from the start of the open turn if
+/// that is earlier.
 const LOAD: &str = "WITH
     covered AS (SELECT coalesce(max(l.covers), 0) AS seq FROM log l
       WHERE l.agent_id = ?1 AND l.covers IS NOT NULL AND l.hidden_by IS NULL),
@@ -54,7 +55,8 @@ impl Log for SqliteStore {
         head(&self.file(session).await?).await
     }
 
-    /// Reads the head first: the rows up to it do not change any more, except for `hidden_by`.
+    /// Returns a page of the log. The head is read first, because rows up to it no longer change
+    /// except for `hidden_by`.
     async fn events(
         &self,
         session: &SessionId,
@@ -124,7 +126,8 @@ impl Log for SqliteStore {
     }
 }
 
-/// Returns how many rows are read at once. The number is small because a row can be large.
+/// Returns how many rows to read at once when `left` are still to be read. The number is small
+/// because a row can be large.
 fn chunk(left: u32) -> u32 {
     left.min(64)
 }

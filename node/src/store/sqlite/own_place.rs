@@ -1,6 +1,6 @@
-//! The default folder of a project's sessions, in the user's data directory. Planck makes it, and
-//! uses it only while it is as Planck made it: directories of this user that no other user can
-//! write, without links, marked with their project.
+//! The default folder of a project's sessions, in the user's data directory. Planck creates it, and
+//! uses it only while all directories on the way belong to this user, cannot be written by other
+//! users, and contain no symbolic links. A marker file names the project.
 
 use std::{
     fs::{self, DirBuilder},
@@ -12,23 +12,23 @@ use std::{
 use super::{fault, folder::StoreFolder};
 use crate::store::StoreError;
 
-/// The file beside the sessions that names their project.
+/// The file beside the sessions folder that contains the path of its project.
 const MARKER: &str = "project";
 
-/// The most bytes of a marker.
+/// The maximum size of a marker in bytes.
 const LONGEST_MARKER: u64 = 16 * 1024;
 
-/// Which folder of sessions belongs to which project.
+/// A project and the data directory that contains its sessions.
 #[derive(Debug, Clone)]
 pub struct OwnPlace {
-    /// The user's data directory. It may be a link, but there are no links below it.
+    /// The user's data directory. It may be a symbolic link, but there must be none below it.
     pub data: PathBuf,
-    /// The folder of the project.
+    /// The root folder of the project.
     pub project: PathBuf,
 }
 
 impl OwnPlace {
-    /// Makes what is missing, and returns the folder of sessions.
+    /// Creates the missing folders and the marker, and returns the folder of sessions.
     pub fn make(&self, sessions: &Path) -> Result<StoreFolder, StoreError> {
         let made = DirBuilder::new()
             .recursive(true)
@@ -52,7 +52,8 @@ impl OwnPlace {
         Ok(folder)
     }
 
-    /// Returns the folder of sessions without changing anything, or `None` if it was not made yet.
+    /// Returns the folder of sessions without changing anything, or `None` if it does not exist
+    /// yet.
     pub fn find(&self, sessions: &Path) -> Result<Option<StoreFolder>, StoreError> {
         if !self.data.exists() {
             return Ok(None);
@@ -98,7 +99,8 @@ impl OwnPlace {
         })
     }
 
-    /// Marks a new folder. An existing one must have the mark of this project.
+    /// Writes the marker of a new folder. Fails if an existing folder has the marker of another
+    /// project.
     fn mark(&self, place: &StoreFolder) -> Result<(), StoreError> {
         if place.names()?.is_empty() {
             let mut file = place.create_file(MARKER)?;
@@ -141,7 +143,7 @@ impl OwnPlace {
     }
 }
 
-/// Refuses a folder of another user, or one that other users can write.
+/// Returns the folder, or an error if it belongs to another user or other users can write to it.
 fn private(folder: StoreFolder) -> Result<StoreFolder, StoreError> {
     match folder.exposure()? {
         None => Ok(folder),

@@ -1,4 +1,4 @@
-//! The records of SQLite's sessions and agents.
+//! The records of sessions and agents, in SQLite.
 
 mod creation;
 mod list;
@@ -81,8 +81,8 @@ impl SessionRecords for SqliteStore {
         self.index.state(session, state, Timestamp::now()).await
     }
 
-    /// Deletes the record and the agents first, so that a process which still has the file open
-    /// finds no agent in it.
+    /// Removes a session. The record and the agents are deleted before the file is removed, so that
+    /// a process that still has the file open finds no agent in it.
     async fn delete(&self, session: &SessionId) -> Result<RemovedCounts, StoreError> {
         const COUNT: &str = "SELECT s.state, (SELECT count(*) FROM agents) AS agents, (SELECT count(*) FROM log) AS events,
             (SELECT count(*) FROM inputs) AS inputs FROM sessions s";

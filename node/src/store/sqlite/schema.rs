@@ -1,7 +1,7 @@
-//! Compares the schema of a file with the one that the migrations of this version make. A file
-//! whose schema was damaged or written by a stranger is refused before any of its tables is read,
-//! because its views and triggers would run with the store's statements, and sqlx panics on a
-//! declared type that is not UTF-8.
+//! Checks that the schema of a file is the one that the migrations of this version create. A file
+//! with a damaged or foreign schema is refused before any of its tables is read, because its views
+//! and triggers would run with the store's statements, and because sqlx panics on a declared type
+//! that is not UTF-8.
 
 use std::{
     path::Path,
@@ -17,20 +17,20 @@ use super::{
 };
 
 /// Reads the version and the objects with one statement, so that another process's migration is
-/// seen whole or not at all. No column here has a declared type, and bytes are read as bytes. A
-/// valid schema has fewer objects than the limit.
+/// seen completely or not at all. The columns of this query have no declared type, and text is read
+/// as bytes, so sqlx cannot panic. A valid schema has fewer objects than the limit.
 const READ: &str =
     "SELECT v.user_version, CAST(o.type AS BLOB), CAST(o.name AS BLOB), CAST(o.tbl_name AS BLOB), CAST(o.sql AS BLOB)
     FROM pragma_user_version v LEFT JOIN sqlite_schema o ON true LIMIT 200";
 
-/// Names of tables that SQLite's own tools add: `.recover` and `ANALYZE`. The store reads none of
-/// them.
+/// The beginnings of table names that SQLite's own tools create: `.recover` and `ANALYZE`. The
+/// store does not read these tables.
 const TOOLS: [&[u8]; 2] = [b"lost_and_found", b"sqlite_stat"];
 
-/// A table, index, view or trigger: its type, its name, its table and its SQL.
+/// A table, index, view or trigger: its type, its name, its table and its SQL text.
 type Object = [Option<Vec<u8>>; 4];
 
-/// The schema that a file has.
+/// The schema of a file.
 pub struct FileSchema {
     pub version: u32,
     objects: Vec<Object>,
@@ -54,7 +54,7 @@ impl FileSchema {
         Ok(Self { version, objects })
     }
 
-    /// Refuses a schema that does not match its version.
+    /// Returns an error if the schema does not match its version.
     pub async fn check(
         &self,
         path: &Path,
@@ -85,7 +85,8 @@ fn object(row: &SqliteRow) -> Result<Object, sqlx::Error> {
     ])
 }
 
-/// Returns whether an object is a table that a tool of SQLite added, or no object at all.
+/// Returns whether an object is a table that a tool of SQLite created, or is empty because the
+/// schema has no objects.
 fn is_of_tool([r#type, name, ..]: &Object) -> bool {
     let is_named = |name: &Vec<u8>| TOOLS.iter().any(|tool| name.starts_with(tool));
     match (r#type, name) {
@@ -96,10 +97,10 @@ fn is_of_tool([r#type, name, ..]: &Object) -> bool {
     }
 }
 
-/// Schemas that were made before, by the statements that make them.
+/// The objects of each schema that was already created for comparison, by its migrations.
 type Made = Vec<(Vec<&'static str>, Arc<Vec<Object>>)>;
 
-/// Returns the objects that migrations make. Each list of them is made once in a process.
+/// Returns the objects that migrations create. The result is cached for the life of the process.
 async fn made_by(
     path: &Path,
     opening: DbOptions,

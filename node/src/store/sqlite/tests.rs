@@ -1,4 +1,4 @@
-//! What SQLite keeps beyond the conformance suite: locks, processes, files, disks.
+//! Tests of what only SQLite has: lock files, several processes, damaged files and full disks.
 
 mod damage;
 mod disk;
@@ -13,7 +13,7 @@ use planck_common::NodeId;
 use super::{SqliteOptions, SqliteStore};
 use crate::store::{SessionStore, conformance};
 
-/// A folder of its own.
+/// A temporary folder for a store.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {

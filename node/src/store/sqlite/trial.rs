@@ -1,4 +1,4 @@
-//! Tries whether a node could write to the store of a folder, without changing it.
+//! Checks whether a node could write to the store of a folder, without changing it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,22 +17,23 @@ use crate::{folder_trial, store::StoreError};
 const WRITABLE: &str =
     "give this user write permission to it, or name another store with `--store sqlite:DIR`";
 
-/// The result of trying a folder.
+/// The result of checking a folder.
 #[derive(Debug)]
 pub enum SqliteTrial {
-    /// The folder does not exist; the first session makes it. The nearest existing folder above it
-    /// can be written.
+    /// The folder does not exist, and the first session would create it. Its nearest existing
+    /// parent, `above`, is writable.
     Missing { above: PathBuf },
-    /// The folder exists.
+    /// The folder exists. Contains what could be written.
     There(Result<TrialWrite, StoreError>),
 }
 
-/// What could be written.
+/// What the check could write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TrialWrite {
-    /// The folder. The index in it can be opened for writing.
+    /// Files in the folder. The index was not written to, because no node is running or it does not
+    /// exist.
     Folder,
-    /// The index, by a transaction that was rolled back.
+    /// The index, in a transaction that was rolled back.
     Index,
 }
 
@@ -57,7 +58,7 @@ pub async fn run(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
 
 async fn write(place: &StoreFolder, options: &SqliteOptions) -> Result<TrialWrite, StoreError> {
     try_folder(place.path()).await?;
-    // A node makes its lock in this folder.
+    // A node creates its lock file in this folder.
     if let Some(locks) = place.find_folder(lock::FOLDER)? {
         try_folder(locks.path()).await?;
     }
@@ -66,8 +67,8 @@ async fn write(place: &StoreFolder, options: &SqliteOptions) -> Result<TrialWrit
         .iter()
         .all(|end| view::beside(&index, end).exists());
     let is_there = place.find_file(index::NAME)?.is_some();
-    // If no node is running, SQLite would make a journal for the trial, or apply the journal of a
-    // killed node.
+    // If no node is running, SQLite would create a journal for the transaction, or apply the
+    // journal of a killed node.
     if !is_there || !has_journal || !lock::is_in_use(place) {
         return Ok(TrialWrite::Folder);
     }

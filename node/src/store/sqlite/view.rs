@@ -1,5 +1,5 @@
-//! Opens a database read-only, so that no byte on the disk changes: SQLite makes no journal, no
-//! index of it, and no checkpoint.
+//! Opens a database read-only in such a way that nothing on the disk changes: SQLite creates no
+//! journal, no journal index, and no checkpoint.
 
 use std::{
     fs,
@@ -12,31 +12,32 @@ use tempfile::TempDir;
 
 use super::fault::{self, SqliteFault};
 
-/// The characters that a `file:` URI needs no escape for.
+/// The characters that are not escaped in a `file:` URI.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'.')
     .remove(b'-')
     .remove(b'_');
 
-/// How to open one database read-only.
+/// The options that open one database read-only.
 pub struct View {
     pub connect: SqliteConnectOptions,
-    /// A copy that is open instead of the database, and removed when this is dropped.
+    /// The copy that is opened instead of the database. It is removed when this is dropped.
     pub copy: Option<TempDir>,
 }
 
-/// One way to open a database read-only.
+/// A way to open a database read-only.
 pub type Way = fn(&Path) -> Result<View, SqliteFault>;
 
-/// Returns the ways to open a database read-only, the best one first. Each next one is for a
-/// database that the one before cannot open.
+/// Returns the ways to open a database read-only. If the first one fails, the caller tries the
+/// next.
 ///
-/// - A database without a journal is immutable as far as SQLite is concerned.
-/// - A database that a process writes, or wrote when it was killed, has a journal and its index.
-///   They are read as they are: SQLite rebuilds in memory an index that no process maintains any
-///   more.
-/// - A journal without an index is applied to a private copy of both.
+/// - A database without a journal is opened as immutable.
+/// - A database that a process is writing, or was writing when it was killed, has a journal and a
+///   journal index. Both are read as they are. If no process maintains the index, SQLite rebuilds
+///   it in memory.
+/// - If there is a journal without an index, the database and the journal are copied to a private
+///   folder, where SQLite can apply the journal.
 pub fn ways(path: &Path) -> Vec<Way> {
     let is_there =
         |end: &str| fs::symlink_metadata(beside(path, end)).is_ok_and(|file| file.len() > 0);
@@ -48,7 +49,7 @@ pub fn ways(path: &Path) -> Vec<Way> {
 }
 
 fn options() -> SqliteConnectOptions {
-    // A schema that a stranger wrote must not call functions with side effects.
+    // The file may be from a stranger, whose schema must not call functions with side effects.
     SqliteConnectOptions::new()
         .foreign_keys(false)
         .pragma("trusted_schema", "OFF")
@@ -101,7 +102,7 @@ fn copied(path: &Path) -> Result<View, SqliteFault> {
     })
 }
 
-/// Returns the path of the file with this ending beside a database.
+/// Returns the path of the file beside a database that has this suffix.
 pub fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);

@@ -1,5 +1,5 @@
-//! Appends batches: rows, marks and puts of several agents in one statement, each batch whole or
-//! not at all.
+//! Appends batches of several agents with one statement. Each batch is written completely or not at
+//! all.
 
 mod arguments;
 
@@ -14,9 +14,9 @@ use crate::store::{
 use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
 
-/// Locks the agents by id (those that write and those that get an input), then inputs by id, then
-/// the session. `mine` takes the marks of a batch without rows again, because nothing else tells
-/// that the batch was written before.
+/// The locks are always taken in the same order: agents by id (writers and receivers of inputs),
+/// inputs by id, then the session. A batch without rows leaves nothing in the log, so `mine`
+/// accepts its marks again if they were already made.
 const APPEND: &str = "
 WITH w AS (SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
     $11::bigint[], $12::float8[]) WITH ORDINALITY
@@ -67,9 +67,9 @@ SELECT ok.agent IS NOT NULL AS written, held.agent IS NOT NULL AS held, coalesce
 FROM w LEFT JOIN held USING (n) LEFT JOIN ok USING (n) LEFT JOIN g ON g.agent = w.agent LEFT JOIN missing ON missing.agent = w.agent
 LEFT JOIN s ON true ORDER BY w.n";
 
-/// Reads the session's totals and, for batches that the statement left out, their rows if they are
-/// in the log. This is a statement of its own, because the one before it may have begun before the
-/// first writing of the rows was committed.
+/// Reads the session's totals and, for each batch that was not written, its rows if they are in the
+/// log already. This is a separate statement because the append may have taken its snapshot before
+/// the earlier write of these rows was committed.
 const KNOWN: &str = "
 SELECT w.n, known.seqs, s.input_tokens, s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.cost_usd
 FROM sessions s LEFT JOIN unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS w(agent, epoch, prev, entries, n) ON true
@@ -119,14 +119,14 @@ pub async fn append(
 
 struct AppendResult {
     answers: Vec<BatchAnswer>,
-    /// The session's totals, if anything was written.
+    /// The session's totals, or `None` if no batch was written.
     totals: Option<Usage>,
 }
 
 enum BatchAnswer {
     Settled(BatchOutcome),
-    /// The lease has another epoch, or the agent's last row is another one. The batch is in the log
-    /// already, or it is stale.
+    /// The epoch or `prev` of the batch does not match. Either the batch is in the log already, or
+    /// its epoch is stale.
     NotHeld,
 }
 
@@ -144,7 +144,7 @@ impl BatchAnswer {
 }
 
 /// Writes all batches with one statement. If the server refuses the data, writes each batch with
-/// one of its own, so that only the batch with the bad data is refused.
+/// its own statement, so that only those with bad data fail.
 async fn write(
     database: &Database,
     session: &SessionId,
@@ -191,7 +191,7 @@ async fn write_each(
     Ok(all)
 }
 
-/// Runs the statement. The inner error is the server's refusal of the data.
+/// Runs the statement. The inner `Err` is the server's message if it refused the data.
 async fn state(
     database: &Database,
     session: &SessionId,
@@ -251,7 +251,7 @@ fn totals(row: &Columns<'_>) -> Result<Option<Usage>, StoreError> {
         .transpose()
 }
 
-/// Returns the numbers of each batch that is in the log already, and the session's totals.
+/// Returns the row numbers of each batch that is already in the log, and the session's totals.
 async fn find_known(
     database: &Database,
     session: &SessionId,

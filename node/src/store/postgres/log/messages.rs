@@ -1,7 +1,8 @@
-//! Messages in segments between checkpoints.
+//! Reads messages in segments between checkpoints.
 //!
-//! `before` names the segment that ends just before it. A segment's first message never gives a
-//! `before` of its own, so one that is a checkpoint's `covers + 1` always means a whole segment.
+//! `before` names the segment that ends just before that number. The first message of a segment is
+//! never used as `before`, so a `before` that equals a checkpoint's `covers + 1` always means a
+//! whole segment.
 
 use planck_common::{AgentId, Seq, SessionId, TeamId, command::Messages};
 use serde_json::value::RawValue;
@@ -14,8 +15,8 @@ use crate::store::{
     refusal,
 };
 
-/// `after` is the `covers` of the checkpoint with which the segment begins, or -1 at the beginning
-/// of the log.
+/// Finds the segment. `after` is the `covers` of the checkpoint at its beginning, or -1 at the
+/// beginning of the log.
 const SEGMENT: &str = "
 SELECT s.team_id, c.after, EXISTS (SELECT 1 FROM log l WHERE l.session_id = $1 AND l.kind = 'message' AND l.hidden_by IS NULL
     AND ($2::text IS NULL OR l.agent_id = $2) AND (l.seq <= c.after OR l.covers < c.after)) AS earlier
@@ -73,8 +74,8 @@ pub async fn messages(
     Ok(page(segment, messages, summaries, part))
 }
 
-/// Makes a page. A part of a segment continues before its oldest message, and only the oldest part
-/// has the summary.
+/// Builds a page. If the segment does not fit, `before` is the page's oldest message, and only the
+/// page with the oldest messages includes the summary.
 fn page(
     segment: Segment,
     messages: Vec<(Seq, Box<RawValue>)>,

@@ -23,7 +23,7 @@ i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   WHERE b.verdict = 'born' AND t.task IS NOT NULL ORDER BY n ON CONFLICT DO NOTHING)
 SELECT verdict, detail, most FROM b ORDER BY n";
 
-/// Refuses members that no store can record, and creates the others with one statement.
+/// Creates the members with one statement, except those that no store can record. They are refused.
 pub async fn create_agents(
     database: &Database,
     session: &SessionId,
@@ -58,7 +58,7 @@ async fn create_all(
     match state(database, session, members, lead, node).await? {
         Ok(outcomes) => Ok(outcomes),
         Err(refusal) if members.len() == 1 => Ok(vec![AgentCreation::Refused(refusal)]),
-        // The members are created one by one, so that only the one with the bad data is refused.
+        // The members are created one by one, so that only those with bad data are refused.
         Err(_) => {
             let mut outcomes = Vec::with_capacity(members.len());
             for one in members {
@@ -73,7 +73,7 @@ async fn create_all(
     }
 }
 
-/// Runs the statement. The inner error is the server's refusal of the data.
+/// Runs the statement. The inner `Err` is the server's message if it refused the data.
 async fn state(
     database: &Database,
     session: &SessionId,

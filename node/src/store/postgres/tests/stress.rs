@@ -1,5 +1,5 @@
-//! Several nodes at once, with lost answers and killed connections: claims, appends, questions,
-//! withdrawals and rewinds.
+//! A stress test of several nodes with lost answers and killed connections. They claim, append,
+//! ask, withdraw and rewind at the same time.
 
 use std::{
     collections::BTreeMap,
@@ -30,10 +30,10 @@ use crate::{
 const NODES: usize = 3;
 const AGENTS: usize = 4;
 const TIME: Duration = Duration::from_secs(4);
-/// The limit on a busy machine, where the test runs until everything was tried.
+/// The time limit on a busy machine. The test normally ends once every operation has occurred.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// One in 33 answers of an append is lost.
+/// A store that loses one in 33 answers to an append.
 struct Lossy(PostgresStore);
 
 #[async_trait]
@@ -79,11 +79,11 @@ impl Counts {
     }
 }
 
-/// The state that all tasks share.
+/// The state that all tasks of the test share.
 struct Shared {
     team: Team,
     began: Instant,
-    /// The text of each acknowledged row by its number.
+    /// The text of each acknowledged row, by the number of the row.
     acknowledged: Mutex<BTreeMap<Seq, String>>,
     counts: Mutex<Counts>,
 }
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// Tries until the store answers.
+/// Repeats a call while it fails with [`StoreError::Away`].
 macro_rules! settled {
     ($work:expr) => {
         loop {
@@ -124,7 +124,7 @@ impl Writer {
         &self.shared.team.agents[self.agent]
     }
 
-    /// Claims the agent again and again, and writes until the lease is lost.
+    /// Claims the agent repeatedly, and writes after each claim until the lease is lost.
     async fn run(self) {
         while self.shared.goes_on() {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(20..150))).await;
@@ -168,7 +168,7 @@ impl Writer {
         Some(lease.epoch)
     }
 
-    /// Appends some rows, and consumes and ends waiting inputs. Returns `false` once the lease is
+    /// Appends some rows, and consumes and ends unread inputs. Returns `false` once the lease is
     /// lost.
     async fn write(&self, epoch: i64) -> bool {
         let open = settled!(self.store.open_inputs(&self.shared.team.session, self.id())).unwrap();
@@ -220,7 +220,7 @@ impl Writer {
     }
 }
 
-/// Asks from one agent to another, on any node, and sometimes withdraws the question.
+/// Asks one agent in the name of another through any node, and sometimes withdraws the question.
 async fn ask(shared: Arc<Shared>, store: PostgresStore) {
     while shared.goes_on() {
         let (from, to) = (fastrand::usize(..AGENTS), fastrand::usize(..AGENTS));
@@ -243,7 +243,7 @@ async fn ask(shared: Arc<Shared>, store: PostgresStore) {
     }
 }
 
-/// Claims the orchestrator and rewinds a few rows.
+/// Claims the orchestrator and rewinds the log by a few rows.
 async fn rewind(shared: Arc<Shared>, store: PostgresStore, node: NodeId) {
     let (session, lead) = (&shared.team.session, shared.team.lead());
     while shared.goes_on() {

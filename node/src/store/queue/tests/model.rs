@@ -1,5 +1,5 @@
-//! A log in memory that keeps the rules: it fences by epoch and last row, writes batches whole or
-//! not at all, and recognises repetitions.
+//! A log in memory that applies the rules of the store: it checks the epoch and the last row,
+//! writes batches completely or not at all, and recognises repeated batches.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use super::super::AppendLog;
 use crate::store::{Appended, Batch, BatchOutcome, StoreError};
 
-/// What happens to a statement.
+/// A fault that the log applies to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// It is carried out, but its answer is lost.
+    /// The statement is carried out, but its answer is lost.
     DropAnswer,
-    /// It is not carried out.
+    /// The statement is not carried out.
     Away,
 }
 
@@ -37,13 +37,13 @@ struct State {
     totals: Usage,
     faults: VecDeque<Fault>,
     statements: usize,
-    /// The text of a statement whose answer was lost. The next statement must be the same.
+    /// The text of the last statement if its answer was lost. The next statement must be the same.
     unsettled: Option<String>,
 }
 
 pub struct Model {
     state: Mutex<State>,
-    /// How many statements reached the closed gate; `None` while it is open.
+    /// How many statements reached the closed gate, or `None` while the gate is open.
     gate: watch::Sender<Option<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a process remembers of the index, so that it need not read it for each prompt.
+//! A cache of the index, so that a process need not read the index for each prompt.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,13 +7,13 @@ use std::{
 
 use planck_common::{AgentId, InputId, SessionId};
 
-/// The most entries of each kind. When there are more, all are forgotten, which costs a lookup or a
-/// sweep.
+/// The maximum number of entries of each kind. A full cache is cleared, which only costs a lookup
+/// or leaves work to a sweep.
 const MOST: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub struct IndexCache {
-    /// The session of an agent, which never changes.
+    /// The session of each agent, which never changes.
     sessions: Mutex<HashMap<AgentId, SessionId>>,
     announced: Mutex<HashSet<InputId>>,
 }
@@ -39,7 +39,8 @@ impl IndexCache {
         announced.extend(inputs.cloned());
     }
 
-    /// Returns those inputs that this process announced, and forgets them.
+    /// Returns those of the inputs that this process added to the index, and removes them from the
+    /// cache.
     pub fn take_announced<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         let mut announced = lock(&self.announced);
         inputs

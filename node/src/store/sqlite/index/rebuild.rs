@@ -1,4 +1,5 @@
-//! Opens the index, and fills it from the session files if it is missing, damaged or out of date.
+//! Opens the index, and rebuilds it from the session files if it is missing, damaged or out of
+//! date.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -18,10 +19,10 @@ use super::super::{
 };
 use crate::store::StoreError;
 
-/// The file name of the index, in the folder of a store.
+/// The file name of the index in a store's folder.
 pub const NAME: &str = "index.db";
 
-/// Opens the index of a folder, and repairs it if needed.
+/// Opens the index of a folder, and repairs it if necessary.
 pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     let db = match checked(folder, opening).await {
         Err(SqliteFault::Damaged(_)) => put_aside(folder, opening).await?,
@@ -33,7 +34,7 @@ pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     Ok(db)
 }
 
-/// Opens the index of a folder read-only: the file if it is usable, else a new index in memory.
+/// Opens the index of a folder read-only. If the file is unusable, builds a new index in memory.
 pub async fn look(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     match as_it_is(folder, opening).await {
         Ok(Some(db)) => Ok(db),
@@ -66,8 +67,8 @@ async fn checked(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     }
 }
 
-/// Renames a damaged index, so that a person can examine it, and opens a new one. One process at a
-/// time does this.
+/// Renames a damaged index, so that the user can examine it, and opens a new one. Only one process
+/// does this at a time.
 async fn put_aside(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     let _guard = guard(folder, opening).await?;
     let why = match checked(folder, opening).await {
@@ -116,7 +117,7 @@ async fn guard(folder: &Path, opening: DbOptions) -> Result<File, StoreError> {
     }
 }
 
-/// Returns the sessions whose files are in a folder.
+/// Returns the sessions that have a file in a folder.
 pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, StoreError> {
     let failed = |error| {
         fault::broken(
@@ -138,13 +139,13 @@ pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, Sto
     Ok(found)
 }
 
-/// Returns the session that a file name stands for.
+/// Returns the id and the name of a session from the name of its file.
 pub fn session_of_file(file: &str) -> Option<(SessionId, SessionName)> {
     let (id, name) = file.strip_suffix(".db")?.rsplit_once('_')?;
     Some((SessionId::parse(id).ok()?, SessionName::parse(name).ok()?))
 }
 
-/// The rows that the index has of session files, as JSON.
+/// The rows of the index for some session files, as JSON.
 #[derive(Default)]
 struct IndexRows {
     store_id: Option<String>,
@@ -166,7 +167,7 @@ async fn fill(db: &Db, folder: &Path, opening: DbOptions) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Adds files that the index does not have.
+/// Adds session files that the index does not have.
 pub async fn add(
     db: &Db,
     folder: &Path,

@@ -1,4 +1,5 @@
-//! Sweeps: the index names the sessions that may need a host, and their files tell which do.
+//! Sweeps: the index lists the sessions that may need a host, and the session files show which of
+//! them do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,10 +15,11 @@ use crate::store::{
     sqlite::{SqliteStore, files::InUse},
 };
 
-/// After this time an announced input that is not in the file was never put.
+/// How long an input may be in the index without being in the session's file. After that it counts
+/// as never put.
 const ANNOUNCED_MS: u64 = 60_000;
 
-/// A sweep closes session files that were not used for this long.
+/// How long a session file stays open without being used.
 const UNUSED: Duration = Duration::from_secs(60);
 
 const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
@@ -25,7 +27,7 @@ const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN
       WHERE (a.node_id IS NULL OR a.node_id IN (SELECT value FROM json_each(?1))) AND a.state <> 'stopped'
       AND EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)";
 
-/// What the index has of one session.
+/// The entries of one session in the index.
 #[derive(Default)]
 struct Hints {
     nodes: Vec<NodeId>,
@@ -68,7 +70,7 @@ async fn strays_of(
     Ok(strays)
 }
 
-/// Removes from the index what the file shows to be over.
+/// Removes the entries of a session from the index that are obsolete according to its file.
 async fn tidy(
     store: &SqliteStore,
     file: &InUse,
@@ -95,7 +97,7 @@ async fn tidy(
     Ok(())
 }
 
-/// Forgets a session without a file, unless it is being created.
+/// Removes a session that has no file from the index, unless it is being created.
 async fn forget_gone(
     store: &SqliteStore,
     session: &SessionId,

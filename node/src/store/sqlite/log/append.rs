@@ -1,5 +1,5 @@
-//! Appends batches: one statement for all batches of a session, and one for each batch if that is
-//! refused.
+//! Appends batches with one statement for all batches of a session. If the file refuses that
+//! statement, each batch gets its own.
 
 mod statement;
 
@@ -19,14 +19,15 @@ use crate::store::{
     },
 };
 
-/// Statements with at most this many rows are kept prepared.
+/// The maximum number of rows of a statement that sqlx keeps prepared.
 const KEPT: usize = 24;
 
 const COLUMNS: &str =
     "agent_id, epoch, prev, kind, turn, request, at, node_id, covers, body, marks, puts, state,
     input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, last";
 
-/// The subqueries refer to the row, because SQLite would otherwise compute each one only once.
+/// The subqueries refer to the inserted row. Otherwise SQLite would compute each of them only once
+/// for all rows.
 const RETURNING: &str =
     "(SELECT next_seq - 1 FROM sessions WHERE append.agent_id IS NOT NULL) AS seq,
     (SELECT input_tokens FROM sessions WHERE append.last) AS input_tokens,
@@ -87,8 +88,8 @@ async fn announce_puts(
     store.index.pending(session, &puts, Timestamp::now()).await
 }
 
-/// Groups the batches that are not refused into statements. Returns the place of the first batch of
-/// each, and how many batches it has.
+/// Groups consecutive batches that are not refused into statements. Returns the index of the first
+/// batch of each statement, and the number of its batches.
 fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = vec![];
     let (mut rows, mut open) = (0, false);
@@ -109,7 +110,8 @@ fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize
     runs
 }
 
-/// Returns the inputs that the index need not name any more.
+/// Returns the inputs that the written batches consumed or ended, so that they need no entry in the
+/// index.
 fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a InputId> {
     let written = batches
         .iter()
@@ -175,8 +177,8 @@ async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
     row.map_or(Ok(Usage::default()), |row| file.reader(&row).usage())
 }
 
-/// Finds why a batch was refused: its rows are in the log already, its lease has another epoch, an
-/// input is gone, or its data is bad.
+/// Finds out why a batch was refused: its rows are already in the log, its lease has another epoch,
+/// an input is gone, or its data is invalid.
 async fn why_not(
     file: &InUse,
     batch: &Batch,
@@ -208,8 +210,8 @@ async fn why_not(
     }
 }
 
-/// Returns the numbers of a batch that was written before: the same rows, of the same epoch, after
-/// the same row.
+/// Returns the row numbers of a batch if the log already has the same rows, written under the same
+/// epoch and after the same row.
 async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, StoreError> {
     const WRITTEN: &str = "SELECT seq, prev, kind, body FROM log WHERE agent_id = ?1 AND epoch = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
     let count = i64::try_from(batch.entries.len()).unwrap_or(i64::MAX);
@@ -264,7 +266,7 @@ async fn gone(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<Vec<Inpu
         .collect()
 }
 
-/// Returns whether all marks of a batch without rows were made before.
+/// Returns whether all marks of a batch without rows were already made.
 async fn already_marked(
     file: &InUse,
     batch: &Batch,

@@ -1,4 +1,4 @@
-//! Messages in segments between checkpoints.
+//! Reads messages in segments between checkpoints.
 
 use planck_common::{AgentId, Seq, command::Messages};
 use serde_json::value::RawValue;
@@ -40,7 +40,7 @@ pub async fn messages(
 
 type FoundMessages = Vec<(Seq, Box<RawValue>)>;
 
-/// Returns the highest checkpoint that leaves a segment before `before`.
+/// Returns the `covers` of the highest checkpoint that begins a segment before `before`.
 async fn covers_before(
     file: &InUse,
     agent: Option<&AgentId>,
@@ -59,7 +59,8 @@ async fn covers_before(
     row.map_or(Ok(0), |row| file.reader(&row).number("covers"))
 }
 
-/// Returns the messages of a segment, newest first, and whether they are all of it.
+/// Returns the newest messages of a segment that fit into a page, newest first, and whether these
+/// are all of its messages.
 async fn newest(
     file: &InUse,
     agent: Option<&AgentId>,
@@ -76,7 +77,7 @@ async fn newest(
     let (mut found, mut bytes, mut before): (FoundMessages, usize, Seq) = (vec![], 0, before);
     loop {
         let left = limit - u32::try_from(found.len()).unwrap_or(limit);
-        // One row more than fits tells that there are more.
+        // One row more than fits is read, to find out whether there are more.
         let part = chunk(left + 1);
         let statement = query(if agent.is_some() { OF_AGENT } else { ALL })
             .bind(covers)
@@ -131,8 +132,8 @@ async fn summaries(
         .collect()
 }
 
-/// Returns whether a message, or the summary of an earlier checkpoint, is before the segment that
-/// begins after `covers`.
+/// Returns whether there is a message, or the summary of an earlier checkpoint, before the segment
+/// that begins after `covers`.
 async fn is_any_before(
     file: &InUse,
     agent: Option<&AgentId>,

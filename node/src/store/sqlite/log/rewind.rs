@@ -36,7 +36,8 @@ pub async fn rewind(
         Err(SqliteFault::Aborted(Abort::NoMessage)) => {
             return Err(refusal::no_message(to, &file.id));
         }
-        // The rewind may have been carried out before, if its answer was lost.
+        // The answer to an earlier attempt may have been lost, so the rewind may already be carried
+        // out.
         Err(SqliteFault::Aborted(_)) => {}
         Err(fault) => return Err(fault.into()),
     }
@@ -46,7 +47,8 @@ pub async fn rewind(
     }
 }
 
-/// Returns the row of this rewind, if the lease did not change hands since.
+/// Returns the row of this rewind if it was carried out and the orchestrator's lease has not
+/// changed hands since.
 async fn rewound_at(file: &InUse, epoch: i64, body: &str) -> Result<Option<Seq>, StoreError> {
     const FIND: &str = "SELECT l.seq FROM log l JOIN agents a ON a.id = l.agent_id
         WHERE l.agent_id = ?1 AND l.epoch = ?2 + 1 AND a.epoch = ?2 + 1 AND l.kind = 'rewound' AND l.body = ?3";

@@ -1,4 +1,4 @@
-//! Records a new session: reserves its name in the index, then makes its file.
+//! Records a new session: reserves its name in the index and then creates its file.
 
 use planck_common::{NodeId, SessionName, Timestamp, event::json};
 use sqlx::query;
@@ -9,7 +9,7 @@ use crate::store::{
     stored,
 };
 
-/// A name that was reserved for a session without a file is free again after this time.
+/// How long a name stays reserved for a session whose file was not created.
 const ABANDONED_MS: i64 = 60_000;
 
 pub async fn create(

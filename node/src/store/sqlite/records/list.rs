@@ -1,4 +1,4 @@
-//! Pages of sessions, each with what it is doing.
+//! Lists sessions in pages, each with its current activity.
 
 use planck_common::{
     SessionId,
@@ -13,7 +13,8 @@ use crate::store::{
     sqlite::SqliteStore,
 };
 
-/// What a session is doing. If its last turn has no end yet, the turn is running.
+/// Computes the activity of a session. It is not `failed` once a new turn began, because the latest
+/// of the orchestrator's rows is then a `turn_start`.
 const ACTIVITY: &str = "SELECT CASE
   WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
@@ -26,7 +27,7 @@ const ACTIVITY: &str = "SELECT CASE
 pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessions, StoreError> {
     let limit = page::sessions(filter.limit);
     let after = filter.after.as_deref().map(SessionCursor::parse);
-    // One session more than the page holds tells whether another page follows.
+    // One session more than fits is read, to find out whether another page follows.
     let mut listed = store
         .index
         .page(filter.state, after.transpose()?, limit + 1)

@@ -9,7 +9,7 @@ use crate::store::{
     stored,
 };
 
-/// Takes the first free name in the order of [`crate::store::name::nth`].
+/// Records a member under the first free name in the order of [`crate::store::name::nth`].
 const CREATE: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
     SELECT ?1, (WITH RECURSIVE tried(n, name) AS (
         SELECT 1, ?2
@@ -20,8 +20,8 @@ const CREATE: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
     WHERE s.lead = ?7 AND s.state = 'open' AND l.incarnation = ?8 AND s.agents < s.max_agents
     ON CONFLICT (id) DO NOTHING RETURNING name";
 
-/// Creates the members one after the other, because a file has one writer anyway. The index gets
-/// all of them before.
+/// Creates the members one after the other, because a file has only one writer at a time. All of
+/// them are added to the index first.
 pub async fn create_agents(
     store: &SqliteStore,
     session: &SessionId,

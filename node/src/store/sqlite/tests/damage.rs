@@ -1,5 +1,5 @@
-//! Session files whose bytes changed. Each gives one error that names the file and the way out, and
-//! no thread panics.
+//! Damaged session files. Each causes an error that names the file and a remedy, and no thread
+//! panics.
 
 use std::{fs, path::PathBuf};
 
@@ -31,7 +31,7 @@ impl Written {
         Self { folder, team, file }
     }
 
-    /// Changes the file as another program may do.
+    /// Changes the file as another program would.
     async fn change(&self, sql: &str) {
         let options = SqliteConnectOptions::new()
             .filename(&self.file)
@@ -44,8 +44,8 @@ impl Written {
         connection.close().await.unwrap();
     }
 
-    /// Returns the errors of all reads of the session, by a node and by a command that opens it
-    /// read-only.
+    /// Returns the errors of all reads of the session, both by a node and by a command that opens
+    /// the file read-only.
     async fn refusals(&self) -> Vec<String> {
         let (session, agent) = (&self.team.session, self.team.lead());
         let node = self.folder.store(&NodeId::mint()).await;
@@ -80,7 +80,7 @@ impl Written {
 #[tokio::test]
 async fn changed_schema_is_refused_before_its_tables_are_read() {
     for change in [
-        // The thread of sqlx panics on this schema when it prepares a statement with the column.
+        // The thread of sqlx would panic when it prepares a statement with this column.
         "UPDATE sqlite_schema SET sql = CAST(replace(CAST(sql AS BLOB), 'spec TEXT', X'7370656320FFFEFF54') AS TEXT)
            WHERE name = 'agents'",
         "UPDATE sqlite_schema SET sql = CAST(X'FF' AS TEXT) WHERE name = 'append'",

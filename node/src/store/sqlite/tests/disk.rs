@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A file system of a few megabytes, if this user may mount one.
+/// A file system of a few megabytes. The tests skip themselves if this user may not mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -31,7 +31,8 @@ impl SmallDisk {
         mounted.then_some(Self(folder))
     }
 
-    /// Mounts again once all files are closed, because connections close on threads of their own.
+    /// Remounts with other options. Connections close on their own threads, so this retries until
+    /// no file is open.
     async fn mount_again(&self, how: &str) {
         let until = Instant::now() + Duration::from_secs(10);
         let options = format!("remount,{how}");
@@ -154,8 +155,8 @@ async fn a_damaged_session_leaves_the_others_alone() {
         .join(format!("{}_{}.db", record.id, record.name));
     let (session, node) = (damaged.session.clone(), damaged.node.clone());
     drop(damaged);
-    // The connections close on threads of their own, and a journal that is left would repair the
-    // file.
+    // The journals are removed as well. Connections close on their own threads, so a journal may
+    // still be there, and SQLite would repair the file with it.
     for part in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{part}", path.display()));
     }

@@ -1,4 +1,4 @@
-//! Lock files, the index and its rebuilding, and the pool of open files.
+//! Tests of lock files, of rebuilding the index, and of the pool of open files.
 
 use std::{fs, sync::Arc};
 
@@ -45,7 +45,7 @@ async fn a_lock_tells_whether_its_node_lives() {
     );
 }
 
-/// Asserts the answers to all queries of the index.
+/// Asserts the results of all queries of the index.
 async fn assert_found(store: &SqliteStore, team: &Team, store_id: &str) {
     assert_eq!(store.id().await.unwrap(), store_id);
     let record = store.session(&team.session).await.unwrap().unwrap();

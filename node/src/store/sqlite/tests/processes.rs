@@ -1,4 +1,4 @@
-//! Several real processes on one folder. This test binary runs itself again as a writer.
+//! Tests with several processes on one folder. The test binary starts itself again as a writer.
 
 use std::{
     io::{BufRead, BufReader, Lines},
@@ -21,7 +21,7 @@ use crate::store::{
 
 const FOLDER: &str = "PLANCK_TEST_FOLDER";
 
-/// A writer in a process of its own, which is killed when this is dropped.
+/// A writer in a separate process, which is killed when this is dropped.
 struct Writer {
     child: Child,
     node: NodeId,
@@ -36,7 +36,7 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    /// Starts a process that claims an agent and writes to it.
+    /// Starts a process that claims an agent and writes to its log.
     fn start(folder: &Path, team: &Team, agent: usize, seen: i64, batches: u32) -> Self {
         let node = NodeId::mint();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -59,8 +59,7 @@ impl Writer {
         Self { child, node, lines }
     }
 
-    /// Returns the words after the next line that begins with `what`, or `None` if the process
-    /// ended.
+    /// Returns the rest of the next line that begins with `what`, or `None` if the process ended.
     fn next(&mut self, what: &str) -> Option<String> {
         self.lines
             .by_ref()
@@ -88,7 +87,7 @@ fn var(name: &str) -> String {
     std::env::var(name).unwrap()
 }
 
-/// The other process. In the test run itself it does nothing.
+/// The main function of the writer process. It does nothing in a normal run of the tests.
 #[tokio::test]
 async fn writer() {
     let Ok(folder) = std::env::var(FOLDER) else {

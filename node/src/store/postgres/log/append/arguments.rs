@@ -1,5 +1,5 @@
-//! Batches as the arrays that the statement of an append unnests: writers, rows, marks and inputs
-//! to put.
+//! Converts batches to the arrays that the statement of an append unnests: writers, rows, marks and
+//! inputs.
 
 use planck_common::AgentId;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Returns one value of each item, in order.
+/// Returns one value for each item, in order.
 pub fn column<'a, T, V>(items: &'a [T], value: impl Fn(&'a T) -> V) -> Vec<V> {
     items.iter().map(value).collect()
 }
@@ -31,7 +31,7 @@ pub fn bind<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'
     bind_puts(statement, &of_agents(batches, |batch| batch.puts.iter()))
 }
 
-/// Returns one kind of item of all batches, each with its agent.
+/// Returns the items of one kind from all batches, each with the agent of its batch.
 fn of_agents<'a, T, I: IntoIterator<Item = T>>(
     batches: &[&'a Batch],
     part: impl Fn(&'a Batch) -> I,
@@ -43,8 +43,8 @@ fn of_agents<'a, T, I: IntoIterator<Item = T>>(
 }
 
 fn bind_writers<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'q> {
-    // A batch without rows leaves no trace by which a repetition could be recognised, so it adds no
-    // usage.
+    // A batch without rows cannot be recognised when it is repeated, so its tokens and cost are not
+    // added.
     let tokens = |of: fn(&Batch) -> u64| {
         column(batches, |batch| {
             if batch.entries.is_empty() {

@@ -43,7 +43,8 @@ fn sql(rows: usize) -> String {
     text
 }
 
-/// Binds all columns except the last one. Values of the whole batch are in its first row.
+/// Binds all columns of a row except `last`. Values that belong to the whole batch are in its first
+/// row only.
 fn bind(
     statement: SqliteStatement<'static>,
     batch: &Batch,
@@ -79,7 +80,7 @@ fn bind(
         .bind(usage.cost_usd)
 }
 
-/// Returns a put in the form in which the trigger reads it.
+/// Returns an input as the JSON value that the trigger reads.
 fn put_row(put: &NewInput) -> Value {
     let sender = put.sender.as_ref();
     json!({
