@@ -187,7 +187,8 @@ impl Agent {
         }
     }
 
-    /// Cancels the running calls of a round, and waits for the results they have so far.
+    /// Cancels the running calls of a round. The turn ends when each of them has returned the
+    /// output it has so far.
     pub(super) fn wind_down(
         &mut self,
         turn: Box<Turn>,

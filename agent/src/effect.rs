@@ -1,4 +1,5 @@
-//! What an agent wants done, in this order: save, then publish, then act.
+//! The effects that a step of an agent requests. The runtime performs them in this order: save,
+//! then publish, then act.
 
 use std::time::Duration;
 
@@ -19,13 +20,13 @@ use super::{NewInput, Ticket, inbox::InputOutcome};
 #[derive(Debug, Clone)]
 pub enum Effect {
     Save(Save),
-    /// Publish a live event. Deltas are not serialised here because the shell merges them first.
+    /// Publish a live event. Deltas are not serialised here because the runtime merges them first.
     Tell {
         place: Place,
         event: Event,
     },
-    /// Call the model for the next reply to the agent's view. The shell reads the transcript, model
-    /// and tools from the agent.
+    /// Call the model for the next reply to the agent's view. The runtime reads the transcript,
+    /// model and tools from the agent.
     CallModel {
         ticket: Ticket,
     },
@@ -38,7 +39,7 @@ pub enum Effect {
     CancelTool {
         ticket: Ticket,
     },
-    /// Ask a compactor to summarise the older part of the view. The shell reads it with
+    /// Ask a compactor to summarise the older part of the view. The runtime reads it with
     /// [`super::Agent::compaction`].
     Compact {
         ticket: Ticket,

@@ -72,8 +72,8 @@ pub enum Chunk {
 pub struct Finish {
     pub stop: StopReason,
     pub usage: Usage,
-    /// How the server deviated from its wire format, where the answer could be read all the same.
-    /// These texts are shown to users.
+    /// The ways in which the server deviated from its wire format although the answer could be
+    /// read. These texts are shown to users.
     pub salvaged: Vec<&'static str>,
     /// The response's id and model, for traces.
     pub names: Names,
@@ -87,10 +87,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// The maximum length of each in bytes. A limit is needed because the server chooses them.
+    /// The maximum length of the id and of the model in bytes. A limit is needed because the server
+    /// chooses both.
     const LONGEST: usize = 256;
 
-    /// Stores the values that are not known yet. Every chunk of a stream may carry them.
+    /// Stores the id and the model unless they are known already, because every chunk of a stream
+    /// may repeat them.
     pub fn note(&mut self, id: Option<&RawValue>, model: Option<&RawValue>) {
         let read = |raw: &RawValue| {
             serde_json::from_str::<String>(raw.get())
@@ -107,7 +109,7 @@ impl Names {
     }
 }
 
-/// Leaves out the names if the server gave none, as in most test replies.
+/// Leaves out the response id and the model if the server sent neither, as in most test replies.
 impl fmt::Debug for Finish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -144,12 +146,12 @@ impl Finish {
 #[error("{message}")]
 pub struct Failure {
     pub kind: FailureKind,
-    /// The provider, what happened, and the way out if there is one. It never contains a key, but
-    /// may repeat the server's words.
+    /// Names the provider, what happened, and what the user can do about it. It never contains a
+    /// key, but may quote the server's response.
     pub message: String,
-    /// What other agents may read instead of the message, if the message repeats the server's
-    /// words: those could contain secrets of an internal service, or instructions. `None` if the
-    /// message has none of the server's words.
+    /// What other agents may read instead of the message if the message quotes the server's
+    /// response, which could contain secrets of an internal service, or instructions. `None` if the
+    /// message quotes nothing, so that other agents may read it.
     pub public: Option<String>,
     /// The wait that the provider asked for.
     pub retry_after: Option<Duration>,

@@ -109,7 +109,8 @@ impl Agent {
                     calls: None,
                 };
             }
-            // Calls whose results were rewound are kept.
+            // The open calls are kept: if a rewind hid their results, they must be answered again
+            // although their turn has ended.
             Event::TurnEnd(_) | Event::Error(_) => open.turn = None,
             Event::UsageDelta(usage) => {
                 self.transcript.correct(usage.context_tokens);

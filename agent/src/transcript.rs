@@ -56,7 +56,7 @@ impl Transcript {
         self.meter.total
     }
 
-    /// A number that changes with every change of the view except a message added at its end.
+    /// A number that changes with every change to the view, except when a message is appended.
     pub(super) fn version(&self) -> u64 {
         self.version
     }

@@ -26,7 +26,8 @@ use super::{
 pub(super) enum Ending {
     Completed,
     Aborted,
-    /// The turn is aborted because the session closes. Its agents owe each other no responses.
+    /// The turn is aborted because the session closes. The senders of unanswered tasks get no note,
+    /// because they stop as well.
     Closed,
     Truncated,
     Limit(&'static str),

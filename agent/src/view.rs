@@ -64,7 +64,7 @@ impl Agent {
         self.phase.state()
     }
 
-    /// Whether its turn is ending and waits for cancelled tool calls to return.
+    /// Whether the turn is ending and waits for cancelled tool calls to return.
     pub fn is_winding_down(&self) -> bool {
         matches!(&self.phase, Phase::Working(_, activity) if activity.is_winding_down())
     }

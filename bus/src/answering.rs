@@ -25,7 +25,7 @@ const BYTES_AT_ONCE: usize = 64 << 20;
 /// The unit in which bytes are counted. A request without a body counts as one unit.
 const UNIT: usize = 1 << 10;
 
-/// A reply, with its refusal if it is one.
+/// A serialised reply, and the refusal in it if it is one.
 #[derive(Debug)]
 pub struct Reply {
     pub body: Bytes,
@@ -135,7 +135,7 @@ impl Answering {
         Ok([place, room])
     }
 
-    /// Runs a small task beside the answers.
+    /// Runs a small task for which [`Self::finish`] waits too.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
     }

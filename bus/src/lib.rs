@@ -37,8 +37,8 @@ pub const DRIVER_LOG: &str = "async_nats=warn";
 /// only the bus knows.
 #[async_trait]
 pub trait Bus: Send + Sync {
-    /// Publishes soon, in order, without ever blocking. If the bus stays away too long, live
-    /// messages are dropped.
+    /// Queues a message, which is published soon and in order. This never blocks. If the link stays
+    /// down too long, queued messages are dropped.
     fn publish(&self, subject: String, payload: Bytes);
 
     /// Publishes one agent's event to `agent.<agent>` and `session.<session>`. A durable event
@@ -74,12 +74,12 @@ pub trait Bus: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Subscribes to a subject, which may have wildcards. The subscription is in force when this
+    /// Subscribes to a subject, which may have wildcards. The subscription is active when this
     /// returns.
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError>;
 
     /// Subscribes to a subject without publishing anything, for users who may only subscribe. The
-    /// subscription may come into force shortly after this returns. An error, such as a refused
+    /// subscription may become active shortly after this returns. An error, such as a refused
     /// subscription, is the last item.
     async fn observe(&self, subject: &str) -> Result<Observed, BusError> {
         Ok(self.subscribe(subject).await?.map(Ok).boxed())
@@ -98,7 +98,7 @@ pub trait Bus: Send + Sync {
     /// Whether the link is up now.
     fn is_connected(&self) -> bool;
 
-    /// The maximum size of a reply in bytes. Within one process there is no limit.
+    /// The maximum size of a reply in bytes; unlimited by default.
     fn room(&self) -> usize {
         usize::MAX
     }

@@ -1,5 +1,5 @@
 //! The bus within one process, for embedded use and tests. It has the same publisher as the NATS
-//! bus, and reaches only the ends of its hub.
+//! bus, and connects only the nodes and clients of its hub.
 
 mod hub;
 mod records;

@@ -102,7 +102,7 @@ impl NatsBus {
         self.records(replicas).try_out().await
     }
 
-    /// The number of publications dropped because NATS was away or slow.
+    /// The number of publications dropped because NATS was unreachable or slow.
     pub fn forgotten(&self) -> u64 {
         self.publisher.forgotten()
     }

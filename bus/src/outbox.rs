@@ -83,7 +83,7 @@ pub struct Outbox {
     limits: Limits,
     waiting: Vec<Item>,
     bytes: usize,
-    /// The time from which the oldest publication waits.
+    /// When the oldest waiting publication was queued, or `None` if none waits.
     since: Option<Instant>,
     /// The time when the link went down, or `None` if it is up.
     away: Option<Instant>,
@@ -192,7 +192,7 @@ impl Outbox {
         self.forgotten
     }
 
-    /// The time from which the oldest publication waits.
+    /// When the oldest waiting publication was queued, or `None` if none waits.
     pub fn since(&self) -> Option<Instant> {
         self.since
     }

@@ -130,7 +130,7 @@ impl Publisher {
             .map_err(|_| away())?
     }
 
-    /// The number of publications dropped so far because the link was away or slow.
+    /// The number of publications dropped so far because the link was down or slow.
     pub fn forgotten(&self) -> u64 {
         self.shared.outbox().forgotten()
     }
@@ -143,8 +143,8 @@ impl Publisher {
     }
 }
 
-/// Returns the event within the size limit. A payload that is not UTF-8 is not an event, and
-/// becomes empty.
+/// Returns the event, shortened if it is over the size limit. A payload that is not UTF-8 is not an
+/// event, and becomes empty.
 fn cut(payload: &Bytes) -> Bytes {
     let text = std::str::from_utf8(payload).unwrap_or_default();
     truncate::fit(text, truncate::EVENT_LIMIT)

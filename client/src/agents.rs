@@ -20,7 +20,7 @@ fn to(agent: &AgentId, verb: AgentVerb) -> Address {
 }
 
 impl Client {
-    /// Sends a prompt to one agent. Retried as [`prompt`](Self::prompt) is.
+    /// Sends a prompt to one agent. The call is retried like [`prompt`](Self::prompt).
     pub async fn prompt_agent(
         &self,
         agent: &AgentId,

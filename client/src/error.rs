@@ -3,7 +3,7 @@
 use planck_bus::BusError;
 use planck_common::reply::{Code, Refusal};
 
-/// Why a call failed. Its text names the request and the way out.
+/// Why a call failed. Its text names the request and says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A node refused the command; the refusal has a [`Code`] and a text.
@@ -24,7 +24,7 @@ pub enum ClientError {
     },
 }
 
-/// The way out, for errors of the bus whose text does not name it.
+/// Returns advice for the errors of the bus whose text has none, otherwise an empty text.
 fn way_out(error: &BusError) -> &'static str {
     match error {
         BusError::TimedOut { .. } => {

@@ -116,7 +116,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unreachable`] when the subscription is not in force within four seconds, or
+    /// [`ClientError::Unreachable`] when the subscription is not active within four seconds, or
     /// this user may not subscribe.
     pub async fn follow(&self, session: &SessionId, from: Seq) -> Result<Follow, ClientError> {
         Follow::start(self.clone(), session.clone(), from).await

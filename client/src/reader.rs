@@ -142,9 +142,9 @@ impl Reader {
         }
     }
 
-    /// Returns the number from which the log must be read now, or `None` if nothing is missing or
-    /// unchecked, or may still arrive. After a number was returned, the reader waits for
-    /// [`Self::page`] or [`Self::page_failed`].
+    /// Returns the number from which the log must be read now. Returns `None` if nothing is missing
+    /// or unchecked, or if missing events may still arrive as publications. After a number was
+    /// returned, the reader waits for [`Self::page`] or [`Self::page_failed`].
     pub fn wanted(&mut self, now: u64) -> Option<Seq> {
         let overdue = self
             .missing_since

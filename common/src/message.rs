@@ -193,8 +193,8 @@ pub fn text_of(content: &[Part]) -> String {
     texts.collect()
 }
 
-/// Reads a part. Tagged enums of serde buffer their content, and a [`RawValue`] cannot be read from
-/// the buffer, but from the fields of a flat struct.
+/// Reads a part through a flat struct: for a tagged enum serde buffers the content, and a
+/// [`RawValue`] cannot be read from that buffer.
 mod part {
     use super::{Part, Source};
     use crate::CallId;

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::{AgentId, NodeId, SessionId, TeamId, Timestamp, spec::Role};
 
-/// Identifies the writer of a record: if the outcome of a write is unknown and the record has my
-/// nonce, my write succeeded.
+/// Identifies the writer of a record. A node that does not know whether its write succeeded reads
+/// the record: it succeeded if the record has the node's own nonce.
 pub type Nonce = String;
 
 /// The record under `store`: the SQL store that all nodes of the cluster share.

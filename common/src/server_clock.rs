@@ -26,7 +26,8 @@ impl ServerClock {
         }
     }
 
-    /// The minimum difference in milliseconds.
+    /// The minimum difference between the two clocks in milliseconds, given the uncertainty of the
+    /// measurement.
     pub fn difference_ms(self) -> u64 {
         self.ahead_ms
             .unsigned_abs()

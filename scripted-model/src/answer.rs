@@ -64,7 +64,7 @@ fn describe(asked: &Asked) -> String {
     )
 }
 
-/// Prepares a reply for one request.
+/// Prepares a reply for one request: fills in its templates, ids and usage.
 pub fn speech(
     reply: &Reply,
     asked: &Asked,

@@ -11,9 +11,9 @@ pub struct Asked {
     /// The names of the tools, as sent.
     pub tools: Vec<String>,
     pub stream: bool,
-    /// Whether the stream is to report its usage (OpenAI; other providers always report it).
+    /// Whether the stream must report its usage (OpenAI; other providers always report it).
     pub include_usage: bool,
-    /// Whether reasoning is to come with its ciphertext (Responses).
+    /// Whether the response must include the encrypted reasoning (Responses API).
     pub wants_ciphertext: bool,
 }
 

@@ -19,13 +19,13 @@ pub struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Writes pieces, and ends the event.
+    /// Writes pieces and then the end of the event.
     pub fn frame(&mut self, pieces: &[Piece<'_>]) {
         self.pieces(pieces);
         self.ends.push(self.buffer.len());
     }
 
-    /// Writes pieces of an event that continues.
+    /// Writes pieces without ending the event.
     pub fn pieces(&mut self, pieces: &[Piece<'_>]) {
         for piece in pieces {
             match piece {

@@ -10,8 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{frames::Frames, script::Pace};
 
-/// The approximate size in bytes of the blocks in which events are sent that are due at the same
-/// time.
+/// Events that are due at the same time are sent together, in blocks of about this many bytes.
 const BLOCK: usize = 16 * 1024;
 
 /// What follows the events.

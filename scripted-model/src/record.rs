@@ -52,7 +52,8 @@ pub struct Recorder {
     most_streams: AtomicUsize,
 }
 
-/// The maximum number of violations that are kept. The first ones say the most.
+/// The maximum number of violations that are kept. Later ones are dropped, because they often
+/// follow from the first ones.
 const MOST_VIOLATIONS: usize = 1_000;
 
 impl Recorder {

@@ -85,7 +85,7 @@ impl Server {
         format!("{}/v1", self.url())
     }
 
-    /// Returns the base URL under which it acts as llama.cpp's server.
+    /// Returns the base URL under which the server behaves like llama.cpp's.
     pub fn llama_cpp_url(&self) -> String {
         format!("{}/llama_cpp", self.url())
     }
@@ -94,7 +94,7 @@ impl Server {
         self.address
     }
 
-    /// Plays another script from the next request on. The record is kept.
+    /// Plays another script from the next request on. The recorded requests are kept.
     pub fn set_script(&self, script: Script) {
         *self
             .shared

@@ -37,7 +37,7 @@ pub struct Heading<'a> {
     pub headers: &'a [(String, String)],
 }
 
-/// A reply with its templates filled in, its ids set and its texts ready to be cut.
+/// A reply with its templates filled in and its ids set, ready to be written as a stream.
 #[derive(Debug, Clone)]
 pub struct Speech {
     /// The number that distinguishes this answer from all others.
@@ -49,7 +49,7 @@ pub struct Speech {
     pub chunk: usize,
     /// Whether the client asked for usage in the stream (OpenAI).
     pub include_usage: bool,
-    /// Whether reasoning comes with its ciphertext (Responses).
+    /// Whether the response includes the encrypted reasoning (Responses API).
     pub wants_ciphertext: bool,
 }
 

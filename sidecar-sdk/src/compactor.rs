@@ -29,7 +29,7 @@ pub struct Conversation {
     pub model: CompactModel,
     /// The messages in order. An earlier summary comes first.
     pub messages: Vec<Message>,
-    /// An estimate for all messages.
+    /// The estimated number of tokens in all messages.
     pub tokens: u64,
 }
 
@@ -51,15 +51,16 @@ pub trait Compactor: Send + Sync {
 }
 
 impl Conversation {
-    /// Returns where to cut so that at least the last `keep` messages are kept, and every tool's
-    /// result with its call. Returns `None` if the cut would remove nothing.
+    /// Returns the id of the first message to keep, so that at least the last `keep` messages are
+    /// kept and every tool result stays with its call. Returns `None` if no message would be
+    /// removed.
     pub fn cut(&self, keep: usize) -> Option<Seq> {
         let most = self.messages.len().checked_sub(keep.max(1))?;
         let at = (1..=most).rev().find(|at| self.is_whole_from(*at))?;
         self.messages.get(at).map(|message| message.id)
     }
 
-    /// Whether every result from there on has its call there as well.
+    /// Whether each tool result from the index `at` on has its call there as well.
     fn is_whole_from(&self, at: usize) -> bool {
         let parts = || {
             self.messages
@@ -76,7 +77,7 @@ impl Conversation {
     }
 }
 
-/// Returns the id of a call, or as an error the id of a result.
+/// Returns the id of a call as `Ok` and the id of a result as `Err`, or `None` for any other part.
 fn call(part: &Part) -> Option<Result<&str, &str>> {
     match part {
         Part::ToolCall { call_id, .. } => Some(Ok(call_id)),

@@ -28,12 +28,12 @@ use crate::Connection;
 pub struct Plan {
     pub name: SidecarId,
     pub connection: Connection,
-    /// Arguments for a good call of a tool. A mutating tool is called only if it has arguments
+    /// Arguments for a valid call of a tool. A mutating tool is called only if it has arguments
     /// here.
     pub args: Vec<(String, Value)>,
     /// A call that runs for at least three times `patience`, unless it is cancelled.
     pub slow: Option<(String, Value)>,
-    /// A call whose answer is larger than NATS carries.
+    /// A call whose answer is larger than the maximum message size of NATS.
     pub large: Option<(String, Value)>,
     /// The command that starts an instance. If it is empty, the sidecar has to be running, and the
     /// cases that need a start are skipped.

@@ -182,7 +182,8 @@ fn shown(servers: &[ServerAddr]) -> String {
         .join(", ")
 }
 
-/// Returns the way out. A server that refuses the user is running, so starting one would not help.
+/// Returns advice on how to fix the error. If the server refuses the user, it is running, so the
+/// advice is not to start one.
 fn way_out(error: &ConnectError) -> &'static str {
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
@@ -201,7 +202,7 @@ fn way_out(error: &ConnectError) -> &'static str {
     }
 }
 
-/// Whether trying again may help, because the server may still be starting.
+/// Whether another attempt may succeed, because the server may still be starting.
 fn may_pass(error: &ConnectError) -> bool {
     matches!(
         error.kind(),

@@ -40,7 +40,7 @@ impl Context {
         &self.session_id
     }
 
-    /// `None` in a compactor.
+    /// The caller's team; `None` in a compactor.
     pub fn team_id(&self) -> Option<&TeamId> {
         self.team.as_ref().map(|(team, _)| team)
     }

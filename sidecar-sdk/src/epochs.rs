@@ -15,7 +15,7 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Records the epoch. Fails with the highest epoch seen if that is higher.
+    /// Records the epoch. If a higher one was seen before, returns that one as an error.
     pub fn see(&mut self, agent: &AgentId, epoch: i64) -> Result<(), i64> {
         if let Some(highest) = self.highest.get_mut(agent) {
             if epoch < *highest {

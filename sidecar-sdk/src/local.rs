@@ -1,4 +1,4 @@
-//! Runs a tool in the process that defines it: what a runtime that is embedded in a program needs.
+//! Runs a tool in the process that defines it, for a runtime that is embedded in a program.
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Context, Tool, context::REPORTS};
 
-/// How long a cancelled call may go on before it is dropped.
+/// How long a cancelled call may continue before it is dropped.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// A call may take this many times the tool's timeout if it keeps reporting progress.
@@ -27,7 +27,7 @@ pub struct LocalTool {
 /// One call of a [`LocalTool`].
 #[derive(Debug)]
 pub struct LocalCall {
-    /// The same for the same call, however often it is made.
+    /// The id of the call, which stays the same when the call is repeated.
     pub call_id: CallId,
     /// The agent that calls.
     pub agent_id: AgentId,
@@ -35,7 +35,7 @@ pub struct LocalCall {
     pub session_id: SessionId,
     /// The agent's team.
     pub team_id: TeamId,
-    /// The agent's lease.
+    /// The epoch of the agent's lease.
     pub epoch: i64,
     /// The arguments as JSON text.
     pub args: Arc<RawValue>,
@@ -54,7 +54,7 @@ impl LocalTool {
         &self.tool.name
     }
 
-    /// What models are told about the tool.
+    /// The description that models read.
     pub fn description(&self) -> &str {
         &self.tool.description
     }

@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use crate::{Connection, Error, Sidecar, compactor, desk::Desk, replies::ReplyGuard};
 
-/// How long the server may take for a confirmation.
+/// How long the server may take to confirm that it has handled earlier messages.
 const CONFIRM: Duration = Duration::from_secs(5);
 
 /// How long calls have to end after they were cancelled because the drain time was over.
@@ -70,8 +70,8 @@ pub async fn told_to_stop() {
     }
 }
 
-/// Serves until `stop` completes, even while no server answers yet. `serving` gets the address once
-/// calls are taken.
+/// Serves until `stop` completes, even while no server answers yet. When the sidecar takes calls,
+/// `serving` is called with the server's address.
 pub async fn serve(
     sidecar: Sidecar,
     connection: Connection,

@@ -33,7 +33,8 @@ pub fn within<F: Future>(_traceparent: Option<&str>, work: impl FnOnce() -> F) -
     work()
 }
 
-/// Returns `None` if the header is not a `traceparent`. A later version may add fields at its end.
+/// Parses a `traceparent` header. Returns `None` if it is malformed. Further fields at its end are
+/// ignored, because a later version may add some.
 #[cfg(feature = "opentelemetry")]
 fn parse(header: &str) -> Option<opentelemetry::trace::SpanContext> {
     use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};

@@ -1,7 +1,7 @@
 //! Runs a cluster at work under faults from a seed, and reports what was lost, what ran twice, and
 //! how long recovery took.
 //!
-//! The ground truth about what ran is a ledger: a file that the sessions' tools append to.
+//! Each tool run appends a line to a file, the ledger, which shows what really ran.
 
 pub mod faults;
 pub mod figures;

@@ -73,7 +73,7 @@ impl Judges {
     }
 
     fn ask(&self, arguments: &[&str]) -> Result<Output> {
-        // Modules that Python compiles would lie beside the sources.
+        // Without this, Python would write its compiled modules beside the sources.
         let mut command = Command::new("python3");
         command
             .env("PYTHONDONTWRITEBYTECODE", "1")

@@ -32,8 +32,8 @@ use crate::process::{freeze, is_alive};
 /// How long the server may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The range is below that of outgoing connections, which could otherwise take the port of a
-/// stopped server.
+/// The ports of the servers. They are below the ports of outgoing connections, one of which could
+/// otherwise take the port of a stopped server.
 const PORTS: Range<u16> = 10_000..32_000;
 
 /// Runs the server as a child, and kills it when standard input closes, which happens however the

@@ -265,9 +265,10 @@ impl Node {
 /// Returns whether a line of the log is a warning or an error for which the node itself is to
 /// blame.
 ///
-/// A slow statement or a slow wait for a connection says something only about the machine. So does
-/// a test that removes the wall as root. All nodes of a machine share its control groups, so a
-/// starting node may find what another test's killed node has left.
+/// Slow statements and slow waits for a connection are due to the machine. The warning about tools
+/// that run as root without a sandbox is due to the test's configuration. All nodes of a machine
+/// share its control groups, so a starting node may find processes that another test's killed node
+/// has left.
 fn is_complaint(line: &str) -> bool {
     let Ok(entry) = serde_json::from_str::<Value>(line) else {
         return !line.trim().is_empty();

@@ -31,7 +31,7 @@ pub enum Fault {
 }
 
 impl Material {
-    /// Checks a compactor's answer, and returns the replacement it stands for.
+    /// Checks a compactor's answer, and returns the summary with which it replaces the older part.
     pub fn check(&self, summary: &str, keep_from: Seq) -> Result<Replacement, Fault> {
         if summary.trim().is_empty() {
             return Err(Fault::Empty);

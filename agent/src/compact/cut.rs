@@ -111,7 +111,7 @@ pub(super) fn shortened(text: &str, length: usize) -> String {
     )
 }
 
-/// Estimated tokens of the messages that remain after a cut.
+/// Returns the estimated number of tokens in the messages that remain after a cut.
 pub(super) fn kept_tokens(lines: &[Line], cut: Cut) -> u64 {
     let kept = lines.get(cut.at..).unwrap_or_default().iter();
     kept.map(

@@ -6,12 +6,12 @@ use planck_common::message::{Body, Part};
 /// The assumed size of an image or a file, in characters, until the provider has counted it.
 const ATTACHMENT: usize = 6_000;
 
-/// Estimated tokens of a text of `chars` characters.
+/// Returns the estimated number of tokens in a text of `chars` characters.
 pub fn tokens(chars: usize) -> u64 {
     chars.div_ceil(4) as u64
 }
 
-/// Estimated tokens of a message.
+/// Returns the estimated number of tokens in a message.
 pub fn tokens_of(body: &Body) -> u64 {
     tokens(body.content.iter().map(chars).sum())
 }

@@ -1,4 +1,4 @@
-//! Helpers to write scripts with.
+//! Helpers for tests in the form of a script.
 
 use std::time::Duration;
 

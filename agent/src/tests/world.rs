@@ -1,4 +1,4 @@
-//! A small model of the shell and the store. It performs effects in memory, and can crash at any
+//! A small model of the runtime and the store. It performs effects in memory, and can crash at any
 //! save.
 
 use std::{

@@ -1,4 +1,4 @@
-//! The state that the ends of a memory bus share: the subscriptions and the services.
+//! The state that the connections of a memory bus share: the subscriptions and the services.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
 /// newest, as over NATS.
 const BEHIND: usize = 65_536;
 
-/// A bus without a server, shared by its ends.
+/// A bus without a server, shared by its connections.
 #[derive(Default)]
 pub struct MemoryHub {
     state: Mutex<State>,

@@ -21,11 +21,11 @@ use tokio_util::task::AbortOnDropHandle;
 /// more slowly ends, because its reader could not notice a missing reply.
 const ROOM: usize = 4096;
 
-/// A subscription for replies. It ends with the last conversation that has a line on it.
+/// A subscription for replies. It ends when the last conversation that uses it ends.
 pub struct Inbox {
     /// The subject of the subscription.
     pub subject: String,
-    /// The prefix of the subjects of its lines.
+    /// The common prefix of the reply subjects of all conversations.
     stem: String,
     lines: Arc<Lines>,
     last: AtomicU64,

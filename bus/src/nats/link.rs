@@ -126,7 +126,7 @@ impl Denials {
 }
 
 impl NatsLink {
-    /// Takes a connection of the current runtime.
+    /// Wraps a connection that was opened on the current runtime.
     pub fn new(client: Client, events: Arc<Events>, replies: ReplyGuard) -> Self {
         Self {
             client,

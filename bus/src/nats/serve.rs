@@ -84,7 +84,7 @@ impl Serving for NatsService {
     }
 }
 
-/// Serves all endpoints. They are in force when this returns.
+/// Serves all endpoints. Their subscriptions are active when this returns.
 pub async fn start(
     link: Arc<NatsLink>,
     prefix: Prefix,

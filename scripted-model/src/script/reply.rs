@@ -12,13 +12,14 @@ pub struct Reply {
     pub parts: Vec<Part>,
     /// Why the reply ends. Default: `tool_use` if there is a call, otherwise `end`.
     pub stop: Option<Stop>,
-    /// The usage. Default: a quarter of the characters.
+    /// The usage to report. By default it is estimated: four characters count as one token.
     pub usage: Option<Usage>,
     pub pace: Option<Pace>,
     pub fault: Option<Fault>,
     /// The delay before the head of the response, in milliseconds.
     pub delay_ms: u64,
-    /// The seed with which the body is cut into reads of 1 to 7 bytes at random places.
+    /// If set, the body is sent in pieces of 1 to 7 bytes. Their random lengths come from this
+    /// seed.
     pub split: Option<u64>,
 }
 

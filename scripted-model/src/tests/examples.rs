@@ -169,7 +169,7 @@ fn other_examples_are_valid_scripts() {
     Script::parse(include_str!("../../../examples/scripts/hello.json")).unwrap();
 }
 
-/// A field with a wrong name on the page would be refused.
+/// The parser refuses unknown fields, so a wrong field name in the README fails this test.
 #[test]
 fn scripts_in_the_readme_are_valid() {
     let page = include_str!("../../README.md");

@@ -273,7 +273,7 @@ async fn request_is_read_in_the_common_form() {
     );
 }
 
-/// Returns a request with the items of the answer before it.
+/// Returns a request that sends the items of an earlier answer back, followed by more items.
 fn after(items: &[Value], more: &[Value]) -> Value {
     let mut body = sound();
     let mut input = vec![user("hello")];

@@ -104,7 +104,8 @@ pub fn refuse(refusal: &Refusal) -> String {
     json!({"error": {"code": code, "message": refusal.message}}).to_string()
 }
 
-/// Writes OpenAI's chunks after one without choices that reports the results of the prompt filters.
+/// Writes a chunk without choices, which reports the results of the prompt filters, and then
+/// OpenAI's chunks.
 pub fn write(speech: &Speech, out: &mut FrameWriter) {
     out.frame(&[Raw(
         "data: {\"choices\":[],\"created\":0,\"id\":\"\",\"model\":\"\",\"object\":\"\",\"prompt_filter_results\":[{\"prompt_index\":0,\

@@ -1,5 +1,5 @@
-//! OpenAI's Responses API without storage: a request contains the whole conversation, and reasoning
-//! as the ciphertext that the server had returned.
+//! OpenAI's Responses API without storage: a request contains the whole conversation, and encrypted
+//! reasoning as the server had returned it.
 //!
 //! The server remembers no reply. The id of a reasoning item encodes what followed it, and the id
 //! of a call encodes the reasoning that preceded it.
@@ -23,7 +23,8 @@ pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
     format!("call_{serial:08x}{index:02x}{of}")
 }
 
-/// Returns the beginning of the id of the reasoning from which a call came.
+/// Returns the prefix of the id of the reasoning item that preceded a call, or `None` if no
+/// reasoning preceded it or this server did not create the id.
 fn thought_of_call(call_id: &str) -> Option<String> {
     let (call, thought) = call_id.strip_prefix("call_")?.split_once('_')?;
     let is_hex = |text: &str, length: usize| {
@@ -59,7 +60,8 @@ impl Follower {
         }
     }
 
-    /// Returns what followed the item with this id, if this server created the id.
+    /// Returns what followed the reasoning item with this id, or `None` if this server did not
+    /// create the id.
     fn told(id: &str) -> Option<Self> {
         let end = id.strip_prefix("rs_")?.chars().nth(10)?;
         Self::ALL
@@ -78,7 +80,7 @@ fn reasoning_id(speech: &Speech, index: usize) -> String {
     format!("rs_{:08x}{index:02x}{letter}", speech.serial)
 }
 
-/// Returns the ciphertext of a reasoning item, which depends on its id only.
+/// Returns the encrypted content of a reasoning item, which depends only on the item's id.
 fn ciphertext(id: &str) -> String {
     let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a

@@ -46,7 +46,7 @@ pub struct Line {
     pub malformed: Option<String>,
 }
 
-/// How a call ended, as far as the checker waited.
+/// How a call had ended when the checker stopped waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     Said(Said),
@@ -89,8 +89,8 @@ impl Bench {
         self.offers.iter().filter(|offer| offer.kind == Kind::Tool)
     }
 
-    /// Returns the arguments for a good call, if a good call may be made: the given ones, or
-    /// generated ones.
+    /// Returns arguments for a valid call: the given ones, or generated ones. Returns an error if
+    /// the tool may not be called.
     pub fn arguments(&self, tool: &Offer, nth: u32) -> Result<Value, String> {
         let given = self.plan.args.iter().find(|(name, _)| *name == tool.name);
         if let Some((_, args)) = given {
@@ -110,7 +110,7 @@ impl Bench {
         })
     }
 
-    /// Makes a call with ids of its own.
+    /// Builds a request with a new call id and agent id.
     pub fn call(&self, offer: &Offer, args: &Value) -> Request {
         let call_id = self.fresh("call");
         let body = json!({
@@ -202,8 +202,9 @@ pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Erro
     Ok(gathered)
 }
 
-/// Subscribes to what is published from its return on. A round trip after the subscription confirms
-/// that the server has it: the server answers that there are no responders.
+/// Subscribes to a subject. Every message that is published after this returns is received: a round
+/// trip, to which the server answers that there are no responders, confirms that the server has the
+/// subscription.
 pub async fn listen(client: &Client, subject: String) -> Result<Subscriber, Error> {
     let heard = client.subscribe(subject).await.map_err(nats)?;
     let _nobody = client.request(client.new_inbox(), "".into()).await;
@@ -241,7 +242,8 @@ impl Line {
         }
     }
 
-    /// Waits for the first progress report, but at most for `within`.
+    /// Waits for the first progress report, but at most for `within`. Returns the end of the call
+    /// if the call ends first.
     pub async fn begun(&mut self, within: Duration) -> Option<End> {
         match self.next(within).await {
             Some(Piece::Progress) => {
@@ -261,7 +263,7 @@ impl Line {
 }
 
 impl End {
-    /// Returns the text of an `ok`, or as an error what came instead.
+    /// Returns the text of an `ok`, or an error that describes any other end.
     pub fn ok(self) -> Result<String, String> {
         match self {
             Self::Said(Said::Ok(text)) => Ok(text),
@@ -271,7 +273,7 @@ impl End {
         }
     }
 
-    /// Returns the text of an `error`, or as an error what came instead.
+    /// Returns the text of an `error`, or an error that describes any other end.
     pub fn error(self) -> Result<String, String> {
         match self {
             Self::Said(Said::Error(text)) => Ok(text),

@@ -22,7 +22,7 @@ pub struct Good {
     pub works: Option<(Offer, Value)>,
 }
 
-/// Makes one good call of every tool that may be called.
+/// Makes one valid call of every tool that may be called.
 pub async fn good_calls(bench: &Bench) -> Good {
     let mut good = Good {
         findings: Vec::new(),
@@ -191,8 +191,8 @@ fn large(bench: &Bench) -> Result<(&Offer, Value), String> {
     found.ok_or_else(|| "no tool here is known to give large answers; name a call that does with --large TOOL=JSON".into())
 }
 
-/// Returns a call that takes at least `at_least`. By convention this is a tool with a number
-/// `seconds`.
+/// Returns a tool and arguments with which its call takes at least `at_least`. By convention such a
+/// tool has a numeric argument `seconds`.
 pub fn slow(bench: &Bench, at_least: Duration) -> Result<(&Offer, Value), String> {
     if let Some((name, args)) = &bench.plan.slow {
         return named(bench, name).map(|tool| (tool, args.clone()));
@@ -208,7 +208,8 @@ fn named<'a>(bench: &'a Bench, name: &str) -> Result<&'a Offer, String> {
         .ok_or_else(|| format!("it has no tool `{name}`"))
 }
 
-/// Returns a tool that may be called and has this property, with the property set.
+/// Returns a tool that may be called and has an argument of this name, with arguments in which it
+/// has this value.
 fn by_property<'a>(bench: &'a Bench, property: &str, value: Value) -> Option<(&'a Offer, Value)> {
     bench
         .tools()

@@ -17,7 +17,7 @@ pub enum Kind {
     Compactor,
 }
 
-/// An endpoint, as far as its description can be read.
+/// An endpoint. Parts of its description that are invalid have default values.
 #[derive(Debug, Clone)]
 pub struct Offer {
     pub name: String,

@@ -150,8 +150,8 @@ async fn told(
     Err(format!("there was no {wanted} on sidecar.{name}{seen}"))
 }
 
-/// Checks after a case whether the sidecar still runs. An instance that the checker started is
-/// started again; otherwise no instance is left.
+/// Checks after a case whether every instance still runs. If one is gone, the result is a failed
+/// finding, and the checker starts a new instance if it had started the old one.
 pub async fn look(
     bench: &mut Bench,
     child: &mut Option<Instance>,

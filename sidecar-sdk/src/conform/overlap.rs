@@ -40,7 +40,8 @@ pub async fn concurrency(bench: &Bench) -> Vec<Finding> {
     vec![Finding::skipped(CASE, "", why)]
 }
 
-/// Returns arguments, each with the result of a call with nothing else running.
+/// Returns different arguments for a tool, each with the result of a call during which no other
+/// call runs.
 async fn distinct(bench: &Bench, tool: &Offer) -> Result<Vec<(Value, String)>, String> {
     if bench.plan.args.iter().any(|(name, _)| *name == tool.name) {
         return Err("its arguments are given, and so all the same".into());

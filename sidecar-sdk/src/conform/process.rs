@@ -56,7 +56,7 @@ impl Instance {
         Ok(Self { child, group })
     }
 
-    /// Returns its exit status if it has ended.
+    /// Returns the exit status of the instance, or `None` if it still runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -70,7 +70,8 @@ impl Instance {
         let _reaped = self.child.wait().await;
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the instance has ended by itself. Returns `None` if it still runs after
+    /// `within`.
     pub async fn end(&mut self, within: Duration) -> Option<ExitStatus> {
         timeout(within, self.child.wait()).await.ok()?.ok()
     }

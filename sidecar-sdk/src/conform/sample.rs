@@ -142,7 +142,7 @@ impl Maker<'_> {
             .unwrap_or(f64::MAX);
         let step = bound("multipleOf").unwrap_or(1.0);
         let number = (least + f64::from(self.nth) * step).min(most.max(least));
-        // The whole numbers that occur here are exact in both types.
+        // Whole numbers below this bound are exact both as `f64` and as `i64`.
         let whole = number.fract() == 0.0 && number.abs() < 1e9;
         if whole {
             json!(format!("{number:.0}").parse::<i64>().unwrap_or_default())

@@ -24,7 +24,7 @@ pub enum Said {
     Skip,
 }
 
-/// The keys of which exactly one must stand beside `v`.
+/// Besides `v`, a message must have exactly one of these keys.
 const OF_TOOLS: &[&str] = &["ok", "error", "progress"];
 const OF_COMPACTORS: &[&str] = &["compact", "skip", "error"];
 

@@ -65,7 +65,7 @@ fn kind(number: usize) -> &'static str {
     }
 }
 
-/// Runs one team after the other. Each round costs a node, which is replaced.
+/// Runs one team after the other. Each round kills a node and starts another.
 pub async fn run(plan: &Plan, stage: &mut Stage) -> Result<Vec<Round>> {
     let mut rounds = Vec::new();
     for number in 0..plan.teams {

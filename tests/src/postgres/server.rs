@@ -19,7 +19,8 @@ use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 use super::programs;
 use crate::process::freeze;
 
-/// `read` returns when the test process ends, because the kernel then closes its end of the pipe.
+/// The script of the shell that starts and stops the server. Its `read` returns when the test
+/// process ends, because the kernel then closes that process's end of the pipe.
 const WATCHDOG: &str = r#"
 trap '' INT TERM HUP
 folder=$1; shift
@@ -31,7 +32,7 @@ wait "$server"
 rm -rf "$folder"
 "#;
 
-/// The data only has to survive the server's own processes, not the machine, so no write waits for
+/// The server's settings. Its data need not survive a crash of the machine, so no write waits for
 /// the disk.
 const SETTINGS: [&str; 5] = [
     "listen_addresses=",
@@ -41,7 +42,7 @@ const SETTINGS: [&str; 5] = [
     "full_page_writes=off",
 ];
 
-/// Postgres refuses to run as root.
+/// The user that runs the server if the tests run as root, because Postgres refuses to run as root.
 const UNPRIVILEGED: &str = "nobody";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -145,8 +145,8 @@ fn passwords_are_created_once_in_a_folder_that_only_its_owner_reads() -> Result<
     Ok(())
 }
 
-/// Checks a file with Helm, the types of Kubernetes and those of Grafana, as `make chart` compiles
-/// them from Go modules. Without them nothing is checked.
+/// Checks a file with the program that `make chart` compiles from Go modules: Helm's engine and the
+/// API types of Kubernetes and Grafana. If the program was not compiled, nothing is checked.
 fn judged(file: &str, verdict: &str) -> Result<()> {
     let judge = at(".tools/bin/planck-chart");
     if !judge.is_file() {

@@ -1,5 +1,5 @@
-//! Models that make mistakes. Each time the model is told, its history stays legal, and the next
-//! prompt works.
+//! Models that make mistakes. The model reads an error as the result, its history stays valid, and
+//! the next prompt works.
 
 use anyhow::Result;
 use planck_common::{envelope::Envelope, event::EventKind};

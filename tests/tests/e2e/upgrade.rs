@@ -91,7 +91,7 @@ async fn sessions_move_from_this_version_to_the_next_and_back() -> Result<()> {
     other_old.leave_despite(&[""]).await
 }
 
-/// The schema goes forward only.
+/// Migrations go forward only, so an older node cannot use a newer schema.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_refuses_a_schema_that_is_newer_than_its_own() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;

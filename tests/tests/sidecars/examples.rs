@@ -15,7 +15,7 @@ use planck_tests::{
 
 use crate::checking::{check, plan, with};
 
-/// The most lines of an example that shows everything that a sidecar has to do.
+/// The maximum number of lines in an example that shows everything that a sidecar has to do.
 const LONGEST: usize = 59;
 
 /// How long an interpreter may take to load an example and to handle signals.

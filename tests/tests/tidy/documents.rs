@@ -55,8 +55,7 @@ fn paths_that_documents_name_exist() {
     none(breaches);
 }
 
-/// Every type that the map of the code names is defined or imported somewhere, and so is every
-/// method.
+/// Every type and every method that docs/architecture.md names is defined or imported somewhere.
 #[test]
 fn symbols_that_the_architecture_names_exist() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();

@@ -1,5 +1,5 @@
 //! Checks the layers: which folders may name NATS, SQL and providers' JSON, where subjects are
-//! spelled, and which module may see which.
+//! spelled, and which module may import which.
 
 use crate::{none, source::Source, sources};
 
@@ -124,7 +124,8 @@ fn module(path: &str) -> &str {
     inside.split(['/', '.']).next().unwrap_or_default()
 }
 
-/// Modules below the services, and those that the services are built from, see none of them.
+/// Modules below the services, and those from which the services are built, must not import a
+/// service.
 #[test]
 fn services_know_only_those_before_them() {
     const BELOW: &[&str] = &[
@@ -164,7 +165,8 @@ fn services_know_only_those_before_them() {
     none(breaches);
 }
 
-/// A method of a service that is written in another module would be an arrow that no import shows.
+/// A method of a service that is written in another module would be a dependency that no import
+/// shows.
 #[test]
 fn services_are_implemented_in_their_own_modules() {
     let mut breaches = Vec::new();

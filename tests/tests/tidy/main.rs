@@ -1,5 +1,5 @@
-//! The house rules that a machine can check: sizes, layers, arrows between modules, and paths that
-//! the documents name.
+//! The house rules that a machine can check: sizes, layers, dependencies between modules, and paths
+//! that the documents name.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,5 +1,5 @@
 //! Limits files to 400 lines, functions to 60 lines and structs to 12 fields, and refuses file
-//! names that say nothing.
+//! names without a meaning, such as `utils`.
 
 use syn::{
     ImplItemFn, ItemFn, ItemStruct, TraitItemFn,

@@ -27,7 +27,8 @@ struct Cli {
 }
 
 impl Cli {
-    /// Returns `None`, with a message on standard error, if `nats` is not installed.
+    /// Finds the `nats` command line client. If it is not installed, prints that to standard error
+    /// and returns `None`.
     fn find(world: &Nats) -> Option<Self> {
         match find_cli() {
             Ok(file) => Some(Self {

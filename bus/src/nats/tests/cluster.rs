@@ -33,8 +33,8 @@ async fn client_of_a_killed_server_reconnects_to_another() {
     assert!(server.is_connected());
 }
 
-/// Repeats the request until it is answered. A subscription spreads to the other servers only after
-/// it is in force on its own.
+/// Repeats the request until it is answered. The other servers learn of a subscription only some
+/// time after it is active on its own server.
 async fn until_answered(client: &NatsBus, to: &Address) {
     let until = Instant::now() + Duration::from_secs(10);
     while let Err(error) = client

@@ -1,5 +1,5 @@
-//! Writes the stream of an answer: candidates with some parts each. The last one has the reason for
-//! its end, and the usage.
+//! Writes the stream of an answer. Each event has a candidate with some parts. The last event has
+//! the finish reason and the usage.
 
 use super::signature;
 use crate::{

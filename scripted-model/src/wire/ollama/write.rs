@@ -1,5 +1,5 @@
-//! Writes the stream of an answer: one line per delta. The last one has the reason for its end, and
-//! the usage.
+//! Writes the stream of an answer: one line per delta. The last line has the reason why the answer
+//! ended, and the usage.
 
 use crate::{
     frames::{

@@ -1,4 +1,4 @@
-//! Writes the stream of an answer: one chunk per delta, then the reason for its end, the usage and
+//! Writes the stream of an answer: one chunk per delta, then the finish reason, the usage and
 //! `[DONE]`.
 
 use crate::{
@@ -34,7 +34,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
     out.frame(&[Raw("data: [DONE]\n\n")]);
 }
 
-/// Returns the text before the choices of every chunk.
+/// Returns the JSON that precedes the choices in every chunk.
 fn before(speech: &Speech) -> String {
     let model = serde_json::Value::from(speech.model.as_str());
     let serial = speech.serial;
@@ -44,13 +44,13 @@ fn before(speech: &Speech) -> String {
     )
 }
 
-/// Writes chunks with a common head and tail.
+/// Writes chunks, which differ only in their choices.
 pub struct Chat<'a> {
-    /// The text up to the choices.
+    /// The JSON before the choices.
     pub before: String,
-    /// The text in a choice before its finish reason.
+    /// The JSON within a choice that precedes its finish reason.
     pub detail: &'static str,
-    /// The text from the end of the choices on.
+    /// The JSON after the choices.
     pub after: String,
     pub out: &'a mut FrameWriter,
 }

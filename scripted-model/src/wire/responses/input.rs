@@ -136,7 +136,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds to the answer that is being read, because the items of one answer are adjacent.
+    /// Adds a text or a call to the answer that is being read. The items of one answer are
+    /// adjacent, so they form one message.
     fn answer(&mut self, more: &str, called: Option<Called>) {
         match self.asked.said.last_mut() {
             Some(Said::Model { text, calls }) => {

@@ -98,7 +98,7 @@ fn text<'a>(body: &'a Map<String, Value>, field: &str) -> Result<Option<&'a str>
     }
 }
 
-/// Whether the ciphertext of reasoning is requested.
+/// Whether the request asks for the encrypted reasoning.
 fn include(body: &Map<String, Value>) -> Result<bool, Refusal> {
     let Some(include) = body.get("include") else {
         return Ok(false);

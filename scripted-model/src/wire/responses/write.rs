@@ -117,7 +117,7 @@ impl Events<'_> {
         );
     }
 
-    /// Writes an event about a text. `more` follows the place of the item, and precedes the text.
+    /// Writes an event about a text. `more` is the JSON between the item's index and the text.
     fn text(&mut self, kind: &str, index: usize, id: &str, more: &str, text: &str) {
         let place = Number(index as u64);
         self.event(
@@ -133,7 +133,8 @@ impl Events<'_> {
         );
     }
 
-    /// Writes an event about `part`, a piece of content or of a summary.
+    /// Writes an event about `part`, a part of a content or of a summary. `place` is the JSON with
+    /// the part's index.
     fn part(&mut self, kind: &str, index: usize, id: &str, place: &str, part: &Value) {
         let at = Number(index as u64);
         let part = part.to_string();
@@ -199,8 +200,8 @@ impl Events<'_> {
         whole
     }
 
-    /// Writes a reasoning item. Its ciphertext grows while the model reasons, so only the last one
-    /// is complete.
+    /// Writes a reasoning item. Its first event has only the beginning of the encrypted content;
+    /// the last one has all of it.
     fn reasoning(&mut self, index: usize, text: Option<&str>) -> Value {
         let id = reasoning_id(self.speech, index);
         let ciphertext = self.speech.wants_ciphertext.then(|| ciphertext(&id));

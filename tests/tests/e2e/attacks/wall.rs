@@ -1,4 +1,4 @@
-//! What a tool process can read, write and connect to behind its wall, in each tier that this
+//! What a tool process can read, write and connect to in its sandbox, in each tier that this
 //! machine has.
 
 mod choice;
@@ -24,7 +24,7 @@ use crate::teams::scene::{by, member};
 /// A path without a file. A node that is configured to use it has Landlock alone.
 pub const NO_BUBBLEWRAP: &str = "/nonexistent/bwrap";
 
-/// A wall that this machine has.
+/// A tier of the sandbox that this machine has.
 #[derive(Debug, Clone)]
 pub struct Tier {
     pub name: &'static str,
@@ -49,7 +49,7 @@ pub fn tiers() -> Vec<Tier> {
         .collect()
 }
 
-/// A node behind a wall, and an agent in its workspace that does what an attacker wants.
+/// A node with a sandbox, and an agent in its workspace that does what an attacker wants.
 pub struct Walled {
     pub world: World,
     pub node: Node,

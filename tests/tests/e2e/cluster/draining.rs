@@ -48,8 +48,8 @@ fn until_go(who: &str) -> Reply {
     Reply::call("bash", json!({ "command": command, "timeout": 600_000 }))
 }
 
-/// Starts a team. On `b` are an idle lead and an idle `idler`, `talker` in a model call, `asker`
-/// that waits for `slow` on `a`, and `runner` in a mutating tool.
+/// Starts a team. Node `b` hosts the idle lead, the idle `idler`, `talker` in a model call,
+/// `asker`, which waits for `slow` on node `a`, and `runner` in a mutating tool.
 async fn at_work(backend: Backend) -> Result<Team> {
     let script = Script::new()
         .rounds(
@@ -169,7 +169,7 @@ async fn drains(backend: Backend, how: By) -> Result<()> {
 }
 
 /// Checks that all turns ended normally, each tool ran once and completely, and an attached client
-/// saw one consistent story.
+/// received each event of the log once.
 async fn nobody_noticed(team: &Team, attached: Attached) -> Result<()> {
     for (name, said) in [
         ("talker", "talked"),

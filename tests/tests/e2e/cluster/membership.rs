@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::scene::{Decisions, until_all_see, until_listed, until_recorded};
 
-/// Texts that only a node that was declared dead logs.
+/// Texts that a node may log, because on a busy machine it may be suspended for a moment.
 const SUSPECTS: &[&str] = &["suspended"];
 
 #[tokio::test(flavor = "multi_thread")]

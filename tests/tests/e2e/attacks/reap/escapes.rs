@@ -1,5 +1,5 @@
-//! A tool attacks its reaper, and then its node. There is no wall here, so only the reaper and the
-//! node defend themselves.
+//! A tool attacks its reaper, and then its node. The nodes here have no sandbox, so the reaper and
+//! the node must defend themselves.
 
 use std::{env::consts::ARCH, time::Duration};
 

@@ -55,8 +55,9 @@ fn groups(folder: &Path, node: i32) -> Vec<String> {
         .collect()
 }
 
-/// Starts a node without a wall, and a call in it that forks twice into other sessions and writes
-/// its reaper's id. The call continues, and kills its reaper when there is a file `go`.
+/// Starts a node without a sandbox, and a call in it that forks twice into other sessions and
+/// writes the process id of its reaper to a file. The call continues, and kills its reaper when
+/// there is a file `go`.
 async fn escaped(marker: &Marker) -> Result<(World, Node)> {
     let command = format!(
         "export MARK={}; (setsid sh -c '(setsid sleep 1000 &); sleep 1000; true' &); echo $PPID > reaper.tmp; mv reaper.tmp reaper; \

@@ -1,4 +1,4 @@
-//! Which wall a node has, and how it reports it.
+//! Which sandbox a node uses, and how it reports it.
 
 use std::{env, fs, os::unix::fs::PermissionsExt};
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Tier, Walled, has, landlock, tiers};
 
-/// The listeners outside of the wall.
+/// The listeners outside of the sandbox.
 struct Outside {
     tcp: TcpListener,
     udp: UdpSocket,

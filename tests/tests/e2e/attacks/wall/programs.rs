@@ -1,4 +1,4 @@
-//! Ordinary programs behind the wall. The wall is useful only if they work.
+//! Ordinary programs in the sandbox. The sandbox is useful only if they work.
 
 use anyhow::Result;
 use planck_tests::world::Backend;
