@@ -1,4 +1,4 @@
-//! Tools: the trait, an agent's toolbox, the runner, and one file per built-in tool.
+//! Tools: the trait, the toolbox of an agent, the runner of calls, and one file per built-in tool.
 
 pub mod catalogue;
 pub mod toolbox;
@@ -57,22 +57,23 @@ use crate::model::ToolSpec;
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
 
-    /// Returns the time limit of a call on a node where the usual limit is `usual`, or `None` if
-    /// the tool limits itself.
+    /// Returns the time limit of a call, or `None` if the tool limits its calls itself. `usual` is
+    /// the node's default limit.
     fn timeout(&self, usual: Duration) -> Option<Duration> {
         Some(usual)
     }
 
-    /// Returns whether a call mostly waits for other agents or nodes. More such calls run at once.
+    /// Returns whether a call mostly waits for other agents or nodes. An agent may run more such
+    /// calls at once than calls that do work on this node.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Runs a call whose arguments fit the schema.
+    /// Runs a call. The runner has checked that the arguments fit the schema.
     async fn run(&self, call: Invocation) -> Outcome;
 }
 
-/// One call of a tool. After it is cancelled, the tool returns soon with what it has.
+/// One call of a tool. After `cancel`, the tool returns its partial result soon.
 #[derive(Clone)]
 pub struct Invocation {
     pub session_id: SessionId,
@@ -99,8 +100,8 @@ pub const fn built_in_names() -> [&'static str; 4] {
     ["bash", "edit", "read", "write"]
 }
 
-/// Returns the tools that every node of the `planck` binary has. `bash` is the time limit of a
-/// command whose call names none.
+/// Returns the tools that every node of the `planck` binary has. `bash` is the default time limit
+/// of a command.
 pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Tool>> {
     let bash: Arc<dyn Tool> = Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash));
     let mut tools = file_tools(files);
@@ -108,7 +109,7 @@ pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Too
     tools
 }
 
-/// The tools that need no process.
+/// Returns the built-in tools that start no process.
 pub fn file_tools(files: &Files) -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(edit::EditFile::new(files.clone())),

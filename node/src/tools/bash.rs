@@ -1,4 +1,4 @@
-//! `bash`: runs a shell command.
+//! The tool `bash`, which runs a shell command.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -22,7 +22,7 @@ pub struct Bash {
     spec: ToolSpec,
     files: Files,
     shell: Shell,
-    /// The time limit of a call that names none.
+    /// The time limit of a call whose arguments name none.
     timeout: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Tool for Bash {
         &self.spec
     }
 
-    /// Returns `None`, because each call has its own limit.
+    /// Returns `None`, because each call has a limit of its own, which the tool enforces.
     fn timeout(&self, _usual: Duration) -> Option<Duration> {
         None
     }

@@ -1,5 +1,5 @@
-//! All tools of a node by name: built-in, external, offered by sidecars, and those for work between
-//! agents. Toolboxes are built from it.
+//! All tools of a node by name: the built-in tools, those from files, those of sidecars, and those
+//! with which agents work together. The catalogue builds the toolboxes of agents.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,7 +15,7 @@ pub struct ToolEntry {
 }
 
 impl ToolEntry {
-    /// Checks the name and the schema of a tool.
+    /// Creates the entry of a tool. Fails if its name or its schema is invalid.
     pub fn new(tool: Arc<dyn Tool>) -> Result<Arc<Self>, BadTool> {
         let spec = tool.spec();
         if !planck_common::id::is_id(&spec.name) {
@@ -55,7 +55,8 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// Creates the error, with the most similar of the existing names.
+    /// Creates the error. `there_are` are the existing names; the most similar one becomes the
+    /// suggestion.
     pub fn of<'a>(
         kind: &'static str,
         name: &str,
@@ -69,18 +70,18 @@ impl Unknown {
     }
 }
 
-/// The most toolboxes that are cached.
+/// The maximum number of toolboxes that are cached.
 const MOST_TOOLBOXES: usize = 256;
 
-/// The catalogue of a node. Clones are cheap and share the same tools.
+/// The catalogue of a node. Clones share the same tools.
 #[derive(Clone, Default)]
 pub struct ToolCatalogue(Arc<CatalogueInner>);
 
 #[derive(Default)]
 struct CatalogueInner {
     tools: RwLock<CataloguedTools>,
-    /// The cached toolboxes by the names of their tools. A thousand agents with the same tools
-    /// share one toolbox; a change of the tools clears the cache.
+    /// The cached toolboxes by the names of their tools. Agents with the same tools share one
+    /// toolbox. Changing the tools of the catalogue clears the cache.
     toolboxes: Mutex<HashMap<String, Toolbox>>,
 }
 
@@ -88,8 +89,8 @@ struct CatalogueInner {
 struct CataloguedTools {
     /// The node's own tools.
     own: BTreeMap<String, Arc<ToolEntry>>,
-    /// The tools of sidecars, by the names that specs may use. A name that several tools share
-    /// stands for all of them.
+    /// The tools of sidecars, by the names that team specs may use. If several tools share a name,
+    /// the name selects all of them.
     offered: BTreeMap<String, Vec<Arc<ToolEntry>>>,
 }
 
@@ -110,14 +111,15 @@ impl ToolCatalogue {
         }
     }
 
-    /// Removes a tool. Existing toolboxes keep it.
+    /// Removes a tool and returns whether it existed. Toolboxes that agents already have keep the
+    /// tool.
     pub fn remove(&self, name: &str) -> bool {
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
         tools.own.remove(name).is_some()
     }
 
-    /// Replaces the tools that sidecars offer, and returns the reasons for those that were refused.
+    /// Replaces all tools of sidecars. Returns the reasons why tools were refused.
     pub fn offer(&self, offers: BTreeMap<String, Vec<Arc<dyn Tool>>>) -> Vec<BadTool> {
         let mut bad = Vec::new();
         let mut entry = |tool| ToolEntry::new(tool).map_err(|why| bad.push(why)).ok();
@@ -136,7 +138,7 @@ impl ToolCatalogue {
         self.read().own.contains_key(canonical(name))
     }
 
-    /// Returns all names: those of the node's tools, then those of the sidecars'.
+    /// Returns the names of all tools: first the node's own, then those of sidecars.
     pub fn names(&self) -> Vec<String> {
         self.read().names().map(Into::into).collect()
     }
@@ -145,10 +147,12 @@ impl ToolCatalogue {
         !self.read().find(canonical(name)).is_empty()
     }
 
-    /// Builds the toolbox of these names. Also returns the names that belong to no tool.
+    /// Builds a toolbox of the tools with these names. Also returns an error for each name that
+    /// belongs to no tool.
     pub fn toolbox<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Toolbox, Vec<Unknown>) {
         let names: Vec<&str> = names.into_iter().collect();
-        // The read lock keeps the tools unchanged until the toolbox is in the cache.
+        // While the read lock is held, no change of the tools can clear the cache before this
+        // toolbox is in it.
         let tools = self.read();
         let mut toolboxes = self.toolboxes();
         if let Some(known) = toolboxes.get(&names.join(" ")) {
@@ -202,7 +206,7 @@ fn gather(tools: &CataloguedTools, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
     (Toolbox::of(found), unknown)
 }
 
-/// Returns the current name of a tool, for names that older templates use.
+/// Returns the current name of a tool. Older templates use former names.
 pub fn canonical(name: &str) -> &str {
     match name {
         "call_agent" => "ask_agent",
@@ -212,7 +216,7 @@ pub fn canonical(name: &str) -> &str {
     }
 }
 
-/// Returns the most similar name if any is similar enough.
+/// Returns the most similar name, or `None` if none is similar enough.
 pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     let lower = name.to_lowercase();
     names

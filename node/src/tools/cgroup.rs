@@ -1,15 +1,16 @@
-//! Control groups for tool calls, if this process may create them: version 2, in a subtree that was
-//! delegated to it.
+//! Control groups for tool calls. They require version 2, and a subtree that was delegated to this
+//! process.
 //!
 //! Each call has its own group, which its command enters before it runs anything. Everything that
-//! the command starts is in the group, however often it forks and whatever its parent is, and
-//! cannot leave the group if the sandbox hides the control groups. So the node knows what a call
-//! left behind even if the reaper is dead, and the kernel limits the call's tasks with `pids.max`.
+//! the command starts is in the group, however often it forks and whatever its parent is, and it
+//! cannot leave the group if the sandbox hides the control groups. So the node finds the processes
+//! that a call left behind even if the reaper is dead, and the kernel limits the call's tasks with
+//! `pids.max`.
 //!
 //! The groups are *threaded*. A process that enters an ordinary group waits until every CPU has
 //! passed a quiescent state, which takes 7 to 30 ms; a single thread enters a threaded group in 0.1
-//! ms. Threaded groups have neither `cgroup.kill` nor `memory.max`, so they are frozen, their
-//! processes are killed one by one, and the reaper watches memory.
+//! ms. Threaded groups have neither `cgroup.kill` nor `memory.max`. Instead, the node freezes a
+//! group and kills its processes one by one, and the reaper watches the memory.
 
 mod mount;
 
@@ -34,23 +35,24 @@ use nix::{
 use self::mount::own_folder;
 use super::reap::{CommandLimits, THREADS};
 
-/// The start of the name of a call's group. It is followed by the node's pid namespace, the node's
-/// process id and a number that is unique to the call.
+/// The prefix of the name of a call's group. The node's pid namespace, the node's process id and a
+/// number that is unique to the call follow it.
 const PREFIX: &str = "planck-call-";
 
-/// The controller that limits tasks. It may be enabled above threaded groups.
+/// The controller that limits the number of tasks. Threaded groups support it.
 const PIDS: &str = "pids";
 
-/// How long killed processes may take to end. A process that takes longer is in a system call that
-/// does not return.
+/// How long to wait for killed processes to end. A process that takes longer is in a system call
+/// that does not return.
 const DYING: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The depth to which groups are searched that an unconfined tool created inside its own.
+/// The maximum depth of nested groups that are searched. A tool that is not sandboxed may create
+/// groups inside its own.
 const DEEPEST: usize = 16;
 
-/// The reason why calls have no groups of their own.
+/// The reason why the calls of this node have no control groups.
 #[derive(Debug, thiserror::Error)]
 pub enum Missing {
     #[error("this process is in no control group of version 2")]
@@ -63,16 +65,16 @@ pub enum Missing {
     Unusable { folder: PathBuf, why: io::Error },
 }
 
-/// The group of this process, in which it may create others.
+/// The control group of this process, in which it may create others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegated {
     pub folder: PathBuf,
-    /// Whether the kernel can limit the tasks of a call here.
+    /// Whether the kernel can limit the number of a call's tasks in this group.
     pub bounds_tasks: bool,
 }
 
 impl Delegated {
-    /// Finds the group without changing anything.
+    /// Finds the group of this process, without changing anything.
     pub fn look() -> Result<Self, Missing> {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let folder = own_folder(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))?;
@@ -93,23 +95,23 @@ impl Delegated {
     }
 }
 
-/// The groups of this node's calls. Cheap to clone.
+/// The control groups of this node's calls. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct Groups(Arc<CgroupsInner>);
 
 #[derive(Debug)]
 struct CgroupsInner {
     folder: PathBuf,
-    /// The limit `pids.max` of a call, if the kernel enforces it.
+    /// The value of `pids.max` for a call, or `None` if the number of tasks is not limited.
     tasks: Option<u64>,
-    /// Whether the log already has a line about a call without a group.
+    /// Whether a call without a group has already been logged.
     warned: AtomicBool,
 }
 
 impl Groups {
-    /// Finds out whether calls can have groups by creating one and entering it with a thread. Ends
-    /// what the calls of dead nodes left behind. Other nodes may do the same in the same folder at
-    /// the same time. This may block.
+    /// Checks whether calls can have groups, by creating one and entering it with a thread. First
+    /// ends the processes that calls of dead nodes left behind. Other nodes may do the same in the
+    /// same folder at the same time. This function may block.
     pub fn prepare(limits: CommandLimits) -> Result<Self, Missing> {
         let Delegated {
             folder,
@@ -133,17 +135,18 @@ impl Groups {
         }
     }
 
-    /// Returns the folder of the groups.
+    /// Returns the folder in which the groups are created.
     pub fn folder(&self) -> &Path {
         &self.0.folder
     }
 
-    /// Returns the number of tasks that the kernel allows a call.
+    /// Returns the maximum number of tasks of a call, or `None` if it is not limited.
     pub fn tasks(&self) -> Option<u64> {
         self.0.tasks
     }
 
-    /// Creates the group of a call. Without a group the call still runs.
+    /// Creates the group of a call. Returns `None` if that fails; the call then runs without a
+    /// group.
     pub(super) fn of_call(&self) -> Option<CallGroup> {
         match self.make() {
             Ok(group) => Some(group),
@@ -179,14 +182,14 @@ impl Groups {
     fn try_out(&self) -> io::Result<()> {
         let group = self.make()?;
         let entered = thread::scope(|scope| scope.spawn(|| group.enter()).join());
-        // The kernel removes the thread from the group some time after it ended.
+        // The thread has ended, but the kernel removes it from the group a little later.
         group.wait_until_empty();
         group.remove();
         entered.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
     }
 }
 
-/// The group of one call.
+/// The control group of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallGroup(PathBuf);
 
@@ -199,20 +202,20 @@ impl CallGroup {
         &self.0
     }
 
-    /// Moves this thread into the group, with everything that it starts from then on. It must be
-    /// the only thread of its process.
+    /// Moves this thread, and everything that it starts later, into the group. It must be the only
+    /// thread of its process.
     pub(super) fn enter(&self) -> io::Result<()> {
         write(&self.0, "cgroup.threads", "0")
     }
 
-    /// Returns whether the group has no live process. Zombies do not count.
+    /// Returns whether the group has no live process. Zombies do not count as live.
     pub(super) fn is_empty(&self) -> bool {
         let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();
         !events.lines().any(|line| line == "populated 1")
     }
 
-    /// Freezes the group, so that its processes start no others, and kills them. Returns the
-    /// processes that it found.
+    /// Freezes the group, so that its processes cannot start others, and kills them. Returns the
+    /// ids of the threads that it killed.
     pub(super) fn kill(&self) -> Vec<Pid> {
         if self.is_empty() {
             return Vec::new();
@@ -225,13 +228,13 @@ impl CallGroup {
         members
     }
 
-    /// Returns the threads in this group and the groups below it, by their thread ids.
+    /// Returns the ids of all threads in this group and in the groups below it.
     pub(super) fn members(&self) -> Vec<Pid> {
         let mut members = Vec::new();
         for folder in below(&self.0, DEEPEST) {
             let threads = fs::read_to_string(folder.join("cgroup.threads")).unwrap_or_default();
-            // A process without an id in this namespace is listed as 0. A signal to 0 would reach
-            // this process's own process group.
+            // A thread that is not visible in this pid namespace is listed as 0. A signal to 0
+            // would reach this process's own process group.
             members.extend(
                 threads
                     .lines()
@@ -244,10 +247,11 @@ impl CallGroup {
         members
     }
 
-    /// Removes this group and those below it. Returns whether it is gone. The kernel refuses while
-    /// the group has a live process.
+    /// Removes this group and the groups below it. Returns whether the group is gone. The kernel
+    /// refuses to remove a group with a live process.
     pub(super) fn remove(&self) -> bool {
-        // The children are removed first and the group itself last.
+        // Groups below this one are removed first, because the kernel removes only groups without
+        // children.
         is_removed(&self.0)
             || below(&self.0, DEEPEST)
                 .iter()
@@ -262,7 +266,8 @@ impl CallGroup {
         }
     }
 
-    /// Kills the group's processes until none is left, and returns those that did not end.
+    /// Kills the group's processes until none is left or [`DYING`] has passed. Returns the
+    /// processes that are still alive.
     pub(super) async fn end(&self) -> Vec<Pid> {
         let deadline = Instant::now() + DYING;
         while !self.is_empty() && Instant::now() < deadline {
@@ -279,7 +284,7 @@ impl CallGroup {
     }
 }
 
-/// Returns a group and those below it, parents first.
+/// Returns a group and all groups below it. Each group precedes those below it.
 fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let entries = fs::read_dir(folder)
@@ -293,12 +298,14 @@ fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     found
 }
 
-/// Removes a group. Returns whether it no longer exists, now or already before.
+/// Removes a group. Returns whether the group no longer exists, which includes that it did not
+/// exist before.
 fn is_removed(group: &Path) -> bool {
     fs::remove_dir(group).map_or_else(|why| why.kind() == io::ErrorKind::NotFound, |()| true)
 }
 
-/// Writes to a control file. Without `O_CREAT` a missing file is an error and is not created.
+/// Writes to a control file. Without `O_CREAT`, writing to a missing file is an error instead of
+/// creating a file.
 fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
@@ -306,8 +313,8 @@ fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
         .and_then(|mut file: File| file.write_all(text.as_bytes()))
 }
 
-/// Lets the groups below this one limit their tasks. Other nodes in this group use the setting too,
-/// so it is never reverted.
+/// Lets the groups in `folder` limit their tasks. Other nodes may use this setting of the folder
+/// too, so it is never reverted.
 fn enable_pids(folder: &Path) -> io::Result<()> {
     let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
     if enabled
@@ -316,14 +323,15 @@ fn enable_pids(folder: &Path) -> io::Result<()> {
     {
         return Ok(());
     }
-    // On the root group of the machine this is the administrator's decision.
+    // The root group has no `cgroup.events`. Changing its settings is left to the machine's
+    // administrator.
     if !folder.join("cgroup.events").exists() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     write(folder, "cgroup.subtree_control", &format!("+{PIDS}"))
 }
 
-/// Ends the processes in the groups of dead nodes, and removes these groups.
+/// Kills the processes in the groups of dead nodes, and removes these groups.
 fn end_leftovers(folder: &Path) {
     let namespace = own_namespace();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -344,12 +352,13 @@ fn end_leftovers(folder: &Path) {
     }
 }
 
-/// Returns the start of the names of a node's groups.
+/// Returns the prefix of the names of a node's groups.
 fn prefix(namespace: u64, node: Pid) -> String {
     format!("{PREFIX}{namespace}-{node}-")
 }
 
-/// Returns the node that created a group, if its process id is valid in this namespace.
+/// Returns the process id of the node that created a group. Returns `None` if the name is not that
+/// of a call's group, or if the id belongs to another pid namespace.
 fn node_of(name: &str, namespace: u64) -> Option<Pid> {
     let call = name.get(name.len().checked_sub(16)?..)?;
     let node = name
@@ -365,8 +374,8 @@ fn node_of(name: &str, namespace: u64) -> Option<Pid> {
     is_ours.then_some(node)
 }
 
-/// Returns the number of the pid namespace, as in `pid:[4026531836]`. It distinguishes containers
-/// that share a control group.
+/// Returns the number of the pid namespace: 4026531836 if the link reads `pid:[4026531836]`. It
+/// distinguishes containers that share a control group.
 fn own_namespace() -> u64 {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let number = link

@@ -1,4 +1,4 @@
-//! `edit`: replaces an exact piece of a file.
+//! The tool `edit`, which replaces one occurrence of a text in a file.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// The largest file that is edited, in bytes; the file is read into memory.
+/// The maximum size in bytes of a file that can be edited. The whole file is read into memory.
 const LARGEST: u64 = 32 * 1024 * 1024;
 
 pub struct EditFile {
@@ -114,7 +114,7 @@ fn replace(content: &[u8], args: &EditArgs) -> Result<Vec<u8>, String> {
     Ok([before, args.new_string.as_bytes(), after].concat())
 }
 
-/// Returns the positions of all occurrences, including overlapping ones.
+/// Returns the positions of all occurrences of `wanted`, including overlapping ones.
 fn places(content: &[u8], wanted: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(wanted);
     let mut places = Vec::new();

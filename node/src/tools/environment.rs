@@ -1,19 +1,19 @@
-//! The environment of tool processes: what a shell needs, and no keys.
+//! The environment variables of tool processes. They contain what a shell needs, and no keys.
 
 use std::ffi::OsString;
 
-/// The variables that are passed on if the node has them.
+/// The variables that are passed on if the node's own environment has them.
 const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "TMPDIR"];
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables that are never passed on. They make the dynamic linker load code from any path, which
-/// may be a file that a tool wrote; and the reaper, which gets the same environment, runs outside
-/// of the sandbox.
+/// Prefixes of the variables that are never passed on. They make the dynamic linker load code from
+/// any path, and a tool may have written a file there. The reaper, which gets the same environment,
+/// would run that code outside of the sandbox.
 const LOADER: &[&str] = &["LD_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH"];
 
 /// Returns `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the
-/// additional variables in `besides`, except those of the dynamic linker.
+/// variables named in `besides`. Variables of the dynamic linker are left out.
 pub fn minimal(besides: &[String]) -> Vec<(OsString, OsString)> {
     from(besides, crate::environment::variable)
 }

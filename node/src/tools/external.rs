@@ -30,10 +30,10 @@ pub use definition::DefinitionFault;
 /// The name of the file that describes a tool.
 pub const FILE: &str = "TOOL.json";
 
-/// The size of the largest description that is read, in bytes.
+/// The maximum size of a description in bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// A file that does not describe a valid tool, with everything that is wrong with it.
+/// A tool that cannot be used, with all mistakes in its description.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidTool {
     #[error("cannot read {file}: {why}")]
@@ -64,10 +64,10 @@ fn list_faults(faults: &[impl fmt::Display]) -> String {
 /// A tool that runs a command.
 pub struct ExternalTool {
     definition: Definition,
-    /// The folder of the tool's file. The command may name programs in it.
+    /// The folder that contains the tool's file. The command may name programs in it.
     home: PathBuf,
-    /// For a tool of a project: the record of what was trusted, and the name of the tool's folder
-    /// in it.
+    /// For a tool of a project: the files that the user trusted, and the name of the tool's folder
+    /// among them. `None` for tools from other places.
     trusted: Option<(Admitted, String)>,
     files: Files,
     shell: Shell,
@@ -80,8 +80,8 @@ struct Described {
     trusted: Option<(Admitted, String)>,
 }
 
-/// Loads every tool below the folders, and returns every problem. A folder that does not exist has
-/// none.
+/// Loads every tool in the folders. Returns the tools and all problems. A folder that does not
+/// exist contains no tools.
 pub fn load(
     sources: &[ProjectSource],
     files: &Files,
@@ -105,7 +105,8 @@ pub fn load(
     (described.into_values().map(tool).collect(), problems)
 }
 
-/// Returns the names that [`load`] would find, with their files, and every problem.
+/// Returns the names of the tools that [`load`] would load, with the paths of their files, and all
+/// problems.
 pub fn names(sources: &[ProjectSource]) -> (Vec<(String, PathBuf)>, Vec<InvalidTool>) {
     let (described, problems) = describe(sources);
     (
@@ -117,7 +118,7 @@ pub fn names(sources: &[ProjectSource]) -> (Vec<(String, PathBuf)>, Vec<InvalidT
     )
 }
 
-/// Returns the names that are described twice.
+/// Returns the problems that concern tools with the same name.
 pub fn clashes(problems: &[InvalidTool]) -> impl Iterator<Item = &NameClash> {
     problems.iter().filter_map(|problem| match problem {
         InvalidTool::Clash(clash) => Some(clash),
@@ -127,8 +128,8 @@ pub fn clashes(problems: &[InvalidTool]) -> impl Iterator<Item = &NameClash> {
     })
 }
 
-/// Returns the tools by name. If two have the same name the first is kept, unless one of them is
-/// the project's; then neither is.
+/// Returns the tools by name. If two have the same name, the first is kept; but if one of them is a
+/// tool of the project, neither is kept.
 fn describe(sources: &[ProjectSource]) -> (BTreeMap<String, Described>, Vec<InvalidTool>) {
     let (mut tools, mut problems) = (BTreeMap::<String, Described>::new(), Vec::new());
     let mut clashing = Vec::new();
@@ -209,7 +210,7 @@ impl Tool for ExternalTool {
         &self.definition.spec
     }
 
-    /// Returns `None`, because each tool's description has a limit.
+    /// Returns `None`, because each tool's description states a limit, which the tool enforces.
     fn timeout(&self, _usual: Duration) -> Option<Duration> {
         None
     }
@@ -257,7 +258,8 @@ impl Tool for ExternalTool {
 }
 
 impl ExternalTool {
-    /// Checks that a project's tool, including its programs, is unchanged since it was trusted.
+    /// Checks that a project's tool, including its programs, has not changed since the user trusted
+    /// it.
     async fn check(&self) -> Result<(), String> {
         let Some((admitted, tool)) = self.trusted.clone() else {
             return Ok(());
@@ -268,8 +270,8 @@ impl ExternalTool {
             .map_err(|why| format!("the tool was not run: {why}"))
     }
 
-    /// Returns the path of a program. `./run.sh` is in the folder of the tool's file, whatever the
-    /// working directory is.
+    /// Returns the path of a program. A path such as `./run.sh` is relative to the folder of the
+    /// tool's file, not to the working directory.
     fn program(&self, word: String) -> std::ffi::OsString {
         match word.contains('/') {
             true => self.home.join(word).into(),

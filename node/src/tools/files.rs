@@ -1,5 +1,5 @@
-//! The parts that file tools share: places inside the workspace, threads that may block, and one
-//! writer per file.
+//! The code that all file tools share: resolving paths inside the workspace, running work on
+//! threads that may block, and allowing one writer per file.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// The shared state of a node's file tools. Cheap to clone.
+/// The shared state of a node's file tools. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Files {
     roots: Roots,
     caps: Caps,
-    /// Locks that serialise the calls that change one file, because models edit one file several
-    /// times in one round.
+    /// Locks that serialise the calls that change the same file. Models often request several edits
+    /// of one file in one round.
     locks: Arc<[Mutex<()>; 64]>,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum FileError {
     Directory { dir: String, why: io::Error },
     #[error("{0}")]
     Refused(String),
-    /// The call was cancelled before the tool had any result.
+    /// The call was cancelled before the tool had a result.
     #[error("stopped")]
     Stopped,
 }
@@ -57,7 +57,7 @@ impl Files {
         }
     }
 
-    /// Returns the limits on how much of a file is returned.
+    /// Returns the limits for the part of a file that is returned to the model.
     pub(super) fn caps(&self) -> Caps {
         self.caps
     }
@@ -104,7 +104,7 @@ pub(crate) fn args<A: serde::de::DeserializeOwned>(call: &Invocation) -> Result<
         .map_err(|why| Outcome::error(format!("the arguments do not fit: {why}")))
 }
 
-/// Builds the description of a tool from a schema that is written next to it.
+/// Builds the specification of a tool. `parameters` is the JSON Schema of its arguments.
 pub(crate) fn spec(
     name: &str,
     description: &str,

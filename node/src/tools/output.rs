@@ -1,12 +1,12 @@
-//! Limits the part of a tool's output that reaches the model, in lines and bytes. Text is cut
-//! between characters.
+//! Limits the part of a tool's output that reaches the model, in lines and bytes. Text is never cut
+//! within a character.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The last line of a text that was cut.
+/// The line that is added at the end of a text that was cut.
 pub const TRUNCATED: &str = "[output truncated]";
 
-/// The limits of a result.
+/// The limits for the text that a model receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     pub lines: usize,
@@ -23,8 +23,8 @@ impl Default for Caps {
 }
 
 impl Caps {
-    /// Returns the text itself if it fits, and otherwise its beginning with [`TRUNCATED`] on a line
-    /// of its own.
+    /// Returns the text unchanged if it is within the limits. Otherwise returns its beginning, with
+    /// [`TRUNCATED`] on a line of its own.
     pub fn apply(self, text: String) -> String {
         let end = self.end(&text);
         if end == text.len() {
@@ -34,7 +34,7 @@ impl Caps {
         }
     }
 
-    /// Returns the position where the part that fits ends.
+    /// Returns the length in bytes of the longest beginning of the text that is within the limits.
     pub fn end(self, text: &str) -> usize {
         let lines = memchr::memchr_iter(b'\n', text.as_bytes())
             .nth(self.lines.saturating_sub(1))
@@ -43,7 +43,7 @@ impl Caps {
     }
 }
 
-/// Cuts the text at `end` and marks it as cut.
+/// Cuts the text at `end` and appends [`TRUNCATED`].
 pub fn cut(mut text: String, end: usize) -> String {
     text.truncate(end);
     if !text.is_empty() && !text.ends_with('\n') {
@@ -53,7 +53,7 @@ pub fn cut(mut text: String, end: usize) -> String {
     text
 }
 
-/// Collects output while it is read. The beginning is kept; the rest is only counted.
+/// Collects output while it is read. The beginning is kept, and the rest is discarded.
 #[derive(Debug)]
 pub struct Capture {
     kept: Vec<u8>,
@@ -81,13 +81,13 @@ impl Capture {
         self.total > self.kept.len() as u64
     }
 
-    /// Returns the kept output as text, or `None` if it is not text.
+    /// Returns the kept output as text, or `None` if it is binary.
     pub fn into_text(self) -> Option<Captured> {
         let truncated = self.is_cut();
         text(self.kept, truncated).map(|text| Captured { text, truncated })
     }
 
-    /// Returns the kept output as text, or a note that it is binary.
+    /// Returns the kept output as text. Binary output is replaced by a note.
     pub fn finish(self) -> Captured {
         let total = self.total;
         self.into_text().unwrap_or_else(|| Captured {
@@ -104,8 +104,8 @@ pub struct Captured {
     pub truncated: bool,
 }
 
-/// Returns the bytes as text, or `None` if they are not text. Bytes that were cut may end within a
-/// character.
+/// Returns the bytes as text, or `None` if they are not UTF-8. Bytes that were truncated may end
+/// within a character.
 fn text(bytes: Vec<u8>, truncated: bool) -> Option<String> {
     String::from_utf8(bytes)
         .or_else(|why| {
@@ -119,7 +119,7 @@ fn text(bytes: Vec<u8>, truncated: bool) -> Option<String> {
         .ok()
 }
 
-/// Reads to the end, and keeps what fits.
+/// Reads to the end of the stream, and keeps the beginning in `into`.
 pub(super) async fn capture(from: Option<impl AsyncRead + Unpin>, into: &mut Capture) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 * 1024];

@@ -22,31 +22,32 @@ use super::{
     sandbox::SandboxPolicy,
 };
 
-/// How processes are started on this node.
+/// Starts the processes of a node's tools.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     /// The path of the `planck` binary.
     planck: PathBuf,
-    /// In a cluster, the signal to the reapers that this node is alive.
+    /// In a cluster, sends heartbeats to the reapers; `None` outside of one.
     heartbeat: Option<ReaperHeartbeat>,
     limits: CommandLimits,
-    /// The control groups, if each command has one of its own.
+    /// The control groups, or `None` if commands do not get groups of their own.
     groups: Option<Groups>,
 }
 
 impl Launcher {
-    /// Creates a launcher whose processes end only when the node ends.
+    /// Creates a launcher that sends no heartbeats. Its processes are killed only when the node's
+    /// process ends.
     pub fn alone(planck: PathBuf) -> Self {
         Self::new(planck, None)
     }
 
-    /// Creates a launcher whose processes also end when the node is silent, so the caller must
-    /// send the heartbeats.
+    /// Creates a launcher whose processes are also killed when the reapers receive no heartbeat.
+    /// The caller must send the heartbeats.
     pub fn watched(planck: PathBuf, heartbeat: ReaperHeartbeat) -> Self {
         Self::new(planck, Some(heartbeat))
     }
 
-    /// Creates a launcher with the running binary, which must be `planck`.
+    /// Creates a launcher that uses the running binary, which must be `planck`.
     pub fn of_this_binary(heartbeat: Option<ReaperHeartbeat>) -> Self {
         Self::new(THIS_BINARY.into(), heartbeat)
     }
@@ -61,17 +62,18 @@ impl Launcher {
         }
     }
 
-    /// Sets the limits of every command.
+    /// Sets the limits that apply to every command.
     pub fn limited(self, limits: CommandLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Runs every command in a control group of its own.
+    /// Sets the control groups. If they are given, every command runs in a group of its own.
     pub fn grouped(self, groups: Option<Groups>) -> Self {
         Self { groups, ..self }
     }
 
-    /// Runs a command to its end, time-out or abort, and leaves none of its processes behind.
+    /// Runs a command until it ends, the time limit is over, or the call is aborted. Kills all of
+    /// its processes before it returns.
     pub async fn run(
         &self,
         launch: &Launch,
@@ -91,19 +93,19 @@ impl Launcher {
     }
 }
 
-/// A command to run. The environment is exactly `env`.
+/// A command to run. Its environment consists of `env` alone.
 #[derive(Debug, Clone)]
 pub struct Launch {
     pub program: OsString,
     pub args: Vec<OsString>,
     pub dir: PathBuf,
     pub env: Vec<(OsString, OsString)>,
-    /// The sandbox rules that the reaper applies to the command, or `None` if it needs none or is
-    /// bubblewrap.
+    /// The sandbox rules that the reaper applies to the command. `None` means that the command runs
+    /// without rules, or that `program` is bubblewrap, which applies them.
     pub sandbox: Option<SandboxPolicy>,
-    /// The input of the command. If it is empty, stdin is `/dev/null`.
+    /// The standard input of the command. If it is empty, stdin is `/dev/null`.
     pub input: Vec<u8>,
-    /// The most bytes that are kept of stdout, and of stderr.
+    /// The maximum number of bytes that are kept of stdout, and of stderr.
     pub keep: usize,
 }
 
@@ -111,7 +113,7 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Finished {
     pub end: CommandEnd,
-    /// Processes of the command that could not be ended.
+    /// The processes of the command that could not be killed.
     pub left: Vec<Pid>,
     pub stdout: Captured,
     pub stderr: Captured,

@@ -1,5 +1,5 @@
-//! Protects files of a workspace that make other programs run code later, outside of the sandbox:
-//! no tool may change them.
+//! Protects files of a workspace that make other programs run code later, outside of the sandbox.
+//! No tool may change these files.
 
 mod guard;
 mod record;
@@ -48,26 +48,27 @@ pub(super) const NAMES: &[&str] = &[
     ".zshrc",
 ];
 
-/// The protected names in a repository: its hooks, the settings that name programs, and the file
-/// that redirects to another folder with these.
+/// The protected names in a repository: its hooks, the files that name programs to run, and the
+/// file that redirects git to another folder with these.
 pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
 
-/// Folders below a protected folder that hold no settings: sessions, which earlier versions kept in
-/// the project.
+/// Folders below a protected folder that tools may change. They hold sessions, which earlier
+/// versions kept in the project.
 const SESSIONS: &[&str] = &[".planck/sessions"];
 
 pub(super) const GIT: &str = ".git";
 
-/// Returns whether a path is exempt although it is below a protected folder. Git never runs the
-/// samples of hooks.
+/// Returns whether a path below a protected folder may be changed nevertheless. Git never runs the
+/// sample hooks.
 fn is_exempt(below: &Path) -> bool {
     let is_sample =
         below.starts_with(".git/hooks") && below.extension() == Some(OsStr::new("sample"));
     is_sample || SESSIONS.iter().any(|exempt| below.starts_with(exempt))
 }
 
-/// Returns the part of a place that file tools may not change, in nested folders too. File tools
-/// are stricter than the sandbox: they write nothing in `.git`.
+/// Returns the component of a path because of which file tools may not change the file, or `None`
+/// if they may. Protected names count in nested folders too. File tools are stricter than the
+/// sandbox: they write nothing in `.git`.
 pub fn refused(place: &ResolvedPath) -> Option<&OsStr> {
     place.below.iter().find(|part| {
         let is = |name: &str| part.eq_ignore_ascii_case(name);
@@ -75,9 +76,9 @@ pub fn refused(place: &ResolvedPath) -> Option<&OsStr> {
     })
 }
 
-/// Returns the mounts that protect the existing files below a root, in order. A mount needs an
-/// existing file, and would follow a link; missing files and links are left to the comparison after
-/// the call.
+/// Returns the bubblewrap mounts that protect the existing files below a root, in the order in
+/// which they must be made. A mount needs an existing file and would follow a link, so missing
+/// files and links are only compared after the call.
 pub(super) fn mounts(root: &Path) -> Vec<(&'static str, PathBuf)> {
     let git = root.join(GIT);
     let read_only = |path: PathBuf| is_itself(&path).then_some(("--ro-bind", path));
@@ -86,7 +87,7 @@ pub(super) fn mounts(root: &Path) -> Vec<(&'static str, PathBuf)> {
         .filter_map(|name| read_only(root.join(name)))
         .collect();
     match fs::symlink_metadata(&git).map(|found| found.file_type()) {
-        // A mount point cannot be renamed, so the repository stays where it is.
+        // Mounting `.git` on itself keeps it in place, because a mount point cannot be renamed.
         Ok(kind) if kind.is_dir() => {
             mounts.push(("--bind", git.clone()));
             mounts.extend(IN_GIT.iter().filter_map(|name| read_only(git.join(name))));

@@ -1,4 +1,4 @@
-//! `read`: returns the text of a file, or some of its lines.
+//! The tool `read`, which returns the text of a file or a range of its lines.
 
 use std::{
     fs::File,
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// The most bytes of a file that one call reads. Skipping lines requires reading them, and a sparse
-/// file of any length takes no disk space.
+/// The maximum number of bytes of a file that one call reads. Lines are skipped by reading them,
+/// and a sparse file can be arbitrarily long without using disk space.
 const SCANNED: u64 = 256 << 20;
 
 pub struct ReadFile {
@@ -94,14 +94,14 @@ fn read(files: &Files, call: &Invocation, args: ReadArgs) -> Result<String, File
     }
 }
 
-/// The result of a search for lines.
+/// The lines of a file that a call asked for.
 enum FoundLines {
     Text(String),
     Cancelled,
     TooFar,
 }
 
-/// Returns the requested lines, as far as the limits allow.
+/// Returns the requested lines, within the limits on output and on bytes read.
 fn lines(
     file: File,
     size: u64,

@@ -1,6 +1,6 @@
-//! `planck reap`: runs one command and leaves none of its processes behind. It is the parent of
-//! every tool's processes. When the command exits, or the pipe from the node ends, or in a cluster
-//! falls silent, it kills all of its descendants.
+//! `planck reap` runs one command and leaves none of its processes behind. It is the ancestor of
+//! all processes of a tool. It kills all of its descendants when the command exits, when the pipe
+//! from the node is closed, or, in a cluster, when no heartbeat arrives through the pipe.
 
 pub(in crate::tools) mod descendants;
 mod descriptors;
@@ -38,14 +38,14 @@ use watch::{Excess, LimitWatch};
 
 use super::sandbox::{self, SandboxPolicy};
 
-/// The exit code for a command that could not be started, as in shells.
+/// The exit code if the command could not be started, as in shells.
 const CANNOT_START: u8 = 127;
 
 /// The path of the running binary, which stays valid after an upgrade has replaced the file.
 pub const THIS_BINARY: &str = "/proc/self/exe";
 
-/// Builds a command that is killed when the thread that starts it ends for any reason, and that
-/// signals of the terminal do not reach.
+/// Builds a command that is killed when the thread that starts it ends for any reason. Signals of
+/// the terminal do not reach it.
 pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
     let mut command = Command::new(THIS_BINARY);
     command
@@ -55,8 +55,8 @@ pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
     command
 }
 
-/// Runs `planck reap` with the arguments after `reap`. Stdin is the pipe from the node; stdout and
-/// stderr belong to the command.
+/// Runs `planck reap`. `args` are the arguments after `reap`. Stdin is the pipe from the node;
+/// stdout and stderr belong to the command.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let closed = descriptors::close_inherited()
         .map_err(|why| format!("cannot close what was inherited: {why}"));
@@ -73,7 +73,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 enum ReapEnd {
     /// The command exited.
     Command(ExitStatus),
-    /// The node closed the pipe or fell silent, or a signal asked this process to end.
+    /// The node closed the pipe or sent no heartbeat, or a signal asked this process to end.
     Stopped,
     /// The command exceeded a limit.
     LimitExceeded(Excess),
@@ -93,8 +93,9 @@ fn run(options: ReapOptions) -> Result<ReapEnd, String> {
     }
 }
 
-/// Makes the command die with its reaper, and gives it a session of its own. A signal to its own
-/// process group then stays there, and its load is scheduled apart from the reaper's.
+/// Makes the command die with its reaper, and gives it a session of its own. Signals that the
+/// command sends to its own process group then do not reach the reaper, and the scheduler separates
+/// its load from the reaper's.
 fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
     let ready =
         prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
@@ -105,7 +106,8 @@ fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
         return Err("the reaper is gone".into());
     }
     if let Some(group) = &options.group {
-        // Without a group the call runs as on machines that have no control groups.
+        // If this fails, the command runs without a group, as on machines that have no control
+        // groups.
         let _ = group.enter();
     }
     match options.limits.map(|limits| limits.bind()) {
@@ -114,7 +116,8 @@ fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
     }
 }
 
-/// Applies the rules of the sandbox to this process and then replaces it with the command.
+/// Applies the sandbox rules to this process and then replaces it with the command. Returns only if
+/// that fails, with the reason.
 fn become_command(options: &ReapOptions) -> String {
     if let Some(why) = options
         .sandbox
@@ -150,7 +153,8 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
     if let Ok(ReapEnd::LimitExceeded(excess)) = &end {
         let _ = writeln!(std::io::stderr(), "planck: {excess}");
     }
-    // A live node cleans up itself.
+    // The node may be dead, so the reaper removes the call's files and group itself. A live node
+    // does it after a normal end.
     if let Ok(ReapEnd::Stopped) = &end {
         options.sandbox.iter().for_each(SandboxPolicy::clean);
         if let Some(group) = &options.group {
@@ -160,10 +164,10 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
     end
 }
 
-/// Prepares this process: a session of its own, no core dumps, orphans are reparented to it, and
-/// signals are read from a descriptor. The short name protects it from a command that kills
-/// processes named `planck`. The command may not trace it or read its memory, and a stopped reaper
-/// continues when its node dies.
+/// Prepares this process: it gets a session of its own and dumps no core, orphans become its
+/// children, and its signals are read from a descriptor. Its process name is changed, which
+/// protects it from a command that kills processes named `planck`. The command may not trace it or
+/// read its memory. If the reaper is stopped when its node dies, it continues.
 fn prepare() -> nix::Result<SignalFd> {
     let _ = unistd::setsid();
     prctl::set_dumpable(false)?;
@@ -213,8 +217,8 @@ fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
         .map_err(|why| format!("cannot start: {why}"))?;
     let pid = i32::try_from(child.id()).map_err(|why| why.to_string())?;
     if let Some(mut stdin) = child.stdin.take() {
-        // The command need not read its input. The thread that waits for that ends with this
-        // process.
+        // The command need not read its input, so the write may block; it runs on a thread that
+        // ends with this process.
         thread::spawn(move || stdin.write_all(&input));
     }
     Ok(Pid::from_raw(pid))
@@ -257,7 +261,7 @@ fn told_to_end(signals: &SignalFd) -> bool {
     stopped
 }
 
-/// Collects dead processes. Returns the status of the command if it is among them.
+/// Collects dead children. Returns the exit status of the command if it is among them.
 fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -268,7 +272,8 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
                 return Ok(Some(ExitStatus::from_raw(signal as i32)));
             }
             Ok(WaitStatus::StillAlive) => return Ok(None),
-            // The command died of a signal without a name, and the number of the signal is lost.
+            // `nix` has no name for the signal that killed the command. The number of the signal is
+            // lost, so SIGKILL is reported.
             Err(Errno::EINVAL | Errno::ECHILD) if signal::kill(child, None).is_err() => {
                 return Ok(Some(ExitStatus::from_raw(Signal::SIGKILL as i32)));
             }
@@ -278,7 +283,7 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
     }
 }
 
-/// Exits in the same way as the command, by the same signal if there was one.
+/// Exits as the command did: with the same exit code, or by the same signal.
 fn leave(end: ReapEnd) -> ExitCode {
     let ReapEnd::Command(status) = end else {
         return kill_itself(Signal::SIGKILL);

@@ -1,5 +1,5 @@
-//! Runs an agent's calls: finds the tool, checks the arguments, limits time, size and concurrency,
-//! and turns every failure into text for the model.
+//! Runs the tool calls of an agent. The runner finds the tool, checks the arguments, limits time,
+//! output and concurrency, and turns every failure into text for the model.
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -15,21 +15,21 @@ use super::{
 };
 use crate::nul;
 
-/// How long a cancelled tool may take to return what it has. It is longer than killing processes
-/// takes.
+/// How long a cancelled tool may take to return its partial result. Killing the processes of a call
+/// takes less.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// The most calls of one agent that wait for other agents or nodes at once. Spawns that wait
-/// together are created in one batch.
+/// The maximum number of an agent's calls that wait for other agents or nodes at once. The spawns
+/// among them are created in one batch.
 const WAITING: usize = 128;
 
 /// The limits of one agent's calls.
 #[derive(Debug, Clone, Copy)]
 pub struct CallBounds {
-    /// The most calls that do work on this node at once. Further calls wait.
+    /// The maximum number of calls that do work on this node at once. Further calls wait.
     pub at_once: usize,
     pub caps: Caps,
-    /// The time limit of tools that do not limit themselves.
+    /// The default time limit of a call.
     pub timeout: Duration,
 }
 
@@ -43,11 +43,11 @@ impl Default for CallBounds {
     }
 }
 
-/// The runner of one agent's calls.
+/// Runs the calls of one agent.
 #[derive(Debug, Clone)]
 pub struct Runner {
     slots: Arc<Semaphore>,
-    /// The slots of calls that wait for other agents or nodes.
+    /// Permits for calls that wait for other agents or nodes.
     waiting: Arc<Semaphore>,
     bounds: CallBounds,
 }
@@ -68,7 +68,8 @@ impl Runner {
         }
     }
 
-    /// Runs a call. It always returns an outcome, soon after `call.cancel` or the tool's time-out.
+    /// Runs a call. It always returns an outcome, and does so soon after `call.cancel` or the time
+    /// limit.
     pub async fn run(&self, toolbox: &Toolbox, name: &str, call: Invocation) -> Outcome {
         let Some(entry) = toolbox.find(name) else {
             return self.capped(Outcome::error(toolbox.no_such_tool(name)));
@@ -112,7 +113,8 @@ fn check(name: &str, schema: &CompiledSchema, args: &str) -> Result<(), String> 
     }
 }
 
-/// Runs the tool until it is done, or until it was cancelled and its grace period is over.
+/// Runs the tool until it returns. After a cancellation or the time limit, the tool gets [`GRACE`]
+/// to return.
 async fn run_bounded(
     tool: &dyn Tool,
     name: &str,
@@ -149,8 +151,8 @@ async fn over(limit: Option<Duration>) -> Duration {
     }
 }
 
-/// Returns the outcome of a cancelled tool. A result that the tool still reached counts. An error
-/// may be due to the cancellation, so its text is taken as the partial result.
+/// Returns the outcome of a cancelled tool. A result that the tool completed is kept. An error may
+/// be a consequence of the cancellation, so its text becomes the partial result.
 fn stopped(outcome: Outcome) -> Outcome {
     let end = match outcome.end {
         CallEnd::Done => CallEnd::Done,
@@ -159,8 +161,8 @@ fn stopped(outcome: Outcome) -> Outcome {
     Outcome { end, ..outcome }
 }
 
-/// Returns the outcome of a tool that was stopped at its time-out. The runner knows the reason; the
-/// tool does not.
+/// Returns the outcome of a tool that was cancelled at its time limit. Only the runner knows that
+/// the time limit was the reason, so it adds the message.
 fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
     match outcome.end {
         CallEnd::Done | CallEnd::Failed => outcome,
@@ -178,7 +180,7 @@ fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
     }
 }
 
-/// Runs the tool. A panic becomes a failure of this call and does not affect the agent.
+/// Runs the tool. A panic becomes a failure of this call, and the agent continues.
 async fn guarded(tool: &dyn Tool, name: &str, call: Invocation) -> Outcome {
     AssertUnwindSafe(tool.run(call))
         .catch_unwind()

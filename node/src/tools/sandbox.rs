@@ -1,5 +1,5 @@
-//! The sandbox around tool processes: which files they may read and write, and what they may
-//! connect to. The node decides the rules, and finds by trial which mechanisms this machine
+//! The sandbox around tool processes limits which files they may read and write, and what they may
+//! connect to. The node decides the rules, and finds out by trial which mechanisms this machine
 //! supports. The last process before a command applies the rules to itself.
 
 mod bubblewrap;
@@ -30,15 +30,15 @@ use scratch::Scratch;
 use super::{process::Launch, workspace::Workspace};
 use bubblewrap::Bubblewrap;
 
-/// What the configuration asks for.
+/// Whether the configuration requires a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Demand {
     /// No sandbox.
     Off,
-    /// The best sandbox that this machine supports, which may be none.
+    /// The best sandbox that this machine supports, which may be no sandbox at all.
     #[default]
     Available,
-    /// A complete sandbox; otherwise no process is started.
+    /// A complete sandbox. If this machine does not support one, no process is started.
     Required,
 }
 
@@ -48,13 +48,14 @@ pub struct SandboxSettings {
     pub demand: Demand,
     /// Whether processes may open IP sockets.
     pub network: bool,
-    /// Files and folders that processes may read in addition to the system and their workspace.
+    /// Files and folders that processes may read in addition to the system's files and their
+    /// workspace.
     pub readable: Vec<PathBuf>,
     /// The path of `bwrap`, if the user chose one.
     pub bubblewrap: Option<PathBuf>,
     /// The size in bytes of the `/tmp` that bubblewrap creates in memory.
     pub tmp: u64,
-    /// The `planck` binary that applies the rules, if it is not this program.
+    /// The `planck` binary that applies the rules, or `None` for this program.
     pub planck: Option<PathBuf>,
 }
 
@@ -72,26 +73,26 @@ enum Tier {
     Refused,
 }
 
-/// The sandbox of a node. Cheap to clone.
+/// The sandbox of a node. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct Sandbox(Arc<SandboxInner>);
 
 #[derive(Debug)]
 struct SandboxInner {
     tier: Tier,
-    /// The reason why no better tier is in force.
+    /// The reason why the node does not use a better sandbox.
     reason: String,
     settings: SandboxSettings,
-    /// Folders of the node's `PATH` that processes do not see.
+    /// Folders in the node's `PATH` that processes may not read.
     hidden: Vec<PathBuf>,
-    /// Keeps the entries of `/proc` that rules name open. The kernel replaces an entry once nothing
-    /// uses it.
+    /// Keeps open the entries of `/proc` that the rules name. The kernel replaces an entry when no
+    /// process uses it.
     _pinned: Vec<OwnedFd>,
-    /// Whether the log already has a line about bubblewrap being unusable.
+    /// Whether it has been logged that bubblewrap can no longer be used.
     told_replaced: AtomicBool,
 }
 
-/// The configuration requires a sandbox that this node does not have.
+/// The reason why a command cannot be put into the sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxRefused {
     #[error("this node may start processes only in a sandbox, and has none: {0}")]
@@ -100,15 +101,15 @@ pub enum SandboxRefused {
     NoScratch(io::Error),
 }
 
-/// A command inside its sandbox.
+/// A command that is ready to start inside its sandbox.
 pub(super) struct Sandboxed {
     pub launch: Launch,
-    /// The temporary files of the command. They are removed when this is dropped.
+    /// The folder for the command's temporary files. It is removed when this field is dropped.
     pub _scratch: Option<Scratch>,
 }
 
 impl Sandbox {
-    /// Returns a sandbox that confines nothing, as configured.
+    /// Returns a sandbox that restricts nothing, because the configuration turned it off.
     pub fn off() -> Self {
         Self::new(
             Tier::Open,
@@ -121,12 +122,12 @@ impl Sandbox {
         )
     }
 
-    /// Returns a sandbox that refuses to start any process.
+    /// Returns a sandbox that starts no process, with the reason.
     pub fn refused(reason: impl Into<String>) -> Self {
         Self::new(Tier::Refused, reason, SandboxSettings::default())
     }
 
-    /// Finds the best sandbox that works here by trying to break out of it.
+    /// Finds the best sandbox that works on this machine, by trying to break out of each.
     pub async fn probe(settings: SandboxSettings) -> Self {
         if settings.demand == Demand::Off {
             return Self::off();
@@ -182,7 +183,7 @@ impl Sandbox {
         }))
     }
 
-    /// Returns the name of the tier in force, for people.
+    /// Returns the name of the mechanism that the node uses, for users.
     pub fn tier(&self) -> &'static str {
         match self.0.tier {
             Tier::Open => "none",
@@ -192,12 +193,13 @@ impl Sandbox {
         }
     }
 
-    /// Returns why no better tier is in force. It is empty for the best tier.
+    /// Returns why the node does not use a better sandbox, or an empty text if it uses the best
+    /// one.
     pub fn reason(&self) -> &str {
         &self.0.reason
     }
 
-    /// Returns whether no process can be started.
+    /// Returns whether the node refuses to start processes.
     pub fn refuses(&self) -> bool {
         matches!(self.0.tier, Tier::Refused)
     }
@@ -207,12 +209,12 @@ impl Sandbox {
         matches!(self.0.tier, Tier::Open)
     }
 
-    /// Returns whether the user turned the sandbox off.
+    /// Returns whether the configuration turned the sandbox off.
     pub fn is_off(&self) -> bool {
         self.0.settings.demand == Demand::Off
     }
 
-    /// Returns what processes can do because this kernel is too old to prevent it.
+    /// Returns descriptions of what processes can do because this kernel is too old to prevent it.
     pub fn gaps(&self) -> Vec<&'static str> {
         match self.0.tier {
             Tier::Landlock(level) => level.gaps(),
@@ -220,12 +222,12 @@ impl Sandbox {
         }
     }
 
-    /// Returns the folders of `PATH` that processes do not see.
+    /// Returns the folders in `PATH` that processes may not read.
     pub fn hidden(&self) -> &[PathBuf] {
         &self.0.hidden
     }
 
-    /// Puts a command into the sandbox. It may read the files in `readable` in addition to those
+    /// Puts a command into the sandbox. The command may read `readable` in addition to the files
     /// that every command may read.
     pub(super) fn wrap(
         &self,
@@ -272,8 +274,8 @@ impl Sandbox {
         }
     }
 
-    /// Uses Landlock after an upgrade replaced this program's file: bubblewrap can no longer mount
-    /// the running program.
+    /// Puts a command into Landlock instead of bubblewrap. This is needed after an upgrade replaced
+    /// this program's file, because bubblewrap can no longer mount the running program.
     fn without_bubblewrap(
         &self,
         launch: Launch,
@@ -298,8 +300,8 @@ impl Sandbox {
         confined(launch, policy)
     }
 
-    /// Removes hidden folders from `PATH`. A shell that finds a program in a folder that it cannot
-    /// read does not search further.
+    /// Removes folders that processes may not read from `PATH`. A shell that finds a program in
+    /// such a folder would fail to run it instead of searching further.
     fn without_hidden_programs(&self, mut launch: Launch, workspace: &Workspace) -> Launch {
         let is_hidden = |folder: &PathBuf| {
             self.0.hidden.contains(folder)
@@ -320,7 +322,8 @@ impl Sandbox {
     }
 }
 
-/// Confines a command with Landlock alone: a folder of its own replaces `/tmp` and is its home.
+/// Restricts a command with Landlock alone. A private folder replaces `/tmp` and is the command's
+/// home folder.
 fn confined(launch: Launch, mut policy: SandboxPolicy) -> Result<Sandboxed, SandboxRefused> {
     let scratch = Scratch::create().map_err(SandboxRefused::NoScratch)?;
     policy.writable.push(scratch.path().to_owned());
@@ -344,7 +347,7 @@ fn with_home(env: Vec<(OsString, OsString)>, folder: &Path) -> Vec<(OsString, Os
         .collect()
 }
 
-/// Returns whether all processes may read this folder of programs.
+/// Returns whether all processes may read this folder of `PATH`.
 fn is_visible(folder: &Path, readable: &[PathBuf]) -> bool {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let is_below = |known: &Path| folder.starts_with(known) || real.starts_with(known);

@@ -1,4 +1,4 @@
-//! The schema of a tool, compiled once, and the message to a model whose arguments do not fit.
+//! The compiled schema of a tool, and the messages for a model whose arguments do not fit it.
 
 use jsonschema::{
     ValidationError, Validator,
@@ -6,21 +6,21 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-/// The most mistakes that one message lists.
+/// The maximum number of mistakes that one message lists.
 const TOLD: usize = 10;
 
-/// The most bytes of a wrong value that a message quotes.
+/// The maximum number of bytes of a wrong value that a message quotes.
 const SHOWN: usize = 100;
 
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
-    /// The names at the top level, sorted.
+    /// The names of the top-level properties, sorted.
     properties: Vec<String>,
 }
 
 impl CompiledSchema {
-    /// Compiles an object schema. The error names the place of the mistake.
+    /// Compiles the schema of an object. An error names the place of the mistake.
     pub fn compile(parameters: &str) -> Result<Self, String> {
         let schema: Value =
             serde_json::from_str(parameters).map_err(|why| format!("not JSON: {why}"))?;
@@ -50,7 +50,7 @@ impl CompiledSchema {
         &self.properties
     }
 
-    /// Returns each mistake as a line; empty if the arguments fit.
+    /// Returns one line for each mistake, or no lines if the arguments fit.
     pub fn mistakes(&self, args: &Value) -> Vec<String> {
         let mut mistakes: Vec<String> = self
             .validator
@@ -148,7 +148,7 @@ impl CompiledSchema {
     }
 }
 
-/// Converts a JSON pointer into a readable place: `a.b.0`.
+/// Converts a JSON pointer into a path such as `a.b.0`.
 fn place(pointer: &str) -> String {
     pointer
         .trim_start_matches('/')

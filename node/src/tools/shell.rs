@@ -1,5 +1,5 @@
-//! The parts that tools with processes share: environment, sandbox, and the conversion of a
-//! process's end into text.
+//! The code that all tools with processes share: the environment, the sandbox, and the conversion
+//! of a process's end into text.
 
 use std::{
     ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc,
@@ -18,11 +18,11 @@ use super::{
     workspace::Workspace,
 };
 
-/// The divisor for the share of a long output on both streams that is left to stderr, which holds
-/// the errors.
+/// If stdout and stderr are too long together, stderr gets at least one part in `FOR_STDERR` of the
+/// output, because it contains the errors.
 const FOR_STDERR: usize = 5;
 
-/// The shared state of a node's process tools. Cheap to clone.
+/// The shared state of a node's process tools. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Shell(Arc<ShellInner>);
 
@@ -36,8 +36,8 @@ struct ShellInner {
 }
 
 impl Shell {
-    /// Creates the shell. `pass_on` names variables of the node that processes get in addition to
-    /// the usual ones.
+    /// Creates the shell. `pass_on` names environment variables of the node that processes get in
+    /// addition to the usual ones.
     pub fn new(
         launcher: Launcher,
         sandbox: Sandbox,
@@ -55,7 +55,7 @@ impl Shell {
         }))
     }
 
-    /// Returns the limits on how much output is returned.
+    /// Returns the limits for the part of the output that is returned to the model.
     pub(super) fn caps(&self) -> Caps {
         self.0.caps
     }
@@ -64,8 +64,8 @@ impl Shell {
         self.0.env.clone()
     }
 
-    /// Runs a command in the sandbox to its end. It sees the folders in `readable` in addition to
-    /// the workspace.
+    /// Runs a command in the sandbox to its end. The command may read `readable` in addition to the
+    /// workspace.
     pub(super) async fn run(
         &self,
         launch: Launch,
@@ -105,8 +105,8 @@ impl Shell {
         workspace: &Workspace,
         readable: &[PathBuf],
     ) -> Result<(Sandboxed, Option<Guard>), SandboxRefused> {
-        // Records the files before the sandbox is built, so that the files bubblewrap mounts are
-        // the recorded ones.
+        // The files are recorded before the sandbox is built, so that the files that bubblewrap
+        // mounts are the recorded ones.
         let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));
         Ok((self.0.sandbox.wrap(launch, workspace, readable)?, guard))
     }
@@ -121,7 +121,7 @@ async fn blocking<T: Send + 'static>(
         .map_err(|panic| Outcome::error(format!("failed: {panic}")))
 }
 
-/// Returns the result with a line for each change that was undone, within the limits.
+/// Adds a line to the result for each change that was undone, within the limits.
 fn noted(mut outcome: Outcome, reports: &[RestoreReport], caps: Caps) -> Outcome {
     let notes = reports
         .iter()
@@ -167,7 +167,7 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
     Outcome::error(joined(&complaint, stdout, stderr, caps))
 }
 
-/// Names the processes that did not end, or returns `None` if there are none.
+/// Returns a line that lists the processes that could not be killed, or `None` if there are none.
 fn still_there(left: &[Pid]) -> Option<String> {
     if left.is_empty() {
         return None;
@@ -189,8 +189,8 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Joins a first line about the failure, stdout, and `STDERR:` with stderr, within the limits. The
-/// end shows whether something is missing.
+/// Joins `complaint`, which describes the failure, stdout, and stderr after `STDERR:`, within the
+/// limits. If something is left out, the last line says so.
 fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> String {
     let mut missing = stdout.truncated || stderr.truncated;
     let mut text = String::new();
@@ -215,7 +215,7 @@ fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> St
     if missing { cut(text, end) } else { text }
 }
 
-/// Appends a section that begins on a line of its own.
+/// Appends `body` so that it begins on a new line.
 fn section(text: &mut String, body: &str) {
     if !body.is_empty() && !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -223,7 +223,7 @@ fn section(text: &mut String, body: &str) {
     text.push_str(body);
 }
 
-/// Limits a text. Returns whether something was cut off.
+/// Cuts a text to the limits. Returns whether something was removed.
 fn limit(text: &mut String, caps: Caps) -> bool {
     let end = caps.end(text);
     let cut = end < text.len();

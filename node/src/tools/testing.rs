@@ -1,4 +1,4 @@
-//! A workspace and calls in it, for tests.
+//! A temporary workspace, and calls of tools in it, for tests.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Caps, Files, Invocation, Roots, Runner, Tool, Toolbox, catalogue::ToolEntry};
 
-/// A folder that contains the workspace `ws`, and `out` next to it.
+/// A folder that contains the workspace `ws` and, outside of the workspace, the folder `out`.
 pub struct World {
     top: TempDir,
 }
@@ -67,7 +67,8 @@ impl World {
         }
     }
 
-    /// Runs a tool and returns the text for the model; an error is prefixed with `error: `.
+    /// Runs a tool and returns the text for the model. If the call fails, the text begins with
+    /// `error: `.
     pub async fn run(&self, tool: impl Tool + 'static, args: Value) -> String {
         let name = tool.spec().name.clone();
         let outcome = Runner::default()

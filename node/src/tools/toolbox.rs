@@ -10,7 +10,8 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// An immutable set of tools, cheap to clone. A change of an agent's tools creates another toolbox.
+/// An immutable set of tools that is cheap to clone. When the tools of an agent change, it gets a
+/// new toolbox.
 #[derive(Clone)]
 pub struct Toolbox {
     entries: Arc<[Arc<ToolEntry>]>,
@@ -24,7 +25,7 @@ impl Default for Toolbox {
 }
 
 impl Toolbox {
-    /// Builds a toolbox. If two tools have the same name, the first one is kept.
+    /// Builds a toolbox. If two tools have the same name, the first one is used.
     pub(super) fn of(mut entries: Vec<Arc<ToolEntry>>) -> Self {
         entries.sort_by(|one, other| one.name().cmp(other.name()));
         entries.dedup_by(|later, earlier| later.name() == earlier.name());
@@ -48,7 +49,7 @@ impl Toolbox {
         Ok(Self::of(entries))
     }
 
-    /// Returns the specifications that the model gets.
+    /// Returns the specifications of the tools, which the model receives.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
         self.specs.clone()
     }
@@ -61,7 +62,7 @@ impl Toolbox {
         self.find(name).is_some()
     }
 
-    /// Returns the effect of running a tool again.
+    /// Returns the effect of running a tool again, or `None` if the toolbox does not have the tool.
     pub fn effect(&self, name: &str) -> Option<Effect> {
         self.specs
             .iter()
@@ -77,7 +78,7 @@ impl Toolbox {
         self.entries.get(at)
     }
 
-    /// Returns the message for a model that called a tool it does not have.
+    /// Returns the error message for a model that called a tool it does not have.
     pub(super) fn no_such_tool(&self, name: &str) -> String {
         let there_are = match self.entries.is_empty() {
             true => "you have no tools".to_owned(),

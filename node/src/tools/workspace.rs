@@ -1,5 +1,5 @@
-//! Decides which files an agent may access: those inside the roots of its workspace, after links
-//! are resolved.
+//! Decides which files an agent may access: those that are inside the roots of its workspace after
+//! links are resolved.
 
 mod folder;
 
@@ -13,15 +13,15 @@ pub use folder::ParentFolder;
 
 use super::protect;
 
-/// The roots of a node's agents.
+/// The folders that the agents of a node may access.
 #[derive(Debug, Clone)]
 pub struct Roots {
-    /// The workspaces. An agent may access the one that contains its working directory, or else
-    /// only that directory.
+    /// The workspaces. An agent may access the workspace that contains its working directory. If
+    /// none contains it, the agent may access only its working directory.
     workspaces: Arc<[PathBuf]>,
-    /// Roots that every agent may access.
+    /// Folders that every agent may access.
     shared: Arc<[PathBuf]>,
-    /// Folders that every agent may read and none may change.
+    /// Folders that every agent may read but not change.
     readable: Arc<[PathBuf]>,
     confined: bool,
 }
@@ -36,7 +36,7 @@ impl Roots {
         }
     }
 
-    /// Adds folders that agents may read.
+    /// Adds folders that every agent may read but not change.
     pub fn with_readable(self, readable: Vec<PathBuf>) -> Self {
         Self {
             readable: readable.into(),
@@ -54,7 +54,7 @@ impl Roots {
         }
     }
 
-    /// Returns what an agent with the working directory `dir` may access.
+    /// Returns the files that an agent with the working directory `dir` may access.
     pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
         let real = dir.canonicalize()?;
         if !self.confined {
@@ -78,8 +78,8 @@ impl Roots {
         })
     }
 
-    /// Returns the root that contains this path by name but not after links are resolved. A tool
-    /// may have replaced its own working directory with a link.
+    /// Returns the root that `dir` left: its path is inside the root, but after links are resolved
+    /// it is not. A tool may have replaced its own working directory with a link.
     fn left(&self, dir: &Path, real: &Path) -> Option<PathBuf> {
         let roots = self.workspaces.iter().chain(self.shared.iter());
         let holding = roots
@@ -110,7 +110,7 @@ fn known(path: impl AsRef<Path>) -> Option<PathBuf> {
     path.as_ref().canonicalize().ok()
 }
 
-/// One agent's view of the file system.
+/// The files that one agent may access.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     dir: PathBuf,
@@ -135,11 +135,11 @@ pub enum PathError {
     Io { path: String, why: io::Error },
 }
 
-/// A file inside a root, by its resolved path.
+/// The path of a file, divided into the root that contains it and the rest. All links are resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {
     pub root: PathBuf,
-    /// The path below the root, with plain names only.
+    /// The path relative to the root. It contains neither `.` nor `..`.
     pub below: PathBuf,
 }
 
@@ -154,7 +154,7 @@ impl ResolvedPath {
 }
 
 impl Workspace {
-    /// Returns the working directory, absolute and without links.
+    /// Returns the working directory as an absolute path without links.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -163,12 +163,12 @@ impl Workspace {
         &self.roots
     }
 
-    /// Returns the folders that may be read but not changed.
+    /// Returns the folders that the agent may read but not change.
     pub fn readable(&self) -> &[PathBuf] {
         &self.readable
     }
 
-    /// Resolves a path that a model gave, for changing the file. The file and its parent folders
+    /// Resolves a path from a model whose file is to be changed. The file and its parent folders
     /// need not exist.
     pub fn place_to_change(&self, path: &str) -> Result<ResolvedPath, PathError> {
         let place = self.place(path)?;
@@ -187,7 +187,7 @@ impl Workspace {
         }
     }
 
-    /// Resolves a path that a model gave. The file and its parent folders need not exist.
+    /// Resolves a path from a model. The file and its parent folders need not exist.
     pub fn place(&self, path: &str) -> Result<ResolvedPath, PathError> {
         let real = self.resolve(path)?;
         let mut roots = self.roots.iter().chain(&self.readable);
@@ -204,7 +204,8 @@ impl Workspace {
         })
     }
 
-    /// Resolves the links in the longest part that exists, and appends the rest unchanged.
+    /// Resolves the links in the longest part of a path that exists, and appends the rest
+    /// unchanged.
     fn resolve(&self, path: &str) -> Result<PathBuf, PathError> {
         let whole = self.dir.join(path);
         let mut rest = Vec::new();
@@ -231,8 +232,8 @@ impl Workspace {
         }
     }
 
-    /// Appends the steps of a path that do not exist. `..` among them is refused, because it cannot
-    /// be resolved.
+    /// Appends the components of a path that do not exist. `..` is refused among them, because it
+    /// cannot be resolved.
     fn append(
         &self,
         mut real: PathBuf,

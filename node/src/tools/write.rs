@@ -1,4 +1,4 @@
-//! `write`: replaces the content of a file.
+//! The tool `write`, which replaces the content of a file.
 
 use async_trait::async_trait;
 use planck_common::event::Effect;

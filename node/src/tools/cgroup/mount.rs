@@ -1,12 +1,12 @@
-//! Finds where the control groups of this process are mounted.
+//! Finds the folder at which the control group of this process is mounted.
 
 use std::path::{Path, PathBuf};
 
 use super::Missing;
 
-/// Returns the folder of a process's own group, from its `/proc/self/cgroup` and
-/// `/proc/self/mountinfo`. The hierarchy may be mounted at `/sys/fs/cgroup`, or beside the
-/// hierarchies of version 1.
+/// Returns the folder of a process's control group. `groups` and `mounts` are the contents of its
+/// `/proc/self/cgroup` and `/proc/self/mountinfo`. The hierarchy may be mounted at
+/// `/sys/fs/cgroup`, or next to the hierarchies of version 1.
 pub fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
     let group = groups
         .lines()
@@ -30,9 +30,9 @@ pub fn own_folder(groups: &str, mounts: &str) -> Result<PathBuf, Missing> {
     })
 }
 
-/// Returns the mounted group and its mount point from a line about this file system: `41 31 0:38 /
-/// /sys/fs/cgroup rw - cgroup2 cgroup2 rw`. Control groups are never mounted at a path with escaped
-/// characters.
+/// Returns the mounted group and its mount point from a line of `mountinfo` such as `41 31 0:38 /
+/// /sys/fs/cgroup rw - cgroup2 cgroup2 rw`. Returns `None` for other file systems. The path needs
+/// no unescaping, because control groups are mounted at paths without special characters.
 fn cgroup2(line: &str) -> Option<(&Path, &Path)> {
     let (mount, system) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3).map(Path::new);

@@ -1,4 +1,4 @@
-//! Tests of the parsers, and of real groups if the machine lets tests create them.
+//! Tests of the parsers, and of real groups if this machine lets tests create them.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ const HYBRID: &str = "\
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:7 - cgroup2 cgroup2 rw";
 const UNIFIED: &str =
     "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot";
-/// The mount in a Docker container without a cgroup namespace.
+/// A line of `mountinfo` in a Docker container without a cgroup namespace.
 const INNER: &str =
     "700 699 0:30 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate";
 
@@ -76,7 +76,7 @@ fn only_names_of_calls_belong_to_a_node() {
     }
 }
 
-/// Returns `None` if this machine does not let the test create groups.
+/// Creates groups for a test. Returns `None` if this machine does not let the test create groups.
 fn groups() -> Option<Groups> {
     match Groups::prepare(CommandLimits::default()) {
         Ok(groups) => Some(groups),
@@ -87,7 +87,7 @@ fn groups() -> Option<Groups> {
     }
 }
 
-/// Starts a shell and moves it into this group. The shell starts a child in a session of its own.
+/// Starts a shell and moves it into this group. The shell starts a child in another session.
 fn populate(group: &CallGroup) -> std::process::Child {
     let script = "read go; setsid sleep 1000 & sleep 1000";
     let mut child = Command::new("sh")
@@ -136,7 +136,8 @@ fn a_group_created_inside_is_removed_with_its_call() {
     assert!(group.remove() && !group.folder().exists());
 }
 
-/// The process id of the dead node is free, because the test waited for its process.
+/// The test uses the process id of a child that it has waited for, so the id belongs to no live
+/// process.
 #[test]
 fn leftovers_of_a_dead_node_are_ended_and_live_groups_are_kept() {
     let Some(groups) = groups() else { return };

@@ -1,4 +1,4 @@
-//! Parses a TOOL.json and collects every mistake in it.
+//! Parses a TOOL.json and reports all mistakes in it.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const FIELDS: &[&str] = &[
 /// The time limit of a call if the file names none, in milliseconds.
 const TIMEOUT_MS: u64 = 60_000;
 
-/// One mistake: its place, what is wrong, and how to correct it.
+/// One mistake in a description: where it is, what is wrong, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionFault {
     #[error("line {line}, column {column}: {what}; it must be one JSON object")]
@@ -49,7 +49,7 @@ pub(super) struct Definition {
     pub spec: ToolSpec,
     pub command: CommandTemplate,
     pub timeout: Duration,
-    /// Arguments that may begin with `-`.
+    /// The arguments whose values may begin with `-`.
     pub options: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ impl Definition {
     }
 }
 
-/// Returns the library's message without the place, which is reported separately.
+/// Returns the message of a JSON error without the position, which is reported separately.
 fn plain(why: &serde_json::Error) -> String {
     let text = why.to_string();
     text.rsplit_once(" at line")
@@ -97,7 +97,7 @@ fn unknown(field: &str) -> Option<DefinitionFault> {
     })
 }
 
-/// Reads one field after the other, and collects mistakes instead of stopping.
+/// Reads the fields one by one, and collects mistakes instead of stopping at the first.
 struct FieldReader<'a> {
     fields: &'a Map<String, Value>,
     faults: &'a mut Vec<DefinitionFault>,
@@ -200,8 +200,8 @@ impl FieldReader<'_> {
         }
     }
 
-    /// Reads the arguments that may be options. They are named one by one, so that a reader of the
-    /// file sees which argument can change what the program does.
+    /// Reads the list of arguments that may be options. The list names each of them, so that a
+    /// reader of the file sees which arguments can change what the program does.
     fn options(&mut self, command: Option<&CommandTemplate>) -> Option<Vec<String>> {
         let Some(value) = self.fields.get("options") else {
             return Some(Vec::new());

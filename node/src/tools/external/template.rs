@@ -1,10 +1,10 @@
-//! A tool's command line. It is split into words once, as a shell does; then each `{{argument}}` is
-//! replaced within its word. An argument is never interpreted by a shell; it is always the text of
-//! one word.
+//! The command line of a tool. It is split into words once, as a shell does; then each
+//! `{{argument}}` is replaced within its word. The value of an argument always stays within one
+//! word, and no shell interprets it.
 
 use serde_json::{Map, Value};
 
-/// The characters that may stand beside an argument in its word. They allow `--name={{name}}` and
+/// The characters that may stand next to an argument in its word. They allow `--name={{name}}` and
 /// `{{dir}}/{{file}}`, but no script.
 const BESIDE: &str = "-_=+./:@%,";
 
@@ -20,7 +20,8 @@ enum TemplatePiece {
 }
 
 impl CommandTemplate {
-    /// Parses a command. `properties` are the names of the arguments, if they are known.
+    /// Parses a command. `properties` are the names of the tool's arguments, or `None` if they are
+    /// not known.
     pub fn parse(command: &str, properties: Option<&[String]>) -> Result<Self, String> {
         let words = shlex::split(command).ok_or("its quotes do not match")?;
         if let Some(operator) = words.iter().find(|word| is_operator(word)) {
@@ -50,12 +51,14 @@ impl CommandTemplate {
         }
     }
 
-    /// Returns the words of a call. An argument that was not given is empty.
+    /// Returns the words of the command for a call. A missing argument is replaced by an empty
+    /// text.
     ///
-    /// A text at the beginning of a word that the program would take for an option is refused: the
-    /// text comes from the model or from something it read, and an option can name a file to write
-    /// or a program to run. Numbers are not checked, and after `--` a program takes no options.
-    /// `may_be_options` names the arguments that the tool's author allows to be options.
+    /// A word that begins with a text argument is refused if the program would take it for an
+    /// option: the text comes from the model or from something that the model has read, and an
+    /// option can name a file to write or a program to run. Numbers are not checked, and neither
+    /// are words after `--`, where programs accept no options. `may_be_options` names the arguments
+    /// that the author of the tool allows to be options.
     pub fn fill(
         &self,
         args: &Map<String, Value>,
@@ -93,7 +96,7 @@ impl TemplatePiece {
             Self::Text(text) => text.clone(),
             Self::Argument(name) => match args.get(name) {
                 None | Some(Value::Null) => String::new(),
-                // A word of a command cannot contain its terminator.
+                // NUL ends a word of a command, so it cannot be part of an argument.
                 Some(Value::String(text)) => text.replace('\0', ""),
                 Some(other) => other.to_string(),
             },
@@ -101,8 +104,8 @@ impl TemplatePiece {
     }
 }
 
-/// Returns the argument that turns this word into an option. A lone `-` is not an option: it means
-/// standard input.
+/// Returns the argument whose value turns this word into an option. A lone `-` is not an option,
+/// because it stands for standard input.
 fn option_in<'a>(word: &'a [TemplatePiece], args: &Map<String, Value>) -> Option<&'a String> {
     let mut pieces = word.iter();
     let (name, first) = loop {

@@ -1,4 +1,4 @@
-//! Sends heartbeats to the reapers: a byte into the pipe of each, four times a second.
+//! Sends heartbeats to the reapers: one byte into the pipe of each reaper, four times a second.
 
 use std::{
     collections::HashMap,
@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-/// The interval between heartbeats. A reaper treats its node as dead after several missing
-/// heartbeats.
+/// The interval between heartbeats. A reaper that misses several of them assumes that its node is
+/// dead.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The pipes to the running reapers. Cheap to clone.
+/// The pipes to the running reapers. Clones share them.
 #[derive(Debug, Clone)]
 pub struct ReaperHeartbeat(Arc<Pipes>);
 
@@ -26,8 +26,8 @@ struct Pipes {
 }
 
 impl ReaperHeartbeat {
-    /// Creates a sender without reapers. A reaper kills its processes when it has received no
-    /// heartbeat for `silence`.
+    /// Creates the heartbeat without any reaper. A reaper kills its processes when it has received
+    /// no heartbeat for `silence`.
     pub fn new(silence: Duration) -> Self {
         Self(Arc::new(Pipes {
             silence,
@@ -40,15 +40,15 @@ impl ReaperHeartbeat {
         self.0.silence
     }
 
-    /// Sends one byte to each reaper. It never blocks: the pipes are non-blocking, and a full pipe
-    /// already holds enough bytes.
+    /// Sends one byte to each reaper. It never blocks: the pipes are non-blocking, and if a pipe is
+    /// full, the bytes in it already serve as heartbeats.
     pub fn beat(&self) {
         for pipe in self.lock().values_mut() {
             let _ = pipe.write(&[0]);
         }
     }
 
-    /// Kills everything that runs under any reaper at once, by closing the pipes.
+    /// Closes all pipes, so that every reaper immediately kills its processes.
     pub fn cut(&self) {
         self.lock().clear();
     }
@@ -58,7 +58,8 @@ impl ReaperHeartbeat {
         self.lock().len()
     }
 
-    /// Registers the non-blocking end of a pipe. The pipe is closed when the guard is dropped.
+    /// Registers the node's end of a pipe, which must be non-blocking. The pipe is closed when the
+    /// returned guard is dropped.
     pub(super) fn register(&self, mut pipe: PipeWriter) -> Registered {
         let _ = pipe.write(&[0]);
         let key = self.0.next.fetch_add(1, Ordering::Relaxed);

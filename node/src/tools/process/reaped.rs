@@ -1,4 +1,4 @@
-//! A command that runs under its reaper.
+//! A command that runs under a reaper.
 
 use std::{
     io::{self, PipeReader, PipeWriter},
@@ -32,22 +32,23 @@ use crate::tools::{
     output::{Capture, capture},
 };
 
-/// How long a reaper may take to end everything. One that takes longer was stopped, or waits for a
-/// process that cannot be killed. It is killed, and its remaining processes are reparented to this
-/// process.
+/// How long a reaper may take to end all processes. A reaper that takes longer was stopped, or
+/// waits for a process that cannot be killed. The node then kills the reaper, and the remaining
+/// processes become children of this process.
 const KILLING: Duration = Duration::from_millis(3500);
 
-/// The interval at which a running reaper is checked. One that is found stopped twice was stopped
-/// by its command, and would no longer enforce any limit.
+/// The interval at which a running reaper is checked. A reaper that is found stopped in two
+/// consecutive checks was stopped by its command. It is killed, because it would no longer enforce
+/// any limit.
 const LOOKING: Duration = Duration::from_millis(500);
 
-/// How long a killed reaper may take to end.
+/// How long to wait for a killed reaper to end.
 const DYING: Duration = Duration::from_millis(2300);
 
-/// How long output is read after the reaper has exited.
+/// How long to read output after the reaper has exited.
 const DRAINING: Duration = Duration::from_secs(1);
 
-/// A running command. Dropping it ends everything that it started, in the background.
+/// A running command. Dropping it kills, in the background, everything that the command started.
 #[derive(Debug)]
 pub struct Reaped {
     reaper: Reaper,
@@ -64,14 +65,14 @@ enum ReaperPipe {
 /// The process of the reaper.
 #[derive(Debug)]
 struct Reaper {
-    /// The child, or `None` after it was waited for or handed to the background.
+    /// The child process, or `None` after it was collected or passed to a background task.
     child: Option<Child>,
-    /// The control group of the command and all of its descendants.
+    /// The control group of the command and its descendants, if it has one.
     group: Option<CallGroup>,
 }
 
 impl Reaped {
-    /// Starts a command and passes it its input.
+    /// Starts a command and writes its input.
     pub async fn spawn(launcher: &Launcher, launch: &Launch) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
         let group = launcher.groups.as_ref().and_then(Groups::of_call);
@@ -90,8 +91,8 @@ impl Reaped {
         })
     }
 
-    /// Reads all output until the command ends. After `limit`, or when cancelled, kills the command
-    /// and keeps the output so far.
+    /// Reads all output until the command ends. Kills the command after `limit` or when `cancel` is
+    /// cancelled, and returns the output up to then.
     pub async fn finish(
         mut self,
         keep: usize,
@@ -122,7 +123,7 @@ impl Reaped {
     }
 }
 
-/// Waits for the end of the reaper, and kills the reaper if it was stopped.
+/// Waits for `ended`. Kills the reaper if it was stopped, because it would not end on its own.
 async fn ended_or_stopped<T>(
     mut ended: Pin<&mut impl Future<Output = T>>,
     reaper: Option<Pid>,
@@ -141,13 +142,14 @@ async fn ended_or_stopped<T>(
     }
 }
 
-/// Kills a reaper. It must not have been waited for, because its process id could belong to another
-/// process then. The signal also ends a stopped process.
+/// Kills a reaper. The reaper must not have been collected yet, because its process id could belong
+/// to another process afterwards. SIGKILL also ends a stopped process.
 fn kill_unwaited(reaper: Option<Pid>) {
     let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
 }
 
-/// Waits until all processes of a call are dead. Returns those that may still be alive.
+/// Waits until all processes of a call are dead. Kills the reaper if that takes longer than
+/// [`KILLING`]. Returns the processes that may still be alive.
 async fn all_ended(
     mut ended: Pin<&mut impl Future<Output = (ExitStatus, Vec<Pid>)>>,
     reaper: Option<Pid>,
@@ -172,22 +174,22 @@ impl Reaper {
     }
 }
 
-/// Closing the lifeline makes the reaper end everything. The task handles a reaper that its command
-/// stopped or killed.
+/// Closes the lifeline, which makes the reaper kill everything. A background task handles a reaper
+/// that was stopped or killed by its command.
 impl Drop for Reaper {
     fn drop(&mut self) {
         let (pid, mut child, group) = (self.pid(), self.child.take(), self.group.take());
         if let (true, Ok(runtime)) = (child.is_some(), tokio::runtime::Handle::try_current()) {
-            // A runtime that is shutting down drops the task immediately; dropping the task then
-            // drops the child, too.
+            // If the runtime is shutting down, it drops the task immediately, and with it the
+            // child.
             runtime
                 .spawn(async move { all_ended(pin!(exit(&mut child, group.as_ref())), pid).await });
         }
     }
 }
 
-/// Waits until the reaper and all of its descendants are dead. Returns the reaper's status, and the
-/// processes that could not be ended.
+/// Waits until the reaper and all of its descendants are dead. Returns the reaper's exit status,
+/// and the processes that could not be killed.
 async fn exit(reaper: &mut Option<Child>, group: Option<&CallGroup>) -> (ExitStatus, Vec<Pid>) {
     let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
     let Some(child) = reaper else {
@@ -200,10 +202,11 @@ async fn exit(reaper: &mut Option<Child>, group: Option<&CallGroup>) -> (ExitSta
     (status, end_leftovers(group).await)
 }
 
-/// Ends the processes that a reaper left behind, and returns those that do not die. Those in the
-/// call's group are killed first, because a frozen group cannot start others.
+/// Kills the processes that a reaper left behind, and returns those that are still alive. The
+/// processes in the call's group are killed first, because a frozen group cannot start others.
 async fn end_leftovers(group: Option<&CallGroup>) -> Vec<Pid> {
-    // The kernel removes a group only if it is empty.
+    // Removing the group succeeds only if it has no process, so a successful removal shows that
+    // nothing is left in it.
     let Some(group) = group.filter(|group| !group.remove()) else {
         return strangers::end().await;
     };
@@ -218,7 +221,8 @@ async fn end_leftovers(group: Option<&CallGroup>) -> Vec<Pid> {
     left
 }
 
-/// Waits for the reaper's exit, the end of its leftovers, and the end of all output.
+/// Waits until the reaper has exited, its leftover processes are dead, and all output has been
+/// read.
 async fn run_out(
     reaper: &mut Reaper,
     out: &mut Capture,
@@ -256,7 +260,7 @@ impl ReaperPipe {
     }
 }
 
-/// Creates a pipe whose writing end never blocks.
+/// Creates a pipe whose writing end is non-blocking.
 fn connection() -> io::Result<(OwnedFd, PipeReader)> {
     let (theirs, ours) = io::pipe()?;
     fcntl(ours.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -298,7 +302,7 @@ fn command(
     command
 }
 
-/// Writes the input. A reaper that is already gone is noticed by its exit.
+/// Writes the input. Errors are ignored, because the caller notices the exit of a reaper.
 async fn hand_over(pipe: OwnedFd, input: &[u8]) -> io::Result<OwnedFd> {
     if input.is_empty() {
         return Ok(pipe);

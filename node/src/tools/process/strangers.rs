@@ -1,11 +1,11 @@
-//! Ends processes that outlived their reaper. A tool can kill its reaper, or stop it so that the
+//! Kills processes that outlived their reaper. A tool can kill its reaper, or stop it so that the
 //! node must kill it. This process is a subreaper too, so the remaining processes of the call
 //! become its children.
 //!
-//! A stranger is a child in another session than this process that no call started. Processes that
-//! the node starts stay in its session, except reapers, which are registered. A tool's processes
-//! are in the session of their reaper or in a later one, and no process can enter an existing
-//! session.
+//! A *stranger* is a child of this process that is in another session and is not a registered
+//! reaper. All other processes that the node starts stay in the node's session. The processes of a
+//! tool are in the session of their reaper or in a newer one, because no process can enter an
+//! existing session.
 
 use std::{
     collections::HashSet,
@@ -31,37 +31,37 @@ use tokio::{
 
 use crate::tools::reap::descendants::{Pause, below, children_of_main_thread, kill_all};
 
-/// How long a call waits for the end of strangers. Those that are still alive then are reported,
-/// and the killing continues.
+/// How long a call waits for strangers to end. Strangers that are still alive then are reported,
+/// and killing them continues in the background.
 const PATIENCE: Duration = Duration::from_millis(1200);
 
-/// How long strangers are killed. A process that is still alive then is in a system call that does
-/// not return, or belongs to another user.
+/// How long to keep killing strangers. A process that is still alive then is in a system call that
+/// does not return, or belongs to another user.
 const KILLING: Duration = Duration::from_secs(60);
 
-/// The running reapers. They are global because a process has one set of children.
+/// The running reapers. The set is global, because the children belong to the process as a whole.
 static REAPERS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// Held shared while a reaper is started and exclusively while strangers are searched, so that the
-/// search never sees an unregistered reaper.
+/// Held for reading while a reaper is started, and for writing while strangers are searched, so
+/// that the search never finds an unregistered reaper.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Held while strangers are ended and collected, so that no process id is reused between its
-/// discovery and its use.
+/// Held while strangers are killed and collected, so that no process id is reused between its
+/// discovery and the signal.
 static ENDING: Mutex<()> = Mutex::new(());
 
-/// Strangers that calls have reported because they did not die in time. Later calls do not wait for
+/// Strangers that did not end in time and were reported by a call. Later calls do not wait for
 /// them.
 static REPORTED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// Makes this process the parent of its descendants' orphans.
+/// Makes this process a subreaper: orphaned descendants become its children.
 pub(super) fn adopt() {
     if let Err(why) = prctl::set_child_subreaper(true) {
         tracing::warn!(%why, "processes of tools that kill their reaper cannot be found");
     }
 }
 
-/// Starts a reaper in such a way that it is never mistaken for a stranger.
+/// Starts a reaper and registers it, so that it is never mistaken for a stranger.
 pub(super) fn spawn(mut command: Command) -> io::Result<Child> {
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = command.spawn()?;
@@ -71,12 +71,12 @@ pub(super) fn spawn(mut command: Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Returns the process id of a child that has not been collected yet.
+/// Returns the process id of a child, or `None` if the child was already collected.
 pub(super) fn pid_of(child: &Child) -> Option<Pid> {
     Some(Pid::from_raw(i32::try_from(child.id()?).ok()?))
 }
 
-/// Removes a reaper that has ended.
+/// Removes a reaper that has ended from the running reapers.
 pub(super) fn forget(reaper: Pid) {
     lock(&REAPERS).get_or_insert_default().remove(&reaper);
 }
@@ -85,14 +85,15 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all strangers, whichever call they come from, and returns those that are not dead in time.
-/// Call it after a reaper's end.
+/// Kills all strangers, whichever call they belong to, and returns those that are not dead in time.
+/// It must be called after a reaper has ended.
 pub(super) async fn end() -> Vec<Pid> {
     if unreported(candidates()).is_empty() {
         return Vec::new();
     }
     let (done, ended) = oneshot::channel();
-    // Uses a thread of its own, because a runtime would wait for one of its threads at shutdown.
+    // The work runs on its own thread, because a runtime would wait at shutdown for a blocking
+    // task.
     thread::spawn(move || {
         end_all();
         let _ = done.send(());
@@ -120,7 +121,7 @@ fn end_all() {
     }
 }
 
-/// Returns the strangers that are alive. Collects the dead ones, which no other code waits for.
+/// Returns the live strangers, and collects the dead ones, because nothing else waits for them.
 fn living() -> Vec<Pid> {
     let starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     let strangers = candidates();
@@ -128,7 +129,8 @@ fn living() -> Vec<Pid> {
     strangers.into_iter().filter(|pid| !is_dead(*pid)).collect()
 }
 
-/// Returns the strangers that were not reported yet, and forgets the reported ones that are gone.
+/// Returns the strangers that have not been reported yet. Removes reported strangers that no longer
+/// exist from the list.
 fn unreported(strangers: Vec<Pid>) -> Vec<Pid> {
     let mut reported = lock(&REPORTED);
     let Some(known) = reported.as_mut() else {
@@ -142,8 +144,8 @@ fn unreported(strangers: Vec<Pid>) -> Vec<Pid> {
         .collect()
 }
 
-/// Returns the children in other sessions that are not registered. A reaper that is just being
-/// started may be among them.
+/// Returns the children in other sessions that are not registered as reapers. Without the lock
+/// [`STARTING`], a reaper that is just being started may be among them.
 fn candidates() -> Vec<Pid> {
     let own = getsid(None).ok();
     let children = children_of_main_thread().into_iter();
@@ -168,13 +170,13 @@ fn candidates() -> Vec<Pid> {
 fn is_dead(pid: Pid) -> bool {
     match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
         Ok(WaitStatus::StillAlive) => false,
-        // The process was killed by a signal without a name.
+        // EINVAL: the process was killed by a signal that `nix` has no name for.
         Ok(_) | Err(Errno::EINVAL | Errno::ECHILD) => true,
         Err(_) => false,
     }
 }
 
-/// Returns whether a process was stopped, by a signal or by a tracer.
+/// Returns whether a process is stopped, by a signal or by a tracer.
 pub(super) fn is_stopped(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat

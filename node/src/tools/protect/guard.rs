@@ -1,5 +1,6 @@
-//! Watches the protected files of the roots in which calls run. Concurrent calls in one root share
-//! one record, so that no call records a change of another call as the initial state.
+//! Watches the protected files of the roots in which calls run. Concurrent calls in the same root
+//! share one record of the initial state, so that a change by one call never becomes part of the
+//! record of another.
 
 use std::{
     collections::HashMap,
@@ -14,23 +15,24 @@ use super::{
     undone::UndoneChanges,
 };
 
-/// The watched roots of a process. Cheap to clone. Two nodes in one folder do not know of each
-/// other's calls.
+/// The watched roots of a process. Clones share them. Two nodes that use the same folder do not
+/// know of each other's calls.
 #[derive(Debug, Clone)]
 pub struct Guards {
     roots: Arc<Mutex<HashMap<PathBuf, Arc<Mutex<GuardedRoot>>>>>,
     undone: UndoneChanges,
 }
 
-/// The state of one root while calls run in it.
+/// The state of one root while calls are running in it.
 #[derive(Debug, Default)]
 struct GuardedRoot {
     calls: usize,
     record: Option<(Tree, ProtectionRecord)>,
 }
 
-/// The guard of one call. [`end`](Self::end) compares the files, after all processes of the call
-/// are dead; dropping the guard does the same without a report.
+/// Guards the protected files during one call. [`end`](Self::end) compares the files with the
+/// record; all processes of the call must be dead by then. Dropping the guard compares them too,
+/// but returns no report.
 #[derive(Debug)]
 pub struct Guard {
     guards: Guards,
@@ -48,8 +50,8 @@ impl Guards {
     /// Records the protected files of the roots. It reads files, so it may block.
     pub fn begin(&self, roots: &[PathBuf]) -> Guard {
         for root in roots {
-            // Cloned while the map is locked, so that the end of the root's last call does not
-            // remove the entry meanwhile.
+            // The entry is cloned while the map is locked. Otherwise the end of the root's last
+            // call could remove the entry in the meantime.
             let watch = Arc::clone(lock(&self.roots).entry(root.clone()).or_default());
             let mut watch = lock(&watch);
             if watch.calls == 0 {
@@ -69,7 +71,7 @@ impl Guards {
         };
         let report = compare(&mut lock(&watch), root, &self.undone);
         let mut all = lock(&self.roots);
-        // Only the map and this function have a reference, so no other call has begun.
+        // Only the map and this function hold a reference, so no other call has begun in this root.
         if Arc::strong_count(&watch) == 2 && lock(&watch).calls == 0 {
             all.remove(root);
         }
@@ -105,7 +107,8 @@ fn compare(watch: &mut GuardedRoot, root: &Path, undone: &UndoneChanges) -> Rest
 }
 
 impl Guard {
-    /// Undoes the changes, and returns a report of them. It reads files, so it may block.
+    /// Compares the files and undoes the changes. Returns a report for each root with changes. It
+    /// reads files, so it may block.
     pub fn end(mut self) -> Vec<RestoreReport> {
         self.leave()
     }

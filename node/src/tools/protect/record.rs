@@ -16,13 +16,13 @@ use nix::{
 
 use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
 
-/// The most files, and bytes, whose content is recorded. Files beyond them are recorded without
-/// content: a change is detected, but cannot be undone.
+/// The maximum number of files, and of bytes, whose content is recorded. Further files are recorded
+/// without content, so a change of them is detected but cannot be undone.
 const MOST_FILES: usize = 4096;
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The resolution of file times. A change may leave a file's change time as it is only within one
-/// tick of the clock, so an older time proves that there was no change.
+/// The resolution of file times. Within one tick of the clock, a file can change without a new
+/// change time. If the change time is older than that, the file has not changed.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The state of the protected files. Paths are relative to the root; a path that is not in the
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct ProtectionRecord {
     pub found: BTreeMap<PathBuf, FoundFile>,
-    /// The repository's own folder, kept open so that it can be found again.
+    /// The folder `.git`, kept open so that it can be found after it was moved.
     pub git: Option<Repository>,
     taken: Duration,
     bytes: u64,
@@ -58,12 +58,12 @@ pub(super) enum FoundFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecordedFile {
     pub mode: u32,
-    /// The content, or `None` beyond the limits.
+    /// The content, or `None` if it exceeded the limits.
     pub content: Option<Vec<u8>>,
     stamp: Stamp,
 }
 
-/// Properties of a file that differ after nearly every change.
+/// Properties of a file of which at least one changes with nearly every change of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -71,11 +71,11 @@ struct Stamp {
     changed: Duration,
 }
 
-/// Which contents are read.
+/// The files whose content is read.
 #[derive(Debug, Clone, Copy)]
 enum ContentsToRead<'a> {
     All,
-    /// Only those that may differ from this record's.
+    /// Only files that may differ from this record.
     DifferentFrom(&'a ProtectionRecord),
 }
 
@@ -84,7 +84,7 @@ impl ProtectionRecord {
         Self::walk(tree, ContentsToRead::All)
     }
 
-    /// Records the current state, for comparison with this record.
+    /// Records the current state, to be compared with this record.
     pub fn again(&self, tree: &Tree) -> io::Result<Self> {
         Self::walk(tree, ContentsToRead::DifferentFrom(self))
     }
@@ -117,7 +117,8 @@ impl ProtectionRecord {
         Ok(record)
     }
 
-    /// Adds a path and everything below it. A file that vanishes meanwhile counts as absent.
+    /// Adds a path and everything below it. A file that is deleted in the meantime counts as
+    /// absent.
     fn add(&mut self, tree: &Tree, top: PathBuf, contents: ContentsToRead) -> io::Result<()> {
         let mut next = vec![top];
         while let Some(path) = next.pop() {
@@ -183,8 +184,8 @@ impl ProtectionRecord {
 }
 
 impl FoundFile {
-    /// Returns whether two entries are equal in all that matters. A file whose content one of the
-    /// records lacks is compared by its stamp.
+    /// Returns whether two entries are equal. Modes of folders are ignored. If the content of one of
+    /// the files was not recorded, their stamps are compared instead.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File(one), Self::File(two))

@@ -20,16 +20,16 @@ use super::{
     undone::UndoneChanges,
 };
 
-/// The most files that a report names.
+/// The maximum number of files that a report names.
 const NAMED: usize = 8;
 
-/// The differences from the record.
+/// The changes of a root's protected files, and what became of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RestoreReport {
     undone: Vec<PathBuf>,
-    /// Changes that could not be undone, each with the reason.
+    /// The changes that could not be undone, each with the reason.
     lasting: Vec<(PathBuf, String)>,
-    /// The folder in which the changed versions are kept.
+    /// The folder in which the undone versions were stored, if there are any.
     kept: Option<PathBuf>,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn restore(
     let paths: BTreeSet<&PathBuf> = record.found.keys().chain(now.found.keys()).collect();
     let changed: Vec<&PathBuf> = paths.into_iter().filter(differs).collect();
     work.keep(&changed, &now, undone);
-    // A folder precedes its contents.
+    // A folder comes before its contents.
     for path in changed {
         work.undo(path);
     }
@@ -109,7 +109,7 @@ struct Restoration<'a> {
 }
 
 impl Restoration<'_> {
-    /// Moves a renamed repository back. Whatever has taken its place is set aside.
+    /// Moves a renamed repository back. A file that is now in its place is renamed.
     fn bring_back_repository(&mut self) {
         let Some(repository) = &self.record.git else {
             return;
@@ -194,8 +194,8 @@ impl Restoration<'_> {
         }
     }
 
-    /// Makes room by removing whatever has taken the place of a protected file. A repository is set
-    /// aside instead.
+    /// Removes the file that is in the place of a protected file if `needed` is set. In the place
+    /// of a repository, the file is renamed instead.
     fn clear(&self, path: &Path, needed: bool) -> io::Result<()> {
         match needed {
             true if path == Path::new(GIT) => self.set_aside(path),
@@ -219,7 +219,7 @@ impl Restoration<'_> {
     }
 }
 
-/// Returns the current path of a repository, or `None` if it was deleted.
+/// Returns the current path of an open repository, or `None` if the repository was deleted.
 fn whereabouts(repository: &Repository) -> Option<PathBuf> {
     if fstat(&repository.folder).ok()?.st_nlink == 0 {
         return None;

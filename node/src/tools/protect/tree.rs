@@ -1,5 +1,5 @@
-//! Accesses files below a root that is kept open. No step follows a link, so a concurrent call that
-//! replaces a folder with a link cannot lead the node out of the workspace.
+//! Accesses files below a root folder that is kept open. No step of a path follows a link, so a
+//! concurrent call that replaces a folder with a link cannot make the node leave the workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -30,7 +30,7 @@ const QUIET: OFlag = OFlag::O_NOFOLLOW
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_CLOEXEC);
 
-/// The depth to which nested folders are removed.
+/// The maximum depth of nested folders that are removed.
 const DEEPEST: usize = 128;
 
 #[derive(Debug)]
@@ -52,14 +52,14 @@ impl Tree {
         }
     }
 
-    /// Opens a folder, so that it can be found even if it is moved.
+    /// Opens a folder. The open folder can be found even after it was moved.
     pub fn hold(&self, path: &Path) -> io::Result<OwnedFd> {
         Ok(self.at(path, |folder, name| {
             openat(folder, name, FOLDER, Mode::empty())
         })?)
     }
 
-    /// Reads a regular file of at most `most` bytes.
+    /// Reads a regular file. Fails if it has more than `most` bytes.
     pub fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
         let opened = self.at(path, |folder, name| {
             Ok(regular_file::open(
@@ -98,7 +98,7 @@ impl Tree {
         })?)
     }
 
-    /// Moves a file from anywhere on this machine to a path in the tree.
+    /// Moves a file from any path on this machine to a path in the tree.
     pub fn bring(&self, from: &Path, to: &Path) -> io::Result<()> {
         Ok(self.at(to, |folder, name| renameat(AT_FDCWD, from, folder, name))?)
     }
@@ -113,7 +113,7 @@ impl Tree {
         Ok(self.at(path, |folder, name| symlinkat(target, folder, name))?)
     }
 
-    /// Replaces a file atomically. Another hard link to the old file keeps the old content.
+    /// Replaces a file atomically. Other hard links to the old file keep the old content.
     pub fn write(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         let draft = path.with_file_name(format!(".planck-{:016x}.tmp", fastrand::u64(..)));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | QUIET;
@@ -130,7 +130,7 @@ impl Tree {
         placed
     }
 
-    /// Calls `act` with the folder of a path and the last name.
+    /// Calls `act` with the parent folder of a path and the last component.
     fn at<T>(
         &self,
         path: &Path,

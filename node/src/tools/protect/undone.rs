@@ -1,5 +1,5 @@
-//! Keeps the versions of protected files that were undone. A person may have edited such a file
-//! while a tool ran, and that work must not be lost.
+//! Keeps the versions of protected files that were undone. A user may have edited such a file while
+//! a tool ran, and that work must not be lost.
 
 use std::{
     fs,
@@ -9,27 +9,27 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The most sets that are kept, the latest ones. Each comes from one call in one root and holds at
-/// most the 8 MiB of a record.
+/// The maximum number of sets of files that are kept; the oldest are removed first. Each set comes
+/// from one call in one root and has at most the 8 MiB of a record.
 const MOST: usize = 32;
 
-/// How long a set is kept.
+/// How long a set of files is kept.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The folder with all sets. Nodes may share it.
+/// The folder that contains all sets. Several nodes may share it.
 #[derive(Debug, Clone)]
 pub struct UndoneChanges {
     folder: PathBuf,
 }
 
 impl UndoneChanges {
-    /// Uses a folder, which is created when there is something to keep.
+    /// Uses a folder. It is created when the first set is stored.
     pub fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Removes sets that are too old or too many. Errors are only logged, because remaining files
-    /// do no harm.
+    /// Removes sets that are too old or too many. Errors are only logged, because leftover files
+    /// are harmless.
     pub fn prune(&self) {
         let oldest = name(
             SystemTime::now().checked_sub(LONGEST).unwrap_or(UNIX_EPOCH),
@@ -50,7 +50,8 @@ impl UndoneChanges {
         }
     }
 
-    /// Stores files by their paths below a root, and returns the folder that contains them.
+    /// Stores files under their paths relative to a root, and returns the folder that contains
+    /// them.
     pub(super) fn keep(&self, files: &[(&Path, &[u8])]) -> io::Result<PathBuf> {
         let set = self.folder.join(name(SystemTime::now(), fastrand::u32(..)));
         private().create(&set)?;
@@ -64,8 +65,8 @@ impl UndoneChanges {
         Ok(set)
     }
 
-    /// Returns the names of the existing sets. Entries with another kind of name do not belong to
-    /// Planck and are ignored.
+    /// Returns the names of the existing sets. Entries whose names have another form were not
+    /// created by Planck and are ignored.
     fn sets(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -80,10 +81,10 @@ impl UndoneChanges {
     }
 }
 
-/// The length of a set's name.
+/// The length of a set's name in bytes: 16 for the time, a separator, and 8 for a random number.
 const NAME: usize = 16 + 1 + 8;
 
-/// Returns the name of a set. Names sort in the order of their times.
+/// Returns the name of a set. The order of the names is the order of the times.
 fn name(time: SystemTime, random: u32) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     format!(

@@ -1,6 +1,6 @@
-//! Ends every process below this one. All of them are stopped before any is killed, so that none
-//! forks in between. Orphans are reparented to this process, a subreaper, and are found in the next
-//! round.
+//! Kills every process below this one. All of them are stopped before any is killed, so that none
+//! forks in between. Orphans become children of this process, which is a subreaper, and are found
+//! in the next round.
 
 use std::{
     collections::HashSet,
@@ -17,11 +17,12 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// How long killing continues. A process that is left then belongs to another user, or is in a
-/// system call that never returns.
+/// How long to keep killing. A process that is still alive then belongs to another user, or is in a
+/// system call that does not return.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The rounds of stopping after which the killing begins even if new processes still appear.
+/// The maximum number of rounds in which processes are stopped. After that they are killed even if
+/// new ones keep appearing.
 const STOPPING_ROUNDS: usize = 200;
 
 pub(super) struct Descendants {
@@ -33,7 +34,7 @@ impl Descendants {
         Self { root: getpid() }
     }
 
-    /// Ends all descendants. Returns when none is left, or after [`PATIENCE`].
+    /// Kills all descendants. Returns when none is left, or after [`PATIENCE`].
     pub fn end(&self) {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = Pause::default();
@@ -48,7 +49,7 @@ impl Descendants {
     }
 }
 
-/// The pause between rounds of killing, because a killed process takes a moment to disappear.
+/// The pause between rounds of killing. A killed process takes a moment to disappear.
 pub(in crate::tools) struct Pause(Duration);
 
 impl Default for Pause {
@@ -64,7 +65,7 @@ impl Pause {
     }
 }
 
-/// Stops all processes that `find` returns until it returns no new ones, then kills all of them.
+/// Stops all processes that `find` returns, until it returns no new ones. Then kills all of them.
 pub(in crate::tools) fn kill_all(find: impl Fn() -> Vec<Pid>) {
     let mut stopped = HashSet::new();
     for _ in 0..STOPPING_ROUNDS {
@@ -84,7 +85,7 @@ pub(in crate::tools) fn kill_all(find: impl Fn() -> Vec<Pid>) {
     }
 }
 
-/// Returns the roots and everything below them, parents before their children.
+/// Returns the roots and all of their descendants. Parents come before their children.
 pub(in crate::tools) fn below(roots: Vec<Pid>) -> Vec<Pid> {
     let mut found = roots;
     let mut next = 0;
@@ -95,7 +96,7 @@ pub(in crate::tools) fn below(roots: Vec<Pid>) -> Vec<Pid> {
     found
 }
 
-/// Collects dead children. Returns whether children are left.
+/// Collects dead children. Returns whether any children are left.
 fn collect_dead() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -145,8 +146,8 @@ fn all_processes() -> impl Iterator<Item = Pid> {
         .filter_map(|entry| parse(entry.file_name().to_str()?))
 }
 
-/// Reads the parent's id, the second field after the name. The name may contain any character and
-/// ends with the last parenthesis.
+/// Returns the parent's process id, the second field after the name in `/proc/<pid>/stat`. The name
+/// ends at the last parenthesis, because it may contain any character.
 fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?)

@@ -1,5 +1,5 @@
-//! The pipe from the node, read on stdin. Bytes mean that the node is alive; the end of the pipe
-//! means that the node closed it or is dead.
+//! The pipe from the node, which is the reaper's stdin. Each byte shows that the node is alive; the
+//! end of the pipe means that the node closed it or is dead.
 
 use std::{
     io::{self, Read},
@@ -26,12 +26,12 @@ pub(super) enum LifelineEvent {
 
 pub(super) struct Lifeline {
     stdin: io::Stdin,
-    /// The watch for silence, or `None` if only the end of the pipe counts.
+    /// Watches for missing heartbeats. `None` if only the end of the pipe counts.
     watch: Option<SilenceWatch>,
 }
 
-/// Watches for silence. A node in a cluster that was silent for long may have been replaced; see
-/// `docs/architecture.md`.
+/// Measures how long the node has sent no heartbeat. A node in a cluster that was silent for long
+/// may have been replaced; see `docs/architecture.md`.
 struct SilenceWatch {
     last_byte: Duration,
     silence: Duration,
@@ -44,8 +44,8 @@ impl SilenceWatch {
 }
 
 impl Lifeline {
-    /// Creates the lifeline. If `silence` is given, a silence of that length counts as the end of
-    /// the node.
+    /// Creates the lifeline. If `silence` is given, the node counts as dead when no heartbeat
+    /// arrives for that long.
     pub fn new(silence: Option<Duration>) -> Self {
         Self {
             stdin: io::stdin(),
@@ -56,8 +56,8 @@ impl Lifeline {
         }
     }
 
-    /// Reads the command's input, which precedes any heartbeat. Returns `None` if the pipe ended
-    /// early.
+    /// Reads the command's input, which precedes all heartbeats. Returns `None` if the pipe was
+    /// closed early.
     pub fn read_input(&mut self, length: usize) -> Option<Vec<u8>> {
         let mut input = vec![0; length];
         let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
@@ -66,7 +66,7 @@ impl Lifeline {
         Some(input)
     }
 
-    /// Waits for an event. Returns `LifelineEvent::Alive` after `at_most` if there is none.
+    /// Waits for an event. Returns `LifelineEvent::Alive` if nothing else happens within `at_most`.
     pub fn wait(
         &mut self,
         signals: &SignalFd,
@@ -81,8 +81,8 @@ impl Lifeline {
             Err(why) => return Err(why),
         }
         let [pipe, signal] = fds.map(|fd| fd.any().unwrap_or(false));
-        // Silence is checked before the pipe is read, because bytes that were buffered while this
-        // machine was paused prove nothing.
+        // Silence is checked before the pipe is read: after this machine was paused, bytes that
+        // were buffered before the pause do not show that the node is alive.
         Ok(match (self.is_silent(), signal, pipe) {
             (true, ..) => LifelineEvent::Silent,
             (false, true, _) => LifelineEvent::Signals,
@@ -127,7 +127,7 @@ impl Lifeline {
     }
 }
 
-/// Returns the time since boot, including the time for which the machine was suspended.
+/// Returns the time since boot, including the time during which the machine was suspended.
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .map(Duration::from)

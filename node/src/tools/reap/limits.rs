@@ -1,25 +1,25 @@
 //! The limits of one tool call. The kernel enforces some of them for each process; the reaper
-//! watches those that concern all processes of a call together (`watch.rs`).
+//! enforces those that concern all processes of a call together (`watch.rs`).
 
 use std::{fmt, fs, str::FromStr};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// The limits of a command and of everything that it starts. Zero means no limit.
+/// The limits of a command and of everything that it starts. Zero means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandLimits {
-    /// The most processes of a call at one time. Its threads are limited to [`THREADS`] times as
-    /// many.
+    /// The maximum number of processes that a call has at one time. It may have [`THREADS`] times
+    /// as many threads.
     pub processes: u64,
-    /// The most bytes of memory that all processes of a call use together.
+    /// The maximum number of bytes of memory that all processes of a call use together.
     pub memory: u64,
-    /// The size of the largest file that a process may write, in bytes.
+    /// The maximum size in bytes of a file that a process writes.
     pub file_size: u64,
-    /// The most files that one process has open.
+    /// The maximum number of files that one process has open.
     pub open_files: u64,
 }
 
-/// The threads for each allowed process. Runtimes such as Go's and Java's start dozens.
+/// The number of threads for each allowed process. Runtimes such as Go's and Java's start dozens.
 pub const THREADS: u64 = 16;
 
 impl Default for CommandLimits {
@@ -41,35 +41,35 @@ impl CommandLimits {
         open_files: 0,
     };
 
-    /// Applies the limits to this process and everything that it starts.
+    /// Applies the limits to this process and to everything that it starts later.
     pub(super) fn bind(&self) -> nix::Result<()> {
         lower(Resource::RLIMIT_FSIZE, self.file_size)?;
         lower(Resource::RLIMIT_NOFILE, self.open_files)?;
         if self.processes > 0 {
             // The kernel counts the threads of a user over all calls. The limit is therefore the
-            // current number on the machine plus the number that one call may have. It only delays
-            // a fork bomb until the reaper ends it.
+            // current number of threads on the machine plus the number that one call may have. It
+            // only slows a fork bomb down until the reaper kills it.
             lower(
                 Resource::RLIMIT_NPROC,
                 threads_of_machine().saturating_add(self.processes.saturating_mul(THREADS)),
             )?;
         }
-        // If memory runs out, the kernel kills a tool rather than the node. Raising the score needs
-        // no privilege.
+        // If memory runs out, the kernel then kills a tool rather than the node. Raising the score
+        // needs no privilege.
         let _ = fs::write("/proc/self/oom_score_adj", "1000");
         Ok(())
     }
 }
 
-/// Lowers a limit. A limit that is already lower stays.
+/// Lowers a limit of the process. A limit that is already lower is kept.
 fn lower(resource: Resource, bound: u64) -> nix::Result<()> {
     let (soft, hard) = getrlimit(resource)?;
     let bound = |now: rlim_t| if bound == 0 { now } else { now.min(bound) };
     setrlimit(resource, bound(soft), bound(hard))
 }
 
-/// Returns the second number of the fourth field of `/proc/loadavg`, as in `0.20 0.18 0.12 1/80
-/// 11206`.
+/// Returns the number of threads on this machine, from the fourth field of `/proc/loadavg`: 80 in
+/// `0.20 0.18 0.12 1/80 11206`.
 fn threads_of_machine() -> u64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let field = text
@@ -81,7 +81,7 @@ fn threads_of_machine() -> u64 {
         .unwrap_or(u64::from(u16::MAX))
 }
 
-/// Writes the fields in order, in the form that the node passes to a reaper.
+/// Writes the fields in a fixed order. The node passes them to a reaper in this form.
 impl fmt::Display for CommandLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

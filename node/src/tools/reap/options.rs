@@ -1,4 +1,4 @@
-//! The arguments of `planck reap`. The node writes them, never a person.
+//! The arguments of `planck reap`, which only the node writes.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -7,32 +7,32 @@ use nix::unistd::Pid;
 use super::limits::CommandLimits;
 use crate::tools::{cgroup::CallGroup, sandbox::SandboxPolicy};
 
-/// What a process of this command does.
+/// The task of this process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReapMode {
-    /// Runs the command and ends its descendants. A silence of `watch` on the pipe counts as its
-    /// end. The first `input` bytes on the pipe are the command's stdin.
+    /// Runs the command and kills its descendants. If no heartbeat arrives for `watch`, the node
+    /// counts as dead. The first `input` bytes in the pipe are the command's stdin.
     Reap {
         watch: Option<Duration>,
         input: usize,
     },
-    /// Becomes the command, bound to the reaper `parent`.
+    /// Becomes the command, which dies with the reaper `parent`.
     Under { parent: Pid },
-    /// Becomes the command inside bubblewrap, which binds it to the reaper.
+    /// Becomes the command inside bubblewrap, which makes it die with the reaper.
     Inside,
-    /// Instead of running a command, tries what the sandbox must refuse: reading this file, and
-    /// connecting to this local port.
+    /// Runs no command, but tries what the sandbox must refuse: reading this file, and connecting
+    /// to this local port.
     Check { file: OsString, port: u16 },
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ReapOptions {
     pub mode: ReapMode,
-    /// The limits, or `None` for a command that no tool runs.
+    /// The limits, or `None` for a command that is not a tool's.
     pub limits: Option<CommandLimits>,
-    /// The sandbox rules of the command.
+    /// The sandbox rules of the command, or `None` if there are none to apply.
     pub sandbox: Option<SandboxPolicy>,
-    /// The control group that the command enters.
+    /// The control group that the command enters, if it has one.
     pub group: Option<CallGroup>,
     pub command: Vec<OsString>,
 }

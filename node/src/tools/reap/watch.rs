@@ -1,5 +1,5 @@
-//! Watches the number of processes and the memory of a whole call, which the kernel limits only in
-//! a control group. The reaper checks from time to time, so a call can exceed a limit for a moment.
+//! Checks the number of processes and the memory of a whole call, which the kernel limits only in a
+//! control group. The reaper checks at intervals, so a call can exceed a limit for a moment.
 
 use std::{
     fmt, fs,
@@ -13,17 +13,19 @@ use super::{
     limits::{CommandLimits, THREADS},
 };
 
-/// The time to the next check: `SOON` if a call is young or near its limits, and `LATER` otherwise.
+/// The minimum time to the next check: `SOON` if a call is young or near its limits, and `LATER`
+/// otherwise.
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_millis(250);
 
 /// How long a call counts as young.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// The divisor for the share of time that checks may take, while single checks are short.
+/// The time to the next check is at least this many times the duration of the last one, up to
+/// [`LONGEST`], so that checks use at most about a twentieth of the time.
 const SHARE: u32 = 20;
 
-/// The longest time to the next check, even if the machine delayed the last one.
+/// The maximum time to the next check, even if the last check took long.
 const LONGEST: Duration = Duration::from_secs(2);
 
 pub(super) struct LimitWatch {
@@ -33,7 +35,7 @@ pub(super) struct LimitWatch {
     page: u64,
 }
 
-/// The limit that a call exceeded, worded for the model.
+/// The limit that a call exceeded. Its text is shown to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excess {
     Processes { limit: u64 },
@@ -55,17 +57,17 @@ impl fmt::Display for Excess {
     }
 }
 
-/// The resources that processes use together.
+/// The resources that the processes of a call use together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ResourceUsage {
     processes: u64,
     threads: u64,
-    /// Pages, where a shared page counts once for every process that maps it.
+    /// Memory in pages. A shared page counts once for every process that maps it.
     pages: u64,
 }
 
 impl LimitWatch {
-    /// Creates the watch, or returns `None` if no limit needs one.
+    /// Creates the watch, or returns `None` if the limits need no checks.
     pub fn new(limits: CommandLimits) -> Option<Self> {
         let now = Instant::now();
         let page = sysconf(SysconfVar::PAGE_SIZE)
@@ -81,12 +83,12 @@ impl LimitWatch {
         })
     }
 
-    /// Returns the time to the next check.
+    /// Returns the time until the next check.
     pub fn pause(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    /// Checks the limits if it is time to.
+    /// Checks the limits if a check is due. Returns the limit that is exceeded, if any.
     pub fn look(&mut self) -> Option<Excess> {
         let begun = Instant::now();
         if begun < self.next {
@@ -109,15 +111,16 @@ impl LimitWatch {
     }
 }
 
-/// Returns the time to the next check after one that took `took`.
+/// Returns the time until the next check. `took` is the duration of the last one, and `relaxed`
+/// means that the call is neither young nor near its limits.
 fn until_next(took: Duration, relaxed: bool) -> Duration {
     took.saturating_mul(SHARE)
         .clamp(if relaxed { LATER } else { SOON }, LONGEST)
 }
 
-/// Returns the exceeded limit, if there is one. `fairly` returns the memory in bytes with each
-/// shared page divided among its processes. It is called only if the simple count exceeds the
-/// limit, because forked processes share most of their memory.
+/// Returns the limit that is exceeded, if any. `fairly` returns the memory in bytes, with each
+/// shared page divided among its processes. It is called only if the simple count of pages exceeds
+/// the limit, because it is expensive and forked processes share most of their memory.
 fn excess(
     usage: ResourceUsage,
     limits: CommandLimits,
@@ -153,9 +156,9 @@ impl ResourceUsage {
         })
     }
 
-    /// Parses `/proc/<pid>/stat`. The second field may contain any character and ends with the last
-    /// parenthesis. A dead process counts too, because its entry in the process table is in use
-    /// until its parent collects it.
+    /// Parses `/proc/<pid>/stat`. The name in the second field may contain any character and ends
+    /// at the last parenthesis. A dead process counts too, because it occupies an entry in the
+    /// process table until its parent collects it.
     fn parse(stat: &str) -> Option<Self> {
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse().ok();
@@ -167,8 +170,8 @@ impl ResourceUsage {
     }
 }
 
-/// Returns the memory of these processes in bytes, with each page divided by the number of its
-/// processes. A process whose shares cannot be read counts in full.
+/// Returns the memory of these processes in bytes, with each shared page divided among its
+/// processes. A process whose shares cannot be read counts with all of its pages.
 fn shared_fairly(processes: &[Pid]) -> u64 {
     let each = processes.iter().map(|pid| {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A tool that misbehaves as its argument `do` says.
+/// A tool whose argument `do` chooses how it misbehaves.
 struct MisbehavingTool {
     spec: ToolSpec,
     waits: bool,

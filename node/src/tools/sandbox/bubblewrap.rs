@@ -1,6 +1,6 @@
-//! The sandbox by Bubblewrap. A process has its own process ids and its own file system, which
-//! contains only what the process may see. The rules of Landlock and seccomp apply inside the
-//! sandbox as well.
+//! The sandbox that uses Bubblewrap. A process has its own process ids and its own file system,
+//! which contains only what the process may see. The rules of Landlock and seccomp apply inside
+//! this sandbox as well.
 
 use std::{
     ffi::OsString,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::tools::{process::Launch, protect};
 
-/// The places that are searched for `bwrap`. `PATH` is not searched, because one of its folders may
+/// The paths at which `bwrap` is searched. `PATH` is not used, because one of its folders may
 /// belong to a project.
 const PROGRAMS: &[&str] = &[
     "/usr/bin/bwrap",
@@ -30,20 +30,20 @@ const PROGRAMS: &[&str] = &[
 /// The path of this program inside the sandbox.
 const PLANCK: &str = "/dev/.planck";
 
-/// The path, inside the sandbox, of the private folder for temporary files.
+/// The path of the private folder for temporary files inside the sandbox.
 const TMP: &str = "/tmp";
 
-/// A `bwrap` that may be used.
+/// A `bwrap` program that may be used.
 #[derive(Debug, Clone)]
 pub(super) struct Bubblewrap {
     program: PathBuf,
-    /// The running program, with its path and the identity of its file.
+    /// The running program: its path and the identity of its file.
     planck: Mounted,
     level: Level,
 }
 
 impl Bubblewrap {
-    /// Finds the `bwrap` that the user configured, or else the one that is installed on the
+    /// Finds the `bwrap` that the configuration names, or else one that is installed on the
     /// machine.
     pub fn find(settings: &SandboxSettings, level: Level) -> Result<Self, String> {
         let program = match settings.bubblewrap.as_deref() {
@@ -76,18 +76,18 @@ impl Bubblewrap {
         self.level
     }
 
-    /// Returns whether the running program's file is still the same. A version that replaced it may
-    /// expect other arguments.
+    /// Returns whether the file of the running program is unchanged. A newer version in its place
+    /// may expect other arguments.
     pub fn is_current(&self) -> bool {
         mounted(&self.planck.path).is_some_and(|now| now == self.planck)
     }
 
-    /// Returns the command that starts `launch` inside the sandbox, with its environment.
-    /// Bubblewrap itself gets the environment too, which is safe because it contains no variables
-    /// of the dynamic loader.
+    /// Returns the command that starts `launch` inside the sandbox. Bubblewrap itself gets the
+    /// environment of the command too, which is safe because it contains no variables of the
+    /// dynamic linker.
     pub fn wrap(&self, launch: Launch, mut policy: SandboxPolicy, tmp: u64) -> Launch {
         policy.inside = true;
-        // A mount of `/` comes first, because it would hide earlier mounts below it.
+        // A mount of `/` must come first, because it would hide earlier mounts.
         let (whole, parts): (Vec<PathBuf>, Vec<PathBuf>) = policy
             .writable
             .iter()
@@ -134,7 +134,7 @@ impl Bubblewrap {
         }
     }
 
-    /// Returns the arguments for a trial of the sandbox without a workspace.
+    /// Returns the arguments with which bubblewrap tries the sandbox without a workspace.
     pub fn trial(&self, policy: SandboxPolicy, tmp: u64, check: &[OsString]) -> Vec<OsString> {
         let mut args = isolation(policy.network);
         args.extend(self.system(tmp));
@@ -212,9 +212,9 @@ fn of_machine() -> Result<PathBuf, String> {
     trusted.ok_or_else(|| format!("{} can be changed by others than root", first.display()))
 }
 
-/// Returns whether only root can change this file or the folders above it.
+/// Returns whether only root can change this file and the folders above it.
 fn is_of_root(path: &Path) -> bool {
-    // In a folder with the sticky bit, only the owner of an entry can replace it.
+    // In a folder with the sticky bit, only the owner of an entry can replace the entry.
     let safe = |found: fs::Metadata| {
         found.uid() == 0
             && (found.mode() & 0o022 == 0 || found.is_dir() && found.mode() & 0o1000 != 0)

@@ -1,4 +1,4 @@
-//! Applies the rules in the last process before a command, and tries whether they hold.
+//! Applies the rules in the last process before a command, and checks that they take effect.
 
 use std::{
     fs::{self, File},
@@ -16,14 +16,14 @@ use super::{
     scratch, seccomp,
 };
 
-/// The text that a successful trial prints. An exit status of 0 alone could come from a program
-/// that tried nothing.
+/// The text that a successful trial prints. The exit status 0 is not enough, because a program that
+/// tried nothing could return it too.
 pub(super) const HOLDS: &str = "the wall holds";
 
-/// How long a trial tries a connection that must fail.
+/// How long a trial waits for a connection that the sandbox must refuse.
 const CONNECTING: Duration = Duration::from_secs(1);
 
-/// The reason why the rules are not in force. The command is not started then.
+/// The reason why the rules could not be applied. The command is not started then.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterFailure {
     #[error(
@@ -36,7 +36,8 @@ pub enum EnterFailure {
     Seccomp(#[from] seccomp::SeccompFailure),
 }
 
-/// Applies the rules to this thread, which must be the only one, and to everything that it starts.
+/// Applies the rules to this thread and to everything that it starts. It must be the only thread of
+/// the process.
 pub(in crate::tools) fn enter(policy: &SandboxPolicy) -> Result<(), EnterFailure> {
     if let Some(replaced) = policy.mounted.iter().find(|mounted| !is_there(mounted)) {
         return Err(EnterFailure::Replaced(replaced.path.display().to_string()));
@@ -53,7 +54,8 @@ fn is_there(mounted: &Mounted) -> bool {
 }
 
 impl SandboxPolicy {
-    /// Removes the temporary files of the call, on behalf of a node that is gone.
+    /// Removes the temporary files of the call. The reaper calls it when the node, which normally
+    /// removes them, is dead.
     pub(in crate::tools) fn clean(&self) {
         if let Some(folder) = &self.scratch {
             scratch::remove(folder);
@@ -61,8 +63,8 @@ impl SandboxPolicy {
     }
 }
 
-/// Enters the sandbox and tries to break out of it: it reads this file, writes next to it, and
-/// connects to this port if the network is closed.
+/// Enters the sandbox and tries to break out of it: it reads `file`, writes next to it, and, if the
+/// network is closed, connects to `port`.
 pub(in crate::tools) fn check(
     policy: Option<&SandboxPolicy>,
     file: &Path,

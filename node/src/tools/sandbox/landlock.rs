@@ -1,5 +1,5 @@
-//! Landlock: limits the files that a process may open, its TCP ports, and the processes that it may
-//! signal.
+//! Landlock limits which files a process may open, which TCP ports it may use, and which processes
+//! it may signal.
 
 use std::{fmt, fs::File, io, os::fd::OwnedFd, path::Path};
 
@@ -21,12 +21,13 @@ use super::{policy::SandboxPolicy, system};
 pub struct Level(i32);
 
 impl Level {
-    /// Everything that Planck uses. Higher levels add nothing that is needed here.
+    /// The level with all features that Planck uses. Higher levels add nothing that Planck needs.
     pub const FULL: Self = Self(6);
-    /// The lowest level that confines files.
+    /// The lowest level that restricts access to files.
     pub const LEAST: Self = Self(1);
 
-    /// Finds the highest level of this kernel by creating rules without applying them.
+    /// Returns the highest level that this kernel supports. Finds it by creating rules without
+    /// applying them.
     pub fn of_kernel() -> Self {
         (1..=Self::FULL.0)
             .rev()
@@ -52,7 +53,8 @@ impl Level {
         self.0 == 0
     }
 
-    /// Returns what a process can do on a kernel of this level that the full level would refuse.
+    /// Returns descriptions of what a process can do on a kernel of this level but not with the
+    /// full level.
     pub fn gaps(self) -> Vec<&'static str> {
         let all = [
             (3, "files outside can be truncated"),
@@ -70,7 +72,7 @@ impl Level {
     }
 }
 
-/// The reason why the rules are not in force.
+/// The reason why the rules could not be applied completely.
 #[derive(Debug, thiserror::Error)]
 pub enum LandlockFailure {
     #[error("this kernel's Landlock refuses the rules: {0}")]
@@ -94,8 +96,8 @@ impl fmt::Display for PartlyEnforced {
     }
 }
 
-/// Applies the policy's rules to this thread and everything that it starts, and prevents them from
-/// gaining privileges.
+/// Applies the policy's rules to this thread and to everything that it starts, and prevents them
+/// from gaining privileges.
 pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), LandlockFailure> {
     let mut rules = unconnected(policy.level, policy.network)?;
     let read = reading(policy.level);
@@ -141,8 +143,8 @@ pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), LandlockFailure> {
     }
 }
 
-/// Creates rules that allow nothing yet. Every part is required: a kernel that lacks one refuses
-/// the whole set.
+/// Creates rules that allow nothing yet. On a kernel that lacks one of the features, this fails as
+/// a whole.
 fn unconnected(level: Level, network: bool) -> Result<RulesetCreated, RulesetError> {
     let abi = level.abi();
     let mut rules = Ruleset::default()
@@ -165,8 +167,8 @@ fn writing(level: Level) -> BitFlags<AccessFs> {
     AccessFs::from_write(level.abi())
 }
 
-/// Allows access to a path of the machine or the configuration. It may be a link and need not
-/// exist.
+/// Allows access to a path of the system or the configuration. The path may be a link, and a
+/// missing path is skipped.
 fn allow_known(
     rules: RulesetCreated,
     path: &Path,
@@ -186,13 +188,13 @@ fn allow_known(
     ))
 }
 
-/// Opens a path that the node has resolved. A link in it was created since then and leads
-/// elsewhere, so it is refused.
+/// Opens a path whose links the node has resolved. If it contains a link now, the link was created
+/// later and may lead elsewhere, so it is refused.
 fn open_without_links(path: &Path) -> nix::Result<File> {
     open(path, ResolveFlag::RESOLVE_NO_SYMLINKS)
 }
 
-/// Keeps a path open without access to its content.
+/// Keeps a path open, without access to its content. Returns `None` if it cannot be opened.
 pub(super) fn pin(path: &Path) -> Option<OwnedFd> {
     open(path, ResolveFlag::empty()).ok().map(OwnedFd::from)
 }

@@ -1,5 +1,5 @@
-//! The rules for one process: what it may read, write and connect to, and how the node passes them
-//! to `planck reap`.
+//! The rules for one process: what it may read, write and connect to. This module also encodes the
+//! rules as arguments of `planck reap`.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -9,24 +9,24 @@ use super::landlock::Level;
 /// to itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SandboxPolicy {
-    /// The supported level of the kernel's Landlock. All of it is required.
+    /// The level of Landlock that the kernel supports. All rules of this level are required.
     pub level: Level,
     /// Whether the command may open IP sockets.
     pub network: bool,
     /// Whether the command runs inside bubblewrap, with its own `/proc`, `/dev` and `/tmp`.
     pub inside: bool,
-    /// Folders that the command may change, by paths without links.
+    /// Folders that the command may change. The paths contain no links.
     pub writable: Vec<PathBuf>,
     /// Files and folders that the command may read and run.
     pub readable: Vec<PathBuf>,
-    /// The folder in `writable` that is removed with the call.
+    /// The folder among `writable` that is removed when the call ends.
     pub scratch: Option<PathBuf>,
-    /// Mounts of bubblewrap that must show exactly these files.
+    /// Mounts of bubblewrap that must show exactly the files that the node chose.
     pub mounted: Vec<Mounted>,
 }
 
-/// A mount inside bubblewrap, with the file that the node chose. A mount is made by path, so a
-/// concurrent call could have put a link there in the meantime.
+/// A mount inside bubblewrap, and the identity of the file that the node chose. Bubblewrap mounts
+/// by path, so a concurrent call could have replaced the file with a link in the meantime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     pub path: PathBuf,
@@ -80,7 +80,7 @@ impl SandboxPolicy {
     }
 
     /// Parses the result of [`to_words`](Self::to_words). An unknown word is an error, because it
-    /// may be a rule.
+    /// may be a rule of another version.
     pub fn from_words(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut words = words.into_iter();
         let mut policy = Self::default();

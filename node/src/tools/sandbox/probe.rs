@@ -1,4 +1,5 @@
-//! Tries a sandbox: a process inside must not see a file of this node, nor reach one of its ports.
+//! Tries a sandbox: a process inside it must not be able to read a file of this node or connect to
+//! one of its ports.
 
 use std::{ffi::OsString, fs, net::TcpListener, path::Path, process::Stdio, time::Duration};
 
@@ -17,7 +18,7 @@ struct Outside {
     listener: TcpListener,
 }
 
-/// Runs a trial. Fails with the reason if the sandbox does not hold.
+/// Runs a trial of a sandbox. Fails with the reason if the process can break out.
 pub(super) async fn try_out(tier: &Tier, settings: &SandboxSettings) -> Result<(), String> {
     let outside = Outside::new().map_err(|why| format!("cannot prepare a trial: {why}"))?;
     let mut trial = outside.trial(tier, settings)?;

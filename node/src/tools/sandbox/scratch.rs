@@ -1,4 +1,5 @@
-//! A call's own folder for temporary files, used if bubblewrap does not provide a `/tmp`.
+//! The private folder for the temporary files of a call. It is used if bubblewrap does not provide
+//! a `/tmp`.
 
 use std::{
     fs::{self, Permissions},
@@ -9,14 +10,14 @@ use std::{
 
 use tempfile::TempDir;
 
-/// The start of the folder's name.
+/// The prefix of the folder's name.
 const PREFIX: &str = "planck-tool-";
 
-/// The folder. It is removed with its contents when this is dropped.
+/// The folder. Dropping it removes the folder with its contents.
 #[derive(Debug)]
 pub(in crate::tools) struct Scratch {
     folder: TempDir,
-    /// The path, without links.
+    /// The path of the folder. It contains no links.
     path: PathBuf,
 }
 
@@ -42,8 +43,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes the folder, including folders that their owner made unwritable. Links are removed and
-/// not followed.
+/// Removes the folder, including subfolders that were made read-only. Links are removed and not
+/// followed.
 pub(super) fn remove(folder: &Path) {
     if fs::remove_dir_all(folder).is_err() && folder.is_dir() {
         open_up(folder, 64);

@@ -1,5 +1,5 @@
-//! The system calls that a tool process may not make: those that circumvent the rules for files, or
-//! reach the network or other processes.
+//! The system calls that a tool process may not make: those that bypass the rules for files, and
+//! those that reach the network or other processes.
 
 mod program;
 
@@ -7,7 +7,7 @@ use nix::libc;
 
 use program::{Check, Filter, SyscallRule, Unassembled};
 
-/// The reason why no filter is in force.
+/// The reason why the filter could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum SeccompFailure {
     #[error("cannot assemble the filter of system calls: {0}")]
@@ -16,16 +16,17 @@ pub enum SeccompFailure {
     Apply(#[from] seccompiler::Error),
 }
 
-/// Calls that are refused with "operation not permitted", whatever their arguments are.
+/// Calls that fail with "operation not permitted", whatever their arguments are.
 const REFUSED: &[i64] = &[
-    // Calls that reach into other processes.
+    // These calls read or change other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // Mounts and namespaces. Landlock refuses mounts too, and a namespace would grant capabilities.
+    // These calls create mounts and namespaces. Landlock refuses mounts too, and a namespace would
+    // grant capabilities.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -38,7 +39,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
     libc::SYS_setns,
-    // The kernel's keys, programs, events and file handles.
+    // These calls reach the kernel's keys, BPF programs, performance events and file handles.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -47,7 +48,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_userfaultfd,
     libc::SYS_fanotify_init,
     libc::SYS_open_by_handle_at,
-    // Calls that affect the whole machine, for nodes that run as root.
+    // These calls affect the whole machine, which matters for nodes that run as root.
     libc::SYS_kexec_load,
     libc::SYS_init_module,
     libc::SYS_finit_module,
@@ -73,9 +74,9 @@ const REFUSED: &[i64] = &[
     libc::SYS_ioperm,
 ];
 
-/// Calls that fail as on a kernel without them, so that programs fall back to others. `clone3`
-/// takes its flags from memory, which a filter cannot read, and an io_uring performs operations
-/// that a filter would refuse.
+/// Calls that fail as if the kernel did not have them, so that programs use older calls instead.
+/// `clone3` takes its flags from memory, which a filter cannot read, and io_uring performs
+/// operations that the filter would refuse.
 const UNKNOWN: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -83,8 +84,8 @@ const UNKNOWN: &[i64] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// The flags `CLONE_NEW…`. The last is a flag of `unshare` alone; in `clone` these bits hold a
-/// signal's number.
+/// The flags `CLONE_NEW…`. The last flag is valid only for `unshare`; in `clone`, its bit is part
+/// of the number of a signal.
 const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -94,19 +95,19 @@ const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET;
 const NEW_TIME: i32 = 0x80;
 
-/// Requests that feed a terminal input as if it was typed, and those that make a file immutable
-/// even for its owner.
+/// The `ioctl` requests that insert input into a terminal as if it was typed, and those that make a
+/// file immutable even for its owner.
 const COMMANDS: &[u32] = &[0x5412, 0x541c, 0x4008_6602, 0x401c_5820];
 
-/// `SOCK_PACKET`, which the kernel still accepts.
+/// The type of a packet socket, `SOCK_PACKET`, which is obsolete but still accepted by the kernel.
 const OLD_PACKET: i32 = 10;
 
-/// The mode bits that run a file with the rights of its owner or group. Landlock does not check
-/// changes of modes.
+/// The setuid and setgid bits, which make a file run with the rights of its owner or group.
+/// Landlock does not check changes of modes.
 const LENDING: u32 = 0o6000;
 
-/// The calls that set a mode, and the position of that argument. The last is `fchmodat2`, which has
-/// the same number on all architectures.
+/// The calls that set a file's mode, and the position of the mode among their arguments. The last
+/// is `fchmodat2`, whose number is the same on all architectures.
 const MODES: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -115,11 +116,11 @@ const MODES: &[(i64, u8)] = &[
     (452, 2),
 ];
 
-/// The part of a socket's type that is not a flag.
+/// The part of a socket's type that contains no flags.
 const TYPE: u32 = 0xf;
 
-/// Applies the filter to this thread and everything that it starts. A system call of a foreign
-/// architecture kills its process.
+/// Applies the filter to this thread and to everything that it starts. A system call of another
+/// architecture kills the process that makes it.
 pub(super) fn restrict(network: bool) -> Result<(), SeccompFailure> {
     Ok(seccompiler::apply_filter(
         &filter(network).assemble(std::env::consts::ARCH)?,
@@ -162,8 +163,8 @@ fn filter(network: bool) -> Filter {
     filter
 }
 
-/// Matches all sockets but stream and datagram sockets of IP. Unix sockets are refused, because a
-/// filter sees no address, and Landlock does not check the path of a connection.
+/// Matches all sockets except stream and datagram sockets of IP. Unix sockets are refused, because
+/// a filter cannot read the address of a connection, and Landlock does not check it.
 fn other_than_ip() -> Vec<Check> {
     let families = Check::NoneOf {
         argument: 0,
@@ -181,8 +182,8 @@ fn other_than_ip() -> Vec<Check> {
     ]
 }
 
-/// Matches all socket pairs but connected ones. A pair of datagram sockets is refused, because
-/// either end can be connected to another address afterwards.
+/// Matches all socket pairs except connection-oriented ones. A pair of datagram sockets is refused,
+/// because either end can be connected to another address afterwards.
 fn other_than_connected_pairs() -> Vec<Check> {
     let families = Check::NoneOf {
         argument: 0,
@@ -212,7 +213,7 @@ fn any_bit(argument: u8, bits: u32) -> SyscallRule {
     SyscallRule::RefusedIf(vec![Check::AnyBit { argument, bits }])
 }
 
-/// Converts an argument that the kernel reads as 32 bits.
+/// Converts an argument of which the kernel reads 32 bits.
 fn bits(number: i32) -> u32 {
     number.cast_unsigned()
 }

@@ -1,6 +1,6 @@
-//! The parts of the machine that every confined process may use.
+//! The files of the system that every sandboxed process may use.
 
-/// Paths that may be read and run, if they exist.
+/// Paths that processes may read and run, if they exist.
 pub(super) const PROGRAMS: &[&str] = &[
     "/usr",
     "/bin",
@@ -14,8 +14,8 @@ pub(super) const PROGRAMS: &[&str] = &[
     "/run/current-system/sw",
 ];
 
-/// Paths that may be read, if they exist. The whole of `/etc` is not allowed, because it holds
-/// private keys that a node running as root could read.
+/// Paths that processes may read, if they exist. `/etc` is not allowed as a whole, because it
+/// contains private keys that a node running as root could read.
 pub(super) const SETTINGS: &[&str] = &[
     "/etc/alternatives",
     "/etc/bash.bashrc",
@@ -66,9 +66,9 @@ pub(super) const SETTINGS: &[&str] = &[
     "/etc/xml",
 ];
 
-/// Paths that may be read without bubblewrap. They describe the machine and not its processes:
-/// command lines, environments and memory of other processes are below `/proc/<pid>`, and
-/// connections and sockets below `/proc/net`.
+/// Paths that processes without bubblewrap may read. They describe the machine and not its
+/// processes: command lines, environments and memory of other processes are in `/proc/<pid>`, and
+/// connections and sockets in `/proc/net`.
 pub(super) const MACHINE: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/filesystems",
@@ -95,8 +95,8 @@ pub(super) const MACHINE: &[&str] = &[
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
-/// Devices that may be read and written without bubblewrap. Terminals, shared memory and disks are
-/// not among them.
+/// Devices that processes without bubblewrap may read and write. Terminals, shared memory and disks
+/// are not among them.
 pub(super) const DEVICES: &[&str] = &[
     "/dev/full",
     "/dev/null",
@@ -105,7 +105,7 @@ pub(super) const DEVICES: &[&str] = &[
     "/dev/zero",
 ];
 
-/// Paths that are private to the process inside bubblewrap: its process ids and its temporary file
+/// Paths that bubblewrap makes private to the process: its process ids and its temporary file
 /// systems.
 pub(super) const OWN_READABLE: &[&str] = &["/proc"];
 pub(super) const OWN_WRITABLE: &[&str] = &["/dev", "/tmp"];

@@ -1,5 +1,5 @@
-//! A folder that is kept open. Files are opened from it step by step, and no step follows a link,
-//! so a process that replaces a folder with a link cannot lead the tool out of the workspace.
+//! A folder that is kept open. Files are opened from it component by component, and no step follows
+//! a link, so a process that replaces a folder with a link cannot make a tool leave the workspace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -24,21 +24,21 @@ const FOLDER: OFlag = OFlag::O_PATH
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
 
-/// The folder of a place.
+/// The parent folder of a file, kept open.
 #[derive(Debug)]
 pub struct ParentFolder {
     fd: OwnedFd,
-    /// The name of the place in the folder.
+    /// The name of the file in the folder.
     name: OsString,
 }
 
 impl ParentFolder {
-    /// Opens the folder, which must exist.
+    /// Opens the parent folder of a path. The folder must exist.
     pub fn open(place: &ResolvedPath) -> io::Result<Self> {
         Self::walk(place, |_, _| Err(Errno::ENOENT))
     }
 
-    /// Opens the folder, and creates the missing ones on the way.
+    /// Opens the parent folder of a path, and creates missing folders.
     pub fn create(place: &ResolvedPath) -> io::Result<Self> {
         Self::walk(place, |folder, name| {
             match mkdirat(folder, name, Mode::from_bits_truncate(0o777)) {
@@ -67,20 +67,19 @@ impl ParentFolder {
         Ok(Self { fd, name })
     }
 
-    /// Opens a regular file. Anything else that could be opened (a pipe, a device) is refused
-    /// before it can block.
+    /// Opens a regular file. Any other kind of file, such as a pipe or a device, is refused before
+    /// it can block.
     pub fn read(&self) -> io::Result<File> {
         Ok(regular_file::open(&self.fd, &self.name, OFlag::O_RDONLY, Mode::empty())?.0)
     }
 
-    /// Replaces the file atomically. Keeps its mode except for the setuid and setgid bits, because
-    /// those were meant for the old content.
+    /// Replaces the file atomically. The new file has the mode of the old one, except for the
+    /// setuid and setgid bits, which were meant for the old content.
     pub fn write(&self, content: &[u8]) -> io::Result<()> {
         let mode = match self.read() {
             Ok(old) => Some(old.metadata()?.permissions().mode() & 0o777),
             Err(why) if why.kind() == io::ErrorKind::NotFound => None,
-            // A file that cannot be read may still be replaced by a user who may write to its
-            // folder.
+            // A user who may write to the folder may replace a file that is not readable.
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => None,
             Err(why) => return Err(why),
         };

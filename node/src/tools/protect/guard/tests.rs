@@ -9,7 +9,7 @@ use super::*;
 
 struct World {
     root: TempDir,
-    /// The folder of the changed versions.
+    /// The folder that receives the changed versions of files.
     data: TempDir,
     guards: Guards,
 }

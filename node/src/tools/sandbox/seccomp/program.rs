@@ -1,15 +1,15 @@
-//! Assembles a filter of system calls into classic BPF for the kernel.
+//! Compiles a filter of system calls into classic BPF for the kernel.
 //!
-//! The number of a call is found by binary search. When a filter is installed, the kernel compiles
-//! it and runs it for every number to learn which calls are always allowed. With one comparison
-//! after the other that took a quarter of a millisecond for each process.
+//! The filter finds the number of a call by binary search. When a filter is installed, the kernel
+//! runs it for every number to learn which calls are always allowed. With a linear search,
+//! installing the filter took a quarter of a millisecond for each process.
 
 use std::collections::BTreeMap;
 
 use nix::libc::{self, c_long};
 use seccompiler::{BpfProgram, sock_filter};
 
-/// The reason why a program cannot be assembled.
+/// The reason why a filter cannot be compiled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unassembled {
     #[error("Planck does not know the system calls of {0}")]
@@ -20,21 +20,21 @@ pub enum Unassembled {
     Jump,
 }
 
-/// What happens to a call.
+/// The effect of the filter on a call.
 #[derive(Debug, Clone)]
 pub(super) enum SyscallRule {
     /// The call fails with "operation not permitted".
     Refused,
-    /// The call fails as on a kernel that does not have it.
+    /// The call fails as if the kernel did not have it.
     Unknown,
     /// The call fails with "operation not permitted" if one of these checks matches.
     RefusedIf(Vec<Check>),
 }
 
-/// A condition on the lower 32 bits of an argument.
+/// A condition on the lower 32 bits of a call's argument.
 #[derive(Debug, Clone)]
 pub(super) enum Check {
-    /// One of these bits is set.
+    /// At least one of these bits is set.
     AnyBit { argument: u8, bits: u32 },
     /// The bits under the mask equal one of these values.
     OneOf {
@@ -50,14 +50,14 @@ pub(super) enum Check {
 #[derive(Debug, Default)]
 pub(super) struct Filter(BTreeMap<c_long, SyscallRule>);
 
-/// On x86-64, numbers from here on belong to the x32 interface, which has the same architecture
-/// value.
+/// The lowest number of the x32 interface on x86-64. Its calls have the same architecture value as
+/// those of x86-64.
 const X32: u32 = 0x4000_0000;
 
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
-/// The offsets of number, architecture and arguments in `struct seccomp_data`.
+/// The offsets of the call number, the architecture and the arguments in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -70,13 +70,13 @@ const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP_IF_ANY_BIT: u16 = 0x45;
 
 impl Filter {
-    /// Sets the rule of a call, in place of an earlier one.
+    /// Sets the rule of a call. It replaces an earlier one.
     pub fn add(&mut self, call: c_long, rule: SyscallRule) {
         self.0.insert(call, rule);
     }
 
-    /// Assembles the program for an architecture with the name that Rust uses. Calls of any other
-    /// architecture kill their process.
+    /// Compiles the filter for an architecture, whose name is the one that Rust uses. Calls of any
+    /// other architecture kill their process.
     pub fn assemble(&self, architecture: &'static str) -> Result<BpfProgram, Unassembled> {
         let mut code = Assembler::default();
         let (kill, allow) = (code.end(KILL), code.end(ALLOW));
@@ -112,11 +112,12 @@ fn audit_number(architecture: &'static str) -> Result<u32, Unassembled> {
     }
 }
 
-/// An instruction, identified by the number of instructions from it to the end of the program.
+/// Identifies an instruction by the number of instructions from it to the end of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Label(usize);
 
-/// The target of all numbers from each entry's on, in ascending order. The first entry is for 0.
+/// Maps ranges of call numbers to jump targets. Each entry holds the first number of its range, in
+/// ascending order; the first entry is for 0.
 struct Ranges(Vec<(u32, Label)>);
 
 impl Ranges {
@@ -124,7 +125,7 @@ impl Ranges {
         Self(vec![(0, usual)])
     }
 
-    /// Gives one number another target. It must be higher than all earlier ones.
+    /// Gives one call number another target. The number must be higher than in all earlier calls.
     fn exempt(&mut self, number: u32, target: Label) {
         let usual = self.0.first().map_or(target, |(_, usual)| *usual);
         self.continue_with(number, target);
@@ -141,7 +142,8 @@ impl Ranges {
     }
 }
 
-/// Builds a program from its end: jumps only go forward, so a target must exist before the jump.
+/// Builds a program from its end to its start. Jumps only go forward, so the target of a jump must
+/// already exist.
 #[derive(Debug, Default)]
 struct Assembler(Vec<sock_filter>);
 
@@ -171,14 +173,14 @@ impl Assembler {
         Ok(self.put(code, k, then, otherwise))
     }
 
-    /// Returns the distance of a jump in the instruction that is added next.
+    /// Returns the distance to `target` for a jump in the instruction that is added next.
     fn distance(&self, target: Label) -> Result<u8, Unassembled> {
         u8::try_from(self.0.len() - target.0).map_err(|_| Unassembled::Jump)
     }
 
-    /// Adds an instruction that loads a word for the instruction that was added last.
+    /// Adds an instruction that loads a word for `next`, the instruction that was added last.
     fn load_for(&mut self, offset: u32, next: Label) -> Result<Label, Unassembled> {
-        // A load cannot jump, so it must directly precede `next`.
+        // A load cannot jump, so it must be placed directly before `next`.
         if next != Label(self.0.len()) {
             return Err(Unassembled::Jump);
         }

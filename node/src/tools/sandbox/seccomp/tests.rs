@@ -14,7 +14,7 @@ enum Verdict {
 }
 use Verdict::{Allowed, Killed, NotKnown, NotPermitted};
 
-/// Runs a program as the kernel does, on a call with up to six arguments.
+/// Interprets a BPF program, as the kernel does, for a call with up to six arguments.
 fn run(program: &[sock_filter], architecture: u32, call: c_long, args: &[u64]) -> Verdict {
     let mut data = [0; 64];
     let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
@@ -213,7 +213,7 @@ fn arguments_decide_about_a_call() {
             vec![0, 0x5412],
             [NotPermitted, NotPermitted],
         ),
-        // The kernel looks only at the lower half, and so does the filter.
+        // The kernel reads only the lower half of this argument, and so does the filter.
         (
             libc::SYS_ioctl,
             vec![0, 0x1_0000_5412],
