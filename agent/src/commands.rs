@@ -89,7 +89,8 @@ impl Agent {
         }
     }
 
-    /// Ends the running turn now, and keeps what the model has answered so far.
+    /// Ends the running turn, and keeps what the model has answered so far. If tools are running,
+    /// they are cancelled, and the turn ends when they have returned.
     pub(super) fn interrupt(&mut self, why: &str, ending: Ending, moment: &mut Moment) {
         let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down())
         else {
@@ -159,8 +160,8 @@ impl Agent {
     }
 }
 
-/// Cancels what the turn waits for, and keeps what has been received of an answer. Tool calls are
-/// not cancelled here: they end by themselves.
+/// Cancels the model call, compaction or wait of a turn, and keeps what has been received of an
+/// answer. [`Agent::interrupt`] handles running tools before it calls this.
 fn cancel(activity: Activity, turn: &mut Turn, rows: &mut Rows, moment: &mut Moment) {
     match activity {
         Activity::Saving | Activity::UsingTools(_) | Activity::WindingDown { .. } => {}

@@ -1,5 +1,5 @@
-//! Compaction as the loop sees it: when it is due, what the compactor is given, and how its answer
-//! changes the view.
+//! Compaction within the loop: when it is due, what the compactor gets, and how its answer changes
+//! the view.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! How inputs read to the model: a client's prompt is unchanged, an agent's message gets a heading
-//! that names the sender.
+//! Converts inputs into messages for the model. A client's prompt is unchanged; an agent's message
+//! gets a heading that names the sender.
 
 use planck_common::{
     event::{InputKind, TurnInput},

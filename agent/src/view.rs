@@ -69,7 +69,7 @@ impl Agent {
         matches!(&self.phase, Phase::Working(_, activity) if activity.is_winding_down())
     }
 
-    /// Whether nothing runs, nothing is being saved and no input waits.
+    /// Whether the agent has no turn, no pending save and no waiting input.
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
     }

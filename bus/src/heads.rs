@@ -1,5 +1,5 @@
 //! Decides when to publish a session's head, so that readers notice the loss of the last event. The
-//! decision is pure: times are arguments.
+//! functions read no clock: times are arguments.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -117,7 +117,8 @@ pub type Conversation = BoxStream<'static, Result<Said, BusError>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub payload: Bytes,
-    /// The error in the message's headers, where services put it.
+    /// The error in the message's headers; services report errors there. `None` if there is no such
+    /// header.
     pub error: Option<String>,
 }
 

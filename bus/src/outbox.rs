@@ -129,7 +129,7 @@ impl Outbox {
         self.heads.turn(session, agent, open, now);
     }
 
-    /// Makes the waiting publications due at once.
+    /// Makes the waiting publications due now, without waiting for the rest of the window.
     pub fn hurry(&mut self) {
         self.hurry = true;
     }

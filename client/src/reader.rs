@@ -19,7 +19,8 @@ use live::Live;
 
 pub use claims::Retracted;
 
-/// How long an early event waits for those before it, and how many early events may wait.
+/// How long an early event waits for those before it, in milliseconds. The next constant is the
+/// maximum number of early events that wait.
 const PATIENCE_MS: u64 = 200;
 const EARLY: usize = 256;
 
@@ -35,7 +36,7 @@ pub struct Reader {
     early: BTreeMap<Seq, Early>,
     /// The highest row number known so far.
     head: Seq,
-    /// The time from which events are known to be missing.
+    /// When events were first found to be missing, or `None` if none are.
     missing_since: Option<u64>,
     /// Whether the missing events must be read from the log, because they are not under way.
     lost: bool,

@@ -1,5 +1,5 @@
-//! The types that cross the wire: ids, subjects, messages, events, commands, specifications and
-//! error codes. The crate runs nothing.
+//! The types of the wire protocol: ids, subjects, messages, events, commands, specifications and
+//! error codes. The crate has no I/O and no tasks.
 
 pub mod id;
 pub mod timestamp;

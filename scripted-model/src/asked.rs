@@ -1,4 +1,5 @@
-//! A request in a form common to all providers, made after its wire form has been checked.
+//! A request in a form common to all providers. It is created after the request in the provider's
+//! format has been checked.
 
 use serde::Serialize;
 

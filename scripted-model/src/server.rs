@@ -1,5 +1,5 @@
-//! The HTTP server: a listener of its own, a script that can be replaced while it runs, and a
-//! record of the requests.
+//! The HTTP server: a listener, a script that can be replaced while the server runs, and a record
+//! of the requests.
 
 mod handle;
 

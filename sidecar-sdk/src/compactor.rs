@@ -33,11 +33,12 @@ pub struct Conversation {
     pub tokens: u64,
 }
 
-/// A compactor. It must answer within its time-out of 2 minutes, or the node compacts by itself.
+/// A compactor. If it does not answer within its time-out of 2 minutes, the node uses its own
+/// compactor.
 #[async_trait]
 pub trait Compactor: Send + Sync {
     /// # Errors
-    /// The node logs the text, and then compacts by itself.
+    /// The node logs the text, and then uses its own compactor.
     async fn compact(
         &self,
         context: Context,

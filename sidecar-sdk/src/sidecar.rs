@@ -31,7 +31,8 @@ pub enum Error {
     Connection(String),
 }
 
-/// A `main` that returns the error prints its debug form, so this form is the one for people.
+/// Formats the error as its `Display` does, because a `main` that returns the error prints its
+/// debug form to the user.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")

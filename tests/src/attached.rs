@@ -1,4 +1,4 @@
-//! Runs `planck session attach -o jsonl`, a client that keeps nothing but the last `seq` it
+//! Runs `planck session attach -o jsonl` as a client whose only state is the last `seq` that it
 //! printed.
 
 use anyhow::{Context as _, Result};

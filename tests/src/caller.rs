@@ -54,8 +54,8 @@ impl Caller {
         answer.with_context(|| format!("asking {subject}"))
     }
 
-    /// Like [`ask`](Self::ask), for requests that may be repeated: a node that ends takes the
-    /// requests that were on their way to it with it.
+    /// Like [`ask`](Self::ask), for requests that may be repeated. It repeats a request without a
+    /// reply, because a node that ends does not answer the requests that were on their way to it.
     pub async fn read<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
         for _ in 0..TRIES {
             let request = Request::new()

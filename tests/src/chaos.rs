@@ -1,5 +1,5 @@
-//! Runs a cluster at work under faults from a seed, and reports what was lost, what ran twice, and
-//! how long recovery took.
+//! Runs a busy cluster under faults that are drawn from a seed, and reports what was lost, what ran
+//! twice, and how long recovery took.
 //!
 //! Each tool run appends a line to a file, the ledger, which shows what really ran.
 
@@ -51,7 +51,7 @@ pub enum Servers {
 }
 
 impl Plan {
-    /// Returns a plan with three nodes and three sessions at work, and no fault.
+    /// Returns a plan with three nodes, three busy sessions and no fault.
     pub fn calm(seed: u64, backend: Backend) -> Self {
         Self {
             seed,

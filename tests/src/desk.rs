@@ -54,7 +54,7 @@ impl Desk {
         self.folder.path()
     }
 
-    /// Returns the default place of the working folder's sessions.
+    /// Returns the folder in which Planck keeps the working folder's sessions by default.
     pub fn sessions(&self) -> Result<PathBuf> {
         let projects = self.folder.path().join("home/.local/share/planck/projects");
         let mut places = std::fs::read_dir(&projects)

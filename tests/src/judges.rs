@@ -19,7 +19,8 @@ const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
 pub struct Judges(PathBuf);
 
 impl Judges {
-    /// Returns `None` and prints why if this machine's Python cannot import the SDKs' types.
+    /// Finds the checker. Returns `None` and prints why if this machine's Python cannot import the
+    /// SDKs' types.
     pub fn summon() -> Option<Self> {
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
         let said = judges.ask(&["--can"]);
@@ -36,13 +37,13 @@ impl Judges {
         can.then_some(judges)
     }
 
-    /// Checks bodies that each have a known fault, or none, and fails if the judges find less or
-    /// more.
+    /// Tests the checker itself, with bodies that each have a known fault or none. Fails if it does
+    /// not find exactly these faults.
     pub fn test(&self, bodies: &Path) -> Result<String> {
         self.verdict(&["--self-test", &bodies.to_string_lossy()])
     }
 
-    /// Fails with every complaint about requests over a wire.
+    /// Checks the requests of one wire format. Fails with all faults that were found.
     pub fn judge(&self, wire: &str, requests: &[Request], folder: &Path) -> Result<String> {
         let lines = requests.iter().map(|request| {
             let headers: Map<String, Value> =

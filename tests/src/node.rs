@@ -112,7 +112,8 @@ pub fn planck_in(folder: &Path) -> Result<Command> {
 
 /// Like [`planck_in`], for a given build.
 pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
-    // The kernel kills the child when the test's thread ends, however it ends.
+    // The kernel kills the child when the test's thread ends, even if the thread panics or is
+    // killed.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig=KILL", "--"])
@@ -262,8 +263,7 @@ impl Node {
     }
 }
 
-/// Returns whether a line of the log is a warning or an error for which the node itself is to
-/// blame.
+/// Returns whether a line of the log is a warning or an error that the node itself caused.
 ///
 /// Slow statements and slow waits for a connection are due to the machine. The warning about tools
 /// that run as root without a sandbox is due to the test's configuration. All nodes of a machine

@@ -67,7 +67,7 @@ impl World {
         Self::start_on(NatsServer::start()?, backend, script).await
     }
 
-    /// Starts a world on a server with its own settings.
+    /// Starts a world on a nats-server that the test has configured.
     pub async fn start_on(nats: NatsServer, backend: Backend, script: Script) -> Result<Self> {
         Self::start_with(vec![nats], backend.database().await?, script).await
     }

@@ -28,17 +28,18 @@ enum Move {
         mode: Mode,
         fresh: bool,
     },
-    /// An old row arrives again.
+    /// A row of the inbox arrives a second time.
     Again(usize),
-    /// A sender withdraws an input. The agent is told if `told`, and otherwise finds the input
-    /// gone.
+    /// A sender withdraws an input. If `told`, the agent is notified; otherwise its next save that
+    /// consumes the input is refused.
     Withdraw {
         which: usize,
         told: bool,
     },
     Chunks,
     Say(StopReason),
-    /// Calls, given by their tools: `w`, `r`, `a`, unknown `u`, broken `x`.
+    /// The model calls tools, one for each letter: `w` is `write`, `r` is `read`, `a` is `ask`, `u`
+    /// is an unknown tool, and `x` is `read` with arguments that are not JSON.
     Call {
         tools: String,
         stop: StopReason,

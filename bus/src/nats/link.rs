@@ -84,7 +84,7 @@ impl Events {
     }
 }
 
-/// Describes what the server refused, and the way out.
+/// Returns an error text that names the refused operation and says what to do.
 fn denial(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let what = if lower.contains("violation for publish") {
@@ -107,7 +107,7 @@ fn is_denial(text: &str) -> bool {
 pub struct Denials(broadcast::Receiver<String>);
 
 impl Denials {
-    /// Returns when the server has refused an operation on one of these subjects.
+    /// Waits until the server refuses an operation on one of these subjects, and returns the error.
     pub async fn of(&mut self, subjects: &[&str]) -> BusError {
         loop {
             match self.0.recv().await {
@@ -159,7 +159,7 @@ impl NatsLink {
             .map_err(|_| down())
     }
 
-    /// Returns when the link is down.
+    /// Waits until the link is down, and returns the error for a request that was under way.
     pub async fn went_down(&self) -> BusError {
         self.until(false).await;
         down()

@@ -44,8 +44,8 @@ pub struct NatsService {
     _drop: DropGuard,
 }
 
-/// Endpoints that are left together. Each group has a limit of its own, so that clients cannot
-/// crowd out the requests of other nodes.
+/// Endpoints that stop taking requests at the same time. Each group has its own limit, so that
+/// requests of clients cannot use up the limit for requests of other nodes.
 struct Group {
     leave: CancellationToken,
     tasks: TaskTracker,

@@ -89,7 +89,8 @@ fn caught_up() -> Reader {
     reader
 }
 
-/// Reads what the reader wants from a log of `length` rows, `page` rows at a time.
+/// Gives the reader the pages that it asks for, from a log of `length` rows with `page` rows a
+/// page.
 fn read_log(reader: &mut Reader, length: Seq, page: Seq, now: u64) -> Vec<Envelope> {
     let mut told = Vec::new();
     while let Some(from) = reader.wanted(now) {

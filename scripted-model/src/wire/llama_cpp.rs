@@ -1,5 +1,5 @@
-//! llama.cpp's server: OpenAI's chat completions with fewer checks, and with additions of its own
-//! in the answer.
+//! llama.cpp's server: OpenAI's chat completions with fewer checks, and with llama.cpp's additional
+//! fields in the answer.
 
 mod write;
 

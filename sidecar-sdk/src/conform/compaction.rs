@@ -1,4 +1,4 @@
-//! Cases for compactors.
+//! The conformance cases for compactors.
 
 use serde_json::{Value, json};
 

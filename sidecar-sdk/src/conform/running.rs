@@ -13,7 +13,7 @@ use super::{
     wire::{Piece, Said},
 };
 
-/// How long a call has to begin before it is disturbed.
+/// How long the checker waits for a call to begin before it cancels or repeats the call.
 pub const BEGIN: Duration = Duration::from_millis(700);
 
 /// How long the checker waits for a message that must not come.

@@ -1,4 +1,4 @@
-//! The faults that a cluster suffers, in an order that a seed decides.
+//! The faults that a run inflicts on its cluster, in an order that depends on the seed.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Kind {
     }
 }
 
-/// One fault, with the session whose node suffers it.
+/// One fault, and the session whose node it is inflicted on.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub kind: Kind,

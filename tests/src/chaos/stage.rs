@@ -1,4 +1,5 @@
-//! The cluster that suffers the faults. Its nodes reach NATS through links that can be cut.
+//! The cluster on which the faults are inflicted. Its nodes reach NATS through links that can be
+//! cut.
 
 use std::{
     net::SocketAddr,

@@ -105,7 +105,8 @@ async fn one(workers: usize, stage: &mut Stage, mark: &str) -> Result<Round> {
     })
 }
 
-/// Returns when the node was declared dead, and when nothing of the team was left.
+/// Returns when the node was declared dead, and when the last process and model call of the team
+/// had ended.
 async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, Instant)> {
     let until = Instant::now() + LONG;
     let mut gone = None;

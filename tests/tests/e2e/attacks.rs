@@ -1,5 +1,4 @@
-//! What an attacker tries, with real processes: a stranger's repository, the model, a tool, a NATS
-//! client.
+//! Attacks, played with real processes: by a cloned repository, a model, a tool, and a NATS client.
 
 mod input;
 mod nats;

@@ -1,5 +1,5 @@
-//! A stop, a close or an abort ends the right model calls and every process, whatever they were
-//! doing.
+//! A stop, a close or an abort ends the model calls and all processes of the agents that it
+//! concerns, and no others.
 
 use std::time::Duration;
 
@@ -257,8 +257,8 @@ async fn a_running_session_is_deleted_completely() -> Result<()> {
     scene.end().await
 }
 
-/// A node that is told to leave releases the leases of idle agents, and leaves running turns to the
-/// next node.
+/// A node that receives SIGTERM releases the leases of idle agents. The next node continues the
+/// running turns.
 async fn leaving(backend: Backend) -> Result<()> {
     let marker = Marker::new();
     let script = Script::new()

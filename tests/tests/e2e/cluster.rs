@@ -1,5 +1,5 @@
-//! Nodes in a cluster: which nodes are members, which are declared dead, what they survive, and one
-//! team over several of them.
+//! Nodes in a cluster: how they join and leave, when they are declared dead, which outages they
+//! survive, and how one team works over several of them.
 
 mod chaos;
 mod crowd;

@@ -1,5 +1,5 @@
 //! Invalid files, folders that cannot be written, and foreign stores: each command reports all
-//! errors at once, with the way out.
+//! errors at once, and says how to fix them.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

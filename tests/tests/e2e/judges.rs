@@ -1,4 +1,4 @@
-//! Requests of every kind over every wire, checked against the types of the vendors' own SDKs,
+//! Requests of every kind in every wire format, checked against the types of the vendors' own SDKs,
 //! which share no code with this project.
 
 use std::path::Path;
@@ -30,7 +30,7 @@ const SUMMARY: &str = "They spoke of numbers.";
 /// The context window in tokens, so small that a few answers fill it.
 const WINDOW: &str = "6000";
 
-/// A wire, and how a session is configured to use it.
+/// A wire format, and how a session is configured to use it.
 struct Wire {
     name: &'static str,
     provider: &'static str,
@@ -169,7 +169,7 @@ fn without_thoughts(mut script: Script) -> Script {
     script
 }
 
-/// One session that does everything that affects the requests to the model.
+/// One session that uses every feature that affects the requests to the model.
 struct Scene {
     world: World,
     node: Node,
@@ -332,7 +332,8 @@ async fn begin(world: &World, provider: &str, model: &str, opts: &Value) -> Resu
         .await
 }
 
-/// Runs the whole session over one wire, and returns what the judges print about its requests.
+/// Runs the whole session with one wire format, and returns what the checker prints about its
+/// requests.
 async fn judged(judges: &Judges, wire: &Wire) -> Result<String> {
     let mut scene = Scene::start(wire).await?;
     scene.say(&text("plain")).await?;

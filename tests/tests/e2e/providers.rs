@@ -1,4 +1,4 @@
-//! `planck run` on real input over every provider's wire, and providers that fail.
+//! `planck run` with every provider's wire format, and providers that fail.
 
 use anyhow::Result;
 use planck_common::event::EventKind;

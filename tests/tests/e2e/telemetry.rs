@@ -1,4 +1,4 @@
-//! What a collector receives from a team at work: spans with ids and counts, and no content.
+//! What a collector receives from a working team: spans with ids and counts, and no content.
 
 mod listener;
 mod prometheus;

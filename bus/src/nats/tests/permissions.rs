@@ -1,4 +1,4 @@
-//! What the server refuses or lacks is reported at once and by name.
+//! If the server refuses an operation or lacks a feature, an error names it at once.
 
 use std::time::Duration;
 

@@ -100,7 +100,8 @@ fn open(index: u64, block: &[crate::frames::Piece<'_>], out: &mut FrameWriter) {
     out.frame(&[Raw("}\n\n")]);
 }
 
-/// Writes deltas. `kind` is the delta's type and, after a quote and a comma, the name of its field.
+/// Writes one delta for each text. `kind` is the JSON from the delta's type to the name of its text
+/// field, for example `text_delta","text`.
 fn deltas<'a>(
     index: u64,
     kind: &str,

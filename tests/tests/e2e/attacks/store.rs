@@ -1,4 +1,4 @@
-//! Session stores that a stranger made, and commands that only look.
+//! Session stores that an attacker prepared, and commands that only read.
 
 mod data;
 mod locks;
@@ -21,7 +21,7 @@ use planck_tests::{desk::Desk, eventually::eventually};
 /// A file's type and permissions, its size, its modification time, and its content.
 type Entry = (u32, u64, i64, i64, Vec<u8>);
 
-/// Returns everything below a folder.
+/// Returns the entries of a folder and of all folders below it.
 fn listing(folder: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {

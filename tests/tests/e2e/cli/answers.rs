@@ -166,7 +166,7 @@ async fn continue_uses_the_last_session_of_the_directory() -> Result<()> {
             "{ran:?}"
         );
     }
-    // A store for all directories also has the sessions of other directories.
+    // With `--store`, sessions of several directories are in one store.
     let store = format!("sqlite:{}", desk.folder().join("shared").display());
     std::fs::create_dir(desk.folder().join("work/below"))?;
     let below = run(&[

@@ -1,4 +1,4 @@
-//! Properties of the binary, however it was built.
+//! Properties of the binary that do not depend on how it was built.
 
 use std::{fs, path::Path};
 

@@ -264,8 +264,8 @@ async fn agents_that_no_node_can_take_are_taken_up_by_the_next_node() -> Result<
     team.end().await
 }
 
-/// Idle agents cannot be handed over while NATS is away, and waiting would gain nothing. Their
-/// leases are released, and any node takes them up.
+/// Idle agents cannot be handed over while NATS is unavailable, and waiting would gain nothing.
+/// Their leases are released, and any node takes them up.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_that_is_told_to_end_while_nats_is_away_does_not_wait_for_its_drain() -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));

@@ -162,7 +162,7 @@ impl Field {
     }
 }
 
-/// A team at work in a field.
+/// A running team on the nodes of a field.
 pub struct Team {
     pub scene: Scene,
     pub nodes: Vec<Node>,

@@ -1,4 +1,5 @@
-//! Servers are away while a team works, and nodes freeze. The work continues, and is done once.
+//! NATS or Postgres is unavailable while a team works, or a node freezes. The work continues, and
+//! each piece of it is done once.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use crate::{
 /// How long the work may take to continue.
 const LONG: Duration = Duration::from_secs(120);
 const PIECES: usize = 15;
-/// A node may log anything while its servers are away.
+/// While NATS or Postgres is unavailable, a node may log any warning.
 const EXCUSED: &[&str] = &[""];
 
 /// Starts a lead on `a` that waits for its worker on `b`, which does many pieces of work.

@@ -1,4 +1,4 @@
-//! NATS is away, or has lost its data: no node ends because of it, and no new work begins
+//! NATS is unavailable, or has lost its data: no node ends because of it, and no new work begins
 //! meanwhile.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::scene::{Decisions, record, until_all_see, until_recorded};
 
-/// Texts that a node may log while its server is away.
+/// Texts that a node may log while NATS is unavailable.
 const EXCUSED: &[&str] = &["NATS", "nats", "suspended", "registry"];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
-//! NATS is away, at the start and in the middle of a turn. Work pauses or continues, nothing is
-//! lost, and readers catch up. `PLANCK_TEST_OUTAGE_MS` sets the length of the outage; the default
-//! is 5 s.
+//! NATS is unavailable, at the start and in the middle of a turn. Work pauses or continues, nothing
+//! is lost, and readers catch up. `PLANCK_TEST_OUTAGE_MS` sets the length of the outage; the
+//! default is 5 s.
 
 use std::time::Duration;
 

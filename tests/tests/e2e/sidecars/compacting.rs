@@ -1,5 +1,5 @@
-//! Compactors of sidecars. Good ones are used; whatever a bad one does, the session stays legal and
-//! continues.
+//! Compactors of sidecars. Valid summaries are used. If a compactor fails or its summary is
+//! invalid, the local compactor is used and the session continues.
 
 use std::time::Duration;
 

@@ -205,8 +205,8 @@ async fn an_aborted_asker_withdraws_its_unread_question() -> Result<()> {
     scene.end().await
 }
 
-/// The lead asks a helper that does not answer, and `verb` is applied to the helper. Returns the
-/// scene, and what the lead is told.
+/// The lead asks a helper that does not answer, and `verb` is sent to the helper. Returns the
+/// scene, and the result of the lead's call.
 async fn befalls(verb: AgentVerb) -> Result<(Scene, String)> {
     let script = Script::new()
         .rounds(

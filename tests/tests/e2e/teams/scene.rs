@@ -1,4 +1,4 @@
-//! A team at work in its own world, and the contents of its log.
+//! A running team in its own world, and functions that read its log.
 
 use anyhow::{Context, Result};
 use planck_common::{

@@ -1,4 +1,4 @@
-//! Each fault of the bucket or its server has an error of its own.
+//! Each fault of the bucket or its server is reported by a different error.
 
 use futures_util::StreamExt;
 use tokio::time::timeout;

@@ -1,4 +1,4 @@
-//! Endless answers over every provider's wire: text, calls, and signs of life without content.
+//! Endless answers in every provider's wire format: text, calls, and events without content.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn errors(ran: &Ran) -> Result<Vec<(String, String)>> {
         .collect())
 }
 
-/// Returns, for each wire, bytes that keep a stream alive but carry no content.
+/// Returns, for each wire format, bytes that keep a stream open but carry no content.
 fn signs_of_life() -> Vec<(&'static str, &'static str, String)> {
     let empty = json!({"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": null}]});
     let responses = json!({"type": "response.in_progress", "response": {"id": "resp_1", "status": "in_progress", "output": []}});

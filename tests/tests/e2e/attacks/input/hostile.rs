@@ -1,5 +1,5 @@
-//! A server that is no model. It answers each request as the test wants, endlessly if the test
-//! wants that.
+//! A server in the place of a model server. It answers every request with bytes that the test
+//! chooses, if necessary without end.
 
 use std::sync::{
     Arc,

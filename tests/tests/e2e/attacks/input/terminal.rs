@@ -1,4 +1,4 @@
-//! Text from strangers on its way to a person's terminal: escape sequences, C1 controls,
+//! Untrusted text that is written to a user's terminal: escape sequences, C1 controls,
 //! bidirectional and invisible characters.
 
 use std::{fs::File, process::Stdio};
@@ -19,7 +19,7 @@ use serde_json::json;
 /// of the line; as escape sequences, C1 and Unicode.
 const HOSTILE: &str = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2J\x1b[8m\u{9b}2J\u{9d}0;t\u{9c}\x07\u{202e}exe\u{2066}\u{200b}\u{e0041}";
 
-/// Returns the characters of a text that must never reach a terminal.
+/// Returns those characters of a text that must not reach a terminal.
 fn hostile(text: &str) -> Vec<char> {
     let is_hostile = |c: &char| match *c {
         '\n' | '\t' => false,

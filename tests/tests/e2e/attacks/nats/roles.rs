@@ -1,5 +1,5 @@
-//! The roles of `deploy/nats-cluster.conf` at work: a real node, real sidecars and real clients do
-//! their work, and errors name the rights that they lack.
+//! The roles of `deploy/nats-cluster.conf` in use: a real node, real sidecars and real clients do
+//! their work with these rights, and errors name the rights that they lack.
 
 use std::fs;
 

@@ -38,7 +38,7 @@ fn escapes() -> Vec<String> {
         "setsid bash -c \"kill -STOP $R; sleep 1000\" & sleep 1000".into(),
         "(setsid bash -c \"for i in \\$(seq 300); do kill -STOP $R; sleep 0.02; done; sleep 1000\" &) ; sleep 1000".into(),
         "for s in TERM HUP INT QUIT; do kill -$s $R; done; (setsid sleep 1000 &); sleep 1000".into(),
-        // Starts 400 processes while the reaper dies or is stopped. The storm ends by itself.
+        // Starts 400 processes while the reaper dies or is stopped. They end after 1000 s.
         "(setsid bash -c 'for i in $(seq 400); do setsid sleep 1000 & done; wait' &); kill -KILL $R; sleep 1000".into(),
         "(setsid bash -c 'for i in $(seq 400); do setsid sleep 1000 & done; wait' &); kill -STOP $R; sleep 1000".into(),
         // Each process of a chain lives only for a moment, for 40 s in all.

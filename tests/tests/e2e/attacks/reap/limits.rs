@@ -1,5 +1,5 @@
-//! A tool that tries to use up the machine. The limits are low here, so even a storm that is not
-//! ended does no harm.
+//! A tool that tries to exhaust the machine. The limits are low here, so a failing test does no
+//! harm to the machine.
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script};

@@ -13,7 +13,7 @@ use nix::{sys::stat::Mode, unistd::mkfifo};
 use planck_scripted_model::Script;
 use planck_tests::desk::Desk;
 
-/// A node id that a stranger could make up.
+/// A node id that an attacker could choose.
 const NODE: &str = "01a2b3c4-d5e6-7890-8abc-def012345678";
 
 /// Commands that open the store, in the default place and in the folder that the repository fills.

@@ -1,4 +1,5 @@
-//! A project that uses names and configuration keys of the user.
+//! A project whose tools and teams have the same names as the user's, and whose configuration sets
+//! keys that the user's could set.
 
 use std::fs;
 
