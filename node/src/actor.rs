@@ -1,5 +1,5 @@
-//! Performs what agents decide: one task and one mailbox per agent, and a `JoinSet` of model and
-//! tool work. `host` owns all of them.
+//! Runs agents on this node. Each agent has one task, one mailbox, and a `JoinSet` of running model
+//! and tool calls. `host` keeps track of all agents.
 
 pub mod activity;
 pub mod host;
@@ -21,7 +21,7 @@ mod saving;
 mod spans;
 mod work;
 
-/// The number of agents that are commanded concurrently if there are many.
+/// The maximum number of agents to which a command for many agents is sent at once.
 pub const AT_ONCE: usize = 32;
 
 pub use host::Host;

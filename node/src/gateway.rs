@@ -1,4 +1,5 @@
-//! The commands of the protocol. Each is a function from an address and a body to a reply.
+//! Handles the commands of the protocol. Each handler is a function from an address and a body to a
+//! reply.
 
 mod agents;
 mod nodes;
@@ -25,10 +26,10 @@ use crate::{bus::Answer, nul, services::Services, sessions::CommandOrigin};
 
 pub use read_only::{ReadOnly, read_only_handler};
 
-/// The JSON of the reply's `ok`, or the refusal.
+/// The JSON of the reply's `ok` field, or a refusal.
 type CommandReply = Result<String, Refusal>;
 
-/// A command and its origin.
+/// A command, and whether a client or another node sent it.
 struct IncomingCommand<'a> {
     origin: CommandOrigin,
     address: &'a Address,
@@ -36,7 +37,7 @@ struct IncomingCommand<'a> {
 }
 
 impl IncomingCommand<'_> {
-    /// Passes the command on to the node that hosts its target.
+    /// Passes the command on to the node that hosts the target, and returns that node's reply.
     async fn pass_on(&self, services: &Services, host: &NodeId) -> CommandReply {
         services
             .sessions

@@ -1,5 +1,5 @@
-//! Requests to other nodes. A request goes to one node; it fails at its deadline, or earlier if the
-//! node is known to be gone.
+//! Requests to other nodes. A request fails at its deadline, or earlier if its node has left or is
+//! declared dead.
 
 #[cfg(test)]
 mod tests;
@@ -21,13 +21,13 @@ use crate::{
     cluster::liveness::Liveness,
 };
 
-/// How long a node may take to start an agent.
+/// How long a node may take to answer a request to host an agent.
 const HOST: Duration = Duration::from_secs(8);
 
-/// How long a node may take to handle a wake-up.
+/// How long a node may take to answer a wake-up.
 const WAKE: Duration = Duration::from_secs(2);
 
-/// How long an answer may take to arrive after its node is known to be gone.
+/// How long to wait for an answer that is still on its way once the node is known to be gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A client for the commands of other nodes.
@@ -41,18 +41,18 @@ impl Peers {
         Self { bus, liveness }
     }
 
-    /// Asks a node to host an agent.
+    /// Asks a node to host an agent, and returns where the agent runs.
     pub async fn host(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
         self.ask(node, NodeVerb::Host, request, HOST).await
     }
 
-    /// Informs a node that data of an agent it hosts has changed in SQL.
+    /// Notifies a node that rows of an agent that it hosts have changed in SQL.
     pub async fn wake(&self, node: &NodeId, wake: &Wake) -> Result<(), Refusal> {
         let Empty {} = self.ask(node, NodeVerb::Wake, wake, WAKE).await?;
         Ok(())
     }
 
-    /// Asks a node to stop the members of a team that it hosts.
+    /// Asks a node to stop those members of a team that it hosts.
     pub async fn stop_team(
         &self,
         node: &NodeId,
@@ -75,7 +75,8 @@ impl Peers {
             .await
     }
 
-    /// Sends a client's command to the node that hosts its target. That node does not pass it on.
+    /// Passes a client's command on to the node that hosts its target. That node performs it and
+    /// does not pass it on again.
     pub async fn relay<T: DeserializeOwned>(
         &self,
         node: &NodeId,
@@ -95,8 +96,8 @@ impl Peers {
         self.ask(node, NodeVerb::Relay, &relay, patience).await
     }
 
-    /// Sends a request to a node. After an error the node may still have performed it, unless the
-    /// error is the node's own refusal.
+    /// Sends a request to a node. If it fails, the node may still have performed it, unless the
+    /// node itself refused it.
     async fn ask<T: DeserializeOwned>(
         &self,
         node: &NodeId,

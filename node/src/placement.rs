@@ -1,5 +1,5 @@
-//! Placement: which node hosts an agent, and how an agent starts on this one. There is one way in
-//! which a member starts, on any node and for any caller: [`Placement::host_agent`].
+//! Placement: chooses the node that hosts an agent, and starts agents on this node. On every node
+//! and for every caller, a member starts through [`Placement::host_agent`].
 
 mod admission;
 mod choice;
@@ -26,7 +26,7 @@ use crate::{
     store::SessionStore, team_registry::TeamRegistry,
 };
 
-/// Places agents on nodes, and admits those that are placed here.
+/// Chooses nodes for agents, and admits the agents for which this node is chosen.
 pub struct Placement {
     view: Arc<ClusterView>,
     peers: Arc<Peers>,
@@ -39,7 +39,7 @@ pub struct Placement {
     tasks: TaskTracker,
 }
 
-/// The parts that placement is built from.
+/// The services that placement needs.
 pub struct PlacementParts {
     pub base: Base,
     pub local: LocalNode,

@@ -1,6 +1,6 @@
-//! The operations that clients and agents request on sessions: start one, store a prompt, a task or
-//! a question in an inbox, rewind, stop. Each operation works on any node; the parts that only
-//! another node can perform are requested from it.
+//! The operations that clients and agents request on sessions: starting a session, putting a
+//! prompt, a task or a question into an inbox, rewinding, and stopping. Each operation can be
+//! requested from any node, which passes on what only another node can do.
 
 mod delivery;
 mod prompt;
@@ -47,7 +47,7 @@ pub struct Sessions {
     waiters: Waiters,
 }
 
-/// The parts that the operations are built from.
+/// The services that the operations need.
 pub struct SessionsParts {
     pub base: Base,
     pub bus: Arc<dyn Bus>,
@@ -58,12 +58,12 @@ pub struct SessionsParts {
     pub limits: SessionsLimits,
 }
 
-/// The limits of sessions.
+/// The limits that the configuration sets for sessions.
 #[derive(Debug, Clone)]
 pub struct SessionsLimits {
-    /// The limits of sessions that name none.
+    /// The default limits of a session.
     pub session: SessionLimits,
-    /// The largest prompt, in bytes of JSON.
+    /// The maximum size of a prompt, in bytes of JSON.
     pub max_prompt: u64,
 }
 

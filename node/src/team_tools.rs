@@ -1,4 +1,4 @@
-//! The tools with which the agents of a team work together. Each is confined to the caller's own
+//! The tools with which the agents of a team cooperate. An agent can only reach members of its own
 //! team.
 
 mod ask;
@@ -32,13 +32,13 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// A tool's access to the services. The call identifies the calling agent.
+/// A tool's handle to the services of the node.
 #[derive(Clone)]
 struct ServicesHandle {
     services: Late<Services>,
 }
 
-/// Returns all tools between agents. The agents of a node share them. With `offers_addresses`,
+/// Returns all tools between agents, which all agents of the node share. With `offers_addresses`,
 /// `spawn_agent` accepts a `base_url`.
 pub fn all(services: &Late<Services>, offers_addresses: bool) -> Vec<Arc<dyn Tool>> {
     let link = || ServicesHandle {
@@ -56,7 +56,8 @@ pub fn all(services: &Late<Services>, offers_addresses: bool) -> Vec<Arc<dyn Too
     ]
 }
 
-/// The calling agent in its team. The other members are looked up when they are needed.
+/// The agent that calls a tool. The other members of its team are read from the store when they are
+/// needed.
 struct CallerContext {
     services: Arc<Services>,
     caller: AgentId,
@@ -87,7 +88,7 @@ impl ServicesHandle {
 }
 
 impl CallerContext {
-    /// Finds the agent that a text means. It must not be the caller.
+    /// Finds the member to which a text refers. Refuses the caller itself.
     async fn other(&self, wanted: &str, what: &str) -> Result<AgentRecord, Refusal> {
         let meant = self
             .services
@@ -115,8 +116,8 @@ impl CallerContext {
         Ok(target.clone())
     }
 
-    /// Like [`Self::other`], but refuses the orchestrator, because no agent may stop or interrupt
-    /// it.
+    /// Does the same as [`Self::other`], but also refuses the orchestrator, because no agent may
+    /// stop or interrupt it.
     async fn worker(&self, wanted: &str, what: &str, does: &str) -> Result<AgentRecord, Refusal> {
         let target = self.other(wanted, what).await?;
         if target.id == self.session.lead {
@@ -128,7 +129,7 @@ impl CallerContext {
         Ok(target)
     }
 
-    /// Returns the caller as a sender.
+    /// Returns the caller as the sender of an input.
     fn sender(&self) -> Sender {
         Sender {
             id: self.caller.clone(),
@@ -136,7 +137,7 @@ impl CallerContext {
         }
     }
 
-    /// Builds an input from the caller.
+    /// Builds an input that the caller sends.
     fn input(
         &self,
         id: InputId,
@@ -158,20 +159,20 @@ impl CallerContext {
     }
 }
 
-/// Parses the arguments of a call, which fit the tool's schema. An error here is a bug in the
-/// schema.
+/// Parses the arguments of a call, which were already checked against the tool's schema. An error
+/// therefore means a mistake in the schema.
 fn arguments<T: DeserializeOwned>(call: &Invocation) -> Result<T, Refusal> {
     serde_json::from_str(call.args.get())
         .map_err(|error| Refusal::bad_request(format!("bad arguments: {error}")))
 }
 
-/// Converts a result into the outcome of the call.
+/// Converts a result to the outcome of the tool call.
 fn outcome(result: Result<Outcome, Refusal>) -> Outcome {
     result.unwrap_or_else(|refusal| Outcome::error(refusal.message))
 }
 
 fn spec(name: &str, description: &str, effect: Effect, parameters: &'static str) -> ToolSpec {
-    // The schemas are constants of this crate, and a test parses each of them.
+    // The schemas are constants of this crate, and a test checks that they parse.
     let parameters = serde_json::from_str::<Box<RawValue>>(parameters)
         .unwrap_or_else(|_| RawValue::NULL.to_owned());
     ToolSpec {

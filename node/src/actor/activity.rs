@@ -10,14 +10,14 @@ use std::{
 
 use planck_common::SessionId;
 
-/// The counts. Actors keep them up to date; heartbeats and metrics read them.
+/// The counts. Actors update them, and heartbeats and metrics read them.
 #[derive(Debug, Default)]
 pub struct ActivityCounts {
-    /// The number of agents with an open turn.
+    /// The number of agents whose turn is open.
     running: AtomicUsize,
-    /// The number of inputs that wait for agents in memory.
+    /// The number of inputs that wait in the queues of loaded agents.
     queued: AtomicUsize,
-    /// The number of open turns of each session that has any.
+    /// The number of open turns of each session that has at least one.
     sessions: Mutex<HashMap<SessionId, usize>>,
 }
 
@@ -51,7 +51,8 @@ impl ActivityCounts {
         }
     }
 
-    /// Updates the count after an agent's queue changed from `before` to `now` inputs.
+    /// Updates the number of waiting inputs after an agent's queue changed from `before` to `now`
+    /// inputs.
     pub(super) fn queue(&self, before: usize, now: usize) {
         if now > before {
             self.queued.fetch_add(now - before, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Calls a model and turns its stream into inputs for the agent.
+//! Calls a model and converts its stream to inputs for the agent.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     telemetry::content::ReplyContent,
 };
 
-/// A request that is ready to be sent.
+/// A prepared request to a model.
 pub struct PreparedCall {
     pub ticket: Ticket,
     pub provider: Arc<dyn Provider>,
@@ -24,7 +24,8 @@ pub struct PreparedCall {
 }
 
 impl PreparedCall {
-    /// Sends the request, passes on the pieces of the reply, and returns its end.
+    /// Sends the request, sends each part of the reply to `pieces` as it arrives, and returns the
+    /// complete reply or the failure.
     pub async fn run(self, pieces: Answers) -> Input {
         let (ticket, span) = (self.ticket, self.span.clone());
         let result = self.read(pieces).instrument(span.clone()).await;

@@ -1,4 +1,4 @@
-//! Delays a reply's deltas for a moment, so that many small ones become one event.
+//! Holds the deltas of a reply back briefly, so that many small ones become one event.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use planck_common::{
 };
 use tokio::time::Instant;
 
-/// How long a delta may wait for others.
+/// How long a delta may be held back.
 const WINDOW: Duration = Duration::from_millis(40);
-/// The number of bytes at which an event is sent immediately.
+/// The number of bytes from which the collected deltas are sent immediately.
 const FULL: usize = 512;
 
-/// The deltas of one agent that are not yet published.
+/// The deltas of one agent that were not yet published.
 #[derive(Debug, Default)]
 pub struct Deltas {
     held: Option<PendingDelta>,
@@ -24,7 +24,7 @@ struct PendingDelta {
     kind: EventKind,
     place: Place,
     delta: Delta,
-    /// The length of `delta` in Unicode scalar values.
+    /// The number of Unicode scalar values in `delta`.
     length: usize,
     due: Instant,
 }
@@ -80,7 +80,8 @@ impl Deltas {
         ready
     }
 
-    /// Returns the delayed event. It must be published before anything else of this agent.
+    /// Returns the event that was held back. It must be published before any other event of this
+    /// agent.
     pub fn take(&mut self) -> Option<ReadyEvent> {
         self.held.take().map(
             |PendingDelta {
@@ -93,7 +94,7 @@ impl Deltas {
         )
     }
 
-    /// Returns when the delayed event must be published.
+    /// Returns when the event that is held back must be published, or `None` if there is none.
     pub fn due(&self) -> Option<Instant> {
         self.held.as_ref().map(|held| held.due)
     }

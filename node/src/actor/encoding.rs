@@ -1,5 +1,5 @@
-//! The encoded conversation, extended message by message, so that a request does not walk the whole
-//! history.
+//! Caches the encoded conversation and appends new messages to it, so that a request does not
+//! encode the whole history again.
 
 use std::sync::Arc;
 
@@ -14,14 +14,15 @@ pub struct Encoding {
 }
 
 struct EncodedRequest {
-    /// The version of the agent's view that was encoded. Another version requires a new encoding.
+    /// The version of the agent's context that was encoded. If it changes, the conversation is
+    /// encoded again.
     version: u64,
     pushed: usize,
     encoder: Box<dyn Encoder>,
 }
 
 impl Encoding {
-    /// Returns a request with everything that the agent's model sees.
+    /// Returns a request with the agent's whole context, for its current model.
     pub fn request(&mut self, agent: &Agent, provider: &Arc<dyn Provider>) -> WireRequest {
         let version = agent.version();
         let mut held = match self.held.take().filter(|held| held.version == version) {
@@ -42,7 +43,7 @@ impl Encoding {
         request
     }
 
-    /// Frees the memory. The next request encodes the conversation again.
+    /// Frees the cache. The next request encodes the conversation again.
     pub fn forget(&mut self) {
         self.held = None;
     }

@@ -1,4 +1,4 @@
-//! The messages to an actor. Each one whose sender waits carries a channel for the answer.
+//! The messages to an actor. A message whose sender waits for an answer contains a channel for it.
 
 use std::{
     convert::Infallible,
@@ -20,16 +20,17 @@ use crate::agent::{Command, NewInput};
 pub type AnswerSender<T> = oneshot::Sender<T>;
 
 pub enum Mail {
-    /// A row was added to the inbox.
+    /// An input was added to the inbox.
     Arrived {
         arrival: NewInput,
         outcome: AnswerSender<ArrivalOutcome>,
         /// The span that caused the input. A turn that the input opens becomes its child.
         cause: Span,
     },
-    /// A row was removed from the inbox unread.
+    /// This unread input was withdrawn from the inbox.
     Withdrawn(InputId),
-    /// Check the inbox. The flag coalesces requests: while it is set, further requests are dropped.
+    /// Asks the agent to read its inbox. The flag is set while such a message is in the mailbox, so
+    /// that its sender does not send a second one.
     Look(Arc<AtomicBool>),
     Command {
         command: Command,
@@ -41,32 +42,32 @@ pub enum Mail {
     },
     /// The available tools may have changed.
     ToolsMayDiffer,
-    /// Leave the node, unless work would be lost or repeated. The answer is whether the agent now
-    /// waits to be dropped.
+    /// Asks the agent to leave the node unless that would lose or repeat work. If the answer is
+    /// `true`, the agent does nothing more and waits to be dropped.
     Leave(AnswerSender<bool>),
-    /// Pause once all decisions are committed and published, because the history is about to
-    /// change.
+    /// Asks the agent to pause once all its decisions are committed and published, because its
+    /// history is about to change.
     Hold(ActorPause),
     Info(AnswerSender<AgentInfo>),
-    /// Return the current spec.
+    /// Asks for the current spec.
     Spec(AnswerSender<AgentSpec>),
     Snapshot(AnswerSender<(AgentInfo, Option<Running>)>),
 }
 
-/// A pause of an actor.
+/// A request to pause an actor.
 pub struct ActorPause {
-    /// Signals that the pause has begun.
+    /// Signals the caller that the pause has begun.
     pub held: AnswerSender<()>,
-    /// Ends the pause when the other end is dropped.
+    /// Ends the pause when the caller drops its sender.
     pub released: oneshot::Receiver<Infallible>,
 }
 
-/// The immediate result of an arrival.
+/// The immediate result of delivering an input to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArrivalOutcome {
-    /// The input opened a turn, joined one, or waits.
+    /// The input opened a turn, joined the open one, or was queued.
     Taken,
-    /// The sender did not want to wait, and the agent is busy.
+    /// The agent is busy, and the input was not allowed to wait.
     Busy,
 }
 
@@ -78,7 +79,7 @@ pub enum SpecChange {
     Model(ModelRef),
 }
 
-/// The agent after a change.
+/// The agent's tools and model after a change.
 #[derive(Debug, Clone)]
 pub struct Changed {
     pub tools: Vec<String>,

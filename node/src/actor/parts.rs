@@ -1,4 +1,4 @@
-//! The parts that all actors of a node share.
+//! The parts of the node that all its actors share.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     tools::{CallBounds, Toolbox},
 };
 
-/// The rest of the node, as an actor sees it.
+/// The services of the node that an actor uses.
 pub struct ActorContext {
     pub node: NodeId,
     pub store: Arc<dyn SessionStore>,
@@ -33,24 +33,24 @@ pub struct ActorContext {
     pub calls: CallBounds,
     pub notifier: Arc<dyn PeerNotifier>,
     pub settings: Settings,
-    /// How long an agent must be idle before it is parked.
+    /// How long an agent is idle before it is parked.
     pub park_after: Duration,
     pub activity: ActivityCounts,
-    /// The permit that is required before new work begins.
+    /// The permit that an actor needs before it begins new work.
     pub permit: Permit,
 }
 
-/// The identity of an agent, for its tools.
+/// The identity of an agent, as its tools see it.
 #[derive(Debug, Clone)]
 pub struct ActorIdentity {
     pub session: Arc<SessionContext>,
     pub agent: AgentId,
     pub epoch: i64,
-    /// The time before which no tool may start.
+    /// When tools may start at the earliest, or `None` if they may start immediately.
     pub tools_from: Option<Instant>,
 }
 
-/// The part of a session's data that its agents share and that their work needs.
+/// The data of a session that all its agents need.
 #[derive(Debug)]
 pub struct SessionContext {
     pub id: SessionId,
@@ -62,40 +62,43 @@ pub struct SessionContext {
     pub workspace: String,
     /// The working directory, as an absolute path.
     pub dir: PathBuf,
-    /// The folder that tools may access: the workspace.
+    /// The root folder of the workspace, outside of which tools must not go.
     pub root: PathBuf,
     pub limits: SessionLimits,
 }
 
-/// Receives the events of the agents on this node that other agents or services need.
+/// Receives those events of the agents on this node that concern other agents or other parts of the
+/// node.
 pub trait PeerNotifier: Send + Sync {
-    /// Called when these inputs have their outcome; their senders may be waiting.
+    /// Called when these inputs have outcomes. The second value is the agent that may be waiting
+    /// for the outcome.
     fn settled(&self, identity: &ActorIdentity, inputs: Vec<(InputId, Option<AgentId>)>);
     /// Called when these agents of the session received an input.
     fn wake(&self, identity: &ActorIdentity, agents: Vec<AgentId>);
     /// Called when an agent starts on this node.
     fn arrived(&self, hosting: &Hosting);
-    /// Called when a worker of the session was stopped here because of a failure, so that its
-    /// orchestrator can be informed.
+    /// Called when a worker of the session was stopped on this node because the store refused its
+    /// data, so that its orchestrator is informed.
     fn gave_up(&self, session: &SessionId);
     /// Called when an agent is no longer on this node.
     fn departed(&self, hosting: &Hosting);
 }
 
-/// Builds toolboxes from specs: of built-in, external and inter-agent tools, and those of sidecars.
+/// Builds the toolbox of an agent from built-in tools, external tools, tools between agents, and
+/// the tools of sidecars.
 #[async_trait]
 pub trait ToolboxFactory: Send + Sync {
-    /// Returns the tools of an agent, and the names among them that are unknown here.
+    /// Returns the tools of an agent, and the names in its spec that no tool on this node has.
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
 
-    /// Returns the sidecars, which offer tools and compactors.
+    /// Returns the sidecars that are known to this node.
     fn sidecars(&self) -> &Sidecars;
 
-    /// Returns whether the agent names tools that are not the node's own and can therefore appear
-    /// and disappear.
+    /// Returns whether the agent uses tools that do not belong to the node and can therefore appear
+    /// or disappear.
     fn may_change(&self, spec: &AgentSpec) -> bool;
 
-    /// Waits until the first search for sidecars is over, if the agent names a tool that is
-    /// unknown.
+    /// Waits until the first search for sidecars is complete if the agent's spec names an unknown
+    /// tool.
     async fn ready_for(&self, spec: &AgentSpec);
 }

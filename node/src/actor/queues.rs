@@ -1,5 +1,5 @@
-//! The append queues of this node: one for each session that has an agent at work here. A queue
-//! ends with the last of them.
+//! The append queues of this node, one for each session with a running agent here. A queue ends
+//! when the last agent that uses it ends.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ struct OpenQueue {
     users: usize,
 }
 
-/// An agent's use of its session's queue. The queue ends with the last of them.
+/// An agent's handle to the queue of its session. The queue ends when the last handle is dropped.
 pub struct QueueHold {
     pub queue: AppendQueue,
     session: SessionId,
@@ -46,8 +46,8 @@ impl Queues {
         }))
     }
 
-    /// Returns a hold on the session's queue. The queue runs on the thread of its first user, so
-    /// that a save changes threads only for the database.
+    /// Returns a handle to the session's queue. The queue runs on the thread of the agent that
+    /// first uses it, so that a save only leaves that thread for the database.
     pub fn hold(&self, session: &SessionId) -> QueueHold {
         let mut open = self.open();
         let one = open.entry(session.clone()).or_insert_with(|| OpenQueue {
@@ -62,7 +62,7 @@ impl Queues {
         }
     }
 
-    /// Stops all queues. Appends in flight have an unknown outcome.
+    /// Stops all queues. The outcome of appends in flight is then unknown.
     pub fn stop(&self) {
         self.0.stop.cancel();
     }

@@ -1,5 +1,5 @@
-//! Runs one agent on this node. The actor handles one event after another until it rests, is
-//! parked, stops or can no longer run here.
+//! Runs one agent on this node. The actor handles one event after another until the agent rests, is
+//! parked or stopped, or cannot continue here.
 
 mod change;
 mod end;
@@ -36,8 +36,8 @@ use crate::{
     tools::{Runner, Toolbox},
 };
 
-/// How long an agent must be idle before it rests. Such an agent is unlikely to send a request
-/// soon.
+/// How long an agent is idle before it rests and frees memory. After that time it is unlikely to
+/// send a request soon.
 pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
@@ -55,9 +55,9 @@ pub(super) struct Actor {
     pub(super) acks: PendingAcks,
 }
 
-/// The requested ends of turns and of the agent, and the callers that wait for them.
+/// Requests to abort turns or to stop the agent, and the callers that wait for their completion.
 pub(super) struct PendingAcks {
-    /// Cancelled if the agent must end here without writing anything.
+    /// Cancelled when the agent must end on this node without writing anything.
     pub(super) dropped: CancellationToken,
     /// The callers that wait for the abort of a turn.
     aborting: Vec<AnswerSender<AgentState>>,
@@ -81,11 +81,11 @@ struct PendingStop {
     done: Vec<AnswerSender<AgentState>>,
 }
 
-/// Why an agent left its task by its own decision.
+/// Why the actor's task ended without an error.
 pub(super) enum Leave {
-    /// It is idle and may get work soon.
+    /// The agent is idle, but may get work soon.
     Resting,
-    /// It was idle for long.
+    /// The agent was idle for so long that it is unloaded.
     Parked,
     Stopped,
 }
@@ -96,7 +96,7 @@ enum ActorEvent {
     Answer(Input),
     Mail(Option<Box<Mail>>),
     DeltasDue,
-    /// Nothing happened for a while.
+    /// The agent was idle for [`REST_AFTER`], or for `park_after` if that is shorter.
     Quiet,
     Dropped,
 }
@@ -149,18 +149,18 @@ impl Actor {
         }
     }
 
-    /// Frees memory. The agent then needs no task until it is woken.
+    /// Frees memory. The agent needs no task until it gets the next message.
     fn rest(&mut self) {
         self.encoding.forget();
         if let Err(error) = self.agent.rest() {
             tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory");
         }
-        // Replaced with empty values, which free their memory and their handles to the task.
+        // The empty values free their memory and their handles to the task.
         self.work = ActorWork::default();
         self.saves.rest();
     }
 
-    /// Continues after a rest, possibly on another runtime.
+    /// Makes a resting agent usable again, possibly on another runtime.
     pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
         self.clients = clients;
         self.acks = PendingAcks::new(dropped);
@@ -203,7 +203,7 @@ impl Actor {
             Mail::Leave(answer) => {
                 let may_leave = !self.work.is_bound() && self.saves.are_settled();
                 if answer.send(may_leave).is_ok() && may_leave {
-                    // Waits here, because work that began now would be interrupted.
+                    // The agent must not begin work now, because it is about to be dropped.
                     self.acks.dropped.cancelled().await;
                     return Err(ActorLost::Dropped);
                 }
@@ -225,8 +225,8 @@ impl Actor {
         }
     }
 
-    /// Pauses the agent. Decisions that it made before are performed only if it continues
-    /// afterwards.
+    /// Pauses the agent. Decisions that it made before the pause are carried out only if it is not
+    /// dropped during the pause.
     async fn hold(&mut self, hold: ActorPause) -> Result<Performed, ActorLost> {
         let decided = self.settle_saves().await?;
         let _ = hold.held.send(());
@@ -238,7 +238,7 @@ impl Actor {
     }
 
     /// Handles an input. Without a permit the input stays in the inbox, and the node makes the
-    /// agent check the inbox when the permit is given.
+    /// agent read its inbox once it has a permit.
     async fn arrived(
         &mut self,
         arrival: NewInput,
@@ -262,7 +262,7 @@ impl Actor {
         Ok(then)
     }
 
-    /// Reads the inbox. The agent ignores inputs that it already knows.
+    /// Reads the inbox. The agent ignores inputs that it already has.
     async fn look(&mut self) -> Result<Performed, ActorLost> {
         if !self.parts.permit.is_given() {
             return Ok(Performed::GoOn);
@@ -311,8 +311,8 @@ impl Actor {
         }
     }
 
-    /// Answers the callers that wait for an abort. It is complete when the calls that ran have
-    /// ended, with everything that they started.
+    /// Answers the callers that wait for an abort. It is complete when all calls of the turn and
+    /// the processes that they started have ended.
     fn tell_aborted(&mut self) {
         if !self.agent.is_winding_down() {
             let state = self.agent.state();

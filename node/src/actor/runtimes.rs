@@ -1,6 +1,6 @@
 //! Single-threaded runtimes for actors, one per core. An agent stays on one of them and uses its
-//! HTTP clients, because the connections of a pool live on the runtime that opened them, and a
-//! stream that stays on one thread is cheapest.
+//! HTTP clients. The connections of a pool belong to the runtime that opened them, and a stream is
+//! cheapest if it stays on one thread.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ pub struct Runtimes {
     next: AtomicUsize,
 }
 
-/// One thread with its runtime and HTTP clients.
+/// A thread with a runtime and the HTTP clients that belong to it.
 pub struct Lane {
     pub runtime: runtime::Handle,
     pub clients: Clients,
@@ -28,7 +28,7 @@ pub struct Lane {
 }
 
 impl Runtimes {
-    /// Starts `count` threads, but at least one.
+    /// Starts `count` threads, or one if `count` is 0.
     pub fn start(
         count: usize,
         clients: impl Fn() -> Result<Clients, HttpClientError>,
@@ -41,13 +41,13 @@ impl Runtimes {
         })
     }
 
-    /// Returns the lane for the next agent, in turn.
+    /// Returns the lane for the next agent. The lanes are used in rotation.
     pub fn next(&self) -> Option<&Lane> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         self.lanes.get(index % self.lanes.len().max(1))
     }
 
-    /// Returns whether every lane's runtime makes progress.
+    /// Returns whether the runtime of every lane completes an empty task within this time.
     pub async fn turn(&self, within: Duration) -> bool {
         let turns = self
             .lanes

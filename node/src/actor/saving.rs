@@ -1,4 +1,4 @@
-//! Saves what an agent decided, and publishes it after the commit.
+//! Saves the decisions of an agent, and publishes them after the commit.
 
 use std::time::Instant;
 
@@ -17,14 +17,14 @@ use crate::{
     telemetry::metrics,
 };
 
-/// The connection of an agent to its session's log.
+/// An agent's access to the log of its session, with its saves in flight.
 pub struct Saves {
     pub writer: Writer,
     hold: QueueHold,
     under_way: FuturesOrdered<BoxFuture<'static, Attempt>>,
 }
 
-/// A save with its outcome.
+/// A save, with the outcome of writing it.
 struct Attempt {
     ticket: Ticket,
     entries: Vec<Entry>,
@@ -32,7 +32,7 @@ struct Attempt {
     result: Result<WrittenRows, AppendError>,
 }
 
-/// The reason why an agent cannot continue here.
+/// Why an agent cannot continue on this node.
 #[derive(Debug, thiserror::Error)]
 pub enum ActorLost {
     #[error("another node holds the agent now")]
@@ -74,12 +74,12 @@ impl Saves {
         }
     }
 
-    /// Returns whether everything that was decided is committed.
+    /// Returns whether no save is in flight, so that all decisions are committed.
     pub fn are_settled(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// Passes a save to the session's queue.
+    /// Submits a save to the session's queue.
     pub async fn begin(&mut self, save: Save) {
         let Save {
             ticket,
@@ -120,7 +120,7 @@ impl Saves {
         self.under_way.is_empty()
     }
 
-    /// Waits for the next save to complete, in order, and publishes it if it is committed. Never
+    /// Waits for the oldest save in flight, and publishes its events if it is committed. Never
     /// returns if no save is in flight.
     pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, ActorLost> {
         let Some(Attempt {

@@ -1,5 +1,5 @@
-//! The spans of an agent's work: one for each turn, with its model and tool calls as children; and
-//! the metrics of the same events.
+//! The spans and metrics of an agent's work. Each turn has a span, whose children are the spans of
+//! its model and tool calls.
 
 use std::time::Instant;
 
@@ -21,28 +21,29 @@ use crate::{
     tools::{ABORTED, Outcome},
 };
 
-/// The outcome of a turn that ended with an `error`.
+/// The outcome in telemetry of a turn that failed.
 const FAILED: &str = "error";
 
 #[derive(Default)]
 pub(super) struct Spans {
-    /// The span that caused the input that is being read.
+    /// The span that caused the input that the agent currently handles.
     pub(super) cause: Option<Span>,
     turn: Option<TurnSpan>,
-    /// The number of waiting inputs that was last reported to the node.
+    /// The number of queued inputs that was last reported to the node's
+    /// [`ActivityCounts`](super::activity::ActivityCounts).
     pub(super) queued: usize,
 }
 
 struct TurnSpan {
     span: Span,
-    /// The agent's usage before the turn.
+    /// The tokens and the cost that the agent had used before the turn.
     before: Usage,
     since: Instant,
-    /// The outcome of the turn, once it is decided.
+    /// The outcome of the turn, or `None` while it is open.
     outcome: Option<&'static str>,
 }
 
-/// The part of a `turn_end` that the metrics need.
+/// The fields of a `turn_end` event that the metrics use.
 #[derive(Deserialize)]
 struct TurnEndFacts {
     outcome: TurnOutcome,
@@ -86,14 +87,15 @@ impl Spans {
         }
     }
 
-    /// Marks the turn as unfinished, because it continues on another node or later.
+    /// Records that the turn is not finished here, because it will continue later or on another
+    /// node.
     pub(super) fn leave_open(&mut self) {
         if let Some(turn) = &mut self.turn {
             turn.outcome = None;
         }
     }
 
-    /// Records the entries that the agent decided to save.
+    /// Records the entries of a save that the agent decided on.
     pub(super) fn saved(&mut self, entries: &[Entry]) {
         for entry in entries {
             if entry.kind == EventKind::Retry {
@@ -127,7 +129,7 @@ impl Spans {
     }
 }
 
-/// Records how a model call ended.
+/// Records the result of a model call in its span.
 pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
     match result {
         Ok(finish) => {
@@ -138,7 +140,7 @@ pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
     }
 }
 
-/// Records how a tool call ended.
+/// Records the result of a tool call in its span.
 pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
     content::result(span, &outcome.told(ABORTED));
     if outcome.is_error() {
@@ -146,7 +148,7 @@ pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
     }
 }
 
-/// Returns the name that the conventions use for a stop reason.
+/// Returns the name of a stop reason in OpenTelemetry's conventions for generative AI.
 fn reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::End => "stop",

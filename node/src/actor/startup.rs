@@ -1,4 +1,4 @@
-//! Starts an agent on this node: builds an actor from what the store knows about the agent.
+//! Starts an agent on this node: builds its actor from the rows in the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,23 +33,24 @@ use crate::{
 /// The pause between attempts to load an agent while the store is unreachable.
 const STORE_AWAY: Duration = Duration::from_millis(500);
 
-/// Everything that the start of an agent needs.
+/// What is needed to start an agent.
 pub(super) struct ActorStartup {
     pub(super) parts: Arc<ActorContext>,
     pub(super) identity: ActorIdentity,
     pub(super) clients: Clients,
     pub(super) opening: Opening,
-    /// The end of the agent's task under an earlier epoch, if there is one.
+    /// Cancelled when the agent's task under an earlier epoch has ended. `None` if there was no
+    /// such task here.
     pub(super) predecessor: Option<CancellationToken>,
     pub(super) dropped: CancellationToken,
 }
 
-/// The actor, its first effects, and the events that are written to its log first.
+/// An actor, its first effects, and the events to write to its log before them.
 type StartedActor = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
 impl ActorStartup {
-    /// Runs the agent until it leaves this node or needs no task. A `rested` actor continues as it
-    /// is.
+    /// Runs the agent until it leaves this node or rests. An actor in `rested` continues without
+    /// being loaded again.
     pub(super) async fn live(
         self,
         rested: Option<Box<Actor>>,
@@ -70,8 +71,7 @@ impl ActorStartup {
         Box::pin(actor.end(ended, was_refused, mailbox)).await
     }
 
-    /// Loads the agent. Returns `None` if that is impossible, or if the agent was dropped
-    /// meanwhile.
+    /// Loads the agent. Returns `None` if it cannot be loaded, or if it was dropped meanwhile.
     async fn loaded(self) -> Option<StartedActor> {
         let agent = self.identity.agent.clone();
         let dropped = self.dropped.clone();
@@ -237,7 +237,7 @@ fn changed_tools(had: &Toolbox, toolbox: &Toolbox) -> Option<Event> {
     }))
 }
 
-/// Returns the warnings for the caller that started the agent.
+/// Returns warnings about an unknown model and unknown tools, which are written to the agent's log.
 fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
     let model = unknown_model(model);
     let tools = (!unknown_tools.is_empty()).then(|| Warning {

@@ -1,5 +1,5 @@
-//! The callers on this node that wait for the outcome of an input. Notifications are only hints: a
-//! waiter also checks the store at intervals.
+//! The callers on this node that wait for the outcome of an input. A notification may be lost, so a
+//! waiter also reads the store at intervals.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ pub struct Waiters {
     waiting: Mutex<HashMap<InputId, Arc<Notify>>>,
 }
 
-/// A registered waiter. Dropping it removes the registration.
+/// A registered waiter. It is unregistered when it is dropped.
 #[derive(Debug)]
 pub struct Waiter<'a> {
     waiters: &'a Waiters,
@@ -23,8 +23,8 @@ pub struct Waiter<'a> {
 }
 
 impl Waiters {
-    /// Registers a waiter. Call it before the question is stored, so that no notification is
-    /// missed.
+    /// Registers a waiter. This must be called before the question is stored, or a notification
+    /// could be missed.
     pub fn register(&self, input: InputId) -> Waiter<'_> {
         let news = Arc::clone(self.lock().entry(input.clone()).or_default());
         Waiter {
@@ -34,7 +34,7 @@ impl Waiters {
         }
     }
 
-    /// Notifies the waiters that the input has its outcome.
+    /// Notifies the waiters that the input now has an outcome.
     pub fn settle(&self, input: &InputId) {
         if let Some(news) = self.lock().get(input) {
             news.notify_waiters();
@@ -48,7 +48,7 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
-    /// Returns when the outcome may be available.
+    /// Waits for a notification that the outcome may be available.
     pub async fn news(&self) {
         self.news.notified().await;
     }
@@ -57,7 +57,8 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.waiters.lock();
-        // The map and this value have a reference each, so no other waiter exists for this input.
+        // The map and this waiter hold one reference each. If there are no more, no other waiter is
+        // registered for this input.
         if Arc::strong_count(&self.news) <= 2 {
             waiting.remove(&self.input);
         }

@@ -1,5 +1,5 @@
-//! The running work of an agent: model calls, tools, compactions and timers. Each is a task,
-//! identified by the ticket that it answers.
+//! The running work of an agent: model calls, tool calls, compactions and timers. Each is a task
+//! with the ticket of the effect that it answers.
 
 use std::{
     collections::HashMap,
@@ -20,29 +20,29 @@ use crate::{
     tools::Outcome,
 };
 
-/// The number of answers that a task may have in flight before it waits for its actor.
+/// How many intermediate answers can be queued before the tasks have to wait for their actor.
 const ANSWERS: usize = 32;
 
-/// How long a cancelled tool may take to return a partial result. It is longer than the grace
-/// period of the tool's runner.
+/// How long a cancelled tool may take to return a partial result. This is longer than the time that
+/// the tool's runner gives its processes to end.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// The channel for a task's answers except the last one. They are boxed because the channel
-/// reserves space for 32 of them.
+/// The channel for intermediate answers. They are boxed because the channel reserves space for 32
+/// of them.
 pub type Answers = mpsc::Sender<Box<Input>>;
 
 pub struct ActorWork {
     tasks: JoinSet<FinishedWork>,
     running: HashMap<Ticket, RunningWork>,
     tickets: HashMap<Id, Ticket>,
-    /// Cloned by work that would be lost or repeated if the agent moved to another node meanwhile.
+    /// Work holds a clone of this while it would be lost or repeated if the agent moved to another
+    /// node.
     bound: Arc<()>,
     /// The channel for intermediate answers, created on first use.
     pieces: Option<(Answers, mpsc::Receiver<Box<Input>>)>,
 }
 
-/// The last answer of a task, and the guard that binds the agent to this node until the answer is
-/// read.
+/// The last answer of a task. The guard keeps the agent on this node until the answer is read.
 pub struct FinishedWork {
     input: Input,
     _bound: Option<Arc<()>>,
@@ -91,8 +91,8 @@ impl Default for ActorWork {
 }
 
 impl ActorWork {
-    /// Starts a task whose output is its last answer. `cancel` is cancelled when the answer is no
-    /// longer wanted.
+    /// Starts a task whose return value is its last answer. `cancel` is cancelled when the answer
+    /// is no longer needed.
     pub fn start<D: Into<FinishedWork>>(
         &mut self,
         ticket: Ticket,
@@ -113,7 +113,7 @@ impl ActorWork {
         );
     }
 
-    /// Returns the channel for a task's intermediate answers. The task's output is its last answer.
+    /// Returns the channel for intermediate answers. The last answer of a task is its return value.
     pub fn answers(&mut self) -> Answers {
         self.pieces
             .get_or_insert_with(|| mpsc::channel(ANSWERS))
@@ -121,8 +121,8 @@ impl ActorWork {
             .clone()
     }
 
-    /// Returns a handle for work that must not be interrupted. The agent stays on this node while
-    /// the handle is upgraded.
+    /// Returns a handle for work that must not be interrupted. While it is upgraded, the agent
+    /// stays on this node.
     pub fn binding(&self) -> Weak<()> {
         Arc::downgrade(&self.bound)
     }
@@ -131,8 +131,8 @@ impl ActorWork {
         Arc::strong_count(&self.bound) > 1
     }
 
-    /// Cancels a task. A tool answers soon with its partial result, when everything that it started
-    /// is dead; other tasks do not answer.
+    /// Cancels a task. A tool answers soon afterwards with its partial result, once all processes
+    /// that it started have ended. Other tasks do not answer.
     pub fn cancel(&mut self, ticket: Ticket) {
         let Some(running) = self.running.get(&ticket) else {
             return;
@@ -160,7 +160,7 @@ impl ActorWork {
         let _late = tokio::time::timeout(GRACE, ended).await;
     }
 
-    /// Creates the answer of a cancelled tool that does not answer in time.
+    /// Schedules the answer of a cancelled tool in case it does not answer within [`GRACE`].
     fn give_up_on(&mut self, ticket: Ticket, since: Instant) {
         let answer = self.tasks.spawn(async move {
             tokio::time::sleep(GRACE).await;
@@ -174,8 +174,8 @@ impl ActorWork {
         self.tickets.insert(answer.id(), ticket);
     }
 
-    /// Returns the next answer of any task. A task's intermediate answers are returned before its
-    /// last one.
+    /// Returns the next answer of any task. All intermediate answers of a task come before its last
+    /// one.
     pub async fn next(&mut self) -> Input {
         loop {
             let pieces = &mut self.pieces;
@@ -216,7 +216,7 @@ impl ActorWork {
 }
 
 impl WorkKind {
-    /// Converts a panic into an answer.
+    /// Returns the answer of a task that panicked.
     fn panicked(self, ticket: Ticket, elapsed: Duration) -> Input {
         let panicked = "it failed by a bug in its code (a panic); the node's log has it";
         match self {

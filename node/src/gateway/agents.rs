@@ -1,5 +1,5 @@
-//! Handles `cmd.agent.<agent>.*`, here or by passing the command on to the node that hosts the
-//! agent.
+//! Handles `cmd.agent.<agent>.*`, either on this node or by passing the command on to the agent's
+//! host.
 
 use planck_common::{
     command::{
@@ -39,8 +39,8 @@ pub(super) async fn one(
     }
 }
 
-/// Answers with the state from the agent's host, or with the agent's record if it has no host or
-/// the host is being replaced.
+/// Returns the information that the agent's host has. If there is no host, or it does not answer,
+/// the information comes from the agent's record.
 async fn info(
     services: &Services,
     agent: &AgentRecord,
@@ -170,8 +170,8 @@ async fn change(
         .map_err(moved)?
 }
 
-/// Handles a command for an agent without a host. The agent is taken up first, unless its session
-/// is closed and the command needs no running agent.
+/// Handles a command for an agent without a host. This node takes the agent up first, unless the
+/// session is closed and the command can be answered without running the agent.
 async fn unheld(
     services: &Services,
     agent: &AgentRecord,
@@ -194,8 +194,8 @@ async fn unheld(
     here(services, agent, verb, incoming.body).await
 }
 
-/// Answers the commands that do not open the agent's closed session, and returns `None` for the
-/// others.
+/// Answers a command to an agent of a closed session if the session can stay closed. Returns `None`
+/// if the command needs a running agent.
 async fn at_rest(
     services: &Services,
     agent: &AgentRecord,
@@ -241,7 +241,7 @@ fn window(services: &Services, agent: &AgentRecord) -> u64 {
     services.models.card(&agent.spec.model).context_window
 }
 
-/// Returns an agent's information from its record, without its host.
+/// Returns an agent's information from its record, without asking its host.
 pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
     AgentInfo {
         id: agent.id.clone(),

@@ -1,4 +1,5 @@
-//! Handles `cmd.node.<node>.*`, and the lists that any node answers.
+//! Handles `cmd.node.<node>.*`, and the lists of nodes, teams, models and sidecars, which any node
+//! can answer.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Com
     }
 }
 
-/// Performs a command that another node passed on because it took this one for the host.
+/// Performs a command that another node passed on because it considers this node the target's host.
 async fn relay(services: &Services, relay: Relay) -> CommandReply {
     let address = Address::parse(&relay.subject).ok_or_else(|| {
         Refusal::bad_request(format!("`{}` is no command", excerpt(&relay.subject)))

@@ -1,4 +1,4 @@
-//! Fits a page of the log into a reply.
+//! Fits a page of the log into a reply of limited size.
 
 use planck_common::{Seq, command::Events};
 use serde::Deserialize;
@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 use crate::bus::truncate;
 
-/// The size of a reply without its events, in bytes.
+/// The size in bytes of a reply without its events.
 const FRAME: usize = 256;
 
-/// Keeps as many events as fit. A single event that is too large is cut, so that a reader gets past
-/// it.
+/// Keeps as many events as fit into `room` bytes. If the first event alone is too large, its
+/// content is cut, so that a reader can continue after it.
 pub fn fit(page: Events, room: usize) -> Events {
     let Events {
         events,

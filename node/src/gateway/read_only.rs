@@ -1,4 +1,4 @@
-//! Answers the commands that only read, from a store without a node, and refuses the others.
+//! Answers the commands that only read, using a store without a running node. Refuses all others.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::{
     store::{SessionRecord, SessionStore},
 };
 
-/// The sources of the answers.
+/// The data from which the commands are answered.
 pub struct ReadOnly {
     pub store: Arc<dyn SessionStore>,
-    /// Returns the size of a model's context in tokens.
+    /// Returns the size of a model's context window in tokens.
     pub context_window: Arc<dyn Fn(&ModelRef) -> u64 + Send + Sync>,
     pub models: Arc<dyn Fn() -> Models + Send + Sync>,
 }
 
-/// Returns a request handler for the commands that only read.
+/// Returns a request handler for the commands that only read. It refuses all others.
 pub fn read_only_handler(sources: ReadOnly) -> Answer {
     let sources = Arc::new(sources);
     Arc::new(move |address, body| {

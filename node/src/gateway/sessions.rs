@@ -77,7 +77,7 @@ pub(super) async fn one(
     }
 }
 
-/// Returns whether only the node that hosts the session's orchestrator can perform the command.
+/// Returns whether only the host of the session's orchestrator can perform the command.
 fn is_its_hosts(verb: SessionVerb) -> bool {
     match verb {
         SessionVerb::Rewind | SessionVerb::Resume | SessionVerb::Close | SessionVerb::Delete => {
@@ -98,7 +98,7 @@ async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) ->
     ok(services.sessions.prompt(&agent, prompt).await?)
 }
 
-/// Reads a page of a session's log that fits into a reply of `room` bytes.
+/// Returns a page of a session's log that fits into a reply of `room` bytes.
 pub(super) async fn events(
     store: &dyn SessionStore,
     session: &SessionRecord,
@@ -133,7 +133,7 @@ pub(super) async fn messages(
         .await?)
 }
 
-/// Returns the agent whose events a reader wants. It may be stopped.
+/// Returns the agent whose events are requested. It may be stopped.
 async fn of(
     store: &dyn SessionStore,
     session: &SessionRecord,

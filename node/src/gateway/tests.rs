@@ -79,7 +79,7 @@ async fn commands_of_a_session_are_performed_by_its_host_whichever_node_is_asked
     let started = host.start(world.request(&["lead"])).await;
     let session = |verb| Address::session(&started.session_id, verb);
 
-    // Both nodes serve: either may answer, and the host performs the command.
+    // Either node may receive each command. The other one passes it on to the host.
     for _ in 0..4 {
         let agent = Address::agent(&started.orchestrator, "info");
         let info: AgentInfo = other.command(&agent, &json!({})).await.unwrap();

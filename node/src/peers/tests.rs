@@ -1,4 +1,5 @@
-//! Tests with two nodes on a memory bus: one sends requests, the other answers from a script.
+//! Tests with two nodes on a memory bus. One sends requests, and the other gives predefined
+//! answers.
 
 use std::sync::Mutex;
 
@@ -28,7 +29,7 @@ struct Scene {
     peers: Peers,
     peer: NodeId,
     census: Arc<Census>,
-    /// The requests that the peer received: the verb and the body.
+    /// The requests that the second node received, each with its verb and body.
     asked: Arc<Mutex<Vec<(String, Value)>>>,
     _serving: Box<dyn Serving>,
     _folder: TempDir,

@@ -1,5 +1,5 @@
-//! Admission keeps the number of agents on this node, and of those about to start, within the
-//! node's capacity.
+//! Admission, which keeps the number of agents that run on this node or are about to start within
+//! the node's capacity.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 
 use planck_common::AgentId;
 
-/// The agents that are about to start on this node. A cheap handle.
+/// The agents that are about to start on this node. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Admission(Arc<Mutex<Arrivals>>);
 
@@ -20,14 +20,14 @@ struct Arrivals {
 
 #[derive(Debug, Default)]
 struct Arriving {
-    /// The number of requests that admit this agent at the same time.
+    /// How many concurrent requests are admitting this agent.
     requests: u32,
-    /// Whether the agent must check its inbox once it has started.
+    /// Whether the agent must read its inbox once it has started.
     has_news: bool,
 }
 
 impl Arrivals {
-    /// Releases a place. Returns whether the agent must check its inbox.
+    /// Releases a place. Returns whether the agent must read its inbox.
     fn leave(&mut self, agent: &AgentId) -> bool {
         self.places = self.places.saturating_sub(1);
         let Some(arriving) = self.agents.get_mut(agent) else {
@@ -56,7 +56,8 @@ impl Admission {
         self.lock().places
     }
 
-    /// Reserves a place if there is one. `inside` returns the number of agents on this node.
+    /// Reserves a place, or fails if the node is full. `inside` returns the number of agents on
+    /// this node.
     pub fn enter(
         &self,
         agent: &AgentId,
@@ -79,8 +80,8 @@ impl Admission {
         })
     }
 
-    /// Makes an agent that is about to start check its inbox once it has started. Returns whether
-    /// the agent is about to start.
+    /// Marks an agent that is about to start, so that it reads its inbox once it has started.
+    /// Returns `false` if the agent is not about to start.
     pub fn leave_news(&self, agent: &AgentId) -> bool {
         let mut arrivals = self.lock();
         let arriving = arrivals.agents.get_mut(agent);
@@ -93,8 +94,8 @@ impl Admission {
 }
 
 impl AdmissionPermit {
-    /// Starts the agent in such a way that it is counted exactly once at any time. Returns whether
-    /// it must check its inbox.
+    /// Starts the agent while the admission is locked, so that the agent is never counted twice or
+    /// not at all. Returns whether it must read its inbox.
     pub fn use_to_start(mut self, start: impl FnOnce()) -> bool {
         self.is_used = true;
         let mut arrivals = self.admission.lock();

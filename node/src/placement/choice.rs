@@ -1,4 +1,4 @@
-//! Chooses the node of an agent, and asks that node to host it.
+//! Chooses the node for an agent, and asks that node to host it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,10 +16,10 @@ use crate::{
     store::{AgentRecord, NewAgent, SessionRecord},
 };
 
-/// How many nodes are tried before a spawn fails.
+/// The maximum number of nodes that are asked before a spawn fails.
 pub(crate) const TRIES: usize = 4;
 
-/// The node of each agent of a new session.
+/// The chosen node of each agent of a new session.
 pub(crate) type AgentNodes = BTreeMap<AgentId, NodeId>;
 
 impl From<NoPlace> for Refusal {
@@ -36,13 +36,14 @@ impl From<NoPlace> for Refusal {
     }
 }
 
-/// Returns whether a refusal concerns only the node that sent it, so that another node may accept.
+/// Returns whether the reason for a refusal applies only to the node that refused, so that another
+/// node may accept.
 pub(crate) fn is_of_that_node(refusal: &Refusal) -> bool {
     refusal.retryable || refusal.code == Code::Limit
 }
 
-/// Returns what an agent with this spec needs from a node. A model with an address of its own needs
-/// no key of its provider.
+/// Returns what an agent with this spec requires of a node. If its model has its own address, the
+/// node needs no key for the provider.
 pub fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
     Wanted {
         workspace: workspace.to_owned(),
@@ -56,16 +57,16 @@ pub fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
     }
 }
 
-/// Returns the less loaded of two random nodes that fit.
+/// Picks two random nodes that meet the requirements, and returns the less loaded one.
 pub(crate) fn choose(candidates: &[Candidate], wanted: &Wanted) -> Result<NodeId, NoPlace> {
     let chosen = placement::choose(candidates, wanted, |below| fastrand::usize(..below))?;
     Ok(chosen.id.clone())
 }
 
 impl Placement {
-    /// Starts an agent on a node that fits. If that node refuses or does not answer, others are
-    /// tried. This is safe because hosting is idempotent by the agent's id: the row in SQL shows
-    /// what a silent node did.
+    /// Starts an agent on a suitable node. If that node refuses or does not answer, tries others.
+    /// This is safe because a repeated request for the same agent id has no effect: the agent's row
+    /// in SQL shows whether the silent node created it.
     pub async fn place(
         self: &Arc<Self>,
         wanted: &Wanted,
@@ -76,7 +77,8 @@ impl Placement {
         for _ in 0..TRIES {
             let chosen = match choose(&candidates, wanted) {
                 Ok(chosen) => chosen,
-                // Nodes that just refused may have had room only according to outdated figures.
+                // Every suitable node is full. Nodes that refused before had room according to
+                // outdated heartbeats.
                 Err(NoPlace::Full) => {
                     refused = Some(NoPlace::Full.into());
                     break;
@@ -105,7 +107,7 @@ impl Placement {
         }
     }
 
-    /// Asks a node, which may be this one, to host an agent.
+    /// Asks a node, possibly this one, to host an agent.
     pub async fn host_on(
         self: &Arc<Self>,
         node: &NodeId,
@@ -118,8 +120,8 @@ impl Placement {
         self.peers.host(node, request).await
     }
 
-    /// Passes an agent whose lease this node holds to another node. Returns whether that node
-    /// accepted it.
+    /// Asks another node to claim an agent whose lease this node holds. Returns whether that node
+    /// accepted.
     pub async fn hand_over(self: &Arc<Self>, node: &NodeId, request: &HostAgent) -> bool {
         match self.host_on(node, request).await {
             Ok(_) => true,
@@ -130,18 +132,18 @@ impl Placement {
         }
     }
 
-    /// Returns the node for an agent, or `None` if the agent fits no node.
+    /// Returns a suitable node for an agent, possibly this one, or `None` if no node is suitable.
     pub fn node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
         choose(&self.candidates(), &wanted(workspace, spec)).ok()
     }
 
-    /// Returns another node for an agent, or `None` if the agent fits no other node.
+    /// Returns a suitable node other than this one, or `None` if there is none.
     pub fn other_node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
         choose(&self.view.other_candidates(), &wanted(workspace, spec)).ok()
     }
 
-    /// Returns the nodes of a new session's agents. The orchestrator, which is the first, is on
-    /// this one.
+    /// Chooses the nodes of a new session's agents. The orchestrator, which is the first agent, is
+    /// always assigned to this node.
     pub fn assign(&self, workspace: &str, agents: &[NewAgent]) -> Result<AgentNodes, Refusal> {
         let mut nodes = AgentNodes::new();
         let mut candidates = self.candidates();
@@ -159,12 +161,13 @@ impl Placement {
         Ok(nodes)
     }
 
-    /// Returns whether an agent with these needs fits this node.
+    /// Returns whether this node meets an agent's requirements and has room.
     pub fn fits_here(&self, wanted: &Wanted) -> bool {
         placement::choose(&[self.local.candidate()], wanted, |_| 0).is_ok()
     }
 
-    /// Returns another node that fits a session's orchestrator, if this one does not fit it.
+    /// Returns a more suitable node for a session's orchestrator, or `None` if this node is
+    /// suitable or no other one is.
     pub async fn better_node(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         let lead = self.lookup.lead(session).await?;
         let workspace = &session.spec.workspace;
@@ -174,9 +177,9 @@ impl Placement {
         Ok(self.other_node_for(workspace, &lead.spec))
     }
 
-    /// Returns the other node that performs operations that only a session's host can perform: the
-    /// live node that hosts its orchestrator, or, if there is none and the orchestrator does not
-    /// fit here, a node that fits. `None` means this node.
+    /// Returns the node that must perform an operation reserved for the session's host, or `None`
+    /// if it is this node. That is the live node that hosts the orchestrator. If there is none and
+    /// the orchestrator does not fit this node, it is another suitable node.
     pub async fn session_host(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
             if owner == self.view.id() {
@@ -201,7 +204,8 @@ impl Placement {
         Ok(Some(choose(&self.view.other_candidates(), &wanted)?))
     }
 
-    /// Returns the other node that hosts an agent, according to the agent's record.
+    /// Returns the node that hosts an agent according to its record, or `None` if that is this node
+    /// or the agent has no host.
     pub fn other_host<'a>(&self, agent: &'a AgentRecord) -> Option<&'a NodeId> {
         agent
             .node
@@ -209,7 +213,7 @@ impl Placement {
             .filter(|node| *node != self.view.id() && !self.host.has(&agent.id))
     }
 
-    /// Returns whether this node sees the session's workspace.
+    /// Returns whether the session's workspace exists on this node.
     pub fn sees(&self, session: &SessionRecord) -> bool {
         self.lookup.context(session, 0).is_ok()
     }
@@ -220,7 +224,7 @@ impl Placement {
         candidates
     }
 
-    /// Returns where an agent is according to its row in SQL, if it has one.
+    /// Returns where an agent runs according to its row in SQL, or `None` if it has no row.
     async fn recorded(&self, agent: &AgentId) -> Result<Option<Hosted>, Refusal> {
         let record = self.store.find_agent(agent).await?;
         Ok(record.map(|record| Hosted {

@@ -1,5 +1,5 @@
-//! Admits an agent that was placed on this node: a spawned one that is to be created, or one whose
-//! lease is free.
+//! Starts an agent for which this node was chosen: a new member, or an existing agent whose lease
+//! is free.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,12 +19,12 @@ use crate::{
     store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim},
 };
 
-/// The longest time that tools wait for those of a dead node to end.
+/// The maximum time that tools wait for the tools of a dead node to end.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Placement {
-    /// Starts an agent on this node. Idempotent by the agent's id: for an agent that already exists
-    /// it returns the place in its record.
+    /// Starts an agent on this node. Repeating the request is harmless: if the agent already
+    /// exists, the result is the node in its record.
     pub async fn host_agent(self: &Arc<Self>, request: HostAgent) -> Result<Hosted, Refusal> {
         let permit = self.local.admit(&request.agent_id)?;
         match &request.spec {
@@ -36,7 +36,7 @@ impl Placement {
         }
     }
 
-    /// Claims an agent whose lease the sender of the request releases, or that has no host.
+    /// Claims an existing agent that has no host, or whose lease the requesting node gives up.
     async fn claim_here(
         &self,
         request: &HostAgent,
@@ -77,7 +77,7 @@ impl Placement {
         Ok(self.start(hosting, record.spec.name, permit))
     }
 
-    /// Claims the orchestrator of a live team. Its members continue undisturbed.
+    /// Claims the orchestrator of a live team, whose other members continue to run.
     async fn claim_lead_here(
         &self,
         context: Arc<SessionContext>,
@@ -131,13 +131,13 @@ impl Placement {
             name,
             has_task: false,
         };
-        // A starting agent checks its inbox in any case.
+        // The result is not needed, because a starting agent always reads its inbox.
         let _has_news = permit.use_to_start(|| self.host.start(hosting));
         hosted
     }
 
-    /// Returns the context of the agent's session, which the agents of the session on this node
-    /// share.
+    /// Returns the context of the agent's session. Agents of the same session on this node share
+    /// it.
     pub(super) async fn context_of(
         &self,
         request: &HostAgent,
@@ -156,7 +156,7 @@ impl Placement {
     }
 }
 
-/// Returns the request to claim a member that already has its row.
+/// Returns the request with which another node claims an existing member.
 pub(crate) fn claim_request(
     session: &SessionContext,
     member: &AgentRecord,

@@ -1,5 +1,5 @@
-//! This node as a host of agents: what it offers, how many agents it accepts, and whether it
-//! accepts any now.
+//! This node as a host: what it offers, how many agents it accepts, and whether it currently
+//! accepts any.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::{
     lookup::Lookup,
 };
 
-/// The properties that a node announces.
+/// The properties that a node announces to others.
 #[derive(Debug, Clone)]
 pub struct LocalSettings {
     pub name: String,
     pub labels: Map<String, Value>,
-    /// The most agents that it hosts.
+    /// The maximum number of agents that the node hosts.
     pub capacity: u32,
 }
 
@@ -52,7 +52,7 @@ impl LocalNode {
         }
     }
 
-    /// Returns the row of this node in a list of nodes.
+    /// Returns the entry of this node in the list of nodes.
     pub fn info(&self) -> NodeInfo {
         let Load { agents, running } = self.load();
         NodeInfo {
@@ -71,8 +71,8 @@ impl LocalNode {
         }
     }
 
-    /// Returns how many agents are on this node or about to start, and how many of them have an
-    /// open turn.
+    /// Returns the number of agents that are on this node or about to start, and how many of them
+    /// have an open turn.
     pub fn load(&self) -> Load {
         let (agents, running) = self.host.load();
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
@@ -96,7 +96,8 @@ impl LocalNode {
         }
     }
 
-    /// Refuses if this node accepts no new work, because it leaves, drains, or is suspended.
+    /// Returns a refusal if this node is leaving, draining or suspended, because it then accepts no
+    /// new work.
     pub fn check_accepts_work(&self) -> Result<(), Refusal> {
         let why = if self.host.is_closed() {
             "leaving"
@@ -111,8 +112,8 @@ impl LocalNode {
         Err(Refusal::unavailable(format!("node {id} is {why}")))
     }
 
-    /// Reserves a place for an agent if there is one. The node that placed the agent here may have
-    /// read outdated figures.
+    /// Reserves a place for an agent, or fails if the node is full. The node that chose this one
+    /// may have used an outdated load.
     pub fn admit(&self, agent: &AgentId) -> Result<AdmissionPermit, Refusal> {
         self.check_accepts_work()?;
         let capacity = self.settings.capacity;

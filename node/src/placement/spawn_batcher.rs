@@ -29,15 +29,15 @@ use crate::{
     },
 };
 
-/// The most agents in a batch.
+/// The maximum number of agents in a batch.
 const BATCH: usize = 64;
 
-/// The waiting spawns by incarnation. An incarnation has an entry as long as a [`BatchWorker`]
-/// creates its agents.
+/// The spawns that wait, by incarnation. An incarnation has an entry while a [`BatchWorker`]
+/// creates agents for it.
 #[derive(Default)]
 pub(super) struct SpawnBatcher(Arc<Mutex<BTreeMap<Life, Vec<PendingSpawn>>>>);
 
-/// An agent that waits to be created.
+/// A new agent that waits to be created.
 struct PendingSpawn {
     request: HostAgent,
     member: NewMember,
@@ -45,8 +45,8 @@ struct PendingSpawn {
     hosted: oneshot::Sender<Result<Hosted, Refusal>>,
 }
 
-/// The right to create the agents of one incarnation. Spawns that still wait when it is dropped
-/// fail.
+/// The exclusive right to create agents for one incarnation. When it is dropped, the spawns that
+/// still wait fail.
 struct BatchWorker {
     batcher: SpawnBatcher,
     incarnation: Life,
@@ -54,7 +54,7 @@ struct BatchWorker {
 }
 
 impl SpawnBatcher {
-    /// Queues a spawn. If the caller gets a worker, it must run it.
+    /// Queues a spawn. If it returns a worker, the caller must run it.
     fn queue(&self, incarnation: Life, spawn: PendingSpawn) -> Option<BatchWorker> {
         let mut waiting = self.lock();
         if let Some(waiting) = waiting.get_mut(&incarnation) {
@@ -75,7 +75,7 @@ impl SpawnBatcher {
 }
 
 impl BatchWorker {
-    /// Returns the next batch, which contains each agent once, or `None` if nothing waits.
+    /// Returns the next batch, in which each agent occurs once, or `None` if no spawn waits.
     fn next(&mut self) -> Option<Vec<PendingSpawn>> {
         let mut all = self.batcher.lock();
         let waiting = all
@@ -106,13 +106,13 @@ impl Drop for BatchWorker {
 
 impl PendingSpawn {
     fn answer(self, hosted: Result<Hosted, Refusal>) {
-        // The caller may have stopped waiting. Its next attempt finds the agent's row.
+        // Sending fails if the caller stopped waiting. If it tries again, it finds the agent's row.
         let _ = self.hosted.send(hosted);
     }
 }
 
 impl Placement {
-    /// Creates an agent on this node, in one batch with others of its incarnation.
+    /// Creates an agent on this node, in one batch with other new agents of its incarnation.
     pub(super) async fn spawn_here(
         self: &Arc<Self>,
         request: HostAgent,
@@ -143,8 +143,9 @@ impl Placement {
         answer.await.unwrap_or_else(|_| shutting_down())
     }
 
-    /// Creates a batch in the order that makes a spawn safe: the members' records in the registry,
-    /// on condition that the team is alive; then SQL; then the start.
+    /// Creates the agents of a batch in three steps, whose order makes it safe to stop after any of
+    /// them: writes the members' records to the registry if the team is still alive, writes their
+    /// rows to SQL, and starts them.
     async fn create(&self, batch: Vec<PendingSpawn>) {
         let (context, outcomes) = match self.record(&batch).await {
             Ok(recorded) => recorded,
@@ -204,7 +205,8 @@ impl Placement {
         Ok((context, outcomes))
     }
 
-    /// Starts a new agent from the data that was just written, without reading the store.
+    /// Starts a new agent from the data that was just written, without reading it back from the
+    /// store.
     async fn start_member(
         &self,
         context: &Arc<SessionContext>,
@@ -253,7 +255,8 @@ impl Placement {
             has_task,
         }));
         if has_news {
-            // If the agent left meanwhile, it reads its inbox where it continues.
+            // If this fails, the agent has already left the node, and it reads its inbox where it
+            // continues.
             let _ = self.host.look(&agent.id).await;
         }
     }

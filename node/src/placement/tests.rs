@@ -1,4 +1,4 @@
-//! Tests of the choice of a node, and of the node that is asked to host an agent.
+//! Tests of choosing a node for an agent, and of a node that receives a request to host one.
 
 use planck_common::{
     AgentId, NodeId,
@@ -18,7 +18,7 @@ fn placement(node: &TestNode) -> &Arc<Placement> {
     &node.services().placement
 }
 
-/// Returns a request to spawn an agent like the orchestrator of a session.
+/// Returns a request to spawn an agent with the same spec as the session's orchestrator.
 async fn spawn(node: &TestNode, started: &Started) -> (HostAgent, AgentSpec) {
     let lead = node.agent(&started.orchestrator).await;
     let hosting = node.services().host.hosting(&lead.id).unwrap();

@@ -1,5 +1,5 @@
-//! Informs the host of an agent about an input. The input's row is already in SQL, so a lost
-//! wake-up only delays the input until a sweep finds it.
+//! Notifies the host of an agent about a new input. The input is already committed in SQL, so a
+//! lost notification only delays it until a sweep finds it.
 
 use std::time::Duration;
 
@@ -20,12 +20,13 @@ use crate::{
     takeover::IfClosed,
 };
 
-/// How long the node of an orchestrator may take to take up an agent without a host.
+/// How long the node of an orchestrator may take to take up an agent that has no host.
 const RESUME: Duration = Duration::from_secs(5);
 
 impl Sessions {
-    /// Informs the agent's host about an input that was just stored. An agent without a host is
-    /// taken up. `node` is the host according to the agent's record.
+    /// Notifies the host of an agent about an input that was just committed. `node` is the host
+    /// according to the agent's record. If there is none, this node takes the agent up or asks
+    /// another node to do so.
     pub async fn deliver(
         &self,
         session: &SessionId,
@@ -40,9 +41,9 @@ impl Sessions {
                 self.wake_there(&node, session, &input.agent, &input.id)
                     .await
             }
-            // If the record names this node and the agent is not here, the agent is being stopped
-            // or started. In that case, and if this node cannot take the agent up because it leaves
-            // or the store is unreachable, a sweep finds the input.
+            // If `node` is this node but the agent is not loaded, the agent is just being started
+            // or stopped. If the agent cannot be taken up now because this node is leaving or the
+            // store is unreachable, a later sweep finds the input.
             Some(_) | None => {
                 let is_prompt = input.sender.is_none();
                 match self
@@ -59,7 +60,7 @@ impl Sessions {
         }
     }
 
-    /// Makes an agent check its inbox, on whichever node it is.
+    /// Makes an agent read its inbox, whichever node hosts it.
     pub async fn wake(&self, session: &SessionId, agent: &AgentId) {
         if self.reach(agent, None).await.is_ok() {
             return;
@@ -77,8 +78,8 @@ impl Sessions {
         }
     }
 
-    /// Informs an asker on another node that its question has its outcome. If the message is lost,
-    /// the asker finds the outcome at its next check.
+    /// Notifies an asker on another node that its question has an outcome. If the message is lost,
+    /// the asker finds the outcome the next time it reads the question's row.
     pub async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
         let sent = async {
             let record = self.lookup.agent(asker).await?;
@@ -97,7 +98,8 @@ impl Sessions {
         }
     }
 
-    /// Informs an agent that a question to it was withdrawn, so that it no longer counts it.
+    /// Notifies an agent that a question to it was withdrawn, so that the agent removes it from its
+    /// queue.
     pub async fn tell_withdrawn(&self, target: &AgentRecord, question: &InputId) {
         let sent = match self.placement.other_host(target) {
             Some(node) => {
@@ -117,7 +119,8 @@ impl Sessions {
         }
     }
 
-    /// Handles the message of another node that data of an agent on this node has changed in SQL.
+    /// Handles a notification from another node that rows of an agent on this node have changed in
+    /// SQL.
     pub async fn woken(&self, wake: Wake) -> Result<(), Refusal> {
         let Wake {
             session_id,
@@ -166,8 +169,8 @@ impl Sessions {
         }
     }
 
-    /// Informs an agent that is on this node, or about to be admitted, about an input, or makes it
-    /// check its inbox.
+    /// Passes an input to an agent that runs on this node or is being admitted. Without an input,
+    /// makes the agent read its inbox.
     async fn reach(
         &self,
         agent: &AgentId,
@@ -177,7 +180,7 @@ impl Sessions {
             Err(_) if self.placement.local().admission().leave_news(agent) => {
                 Ok(ArrivalOutcome::Taken)
             }
-            // The agent may have been admitted between the two checks.
+            // The agent may have started between the two checks.
             Err(_) => self.tell_here(agent, input).await,
             sent => sent,
         }
@@ -194,8 +197,8 @@ impl Sessions {
         }
     }
 
-    /// Loads an agent again if its lease has a later epoch: the node of its orchestrator has
-    /// rewound its history or stopped it.
+    /// Loads an agent again if its lease has a later epoch in SQL, which means that another node
+    /// rewound its history. If the agent was stopped or another node holds it, drops it.
     async fn reload_if_superseded(&self, agent: &AgentId) {
         let Some(hosting) = self.host.hosting(agent) else {
             return;
@@ -221,8 +224,8 @@ impl Sessions {
         }
     }
 
-    /// Finds a host for an agent without one: this node, or that of its orchestrator. Only a prompt
-    /// opens a closed session.
+    /// Takes up an agent without a host, on this node or on the node of its orchestrator. Only a
+    /// prompt reopens a closed session.
     async fn take_up_agent(
         &self,
         session: &SessionId,

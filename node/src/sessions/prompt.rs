@@ -1,5 +1,5 @@
-//! Prompts. A prompt is stored durably in an agent's inbox first, and then taken up by the agent's
-//! host, or by this node if there is none.
+//! Prompts. A prompt is first committed to an agent's inbox. Then the agent's host is notified, or
+//! this node takes the agent up if it has no host.
 
 use planck_common::{
     InputId, Timestamp,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Sessions {
-    /// Stores a prompt in an agent's inbox, and makes the agent read it.
+    /// Puts a prompt into an agent's inbox, and notifies the agent's host.
     pub async fn prompt(&self, agent: &AgentRecord, prompt: Prompt) -> Result<Accepted, Refusal> {
         self.check_reachable(agent.node.as_ref()).await?;
         let mode = prompt.mode;
@@ -53,7 +53,7 @@ impl Sessions {
     }
 }
 
-/// Refuses a prompt that is too large.
+/// Returns the content, or a refusal if it has more than `most` bytes.
 pub(super) fn bounded(content: String, most: u64) -> Result<String, Refusal> {
     let bytes = content.len();
     if u64::try_from(bytes).is_ok_and(|bytes| bytes <= most) {

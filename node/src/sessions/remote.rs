@@ -1,5 +1,5 @@
-//! Operations on agents that another node hosts; that node performs them. A command is passed on
-//! once: a node that receives it from a peer does not pass it on again.
+//! Operations on agents that another node hosts, and which that node performs. A command is passed
+//! on at most once: a node that receives it from another node does not pass it on again.
 
 use std::time::Duration;
 
@@ -21,24 +21,24 @@ use crate::{
     store::{AgentRecord, SessionRecord},
 };
 
-/// How long the host may take for a command that is passed on. A close waits for processes on other
-/// nodes to end.
+/// How long the host may take to perform a command that was passed on. Closing a session is slow
+/// because it waits until processes on other nodes have ended.
 const RELAY: Duration = Duration::from_secs(20);
 
-/// How long the host may take to return the state of an agent.
+/// How long the host may take to return the information about an agent.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The sender of a command.
+/// Who sent a command to this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOrigin {
-    /// A client. The command is passed on to the node that hosts its target.
+    /// A client. This node passes the command on if another node hosts the target.
     Client,
-    /// Another node, which considers this one the host.
+    /// Another node, which considers this one the target's host.
     Peer,
 }
 
 impl Sessions {
-    /// Passes a command on to the node that hosts its target, and returns the reply.
+    /// Passes a command on to the node that hosts its target, and returns that node's reply.
     pub async fn pass_on(
         &self,
         origin: CommandOrigin,
@@ -58,7 +58,8 @@ impl Sessions {
         }
     }
 
-    /// Refuses if another live process holds an agent and there is no NATS to reach it.
+    /// Returns a refusal if another live node of this computer holds the agent and there is no NATS
+    /// connection to reach it.
     pub(super) async fn check_reachable(&self, host: Option<&NodeId>) -> Result<(), Refusal> {
         let Some(host) = host.filter(|host| self.view.is_alone() && *host != self.view.id()) else {
             return Ok(());
@@ -72,7 +73,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the state of an agent from its host, or `None` if the host does not answer in time.
+    /// Returns the information that the agent's host has, or `None` if the host does not answer in
+    /// time.
     pub async fn agent_info(&self, agent: &AgentRecord) -> Option<AgentInfo> {
         let Some(host) = self.placement.other_host(agent) else {
             return self.host.info(&agent.id).await.ok();
@@ -81,7 +83,7 @@ impl Sessions {
         self.peers.command(host, info, &Empty {}, LOOK).await.ok()
     }
 
-    /// Aborts an agent's running turn, on whichever node it is.
+    /// Aborts an agent's running turn, whichever node hosts the agent.
     pub async fn abort_agent(
         &self,
         agent: &AgentRecord,
@@ -97,7 +99,7 @@ impl Sessions {
         Ok(now.state)
     }
 
-    /// Stops an agent for good, on whichever node it is. Stopping the orchestrator closes its
+    /// Stops an agent permanently, whichever node hosts it. Stopping the orchestrator closes its
     /// session.
     pub async fn stop_agent(
         &self,
@@ -115,8 +117,8 @@ impl Sessions {
         Ok(now.state)
     }
 
-    /// Aborts the running turns of a session: on every node for a client, and on this one for a
-    /// peer. Returns the agents that had a running turn.
+    /// Aborts the running turns of a session: on all nodes if a client asks, and only on this node
+    /// if another node asks. Returns the agents that had a running turn.
     pub async fn abort(
         &self,
         session: &SessionRecord,
@@ -145,7 +147,7 @@ impl Sessions {
     }
 
     /// Asks every other node that hosts one of these agents to abort the session's running turns.
-    /// If a node fails, the others are asked all the same.
+    /// If one node fails, the others are still asked.
     async fn abort_elsewhere(
         &self,
         session: &SessionRecord,

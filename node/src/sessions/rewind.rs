@@ -1,9 +1,9 @@
-//! Rewind: hides a message and all after it, and starts every agent of the session from the rest of
-//! its history.
+//! Rewinds a session: hides a message and everything after it, and loads every agent of the session
+//! again with the remaining history.
 //!
-//! The store does this in one step. Inputs that were accepted before it have their outcome then,
-//! and inputs accepted after it run. The agents on this node pause for the step, so that everything
-//! they wrote before it is published before it.
+//! The store rewinds in one statement. Inputs that were accepted before it have outcomes
+//! afterwards, and inputs that are accepted later run normally. The agents on this node pause
+//! during the statement, so that everything they wrote earlier is also published earlier.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -26,16 +26,16 @@ use crate::{
     takeover::Purpose,
 };
 
-/// How often a rewind with an unknown outcome is sent, and the pause between the attempts.
+/// How many times a rewind is sent if its outcome is unknown, and the pause between the attempts.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The number of events that are read at once.
+/// The number of events that are read at a time.
 const PAGE: u32 = 500;
 
 impl Sessions {
-    /// Hides the message at `to` and all after it. Returns the new head of the log, which is the
-    /// `rewound` event.
+    /// Hides the message with the number `to` and everything after it. Returns the number of the
+    /// `rewound` event, which is the new head of the log.
     pub async fn rewind(&self, session: &SessionRecord, to: Seq, by: &str) -> Result<Seq, Refusal> {
         self.check_message(session, to).await?;
         let guard = self.takeover.lock(&session.id).await?;
@@ -56,7 +56,7 @@ impl Sessions {
         Ok(rewound.head)
     }
 
-    /// Starts the agents on this node from the rest of their history.
+    /// Loads the agents on this node again, with the remaining history.
     fn reload_here(&self, rewound: &RewindOutcome) {
         for (agent, epoch) in &rewound.agents {
             if rewound.stopped.contains(agent) {
@@ -75,7 +75,8 @@ impl Sessions {
         }
     }
 
-    /// Repeats the rewind if its outcome is unknown. The store performs a rewind only once.
+    /// Sends the rewind to the store, again if its outcome is unknown. The store performs it only
+    /// once.
     async fn rewind_stored(
         &self,
         session: &SessionRecord,
@@ -95,8 +96,8 @@ impl Sessions {
         self.store.rewind(&session.id, epoch, to, by).await
     }
 
-    /// Asks other nodes to load their agents again. These agents are already fenced; the wake-up
-    /// only makes their nodes notice it at once.
+    /// Notifies other nodes to load their agents again. The store already refuses the writes of
+    /// these agents, so the notification only makes their nodes notice earlier.
     async fn reload_elsewhere(&self, agents: &[AgentRecord]) {
         for some in agents.chunks(AT_ONCE) {
             let wakes = some.iter().filter_map(|agent| {
@@ -116,7 +117,7 @@ impl Sessions {
         }
     }
 
-    /// Refuses an impossible rewind before anything is aborted for it.
+    /// Refuses a rewind that is impossible, before any running turn is aborted for it.
     async fn check_message(&self, session: &SessionRecord, id: Seq) -> Result<(), Refusal> {
         let page = self.store.events(&session.id, id.max(1), 1, None).await?;
         let row = page
@@ -135,9 +136,8 @@ impl Sessions {
         }
     }
 
-    /// Publishes the events that the rewind wrote, in the order of the log: the ends of what was
-    /// open, and `rewound`. A reader that misses one reads the log, so nothing depends on these
-    /// messages.
+    /// Publishes the events that the rewind wrote, in the order of the log: the ends of open calls
+    /// and turns, and `rewound`. A subscriber that misses one can read it from the log.
     async fn publish_rewound(&self, session: &SessionRecord, before: Seq, rewound: &RewindOutcome) {
         let epochs: HashMap<&AgentId, i64> = rewound
             .agents
@@ -157,7 +157,7 @@ impl Sessions {
                 .iter()
                 .filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok())
             {
-                // Other agents may have written events meanwhile, under their earlier epochs.
+                // In the meantime, other agents may have written events under their old epochs.
                 if event.seq <= Some(rewound.head)
                     && epochs.get(&event.agent_id) == Some(&event.epoch)
                 {
@@ -168,8 +168,7 @@ impl Sessions {
         }
     }
 
-    /// Publishes an event. Subscribers get the end of a hidden turn like that of any other; only
-    /// the log shows that it is hidden.
+    /// Publishes an event without marking it as hidden. Only the log shows that a rewind hides it.
     fn publish_as_written(&self, event: Envelope) {
         self.bus.publish_event(Published {
             session_id: event.session_id.clone(),

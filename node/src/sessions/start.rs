@@ -25,15 +25,15 @@ use crate::{
     workspace::ChosenWorkspace,
 };
 
-/// How long another node may take to start a session.
+/// How long another node may take to answer a request to start a session.
 const START: Duration = Duration::from_secs(15);
 
 /// The incarnation of a new session's team.
 const FIRST: i64 = 1;
 
 impl Sessions {
-    /// Starts a session on this node if its orchestrator fits here, and on another node otherwise.
-    /// A second request with the same `session_id` gets the same session.
+    /// Starts a session, on this node if it is suitable for the orchestrator and otherwise on
+    /// another node. A second request with the same `session_id` returns the same session.
     pub async fn start(
         &self,
         mut request: Start,
@@ -92,8 +92,8 @@ impl Sessions {
         Ok(started(&record, self.view.id(), 0, prompt))
     }
 
-    /// Returns whether the orchestrator fits this node. A node that works alone hosts any
-    /// orchestrator, whose turns fail with what is missing.
+    /// Returns whether this node is suitable for the orchestrator. A node without a cluster always
+    /// is; if something is missing, the orchestrator's turns fail with an error about it.
     fn lead_fits_here(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
         if self.view.is_alone() {
             return Ok(true);
@@ -103,8 +103,8 @@ impl Sessions {
             .fits_here(&self.lead_needs(workspace, request)?))
     }
 
-    /// Returns what the orchestrator needs from a node. The instructions of its directory do not
-    /// matter for that.
+    /// Returns what the orchestrator requires of a node. The instructions in its directory do not
+    /// affect that.
     fn lead_needs(&self, workspace: &str, request: &Start) -> Result<Wanted, Refusal> {
         let specs = self.library.specs(request, None)?;
         let lead = specs
@@ -113,8 +113,8 @@ impl Sessions {
         Ok(wanted(workspace, lead))
     }
 
-    /// Asks a node that fits the orchestrator to start the session. The session's id is assigned
-    /// before, so that two nodes that are asked do not start two sessions.
+    /// Asks another suitable node to start the session. The session's id is generated first, so
+    /// that asking a second node cannot start a second session.
     async fn start_elsewhere(
         &self,
         mut request: Start,
@@ -154,7 +154,7 @@ impl Sessions {
             .unwrap_or_else(|| Refusal::unavailable("no node could start the session; ask again")))
     }
 
-    /// Takes a session up, and opens it if it is closed.
+    /// Takes up the agents of a session, and reopens the session if it is closed.
     pub async fn resume(&self, session: &SessionRecord, reason: &str) -> Result<Started, Refusal> {
         let before = session.head;
         self.takeover
@@ -164,9 +164,9 @@ impl Sessions {
         Ok(started(&session, self.view.id(), before, None))
     }
 
-    /// Starts the agents of a new session, whose leases this node holds: the orchestrator here, and
-    /// the others on their nodes. The orchestrator's log records what was left out of the
-    /// directory's instructions.
+    /// Starts the agents of a new session, whose leases this node holds: the orchestrator on this
+    /// node, and the others on the nodes that were chosen. If AGENTS.md or parts of it were not
+    /// used, the orchestrator's log records that.
     async fn host_all(
         &self,
         session: &SessionRecord,
@@ -255,8 +255,8 @@ impl Sessions {
     }
 }
 
-/// Returns the id of the first prompt. For a session with a given id it is the same in each
-/// request.
+/// Returns the id of the first prompt, or `None` if the request has no prompt. If the request names
+/// a session id, the id is derived from it, so that a repeated request has the same one.
 fn first_prompt(request: &Start) -> Option<InputId> {
     request.prompt.as_ref()?;
     let named = request
@@ -321,7 +321,7 @@ fn plan(
     })
 }
 
-/// Returns the limits that the request names, completed from those of the node.
+/// Returns the limits in the request, with the node's defaults for those that are missing.
 fn settle(named: Option<SessionLimits>, default: SessionLimits) -> SessionLimits {
     let named = named.unwrap_or_default();
     SessionLimits {

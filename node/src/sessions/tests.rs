@@ -1,4 +1,4 @@
-//! Tests of operations on sessions, requested from their host and from another node.
+//! Tests of operations on sessions that are requested from the host and from another node.
 
 use planck_common::{
     InputId, SessionId,
@@ -28,7 +28,7 @@ fn sessions(node: &TestNode) -> &Sessions {
     &node.services().sessions
 }
 
-/// Returns once the orchestrator of the session has answered.
+/// Waits until the orchestrator of the session has answered.
 async fn answered(node: &TestNode, session: &SessionId) {
     node.until("the orchestrator answers", async |services| {
         let page = services.store.messages(session, None, None, None).await;

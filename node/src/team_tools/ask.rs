@@ -20,7 +20,7 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How often the asker reads the question's row, because the wake-up about an answer may be lost.
+/// How often the asker reads the question's row, because the notification of an answer may be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const MAX_DEPTH: u32 = 16;
 
@@ -65,7 +65,8 @@ impl AskAgent {
             args.question,
         );
         question.fresh = args.fresh;
-        // Registered before the question is stored, so that no answer is missed.
+        // The waiter is registered before the question is stored, so that no notification is
+        // missed.
         let waiter = caller
             .services
             .sessions
@@ -135,7 +136,7 @@ async fn put(
     }
 }
 
-/// Waits for the outcome of a question.
+/// A question whose outcome the asker waits for.
 struct PendingQuestion<'a> {
     services: &'a Services,
     call: &'a Invocation,
@@ -165,8 +166,8 @@ impl PendingQuestion<'_> {
         }
     }
 
-    /// Returns whether the asker still runs here under the same lease. Otherwise it continues on
-    /// another node, where it waits for the same question.
+    /// Returns whether the asker still runs on this node under the same lease. If not, it has moved
+    /// to another node, where it waits for the same question.
     fn is_asker_here(&self) -> bool {
         let hosting = self.services.host.hosting(&self.call.agent_id);
         hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)
@@ -192,7 +193,8 @@ impl PendingQuestion<'_> {
         }
     }
 
-    /// Returns the question's outcome, or `None` while the turn that consumed it continues.
+    /// Returns the result of the tool call once the question has an outcome, or `None` while it has
+    /// none.
     async fn answer(&self) -> Result<Option<Result<Outcome, Refusal>>, Refusal> {
         let Some(StoredInput {
             outcome: Some(outcome),

@@ -1,4 +1,4 @@
-//! `delegate_task`: gives an agent a task without waiting for the result.
+//! `delegate_task`: gives another agent a task without waiting for its result.
 
 use async_trait::async_trait;
 use planck_common::{

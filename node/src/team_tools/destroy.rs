@@ -1,4 +1,4 @@
-//! `destroy_agent`: stops a worker for good.
+//! `destroy_agent`: stops a worker permanently.
 
 use async_trait::async_trait;
 use planck_common::{event::Effect, reply::Refusal};
@@ -53,8 +53,8 @@ impl DestroyAgent {
     }
 }
 
-/// Returns whether the text means an agent that has ended. A resumed turn repeats the call, and
-/// must find that it succeeded.
+/// Returns whether the text refers to an agent that is already stopped. A resumed turn repeats the
+/// call and must find that it succeeded.
 async fn is_stopped(caller: &CallerContext, wanted: &str) -> Result<bool, Refusal> {
     let meant = caller
         .services

@@ -1,4 +1,4 @@
-//! `interrupt_agent`: aborts a worker's running turn. The worker itself stays.
+//! `interrupt_agent`: aborts a worker's running turn. The worker can continue to work.
 
 use async_trait::async_trait;
 use planck_common::{event::Effect, reply::Refusal};

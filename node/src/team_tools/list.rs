@@ -1,4 +1,4 @@
-//! `list_team`: lists the members of the team with their current state.
+//! `list_team`: lists the members of the team with their current states.
 
 use async_trait::async_trait;
 use futures_util::future;
@@ -14,8 +14,8 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// The number of members that are queried at once. For a member that does not answer in time, the
-/// recorded state is shown.
+/// How many members are asked for their state at once. If a member does not answer in time, the
+/// state in its record is shown.
 const AT_ONCE: usize = 64;
 
 pub(super) struct ListTeam {

@@ -48,7 +48,8 @@ impl SendResponse {
         let tasks = store.tasks(&call.session_id, &call.agent_id).await?;
         let known = store.input(&call.session_id, &own).await?;
         let task = match &known {
-            // A resumed turn repeats the call, and finds the response that it already sent.
+            // A resumed turn repeats the call. The response that it sent before tells which task it
+            // belongs to.
             Some(sent) => tasks
                 .iter()
                 .find(|task| Some(&task.id) == sent.input.reply_to.as_ref()),

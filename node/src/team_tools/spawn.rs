@@ -1,5 +1,5 @@
-//! `spawn_agent`: creates a member in the team's incarnation, with the tools and skills that its
-//! spawner may grant.
+//! `spawn_agent`: creates a member of the team, with those of the requested tools and skills that
+//! its creator may grant.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -26,8 +26,8 @@ pub(super) struct SpawnAgent {
     spec: ToolSpec,
 }
 
-/// Builds the schema of the arguments. The literal is inserted between the model's and the tools'
-/// properties.
+/// Builds the schema of the arguments. The given literal is inserted between the properties for the
+/// model and for the tools.
 macro_rules! parameters {
     ($address:literal) => {
         concat!(
@@ -76,7 +76,7 @@ enum Near {
     Orchestrator,
 }
 
-/// The agent that was created, by this call or by an earlier attempt of it.
+/// The new agent, which this call or an earlier attempt of it created.
 struct SpawnedAgent {
     id: AgentId,
     name: String,
@@ -86,8 +86,8 @@ struct SpawnedAgent {
 }
 
 impl CallerContext {
-    /// Returns the task. Its id is derived from the call's id, so that a resumed turn finds the
-    /// task that it already gave.
+    /// Returns the first task. Its id is derived from the id of the call, so that a resumed turn
+    /// does not give the task twice.
     fn first_task(&self, call: &Invocation, text: String) -> FirstTask {
         let id = CallId::of(&call.session_id, &call.call_id.as_agent(), 0, 0, 0, 0).as_input();
         FirstTask {
@@ -99,7 +99,7 @@ impl CallerContext {
 }
 
 impl SpawnAgent {
-    /// Creates the tool. The arguments include `base_url` if the configuration has addresses to
+    /// Creates the tool. Its schema includes `base_url` if the configuration has addresses to
     /// choose from.
     pub(super) fn new(link: ServicesHandle, offers_addresses: bool) -> Self {
         let parameters = if offers_addresses {
@@ -153,7 +153,7 @@ impl SpawnAgent {
         })
     }
 
-    /// Places the agent like any other member.
+    /// Chooses a node for the agent and asks it to create the agent.
     async fn create(
         &self,
         caller: &CallerContext,
@@ -195,8 +195,8 @@ impl SpawnAgent {
         })
     }
 
-    /// Gives the task to an agent that already exists, or that was created by a node of an earlier
-    /// version, which does not accept a task with the spawn.
+    /// Puts the first task into the agent's inbox. This is needed if the agent existed already, or
+    /// if it was created by a node of an earlier version, which ignores the task in the request.
     async fn delegate(
         &self,
         caller: &CallerContext,
@@ -219,8 +219,8 @@ impl SpawnAgent {
         }
     }
 
-    /// Reports the agent. A resumed turn that finds the agent it created publishes `worker_spawned`
-    /// again, because the first event may not have been saved.
+    /// Returns the outcome, with a `worker_spawned` event. A resumed turn that finds the agent it
+    /// created reports the event again, because the first one may not have been saved.
     fn report(&self, spawned: SpawnedAgent, not_granted: &[String]) -> Outcome {
         let SpawnedAgent {
             id,

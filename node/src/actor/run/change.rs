@@ -1,5 +1,5 @@
-//! Changes of an agent's tools and model, which are recorded in its spec so that they outlive the
-//! node.
+//! Changes the tools and the model of an agent. The changes are recorded in its spec, so that they
+//! also apply when another node runs the agent.
 
 use std::sync::Arc;
 
@@ -19,13 +19,14 @@ use crate::{
     tools::Toolbox,
 };
 
-/// A recorded change, with the command for the agent.
+/// A change that is recorded in the spec, and the command that applies it to the agent.
 pub(in crate::actor) struct Recorded {
     pub(in crate::actor) command: Command,
     pub(in crate::actor) now: Changed,
 }
 
-/// The difference between two toolboxes. Tools with different descriptions count as different.
+/// The names of the tools by which two toolboxes differ. Both lists are empty if only a description
+/// or a schema differs.
 pub(in crate::actor) struct ToolsDiffer {
     pub(in crate::actor) added: Vec<String>,
     pub(in crate::actor) removed: Vec<String>,
@@ -114,8 +115,8 @@ impl Actor {
         })
     }
 
-    /// Gives the agent the currently available tools of its spec. Returns `None` if they have not
-    /// changed.
+    /// Gives the agent the tools of its spec that are available now. Returns `None` if they have
+    /// not changed.
     pub(in crate::actor) fn refit(&mut self) -> Option<Command> {
         let (toolbox, _) = self.parts.tools.toolbox(self.agent.spec());
         let ToolsDiffer { added, removed } = ToolsDiffer::between(&self.toolbox, &toolbox)?;

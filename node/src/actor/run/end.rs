@@ -1,4 +1,4 @@
-//! How an agent leaves its task, and what happens to its lease.
+//! Ends the task of an agent and decides what happens to its lease.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Actor {
-    /// Ends the agent's work here. Releases its lease if it was stopped.
+    /// Ends the agent's work on this node, and releases its lease if the agent was stopped.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
         ended: Result<Leave, ActorLost>,
@@ -42,7 +42,7 @@ impl Actor {
                 self.work.wind_up().await;
                 TaskEnd::Gone(StopAck::to_nobody())
             }
-            // This is expected: the agent was taken over, rewound or stopped by another node.
+            // This is normal: another node took the agent over, rewound it or stopped it.
             Err(ActorLost::StaleEpoch) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::info!(%agent, epoch, "another node holds the agent's lease");
@@ -50,7 +50,8 @@ impl Actor {
             }
             Err(ActorLost::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
-                // Without an input to refuse, loading the agent again could end here forever.
+                // If there is no input that could be refused, loading the agent again could fail in
+                // the same way forever.
                 match was_refused && unstorable.inputs.is_empty() {
                     true => TaskEnd::Gone(self.give_up(&unstorable.why).await),
                     false => {
@@ -71,7 +72,8 @@ impl Actor {
         }
     }
 
-    /// Returns the agent's tools, if they may change before it is loaded again.
+    /// Returns the agent's tools if they may change before the agent is loaded again, otherwise
+    /// `None`.
     pub(in crate::actor) fn had(&self) -> Option<Arc<Toolbox>> {
         self.parts
             .tools
@@ -79,9 +81,9 @@ impl Actor {
             .then(|| Arc::clone(&self.toolbox))
     }
 
-    /// Stops the agent for good, because its data would only be refused again. Nothing can be
-    /// written to its log; its inputs get the outcome `stopped`, and agents that wait for an answer
-    /// are notified.
+    /// Stops the agent permanently, because the store would refuse its data again. Nothing can be
+    /// written to its log, so its inputs only get the outcome `stopped`, and the agents that wait
+    /// for an answer are notified.
     async fn give_up(&mut self, why: &str) -> StopAck {
         let ActorIdentity { session, agent, .. } = &self.identity;
         tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
@@ -132,7 +134,7 @@ impl Actor {
     }
 }
 
-/// Returns the mail that arrived while the agent was leaving.
+/// Returns the messages that arrived in the mailbox while the agent was ending.
 fn unread(mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Vec<Mail> {
     mailbox.close();
     std::iter::from_fn(|| mailbox.try_recv().ok())

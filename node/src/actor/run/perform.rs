@@ -1,4 +1,5 @@
-//! Performs what an agent decided, effect by effect: save, then publish, then act.
+//! Carries out the decisions of an agent, effect by effect. Each is saved before it is published,
+//! and published before work starts.
 
 use std::{
     collections::VecDeque,
@@ -41,13 +42,14 @@ pub(in crate::actor) enum Performed {
 }
 
 impl Actor {
-    /// Passes an input to the agent and performs its decisions.
+    /// Passes an input to the agent and carries out its decisions.
     pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Performed, ActorLost> {
         let effects = self.decide(input)?;
         self.perform(effects).await
     }
 
-    /// Returns the agent's decisions about an input. The agent may have been resting.
+    /// Returns the agent's decisions about an input. Loads the history first if the agent was
+    /// resting.
     pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, ActorLost> {
         self.agent.wake().map_err(ActorLost::Unreadable)?;
         let effects = self.agent.step(input, Timestamp::now());
@@ -63,7 +65,7 @@ impl Actor {
         while let Some(effect) = todo.pop_front() {
             match effect {
                 Effect::Save(save) => {
-                    // A save that follows immediately is awaited together with this one.
+                    // If another save follows, both are awaited together.
                     let beside = save.beside
                         || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
                     todo.extend(Box::pin(self.save(save, beside)).await?);
@@ -86,8 +88,8 @@ impl Actor {
         Ok(Performed::GoOn)
     }
 
-    /// Passes a save to the queue, and waits for its commit unless it may run beside the next
-    /// effects. Returns what the agent decides after the commit.
+    /// Submits a save. Unless `beside` is set, waits for the commit and returns what the agent
+    /// decides after it.
     async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, ActorLost> {
         self.publish_deltas();
         self.spans.saved(&save.entries);
@@ -99,7 +101,7 @@ impl Actor {
         }
     }
 
-    /// Waits until everything in the queue is committed. Returns what the agent decides after that.
+    /// Waits until all submitted saves are committed. Returns what the agent decides after that.
     pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, ActorLost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
@@ -222,7 +224,8 @@ impl Actor {
                 message,
                 percent,
             };
-            // Progress that finds no room is dropped, because only the end of the call matters.
+            // If the channel is full, this progress is dropped, because only the final result of
+            // the call matters.
             let _ = pieces.try_send(Box::new(news));
         };
         let session = &self.identity.session;
@@ -355,31 +358,31 @@ impl Drop for Actor {
     }
 }
 
-/// Makes the agent record why its compactor was not used.
+/// Records a warning in the agent's log: its compactor failed, and the node's own is used.
 async fn warn(answers: &Answers, why: String) {
     let warning = Event::Warning(event::Warning {
         code: "compactor_failed".into(),
         message: format!("{why}; the node's own is used"),
     });
-    // The send fails only when the agent ends, and then the warning does not matter.
+    // Sending fails only if the agent has ended, and then nobody needs the warning.
     let _ = answers
         .send(Box::new(Input::Command(Command::Record(warning))))
         .await;
 }
 
-/// The conditions for starting new work.
+/// What has to be true before new work starts.
 struct StartConditions {
     permit: Permit,
     draining: CancellationToken,
-    /// The time before which no tool may start, because tools that a dead node started for this
-    /// agent may still run.
+    /// When tools may start at the earliest. Until then, tools that a dead node started for this
+    /// agent may still be running.
     tools_from: Option<tokio::time::Instant>,
     binding: Weak<()>,
 }
 
 impl StartConditions {
-    /// Waits until a model may be called. Returns the guard that binds the agent to this node
-    /// meanwhile. Never returns on a node that drains.
+    /// Waits until a model may be called. Returns the guard that keeps the agent on this node
+    /// during the call. Never returns while the node drains.
     async fn of_model(self) -> Option<Arc<()>> {
         self.permit.given().await;
         let bound = self.binding.upgrade();

@@ -127,7 +127,7 @@ impl Db {
         }
     }
 
-    /// Opens a database in memory, which no other process sees.
+    /// Opens a database in memory, which no other process can access.
     pub async fn in_memory(
         path: &Path,
         opening: DbOptions,
