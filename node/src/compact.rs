@@ -1,5 +1,5 @@
-//! The two compactors: a call of the agent's own model, and a sidecar. `planck_agent::compact`
-//! decides what they receive and whether their answer is used.
+//! The two compactors: one calls the agent's own model, the other asks a sidecar.
+//! `planck_agent::compact` decides which messages they receive and whether their summary is used.
 
 pub mod local;
 pub mod remote;

@@ -1,17 +1,18 @@
-//! The environment of this process. Variables that may hold a secret are not in the block that the
-//! kernel shows in `/proc/<pid>/environ`; `hardening` passes them to this module instead.
+//! The environment variables of this process. The kernel shows a process's original environment in
+//! `/proc/<pid>/environ`, so variables that may hold a secret are not part of it; `hardening`
+//! passes them to this module instead.
 
 use std::{collections::BTreeMap, env, ffi::OsString, sync::OnceLock};
 
 static HANDED_OVER: OnceLock<BTreeMap<OsString, OsString>> = OnceLock::new();
 
-/// Returns every variable.
+/// Returns all variables with their values.
 pub fn variables() -> impl Iterator<Item = (OsString, OsString)> {
     let kept = HANDED_OVER.get().into_iter().flatten();
     env::vars_os().chain(kept.map(|(name, value)| (name.clone(), value.clone())))
 }
 
-/// Returns one variable.
+/// Returns the value of a variable, or `None` if it is not set.
 pub fn variable(name: &str) -> Option<OsString> {
     let kept = HANDED_OVER
         .get()
@@ -19,8 +20,8 @@ pub fn variable(name: &str) -> Option<OsString> {
     kept.cloned().or_else(|| env::var_os(name))
 }
 
-/// Stores variables that are no longer in the process's own block. Only the first call has an
-/// effect.
+/// Stores the variables that are no longer in the process's own environment. Only the first call
+/// has an effect.
 pub(crate) fn keep(variables: BTreeMap<OsString, OsString>) {
     let _ = HANDED_OVER.set(variables);
 }

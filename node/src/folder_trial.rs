@@ -1,5 +1,5 @@
-//! Tries whether a folder can be written, and leaves nothing in it. A folder on an offline share
-//! can block a process that accesses it forever, so each trial has a thread of its own and a
+//! Checks whether a folder is writable, and leaves no file in it. A process that accesses a folder
+//! on an offline network share can block forever, so each check has a thread of its own and a
 //! deadline.
 
 use std::{
@@ -14,35 +14,36 @@ use std::{
 use nix::{errno::Errno, fcntl::OFlag};
 use tokio::{sync::oneshot, time::timeout};
 
-/// How long a trial of a folder may take.
+/// How long a check of a folder may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The smallest amount that a database writes at once.
+/// The smallest amount of data that a database writes at once.
 const PAGE: [u8; 4096] = [0; 4096];
 
-/// Writes a page to the disk of a folder, into an unnamed file that disappears when it is closed.
-/// If the file system does not support such files, the file has a name for a moment.
+/// Writes a page to a file in the folder and syncs it to disk. The file has no name and disappears
+/// when it is closed. If the file system does not support such files, the file has a name for a
+/// short time.
 pub async fn try_write(folder: impl Into<PathBuf>) -> io::Result<()> {
     let folder = folder.into();
     within(DEADLINE, move || write(&folder)).await
 }
 
-/// Returns the path itself if it exists, or else the nearest existing folder above it.
+/// Returns the path itself if it exists, and otherwise the nearest folder above it that exists.
 pub async fn nearest(path: impl Into<PathBuf>) -> io::Result<PathBuf> {
     let path = path.into();
     within(DEADLINE, move || {
         let found = path
             .ancestors()
             .find(|path| fs::symlink_metadata(path).is_ok());
-        // The last ancestor of a relative path is empty and means the current folder.
+        // The last ancestor of a relative path is empty and stands for the current folder.
         let found = found.filter(|path| !path.as_os_str().is_empty());
         Ok(found.unwrap_or(Path::new(".")).to_owned())
     })
     .await
 }
 
-/// Runs `work` on a thread. A thread that does not end in time is left running until the process
-/// ends.
+/// Runs `work` on a new thread, and fails if it takes longer than `deadline`. The thread then
+/// continues until its work or the process ends.
 async fn within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

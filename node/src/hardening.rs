@@ -1,10 +1,10 @@
-//! Protects the process of `planck` before it does anything else: no other process of its user can
-//! read its memory, its environment or its open files, and it leaves no core dump.
+//! Protects the process of `planck` before it does anything else. Other processes of the same user
+//! cannot read its memory, its environment or its open files, and it leaves no core dump.
 //!
-//! The kernel keeps the environment that a program was started with on its first stack. Root can
-//! read it through `/proc/<pid>/environ`, whatever the process does later. If a variable may hold a
-//! secret, `planck` therefore executes itself again without it and passes it on in anonymous
-//! memory, which is read once.
+//! The kernel keeps the environment with which a program was started on the program's initial
+//! stack. Root can read it through `/proc/<pid>/environ`, whatever the process does later. If a
+//! variable may hold a secret, `planck` therefore executes itself again without that variable, and
+//! passes it on in anonymous memory, which is read once.
 
 use std::{
     collections::BTreeMap,
@@ -33,18 +33,18 @@ use nix::{
 
 use crate::{config, environment, tools::reap::THIS_BINARY};
 
-/// The variable that describes the memory with the secrets: process id, descriptor and the
-/// process's name, separated by colons. The process id shows whether the variable is meant for this
-/// process or was inherited from its parent.
+/// The variable that describes the memory with the secrets. It contains the process id, the
+/// descriptor and the name of the process, separated by colons. The process id shows whether the
+/// variable is meant for this process or was inherited from its parent.
 const HANDED_OVER: &str = "PLANCK_HANDED_OVER";
 
-/// The name of the memory in `/proc/self/fd`.
+/// The name of the anonymous memory in `/proc/self/fd`.
 const MEMORY: &str = "planck-environment";
 
 type Variables = BTreeMap<OsString, OsString>;
 
-/// Protects the process. Call it before any thread is started. It may execute the program again,
-/// with the same process id, arguments and streams.
+/// Protects the process. It must be called before any thread is started. It may execute the program
+/// again, with the same process id, arguments and standard streams.
 pub fn harden() -> io::Result<()> {
     prctl::set_dumpable(false)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -93,8 +93,8 @@ fn hide_secrets() -> io::Result<()> {
 
 struct Handover {
     descriptor: i32,
-    /// The name of the process. It is passed on because the kernel names a process after the file
-    /// that it executes, which is `exe` here.
+    /// The name of the process. It must be passed on, because the kernel names a process after the
+    /// file that it executes, which here is `/proc/self/exe`.
     name: CString,
 }
 
@@ -129,7 +129,7 @@ impl Handover {
     }
 }
 
-/// Packs variables like the environment in the kernel: `NAME=value`, each followed by a zero byte.
+/// Encodes variables as the kernel does: `NAME=value`, each followed by a zero byte.
 fn packed(variables: &Variables) -> Vec<u8> {
     let each = variables
         .iter()

@@ -1,9 +1,10 @@
-//! A project's `.planck/` folder: what it contains, what of it the user trusts, and how the trusted
-//! part is read.
+//! The `.planck/` folder of a project: what it contains, which part of it the user trusts, and how
+//! the trusted part is read.
 //!
-//! Nothing in it has an effect before `planck trust`. Whatever executes or redirects
-//! (`config.toml`, everything below `tools/`, every `TEAM.json`) is trusted by its content. Prompts
-//! and skills are texts for a model and are trusted by their folder.
+//! Nothing in the folder has an effect before the user runs `planck trust`. Files that execute or
+//! redirect something (`config.toml`, everything below `tools/`, every `TEAM.json`) are trusted by
+//! their content: a changed file is no longer trusted. Prompts and skills are texts for a model.
+//! They are trusted together with the folder and may change.
 
 mod scan;
 mod snapshot;
@@ -20,10 +21,10 @@ pub use snapshot::Snapshot;
 pub use source::{NameClash, NotRead, ProjectSource, SourcePart};
 pub use standing::{Difference, Project, ProjectStanding, ProjectUse};
 
-/// The name of the folder.
+/// The name of a project's folder for Planck.
 pub const FOLDER: &str = ".planck";
 
-/// The name of the configuration file in it.
+/// The name of the configuration file in that folder.
 pub const CONFIG: &str = "config.toml";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Reads files that a stranger may have created: regular files with one name and of a bounded size,
-//! found from an open folder without following a link. Nothing here waits for a pipe or opens a
-//! device.
+//! Reads files that other people may have created. Only regular files with a single hard link and a
+//! limited size are read, and they are opened from an open folder without following a link. No
+//! function of this module waits for a pipe or opens a device.
 
 use std::{
     ffi::{CStr, OsStr, OsString},
@@ -63,7 +63,7 @@ impl From<Errno> for FileRefused {
     }
 }
 
-/// The kind of a folder's entry.
+/// The kind of an entry in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     Folder,
@@ -85,7 +85,7 @@ impl EntryKind {
         }
     }
 
-    /// Returns the reason why an entry of this kind is refused if another kind is expected.
+    /// Returns the reason for refusing an entry of this kind where another kind is expected.
     pub fn refused(self) -> FileRefused {
         match self {
             Self::Folder => FileRefused::Kind("a folder"),
@@ -100,7 +100,7 @@ impl EntryKind {
 #[derive(Debug)]
 pub enum NotOpened {
     Missing,
-    /// The entry is of another kind.
+    /// The entry is not a regular file.
     Kind(EntryKind),
     Io(io::Error),
 }
@@ -119,10 +119,10 @@ impl From<NotOpened> for io::Error {
     }
 }
 
-/// Opens a regular file by its name in an open folder. `flags` select reading or writing; `mode` is
-/// that of a file which they create. No link is followed and no pipe is waited for. Opening a
-/// device can already have an effect, so the kind is checked before; the check after the opening is
-/// the one that cannot be raced.
+/// Opens a regular file by its name in an open folder. `flags` select reading or writing, and
+/// `mode` is the mode of a file that is created. No link is followed, and a pipe does not block.
+/// Opening a device can already have an effect, so the kind is checked before opening the file. It
+/// is checked again on the open file, because the entry may have been replaced in between.
 pub fn open(
     folder: impl AsFd,
     name: &OsStr,
@@ -157,7 +157,7 @@ pub fn open(
 pub struct FileContent {
     pub bytes: Vec<u8>,
     pub is_executable: bool,
-    /// Whether the content is complete. `false` means that the file is longer than requested.
+    /// Whether the content is complete. If `false`, the file is longer than what was read.
     pub is_whole: bool,
 }
 
@@ -172,7 +172,8 @@ impl FileContent {
 pub struct OpenFolder(OwnedFd);
 
 impl OpenFolder {
-    /// Opens the folder at a path that the caller trusts: links in it are followed.
+    /// Opens the folder at a path. The caller must trust the path, because links in it are
+    /// followed.
     pub fn open(path: &Path) -> Result<Self, FileRefused> {
         Ok(Self(nix::fcntl::open(path, FOLDER, Mode::empty())?))
     }
@@ -186,7 +187,7 @@ impl OpenFolder {
         }
     }
 
-    /// Opens a folder in this one. Returns `None` if it does not exist.
+    /// Opens a subfolder. Returns `None` if it does not exist.
     pub fn folder(&self, name: &OsStr) -> Result<Option<Self>, FileRefused> {
         match self.kind(name)? {
             None => Ok(None),
@@ -203,7 +204,7 @@ impl OpenFolder {
         }
     }
 
-    /// Opens a folder below this one.
+    /// Opens a folder at a relative path below this one. Returns `None` if it does not exist.
     pub fn folder_below(&self, path: &Path) -> Result<Option<Self>, FileRefused> {
         let mut folder = self.folder(OsStr::new("."))?;
         for name in names(path)? {
@@ -215,7 +216,8 @@ impl OpenFolder {
         Ok(folder)
     }
 
-    /// Reads a file in this folder. Returns `None` if it does not exist.
+    /// Reads a whole file in this folder. Returns `None` if it does not exist. Fails if it has more
+    /// than `most` bytes.
     pub fn file(&self, name: &OsStr, most: u64) -> Result<Option<FileContent>, FileRefused> {
         match self.head(name, most)? {
             Some(content) if !content.is_whole => Err(FileRefused::TooLarge(most)),
@@ -223,7 +225,7 @@ impl OpenFolder {
         }
     }
 
-    /// Reads a file below this folder.
+    /// Reads a whole file at a relative path below this folder, as [`Self::file`] does.
     pub fn file_below(&self, path: &Path, most: u64) -> Result<Option<FileContent>, FileRefused> {
         let mut above = names(path)?;
         let name = above.pop().ok_or(FileRefused::Kind("a folder"))?;
@@ -233,7 +235,8 @@ impl OpenFolder {
         }
     }
 
-    /// Reads at most `most` bytes of a file in this folder.
+    /// Reads the first `most` bytes of a file in this folder. Returns `None` if the file does not
+    /// exist.
     pub fn head(&self, name: &OsStr, most: u64) -> Result<Option<FileContent>, FileRefused> {
         let (file, status) = match open(&self.0, name, OFlag::O_RDONLY, Mode::empty()) {
             Ok(opened) => opened,
@@ -253,7 +256,8 @@ impl OpenFolder {
         }))
     }
 
-    /// Returns the names in this folder with their kinds, sorted.
+    /// Returns the sorted names in this folder, with their kinds. Fails if there are more than
+    /// `most`.
     pub fn entries(&self, most: usize) -> Result<Vec<(String, EntryKind)>, FileRefused> {
         let mut listing = Dir::openat(&self.0, ".", FOLDER, Mode::empty())?;
         let mut entries = Vec::new();
@@ -290,7 +294,8 @@ fn check(file: &File, status: &FileStat) -> Result<(), FileRefused> {
     }
 }
 
-/// Returns the names in a relative path. No link is followed, so `..` removes the previous name.
+/// Returns the components of a relative path. Since no link is followed, `..` simply removes the
+/// previous component.
 fn names(path: &Path) -> Result<Vec<&OsStr>, FileRefused> {
     let mut names = Vec::new();
     for component in path.components() {

@@ -1,4 +1,4 @@
-//! Sidecars as a node sees them: which ones exist, what they offer, and calls to them.
+//! The sidecars that a node knows: which of them exist, what they offer, and calls to them.
 
 mod directory;
 mod discovery;
@@ -33,10 +33,11 @@ use crate::{
     tools::{Tool, ToolCatalogue},
 };
 
-/// How long an agent waits for the first search, if it names a tool that no sidecar offers yet.
+/// How long an agent that names a tool of an unknown sidecar waits for the first search for
+/// sidecars.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
-/// The sidecars of a node. Cheap to clone.
+/// The sidecars of a node. Clones share them.
 #[derive(Clone)]
 pub struct Sidecars(Arc<SidecarsInner>);
 
@@ -46,22 +47,22 @@ struct SidecarsInner {
     settings: SidecarSettings,
     directory: Mutex<Directory>,
     shown: Mutex<PublishedOffers>,
-    /// Becomes true after the first search.
+    /// Whether the first search has ended.
     looked: watch::Sender<bool>,
-    /// Compactors that did not answer, with the time until which they are not asked.
+    /// Compactors that did not answer in time, each with the time until which it is not asked.
     resting: Mutex<HashMap<String, Instant>>,
 }
 
-/// The part of the configuration that concerns sidecars.
+/// The settings that concern sidecars.
 #[derive(Debug, Clone, Default)]
 pub struct SidecarSettings {
     pub prefix: Prefix,
-    /// The sidecars that may offer tools; all of them if it is absent.
+    /// The sidecars that may offer tools. `None` allows all of them.
     pub allow: Option<Vec<String>>,
     pub patience: DefaultTimeouts,
 }
 
-/// The offers that are in the catalogue, and the warnings that were logged about them.
+/// The offers that are in the catalogue, and the warnings about them that have been logged.
 #[derive(Default)]
 struct PublishedOffers {
     offers: BTreeMap<SidecarId, Vec<SidecarOffer>>,
@@ -88,13 +89,13 @@ impl Sidecars {
         self.directory().rows()
     }
 
-    /// Waits for the first search, for at most [`FIRST_LOOK`].
+    /// Waits until the first search has ended, but at most [`FIRST_LOOK`].
     pub async fn looked(&self) {
         let mut looked = self.0.looked.subscribe();
         let _as_it_is = tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await;
     }
 
-    /// Puts the current offers into the catalogue. Returns whether they have changed.
+    /// Updates the catalogue with the current offers. Returns whether they have changed.
     fn show(&self) -> bool {
         let (offers, faults) = {
             let directory = self.directory();
@@ -134,7 +135,8 @@ impl Sidecars {
 }
 
 impl PublishedOffers {
-    /// Logs new warnings. After a change it logs all that still apply.
+    /// Logs the warnings that have not been logged yet. If `is_new` is set, the offers have
+    /// changed, and warnings that no longer apply are forgotten.
     fn warn(&mut self, warnings: Vec<String>, is_new: bool) {
         for warning in warnings
             .iter()

@@ -1,4 +1,5 @@
-//! Skills: instructions that an agent loads when it needs them, from `<dir>/<name>/SKILL.md`.
+//! Skills are instructions that an agent loads when it needs them. Each is a file
+//! `<dir>/<name>/SKILL.md`.
 
 mod header;
 mod tools;
@@ -21,13 +22,14 @@ use crate::{
 /// The name of the file that describes a skill.
 pub const FILE: &str = "SKILL.md";
 
-/// The folder with the resources of a skill.
+/// The name of the folder with a skill's resources.
 const RESOURCES: &str = "resources";
 
-/// The size of the largest skill that is read, in bytes.
+/// The maximum size of a skill's file in bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// A skill as its header describes it. Its text is read when an agent loads it.
+/// A skill, as the header of its file describes it. The rest of the file is read when an agent
+/// loads the skill.
 #[derive(Debug, Clone)]
 pub struct Skill {
     pub name: String,
@@ -35,11 +37,11 @@ pub struct Skill {
     pub file: PathBuf,
     pub resources: Option<PathBuf>,
     source: ProjectSource,
-    /// The path of the skill's file in the source.
+    /// The path of the skill's file, relative to the source.
     below: PathBuf,
 }
 
-/// Why a folder is not a valid skill.
+/// The reason why a folder is not a valid skill.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSkill {
     #[error("{folder} holds no {FILE}; add one, or move the folder out of the skills folder")]
@@ -58,7 +60,7 @@ pub enum InvalidSkill {
     Clash(NameClash),
 }
 
-/// Returns the skills that both the user and the project describe.
+/// Returns the name clashes: skills that exist both in a user's folder and in the project.
 pub fn clashes(problems: &[InvalidSkill]) -> impl Iterator<Item = &NameClash> {
     problems.iter().filter_map(|problem| match problem {
         InvalidSkill::Clash(clash) => Some(clash),
@@ -69,13 +71,13 @@ pub fn clashes(problems: &[InvalidSkill]) -> impl Iterator<Item = &NameClash> {
     })
 }
 
-/// Skills by name. Cheap to clone.
+/// Skills by name. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Skills(Arc<BTreeMap<String, Skill>>);
 
 impl Skills {
-    /// Loads every skill below the folders, and returns every problem. If two have the same name
-    /// the first is kept, unless one of them is the project's; then neither is.
+    /// Loads every skill in the folders. Returns the skills and all problems. If two skills have
+    /// the same name, the first is kept; but if one of them is in the project, neither is kept.
     pub fn load(sources: &[ProjectSource]) -> (Self, Vec<InvalidSkill>) {
         let (mut skills, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
         let mut clashing = Vec::new();
@@ -146,7 +148,7 @@ impl Skills {
 }
 
 impl Skill {
-    /// Returns the text that describes this skill in a system prompt.
+    /// Returns the lines that describe this skill in a system prompt.
     pub fn entry(&self) -> String {
         let resources = self
             .resources

@@ -1,4 +1,4 @@
-//! Teams: templates as people write them, and the resolution of their members into specs that any
+//! Teams: the templates that users write, and the resolution of their members into specs that any
 //! node can start.
 
 pub mod tool_names;

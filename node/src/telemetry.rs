@@ -1,5 +1,5 @@
-//! Logs on standard error; traces and metrics if a collector is configured; metrics and probes over
-//! HTTP if a listen address is configured.
+//! Telemetry: logs on standard error, traces and metrics if a collector is configured, and metrics
+//! and probes over HTTP if a listen address is configured.
 
 pub mod content;
 pub mod genai;
@@ -36,17 +36,17 @@ use self::{
 };
 use crate::terminal::LogWriter;
 
-/// Which telemetry a process produces, and where it is sent.
+/// The telemetry that a process produces, and where it is sent.
 #[derive(Debug, Clone)]
 pub struct TelemetryOptions {
     /// The log filter in the syntax of `RUST_LOG`.
     pub log: String,
     /// Whether the log has one JSON object per line instead of text.
     pub json: bool,
-    /// The base address of an OTLP collector over HTTP.
+    /// The base address of a collector that accepts OTLP over HTTP.
     pub otlp_endpoint: Option<String>,
     pub service_name: String,
-    /// Whether spans contain the texts of messages and tools.
+    /// Whether spans contain the texts of messages and of tool calls.
     pub content: bool,
     /// The address at which probes and metrics are served over HTTP.
     pub listen: Option<SocketAddr>,
@@ -68,8 +68,8 @@ pub enum TelemetryError {
     Twice,
 }
 
-/// The telemetry of a process. Call [`shutdown`](Self::shutdown) at the end, or the last spans are
-/// lost.
+/// The telemetry of a process. [`shutdown`](Self::shutdown) must be called at the end, because the
+/// last spans are lost otherwise.
 #[derive(Debug)]
 pub struct Telemetry {
     traces: Option<Traces>,
@@ -78,8 +78,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Installs logs, spans and metrics for the whole process. They are sent on the current
-    /// runtime.
+    /// Installs logs, spans and metrics for the whole process. The current runtime sends them.
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let (subscriber, mut telemetry) = subscriber(options)?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
@@ -111,7 +110,8 @@ impl Telemetry {
             let shutdown = tokio::task::spawn_blocking(move || metrics.shutdown(deadline));
             match tokio::time::timeout(deadline, shutdown).await {
                 Ok(Ok(Ok(()))) => {}
-                // Many collectors accept only traces, so this is not a warning.
+                // Many collectors accept only traces, so a failure with metrics is not logged as a
+                // warning.
                 Ok(Ok(Err(error))) => tracing::info!(%error, "the last metrics were not sent"),
                 Ok(Err(_)) | Err(_) => tracing::info!("the last metrics were not sent in time"),
             }

@@ -1,4 +1,4 @@
-//! The local compactor: one call of the agent's own model, without tools.
+//! The local compactor calls the agent's own model once, without tools.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::{
     model::{Chunk, Failure},
 };
 
-/// The length of the longest summary that is requested, in tokens.
+/// The maximum length of the requested summary in tokens.
 const SUMMARY: u64 = 8_192;
 
-/// Summarises the messages before the cut.
+/// Asks the model to summarise the messages before the cut.
 pub async fn run(
     models: Arc<Llm>,
     clients: Clients,

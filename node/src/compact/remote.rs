@@ -1,4 +1,4 @@
-//! Compaction by a sidecar: asks for a summary, and uses the answer only if it is valid.
+//! Compaction by a sidecar. The sidecar's summary is used only if it is valid.
 
 use planck_common::{
     AgentId, CallId, PROTOCOL_VERSION, Seq, SessionId, Timestamp,
@@ -13,18 +13,18 @@ use crate::{agent::input::CompactionResult, sidecar::Sidecars};
 /// A request for a summary of one agent's context.
 pub struct SummaryRequest {
     pub sidecars: Sidecars,
-    /// The name of the compactor, as in the agent's spec.
+    /// The name of the compactor in the agent's spec.
     pub compactor: String,
     pub model: String,
     pub agent: AgentId,
     pub session: SessionId,
-    /// The number of tokens from which compaction is due.
+    /// The number of tokens at which a context is compacted.
     pub threshold: u64,
 }
 
 impl SummaryRequest {
-    /// Returns the sidecar's answer, or the reason why it cannot be used. The local compactor is
-    /// used in that case.
+    /// Returns the sidecar's answer, or the reason why it cannot be used. The caller then uses the
+    /// local compactor.
     pub async fn run(&self, material: &Material) -> Result<CompactionResult, String> {
         self.ask(material)
             .await
@@ -60,8 +60,8 @@ impl SummaryRequest {
         }
     }
 
-    /// Checks a summary. One that leaves the context so full that compaction is due again is
-    /// refused, because the sidecar would be asked forever.
+    /// Checks a summary. A summary that leaves the context above the threshold is refused, because
+    /// the sidecar would be asked again after every turn.
     fn judge(
         &self,
         material: &Material,

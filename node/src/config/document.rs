@@ -51,7 +51,7 @@ impl ConfigFile<'_> {
         }
     }
 
-    /// Adds the values of a table. An empty table is added as a value itself.
+    /// Adds all values of a table. An empty table is added as one value.
     fn walk(&self, at: &KeyPath, table: &DeTable<'_>, into: &mut Vec<(KeyPath, GivenValues)>) {
         for (key, value) in table {
             let (path, line) = (at.then(key.get_ref()), key.span().start);
@@ -75,8 +75,8 @@ impl ConfigFile<'_> {
     }
 }
 
-/// Returns a value without its place in the file. A number that does not fit an `i64` becomes text,
-/// which no numeric key accepts.
+/// Returns a value without its position in the file. A number that does not fit an `i64` becomes
+/// text, which every numeric key refuses.
 fn plain(value: &Spanned<DeValue<'_>>) -> Value {
     match value.get_ref() {
         DeValue::String(text) => Value::String(text.to_string()),

@@ -1,5 +1,5 @@
-//! Values from the environment: `PLANCK_<SECTION>_<KEY>`, and the variables of other programs that
-//! people already have set.
+//! Reads values from environment variables: `PLANCK_<SECTION>_<KEY>`, and variables of other
+//! programs that users often have set already.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use super::{
 };
 use crate::llm::{PRESETS, Preset};
 
-/// The variables of other programs, each with the key that it sets, except those of providers.
+/// The variables of other programs, each with the key that it sets. Those of providers are not in
+/// this list.
 const OTHERS: [(&str, &str); 7] = [
     ("NATS_URL", "nats.url"),
     ("NATS_CREDS", "nats.creds"),
@@ -23,7 +24,8 @@ const OTHERS: [(&str, &str); 7] = [
     ("RUST_LOG", "telemetry.log"),
 ];
 
-/// Returns the variables of other programs, each with the key that it sets.
+/// Returns the variables of other programs, including those of providers, each with the key that it
+/// sets.
 pub fn honoured() -> impl Iterator<Item = (&'static str, KeyPath)> {
     let others = OTHERS.iter().map(|(name, key)| (*name, KeyPath::of(key)));
     others.chain(PRESETS.iter().flat_map(of_provider))
@@ -38,7 +40,7 @@ fn of_provider(preset: &Preset) -> impl Iterator<Item = (&'static str, KeyPath)>
     variables.into_iter().flatten()
 }
 
-/// Words in the names of variables whose values are secrets in most programs.
+/// Words in the name of a variable which suggest that its value is a secret.
 const SECRET_WORDS: [&str; 11] = [
     "KEY",
     "KEYS",
@@ -53,8 +55,8 @@ const SECRET_WORDS: [&str; 11] = [
     "CREDS",
 ];
 
-/// Returns whether libraries read a variable from the process's own environment, so that it must
-/// stay there.
+/// Returns whether libraries read a variable from the process's own environment. Such a variable
+/// must stay there.
 fn is_read_by_libraries(name: &str) -> bool {
     let prefixes = ["PG", "OTEL_", "SSL_CERT_", "LC_", "LD_"];
     name.to_ascii_uppercase().ends_with("_PROXY")
@@ -62,9 +64,10 @@ fn is_read_by_libraries(name: &str) -> bool {
 }
 
 /// Returns whether a variable may hold a secret: it sets a key whose kind is a secret or an
-/// address, or its name or its value looks like that of a secret. Any variable can be one, because
-/// a configuration may refer to it by `env:NAME`. Too many matches are harmless, because Planck
-/// reads its variables from either place.
+/// address, or its name or its value looks like that of a secret. The name alone does not decide,
+/// because a configuration may refer to any variable by `env:NAME`. False positives are harmless,
+/// because Planck reads its variables both from the environment and from the memory to which
+/// secrets are moved.
 pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
     let kinds = [Secret::kind(), ConfiguredUrl::kind()];
     let holds = |path: &KeyPath| {
@@ -86,7 +89,7 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
     !is_read_by_libraries(name) && (names_one || has_password(text) || is_like_a_token(text))
 }
 
-/// Returns whether a text has the form `scheme://user:password@host`.
+/// Returns whether a text looks like `scheme://user:password@host`.
 fn has_password(text: &str) -> bool {
     let user = text
         .split_once("://")
@@ -94,7 +97,7 @@ fn has_password(text: &str) -> bool {
     user.is_some_and(|(user, _)| user.contains(':'))
 }
 
-/// Returns whether a text is one long word of letters and digits.
+/// Returns whether a text is one long sequence of letters and digits, as tokens are.
 fn is_like_a_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+=~".contains(&byte);
     let has = |wanted: fn(&u8) -> bool| text.as_bytes().iter().any(wanted);
@@ -105,7 +108,7 @@ fn is_like_a_token(text: &str) -> bool {
 }
 
 /// Returns the values from the environment. Planck's own variables take precedence over those of
-/// other programs, and an empty variable counts as unset.
+/// other programs. An empty variable counts as unset.
 pub fn read(
     environment: &BTreeMap<String, String>,
     keys: &[KeyDescription],
@@ -134,9 +137,10 @@ fn given(name: &str, text: &str) -> GivenValues {
     }
 }
 
-/// Converts the value of another program's variable. `OLLAMA_HOST` is often only host and port, and
-/// often the address that the server listens on. `NATS_NKEY` is a file for the `nats` command line
-/// and a seed for other programs; a seed consists of letters and digits only.
+/// Converts the value of another program's variable to the form of the key. `OLLAMA_HOST` often
+/// contains only host and port, or the address at which the server listens. `NATS_NKEY` is the path
+/// of a file for the `nats` command line and a seed for other programs; a seed consists of letters
+/// and digits only.
 fn adapted(name: &str, text: &str) -> String {
     match name {
         "OLLAMA_HOST" => {
@@ -156,7 +160,8 @@ fn adapted(name: &str, text: &str) -> String {
 
 enum VariableMeaning {
     Key(KeyPath),
-    /// A name that begins with a section of the configuration but matches none of its keys.
+    /// A variable whose name begins with a section of the configuration but matches none of its
+    /// keys.
     Nothing(KeyPath),
     /// A variable that does not concern the configuration.
     Other,
@@ -190,8 +195,9 @@ fn meant(name: &str, keys: &[KeyDescription]) -> VariableMeaning {
     }
 }
 
-/// Returns the key for a pattern that contains a name of the reader's choice:
-/// `PLANCK_WORKSPACES_SRC` is `workspaces.src`.
+/// Returns the key that a variable sets, for a pattern with a name that the user chooses:
+/// `PLANCK_WORKSPACES_SRC` sets `workspaces.src`. Returns `None` if the variable does not match the
+/// pattern.
 fn open(name: &str, pattern: &KeyPath) -> Option<KeyPath> {
     let variable = pattern.variable();
     let (before, after) = variable.split_once("<NAME>")?;

@@ -1,8 +1,8 @@
-//! The path of a value, `section.key`, and the description of each key.
+//! The path of a value, such as `section.key`, and the description of each key.
 
 use std::fmt;
 
-/// The words of a key. In a pattern, `*` stands for any single word.
+/// The words of a key. In a pattern, the word `*` stands for any single word.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct KeyPath(Vec<String>);
 
@@ -30,12 +30,12 @@ impl KeyPath {
         self.0.starts_with(&other.0)
     }
 
-    /// Returns whether this pattern describes `path`.
+    /// Returns whether this pattern describes the key `path`.
     pub fn matches(&self, path: &Self) -> bool {
         self.0.len() == path.0.len() && self.covers(path)
     }
 
-    /// Returns whether this pattern describes something below `path`.
+    /// Returns whether this pattern describes a key below `path`.
     pub fn is_below(&self, path: &Self) -> bool {
         self.0.len() > path.0.len() && self.covers(path)
     }
@@ -47,7 +47,7 @@ impl KeyPath {
             .all(|(pattern, word)| pattern == "*" || pattern == word)
     }
 
-    /// Replaces each `*` of this pattern with the word of `path` at that position.
+    /// Returns this pattern with each `*` replaced by the word of `path` at the same position.
     pub fn filled_from(&self, path: &Self) -> Self {
         let fill = |(at, word): (usize, &String)| match word.as_str() {
             "*" => path.0.get(at).cloned().unwrap_or_else(|| "NAME".into()),
@@ -56,7 +56,7 @@ impl KeyPath {
         Self(self.0.iter().enumerate().map(fill).collect())
     }
 
-    /// Returns the name of the key's variable: `PLANCK_<SECTION>_<KEY>`.
+    /// Returns the name of the environment variable that sets the key: `PLANCK_<SECTION>_<KEY>`.
     pub fn variable(&self) -> String {
         let words = self.0.iter().map(|word| {
             if word == "*" {
@@ -99,7 +99,7 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// The description of a key in the documentation.
+/// The description of a key, as in the documentation.
 #[derive(Debug, Clone)]
 pub struct KeyDescription {
     pub pattern: KeyPath,
@@ -109,7 +109,8 @@ pub struct KeyDescription {
     pub about: String,
 }
 
-/// Returns the known key that a mistaken one most likely means.
+/// Returns the known key that is most similar to an unknown one, or `None` if none is similar
+/// enough.
 pub fn nearest(keys: &[KeyDescription], path: &KeyPath) -> Option<KeyPath> {
     let wanted = path.to_string();
     keys.iter()

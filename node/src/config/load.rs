@@ -1,4 +1,4 @@
-//! Builds a configuration from all sources, or reports everything that is wrong with them.
+//! Builds a configuration from all sources, or reports all mistakes in them.
 
 use std::{
     collections::BTreeMap,
@@ -18,20 +18,21 @@ use super::{
 };
 use crate::project::Admitted;
 
-/// The places where values are searched. Nothing else is read.
+/// The sources of values. Loading a configuration reads nothing else.
 #[derive(Clone, Default)]
 pub struct Sources {
     pub home: Option<PathBuf>,
-    /// The folder that planck was started in.
+    /// The folder in which planck was started.
     pub folder: PathBuf,
-    /// The project in that folder, if its user trusts it.
+    /// The project in that folder, if the user trusts it.
     pub project: Option<Admitted>,
-    /// The file of `--config FILE`.
+    /// The file that `--config FILE` names.
     pub file: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
-    /// Triples of a key, a value, and the flag that gave it.
+    /// The values of flags: the key, the value, and the flag.
     pub flags: Vec<(String, String, String)>,
-    /// Key and value, from a program that embeds the runtime. A later one wins.
+    /// Keys and values from a program that embeds the runtime. A later entry for the same key takes
+    /// precedence.
     pub settings: Vec<(String, String)>,
 }
 
@@ -66,7 +67,7 @@ impl Sources {
         self.home.as_ref().map(|home| home.join(".planck"))
     }
 
-    /// Returns the place for the sessions of the folder that planck was started in.
+    /// Returns the default place for the sessions of `folder`.
     pub fn place(&self) -> Option<ProjectPlace> {
         ProjectPlace::of(&self.world())
     }
@@ -84,10 +85,10 @@ impl Sources {
     }
 }
 
-/// A configuration, with the origin of each value.
+/// A loaded configuration, with the origin of each value.
 pub struct Loaded {
     pub config: Config,
-    /// The files that were found.
+    /// The configuration files that exist.
     pub files: Vec<PathBuf>,
     values: Values,
 }
@@ -107,12 +108,12 @@ impl Loaded {
     }
 }
 
-/// Returns every key that exists.
+/// Returns the descriptions of all keys.
 pub fn keys() -> Vec<KeyDescription> {
     Config::default().keys(&KeyPath::default(), "")
 }
 
-/// Reads all sources.
+/// Reads all sources and builds the configuration.
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     let world = sources.world();
     let mut loader = Loader {
@@ -142,8 +143,8 @@ impl Loader {
         }
     }
 
-    /// Reads the project's configuration from the text that was hashed when the project was
-    /// compared with what is trusted. The file is not read again.
+    /// Reads the project's configuration. The text is the one that was hashed and compared with the
+    /// trusted state; the file is not read again, because it could have changed since.
     fn project_file(&mut self, sources: &Sources) {
         if let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) {
             self.text(&path, text);

@@ -1,4 +1,4 @@
-//! The origin of a value, and mistakes in values.
+//! The origin of a value, and the reports of mistakes in values.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -30,7 +30,7 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// One mistake: its place, the key, what is wrong, and how to correct it.
+/// One mistake: where it is, which key it concerns, what is wrong, and how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
     pub origin: ValueOrigin,

@@ -1,4 +1,5 @@
-//! Writes the page `docs/configuration.md` from the sections. A test compares the two.
+//! Generates the page `docs/configuration.md` from the sections. A test checks that the file is up
+//! to date.
 
 use std::fmt::Write as _;
 
@@ -51,7 +52,8 @@ written into a file: write `env:NAME` or `file:PATH`.
 This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it again.
 ";
 
-/// Returns the variable of another program that sets a key, for keys that are no pattern.
+/// Returns the variable of another program that sets a key, or `None` if there is none or the key
+/// is a pattern.
 fn honoured_name(key: &KeyPath) -> Option<&'static str> {
     honoured()
         .find(|(_, known)| known == key)

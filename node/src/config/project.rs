@@ -1,6 +1,6 @@
-//! The default place for the sessions of the folder that planck was started in, used if the user
-//! names no store. It is in the user's data directory, because a project's folder may come from a
-//! stranger.
+//! The default place for the sessions of the folder in which planck was started. It is used if the
+//! user configures no store. It is in the user's data directory, because other people may have
+//! created the contents of a project's folder.
 
 use std::{
     ffi::OsStr,
@@ -13,23 +13,23 @@ use uuid::Uuid;
 
 use super::values::ValueContext;
 
-/// The pattern of the default place, as shown to users.
+/// The default place as it is shown to users.
 pub const PATTERN: &str = "$XDG_DATA_HOME/planck/projects/<folder>-<hash>/sessions";
 
-/// The maximum number of characters of a folder's own name that are kept in the name of its place.
+/// The maximum number of characters of a project's name that become part of the place's name.
 const LONGEST_NAME: usize = 40;
 
 /// The place of one project's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectPlace {
-    /// The user's data directory. The place is a folder below it that belongs to Planck alone.
+    /// The user's data directory. The place is in a subfolder that only Planck uses.
     pub data: PathBuf,
-    /// The folder that planck was started in, without links.
+    /// The folder in which planck was started, without links.
     pub project: PathBuf,
 }
 
 impl ProjectPlace {
-    /// Returns the place, or `None` if the user has no home folder.
+    /// Returns the place, or `None` if neither the data directory nor the home folder is known.
     pub fn of(world: &ValueContext) -> Option<Self> {
         let project = fs::canonicalize(&world.folder).unwrap_or_else(|_| world.folder.clone());
         Some(Self {
@@ -38,7 +38,7 @@ impl ProjectPlace {
         })
     }
 
-    /// Returns the folder of session files.
+    /// Returns the folder for session files.
     pub fn folder(&self) -> PathBuf {
         let hash = Uuid::new_v5(&Uuid::NAMESPACE_URL, self.project.as_os_str().as_bytes())
             .simple()
@@ -51,14 +51,16 @@ impl ProjectPlace {
             .join("sessions")
     }
 
-    /// Returns the file with the prompts that were typed in chats of this project.
+    /// Returns the path of the file that stores the prompts which the user typed in chats of this
+    /// project.
     pub fn history(&self) -> PathBuf {
         self.folder().with_file_name("history")
     }
 }
 
 /// Returns `$XDG_DATA_HOME`, or else `~/.local/share`. An empty or relative value counts as unset,
-/// as the XDG Base Directory Specification requires.
+/// as the XDG Base Directory Specification requires. Returns `None` if the home folder is unknown
+/// too.
 fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     let named = world
         .environment
@@ -75,7 +77,8 @@ fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     named.map(Path::to_path_buf).or_else(of_home)
 }
 
-/// Returns the name of a folder in characters that every file system and shell accepts.
+/// Returns the name of a folder with all characters replaced that some file system or shell does
+/// not accept.
 fn readable(name: Option<&OsStr>) -> String {
     let name = name.map(OsStr::to_string_lossy).unwrap_or("root".into());
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');

@@ -1,4 +1,4 @@
-//! The rules between values.
+//! The rules that relate several values to each other.
 
 mod providers;
 mod times;
@@ -9,13 +9,14 @@ use super::{
     Config, key::KeyPath, origin::ConfigProblem, section::Limits, setting::Size, values::Values,
 };
 
-/// The most agents that the record of a session can allow.
+/// The maximum number of agents that a session can allow. The store saves the number as an `i32`.
 const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 
-/// The largest prompt or answer that can be allowed, because a node accepts no larger message.
+/// The maximum size of a prompt or an answer that can be allowed, because a node accepts no larger
+/// message.
 const LARGEST_TEXT: Size = Size::mebibytes(64);
 
-/// A rule that is violated, and the key to change.
+/// A violated rule, and the key that must be changed.
 #[derive(Debug)]
 pub struct BrokenRule {
     key: KeyPath,
@@ -42,7 +43,7 @@ impl BrokenRule {
     }
 }
 
-/// Returns every violated rule.
+/// Returns all violated rules.
 pub fn check(config: &Config) -> Vec<BrokenRule> {
     let groups = [
         numbers(config),
@@ -107,8 +108,8 @@ fn numbers(config: &Config) -> Vec<BrokenRule> {
     broken
 }
 
-/// Checks that every allowed prompt fits into an empty inbox, and every full inbox into an empty
-/// session.
+/// Checks that every allowed prompt fits into an empty inbox, and that one full inbox does not
+/// exceed the limit of its session.
 fn sizes(limits: &Limits) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     for (key, size) in [

@@ -1,7 +1,7 @@
 //! The sections of the configuration, one file each, and the macro that defines them.
 
-/// Defines a struct whose fields are keys. The comment of a field is its documentation, its value
-/// the default.
+/// Defines a struct whose fields are keys of the configuration. The doc comment of a field is its
+/// documentation, and its value is the default.
 macro_rules! section {
     ($(#[doc = $doc:literal])* $name:ident {
         $($(#[doc = $about:literal])+ $field:ident: $type:ty = $default:expr;)*
@@ -144,8 +144,8 @@ impl Field for ProjectPart {
 }
 
 impl Config {
-    /// Returns the folders in which a part is described: the configured ones, then the project's,
-    /// without duplicates.
+    /// Returns the folders for one part: the configured ones, then the project's, without
+    /// duplicates.
     pub fn sources(&self, part: SourcePart) -> Vec<ProjectSource> {
         let dirs = match part {
             SourcePart::Tools => &self.tools.dirs,

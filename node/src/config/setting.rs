@@ -1,4 +1,4 @@
-//! The kinds of values: how each is written in a file and in the environment, and how it is shown.
+//! The types of values: how each is written in a file and in the environment, and how it is shown.
 
 mod choice;
 mod listen;
@@ -24,7 +24,7 @@ use super::{
     values::{Raw, ValueContext, Values},
 };
 
-/// The reason why a value cannot be read.
+/// The reason why a text is not a valid value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     pub what: String,
@@ -44,27 +44,27 @@ impl InvalidValue {
     }
 }
 
-/// The type of one value.
+/// A type of value that can be configured.
 pub trait Setting: Sized + Clone {
-    /// Returns what is to be written, to complete "write …".
+    /// Returns a description of valid values that completes the sentence "write …".
     fn kind() -> String;
     fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue>;
-    /// Returns the value as text for a person, or `None` if it is unset. A secret is never shown.
+    /// Returns the value as text for users, or `None` if it is unset. Secrets are never shown.
     fn show(&self) -> Option<String>;
-    /// Adapts a default to this user: paths under `~` are expanded.
+    /// Adapts a default value to the user. Paths below `~` are expanded.
     fn at_home(self, _: &ValueContext) -> Self {
         self
     }
 }
 
-/// A part of a section: a single value, a section, or sections by name.
+/// A field of a section: a single value, a nested section, or sections by name.
 pub trait Field: Sized + Clone {
-    /// Returns the keys at and below `at`, with `self` as their defaults. `about` is the
-    /// description of this field in its section.
+    /// Returns the descriptions of the keys at and below `at`, with `self` as their defaults.
+    /// `about` is the description of this field in its section.
     fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<KeyDescription>;
-    /// Reads the field from the given values; `self` is the default.
+    /// Returns the field with the values that were given, and with those of `self` for all others.
     fn read(self, at: &KeyPath, values: &mut Values) -> Self;
-    /// Adds each value at and below `at` as text.
+    /// Adds each value at and below `at`, as text, to `into`.
     fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>);
 }
 
@@ -89,7 +89,7 @@ impl<T: Setting> Field for T {
     }
 }
 
-/// Fields of the same kind under names of the reader's choice.
+/// Fields of the same type under names that the user chooses.
 #[derive(Clone, PartialEq)]
 pub struct NamedSettings<T>(pub BTreeMap<String, T>);
 

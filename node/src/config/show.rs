@@ -1,9 +1,8 @@
-//! The configuration as text: every value with its origin, and the table of all keys for the
-//! documentation.
+//! The configuration as text: every value with its origin.
 
 use super::{key::KeyPath, load::Loaded, origin::ValueOrigin, setting::Field as _};
 
-/// A value that is in force.
+/// The current value of a key.
 #[derive(Debug, Clone)]
 pub struct ShownValue {
     pub key: KeyPath,
@@ -12,8 +11,8 @@ pub struct ShownValue {
     pub origin: ValueOrigin,
 }
 
-/// Returns every value in force, in the order of the sections. Of a secret, only the fact that it
-/// is set is shown.
+/// Returns the current value of every key, in the order of the sections. For a secret, only the
+/// fact that it is set is returned.
 pub fn values(loaded: &Loaded) -> Vec<ShownValue> {
     let mut shown = Vec::new();
     loaded.config.show(&KeyPath::default(), &mut shown);

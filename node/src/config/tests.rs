@@ -45,7 +45,7 @@ impl Place {
         }
     }
 
-    /// Trusts the current contents of the project.
+    /// Records the current contents of the project as trusted.
     fn trusted(&self) -> Admitted {
         let user_folder = self.path("home/.planck");
         let project = Project::find(&self.path("project"), Some(&user_folder))
@@ -60,7 +60,7 @@ impl Place {
         load(&self.sources(environment))
     }
 
-    /// Returns the mistakes, without the path of the test's folder.
+    /// Returns the mistakes as text, without the path of the test's folder.
     fn problems(&self, environment: &[(&str, &str)]) -> String {
         let problems = self.load(environment).unwrap_err().to_string();
         problems.replace(self.folder.path().to_str().unwrap(), "")

@@ -1,4 +1,4 @@
-//! All given values by key, in the form in which sections read them.
+//! All values that were given, by key. Sections read them from here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,12 +11,12 @@ use super::{
     setting::Setting,
 };
 
-/// A value as it was written. This type and all that contain it have no `Debug`, because the value
-/// may be a secret.
+/// A value as it was written. This type and all types that contain it do not implement `Debug`,
+/// because the value may be a secret.
 #[derive(Clone)]
 pub enum Raw {
     Toml(toml::Value),
-    /// The text of a variable or a flag.
+    /// The text of an environment variable or a flag.
     Text(String),
 }
 
@@ -26,16 +26,16 @@ pub struct GivenValues {
     pub origin: ValueOrigin,
 }
 
-/// The surroundings that values may refer to.
+/// The context that is needed to interpret values, such as the home folder and the environment.
 #[derive(Clone, Default)]
 pub struct ValueContext {
     pub environment: BTreeMap<String, String>,
     pub home: Option<PathBuf>,
-    /// The folder that planck was started in.
+    /// The folder in which planck was started.
     pub folder: PathBuf,
 }
 
-/// The values that take precedence, and the mistakes that were found while reading them.
+/// The value of each key with the highest precedence, and the mistakes that were found so far.
 pub struct Values {
     given: BTreeMap<KeyPath, GivenValues>,
     world: ValueContext,
@@ -51,7 +51,8 @@ impl Values {
         }
     }
 
-    /// Adds a value, in place of one that was given before.
+    /// Sets the value of a key. It replaces an earlier one, so sources must be added in the order
+    /// of their precedence.
     pub fn put(&mut self, key: KeyPath, given: GivenValues) {
         self.given.insert(key, given);
     }
@@ -62,7 +63,7 @@ impl Values {
             .map_or(ValueOrigin::Default, |given| given.origin.clone())
     }
 
-    /// Returns the names of the values directly below `at`.
+    /// Returns the words that directly follow `at` in the keys that were given.
     pub fn children(&self, at: &KeyPath) -> BTreeSet<String> {
         let depth = at.words().len();
         let below = self.given.keys().filter(|key| key.starts_with(at));

@@ -1,4 +1,4 @@
-//! The settings of one file, for a person who decides whether to trust the file.
+//! The settings of one file, for a user who decides whether to trust the file.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -20,9 +20,9 @@ pub struct WrittenKeys {
     pub problems: Vec<String>,
 }
 
-/// Reads the text of a file. Secrets and passwords are left out of the values. The names of
-/// variables and files that hold a secret are included, because a file that names another secret
-/// redirects it.
+/// Parses the text of a file. Secrets and passwords are left out of the values. References such as
+/// `env:NAME` and `file:PATH` are included, because a change of the reference makes Planck use
+/// another secret.
 pub fn written(path: &Path, text: &str) -> WrittenKeys {
     let (values, problems) = document::parse(path.into(), text);
     let known = keys();

@@ -1,4 +1,4 @@
-//! The part of a project that its user trusts, in the state in which it was hashed.
+//! The part of a project that the user trusts, in the state that was compared with the trusted one.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::regular_file::{FileContent, FileRefused, OpenFolder};
 
-/// A file of a trusted project that differs from what was trusted.
+/// The reason why a file of a trusted project is not what the user trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum AlteredFile {
     #[error("{name} changed since the project was trusted; run `planck trust {}`, then start planck again", folder.display())]
@@ -23,7 +23,7 @@ pub enum AlteredFile {
     Untrustable(#[from] Untrustable),
 }
 
-/// The trusted part of a project. Cheap to clone.
+/// The trusted part of a project. Clones share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted(Arc<AdmittedInner>);
 
@@ -46,8 +46,8 @@ impl Admitted {
         }))
     }
 
-    /// Returns whether the project's tools, teams and skills are used, and not only its
-    /// configuration.
+    /// Returns whether tools, teams and skills of the project are used. If not, only its
+    /// configuration is.
     pub fn has_folders(&self) -> bool {
         self.0.has_folders
     }
@@ -57,13 +57,15 @@ impl Admitted {
         &self.0.folder
     }
 
-    /// Returns the project's configuration: the text that was hashed.
+    /// Returns the path and the text of the project's configuration. The text is the one that was
+    /// hashed.
     pub fn config(&self) -> Option<(PathBuf, &str)> {
         let file = self.0.folder.join(FOLDER).join(CONFIG);
         self.0.config.as_deref().map(|text| (file, text))
     }
 
-    /// Fails unless a file has the content that was trusted. `name` is relative to `.planck/`.
+    /// Fails if the content of a file differs from what was trusted. `name` is relative to
+    /// `.planck/`.
     pub(super) fn check(&self, name: &str, content: &FileContent) -> Result<(), AlteredFile> {
         match self.0.prints.get(name) {
             Some(print) if *print == Print::of(content) => Ok(()),
@@ -71,12 +73,12 @@ impl Admitted {
         }
     }
 
-    /// Fails unless everything in a folder of `tools/` is unchanged since it was trusted. It reads
-    /// files, so call it where blocking is allowed.
+    /// Fails if anything in a folder of `tools/` has changed since it was trusted. It reads files,
+    /// so it may block.
     ///
-    /// A program is started by its path afterwards. Another program of this user that runs outside
-    /// of the sandbox can write into the folder between the check and the start, and thereby
-    /// replace the program.
+    /// The check does not exclude every change: the program is started by its path afterwards.
+    /// Another program of this user that runs outside of the sandbox can replace the tool's program
+    /// between the check and the start.
     pub fn check_tool(&self, tool: &str) -> Result<(), AlteredFile> {
         let name = format!("tools/{tool}");
         let refused = |why: FileRefused| Untrustable::new(FOLDER, why);

@@ -1,7 +1,8 @@
-//! `~/.planck/trusted`: the projects that the user trusts, one line of JSON for each.
+//! `~/.planck/trusted`, the list of projects that the user trusts. Each line is one project as
+//! JSON.
 //!
-//! Earlier versions of Planck stored only paths. They read these lines as paths of folders that do
-//! not exist, and therefore trust none of them.
+//! Earlier versions of Planck stored only paths. They read the lines of this version as paths of
+//! folders that do not exist, and therefore do not trust these projects.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::snapshot::{Print, Snapshot};
 
-/// The size of the largest list that is read, in bytes.
+/// The maximum size of the list in bytes.
 const MOST: u64 = 64 * 1024 * 1024;
 
 /// The state of a project when it was trusted.
@@ -25,7 +26,7 @@ const MOST: u64 = 64 * 1024 * 1024;
 pub struct TrustRecord {
     pub folder: PathBuf,
     pub at: Timestamp,
-    /// The text of `config.toml`, so that a later change of it can be shown by keys.
+    /// The text of `config.toml`. With it, a later change can be shown key by key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     pub files: BTreeMap<String, Print>,
@@ -46,10 +47,10 @@ impl TrustRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerLine {
     Record(TrustRecord),
-    /// A line of an earlier version, which trusted a folder whatever it contains. It trusts nothing
-    /// now.
+    /// A line of an earlier version, which contains only a path. Earlier versions trusted that
+    /// folder whatever it contained; this version does not trust it.
     PathOnly(PathBuf),
-    /// A line of another version. It is kept unchanged and trusts nothing.
+    /// A line in the format of another version. It is kept unchanged, and this version ignores it.
     Unknown(String),
 }
 
@@ -79,7 +80,7 @@ impl LedgerLine {
     }
 }
 
-/// The list in the user's folder.
+/// The list of trusted projects in the user's folder.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     user_folder: PathBuf,
@@ -118,7 +119,7 @@ impl Ledger {
             .collect())
     }
 
-    /// Refuses a list that another user could have written.
+    /// Fails if a user other than root or the current one could have written the list.
     fn check(&self, file: &File) -> io::Result<()> {
         let status = file.metadata()?;
         let owner = Uid::from_raw(status.uid());
@@ -145,7 +146,7 @@ impl Ledger {
             .find(|line| line.folder() == Some(folder)))
     }
 
-    /// Records a project, in place of an earlier record of its folder.
+    /// Adds a project. Its record replaces an earlier one of the same folder.
     pub fn put(&self, record: TrustRecord) -> io::Result<()> {
         if record.folder.to_str().is_none() {
             return Err(io::Error::other("the folder's name is not plain text"));
@@ -166,7 +167,7 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Replaces the list atomically, with one process at a time.
+    /// Replaces the list atomically. A lock excludes other processes meanwhile.
     fn change(&self, change: impl FnOnce(&mut Vec<LedgerLine>)) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)

@@ -1,5 +1,5 @@
-//! Reads everything in a project's `.planck/` that matters, within limits, and refuses anything
-//! that cannot be trusted by its content.
+//! Reads all files in a project's `.planck/` that Planck uses, within limits. Fails if an entry
+//! cannot be trusted by its content, such as a link.
 
 use std::{collections::BTreeMap, ffi::OsStr};
 
@@ -20,7 +20,7 @@ const MOST_ENTRIES: usize = 4096;
 /// The maximum depth of nested folders.
 const MOST_DEPTH: usize = 16;
 
-/// An entry of the folder that cannot be trusted by its content.
+/// An entry of `.planck/` that cannot be trusted by its content.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct Untrustable {
@@ -38,7 +38,7 @@ impl Untrustable {
     }
 }
 
-/// Reads the configuration, the tools and the teams, and lists the skills.
+/// Reads the configuration, the tools and the teams, and lists the skills and prompts.
 pub(super) fn scan(planck: &OpenFolder) -> Result<Snapshot, Untrustable> {
     let mut walk = Walk::default();
     walk.config(planck)?;
@@ -61,7 +61,7 @@ pub(super) fn scan(planck: &OpenFolder) -> Result<Snapshot, Untrustable> {
     Ok(snapshot)
 }
 
-/// Reads one folder of `tools/`. `name` is relative to `.planck/`.
+/// Reads one tool's folder below `tools/`. `name` is relative to `.planck/`.
 pub(super) fn scan_tool(
     planck: &OpenFolder,
     name: &str,
@@ -127,7 +127,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Reads everything below `tools/`, and the teams below `teams/`.
+    /// Reads a folder with everything in it: all files below `tools/`, and every `TEAM.json` below
+    /// `teams/`. Other files below `teams/` are only listed as prompts.
     fn all(&mut self, folder: &OpenFolder, at: &str, depth: usize) -> Result<(), Untrustable> {
         if depth > MOST_DEPTH {
             return Err(Untrustable::new(at, FileRefused::TooMany(MOST_DEPTH)));

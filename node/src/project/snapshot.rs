@@ -1,4 +1,4 @@
-//! The contents of a project's `.planck/` at one reading.
+//! The contents of a project's `.planck/` at one time.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -42,15 +42,16 @@ impl fmt::Debug for Print {
     }
 }
 
-/// One reading of the folder. What a person is shown, what is recorded as trusted and what is used
-/// afterwards all come from the same reading.
+/// The contents of `.planck/` from one reading. The contents that a user sees, those that are
+/// recorded as trusted and those that are used come from the same reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Everything that is trusted by its content, by its name below `.planck/`.
+    /// The identities of all entries that are trusted by their content, by their path below
+    /// `.planck/`.
     pub prints: BTreeMap<String, Print>,
     /// The text of `config.toml`.
     pub config: Option<String>,
-    /// The texts of every TOOL.json and TEAM.json, to show them to a person.
+    /// The texts of every TOOL.json and TEAM.json, which are shown to the user.
     pub texts: BTreeMap<String, String>,
     /// The names of the folders below `skills/`.
     pub skills: Vec<String>,
@@ -64,7 +65,8 @@ impl Snapshot {
         self.skills.is_empty() && self.prompts.is_empty() && self.files().next().is_none()
     }
 
-    /// Returns whether the folder contains this configuration and nothing else.
+    /// Returns whether the folder contains a `config.toml` with this text and nothing else that has
+    /// an effect.
     pub fn is_only(&self, config: &str) -> bool {
         self.config.as_deref() == Some(config)
             && self.files().eq([CONFIG])
@@ -80,7 +82,7 @@ impl Snapshot {
             .map(|(name, _)| name.as_str())
     }
 
-    /// Returns a short summary of the contents: `config.toml, 2 tools, 1 skill`.
+    /// Returns a short summary of the contents, such as `config.toml, 2 tools, 1 skill`.
     pub fn summary(&self) -> String {
         let count = |file: &str| {
             self.texts

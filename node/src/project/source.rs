@@ -1,5 +1,5 @@
-//! The folders that describe tools, teams and skills: the user's folder, and those of a project
-//! that the user trusts.
+//! The folders that contain tools, teams and skills: those of the user, and those of a project that
+//! the user trusts.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::regular_file::{EntryKind, FileRefused, OpenFolder};
 
-/// The most names in one folder. A folder with more is refused.
+/// The maximum number of entries in one folder. A larger folder is refused.
 const MOST: usize = 4096;
 
-/// What a folder describes.
+/// The kind of things that a folder contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourcePart {
     Tools,
@@ -30,7 +30,7 @@ impl SourcePart {
     }
 }
 
-/// The reason why a file of a source is not read.
+/// The reason why a file in one of these folders cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub enum NotRead {
     Altered(#[from] AlteredFile),
 }
 
-/// Two descriptions with the same name, one of them the project's. Neither of them is used.
+/// Two descriptions with the same name, of which one is in the project. Neither of them is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there are two {kind}s `{name}`, {} and the project's {}", own.display(), project.display())]
 pub struct NameClash {
@@ -49,19 +49,20 @@ pub struct NameClash {
     pub project: PathBuf,
 }
 
-/// One folder. Its files are read without following links below it; in a project, they are read
-/// only as they were trusted.
+/// One folder of tools, teams or skills. No link below it is followed. If it belongs to a project,
+/// files that changed since they were trusted are refused.
 #[derive(Debug, Clone)]
 pub struct ProjectSource {
-    /// The path to the folder. It may contain links, because the person who named it trusts it.
+    /// The path to the folder. It may contain links, because it comes from the user or the
+    /// configuration.
     base: PathBuf,
-    /// The path below the base. Links in it are refused.
+    /// The rest of the path, below `base`. Links in it are refused.
     below: PathBuf,
     project: Option<(Admitted, SourcePart)>,
 }
 
 impl ProjectSource {
-    /// Returns a folder that the user or the node's administrator named.
+    /// Returns a folder that the user or the configuration names.
     pub fn named(dir: &Path) -> Self {
         let base = dir
             .canonicalize()
@@ -74,7 +75,7 @@ impl ProjectSource {
         }
     }
 
-    /// Returns a folder of a trusted project.
+    /// Returns the folder of a trusted project that contains this part.
     pub fn of_project(admitted: &Admitted, part: SourcePart) -> Self {
         Self {
             base: admitted.folder().into(),
@@ -111,8 +112,9 @@ impl ProjectSource {
         base.folder_below(&self.below)
     }
 
-    /// Returns the names of the folders in it, sorted. For an entry that looks like a folder but is
-    /// refused, the reason is included. A folder that does not exist has none.
+    /// Returns the sorted names of the subfolders. An entry that is neither a folder nor a file,
+    /// such as a link, is included with the reason why it is refused. If the folder does not exist,
+    /// the list is empty.
     pub fn folders(&self) -> Result<Vec<(String, Option<FileRefused>)>, FileRefused> {
         let Some(folder) = self.open()? else {
             return Ok(Vec::new());
@@ -126,7 +128,8 @@ impl ProjectSource {
             .collect())
     }
 
-    /// Returns whether an entry with this name exists, even one that would be refused.
+    /// Returns whether an entry with this path exists. An entry that would be refused, and a folder
+    /// that cannot be read, count as existing.
     pub fn has(&self, below: &Path) -> bool {
         let above = below.parent().unwrap_or(Path::new(""));
         let found = self
@@ -143,7 +146,7 @@ impl ProjectSource {
         }
     }
 
-    /// Returns whether a folder with this name exists, reached without links.
+    /// Returns whether a folder with this path exists and can be reached without links.
     pub fn has_folder(&self, below: &Path) -> bool {
         matches!(
             self.open()
@@ -152,8 +155,8 @@ impl ProjectSource {
         )
     }
 
-    /// Returns the text of a file, or `None` if it does not exist. A file that is trusted by its
-    /// content is refused if it differs from what was trusted.
+    /// Returns the text of a file, or `None` if it does not exist. Fails if the file is trusted by
+    /// its content and has changed since it was trusted.
     pub fn read(&self, below: &Path, most: u64) -> Result<Option<String>, NotRead> {
         let Some(folder) = self.open()? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Decides whether a project is trusted in its current state.
+//! Decides whether the current state of a project is trusted.
 
 use std::{
     collections::BTreeMap,
@@ -16,38 +16,38 @@ use super::{
 };
 use crate::regular_file::{EntryKind, OpenFolder};
 
-/// A folder that contains a `.planck/` which is not the user's own.
+/// A folder that contains a `.planck/` other than the user's own `~/.planck`.
 #[derive(Debug, Clone)]
 pub struct Project {
-    /// The path, absolute and without links.
+    /// The path of the folder, absolute and without links.
     pub folder: PathBuf,
 }
 
-/// The part of a project that a command uses.
+/// The parts of a project that a command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProjectUse {
-    /// A node uses all of it.
+    /// The configuration, the tools, the teams and the skills. Commands that run a node use them.
     Everything,
-    /// A client of other nodes uses the configuration. Tools, teams and skills are those of the
-    /// nodes.
+    /// The configuration only. Clients use it, because tools, teams and skills are those of the
+    /// nodes that they talk to.
     Config,
 }
 
-/// The user's decision about a project.
+/// Whether the user trusts the current state of a project.
 #[derive(Debug)]
 pub enum ProjectStanding {
-    /// The project contains nothing that could have an effect.
+    /// The project contains nothing that would have an effect, so no decision is needed.
     Nothing,
     Trusted(Admitted),
-    /// The user was not asked yet, or was asked by an earlier version, which stored only paths.
+    /// The user has not decided yet, or decided in an earlier version, which stored only paths.
     Unknown(Snapshot),
-    /// The project differs from what was trusted.
+    /// The project has changed since the user trusted it.
     Changed(Box<(Snapshot, TrustRecord)>),
-    /// The project contains something that cannot be trusted.
+    /// The project contains an entry that cannot be trusted by its content.
     Untrustable(Untrustable),
 }
 
-/// The names of the files that differ from what was trusted.
+/// The names of the files that were added, changed or deleted since the project was trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Difference {
     pub added: Vec<String>,
@@ -80,8 +80,8 @@ impl Difference {
 }
 
 impl Project {
-    /// Returns the project of the folder that planck was started in, or `None` if there is no
-    /// `.planck/` or it is the user's own.
+    /// Returns the project in the folder in which planck was started. Returns `None` if the folder
+    /// has no `.planck/`, or if its `.planck/` is the user's own.
     pub fn find(folder: &Path, user_folder: Option<&Path>) -> io::Result<Option<Self>> {
         let planck = folder.join(FOLDER);
         if planck.symlink_metadata().is_err() {
@@ -100,7 +100,7 @@ impl Project {
         self.folder.join(FOLDER)
     }
 
-    /// Reads the project.
+    /// Reads the contents of the project's `.planck/`.
     pub fn read(&self) -> Result<Snapshot, Untrustable> {
         let refused = |why| Untrustable::new(FOLDER, why);
         let folder = OpenFolder::open(&self.folder).map_err(refused)?;
@@ -115,7 +115,7 @@ impl Project {
         }
     }
 
-    /// Reads the project and compares it with what was trusted.
+    /// Reads the project and compares it with the state that the user trusted.
     pub fn standing(
         &self,
         ledger: Option<&Ledger>,
@@ -163,12 +163,12 @@ impl Project {
         }
     }
 
-    /// Returns the part that the user trusts, for this process.
+    /// Returns the part of the project that this process may use.
     fn admit(&self, snapshot: Snapshot, uses: ProjectUse) -> Admitted {
         Admitted::new(&self.folder, snapshot, uses == ProjectUse::Everything)
     }
 
-    /// Records that the user trusts what was read.
+    /// Records that the user trusts this state of the project.
     pub fn trust(&self, ledger: &Ledger, snapshot: Snapshot) -> io::Result<Admitted> {
         ledger.put(TrustRecord::of(&self.folder, &snapshot))?;
         Ok(self.admit(snapshot, ProjectUse::Everything))

@@ -6,7 +6,7 @@ use std::{
 
 use super::*;
 
-/// A user's folder, and a project with one file of each kind.
+/// The folder of a user, and a project with one file of each kind.
 struct World {
     folder: tempfile::TempDir,
 }

@@ -1,4 +1,4 @@
-//! One call to a sidecar: the request, its progress messages, its answer, and the error if there is
+//! One call to a sidecar: the request, the progress messages, the answer, and the error if there is
 //! no answer.
 
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::{
     tools::CallProgress,
 };
 
-/// The pause before the second try if no instance was there, because instances move between
-/// servers.
+/// The pause before a request is repeated because no instance received it. An instance may just be
+/// moving to another NATS server.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How often to repeat a request whose call still runs from an earlier try.
+/// The pause before a request is repeated because an earlier try of the same call is still running.
 const STILL_RUNS: Duration = Duration::from_millis(500);
 
-/// The kind of receiver of a call.
+/// The receiver of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallTarget {
     Sidecar(SidecarId),
-    /// Any service on a subject, which may answer in plain text.
+    /// Any service that listens on a NATS subject. It may answer in plain text.
     Plain,
 }
 
@@ -41,40 +41,41 @@ pub struct SidecarCall<'a> {
     pub target: &'a CallTarget,
     pub call_id: &'a CallId,
     pub body: Bytes,
-    /// How long the sidecar may be silent.
+    /// The maximum time between two messages of the sidecar.
     pub idle: Duration,
-    /// How long the call may take, whatever progress it reports.
+    /// The maximum duration of the call, whatever progress the sidecar reports.
     pub longest: Duration,
     pub may_run_again: bool,
 }
 
-/// The sender of a call.
+/// The bus, the cancellation and the progress callback of the agent that makes the call.
 pub struct CallContext<'a> {
     pub bus: &'a dyn Bus,
     pub cancel: &'a CancellationToken,
     pub progress: &'a (dyn Fn(CallProgress) + Send + Sync),
 }
 
-/// The reason why there is no answer.
+/// The reason why a call has no answer.
 enum CallFailure {
-    /// The request was not sent, or no service received it.
+    /// The call had no effect: the request was not sent, or no service received it.
     Undone(String),
-    /// The request may have taken effect.
+    /// It is unknown whether the call took effect.
     Open(String),
 }
 
-/// A message that was received on the reply subject.
+/// A message that arrived in reply to the request.
 enum ReplyMessage {
     Progress(CallProgress),
     Answer(Result<String, String>),
-    /// The call still runs from an earlier try.
+    /// An earlier try of the same call is still running.
     Running,
-    /// A message of another service, such as the acknowledgement of a stream that records requests.
+    /// A message that is not part of the protocol, such as the acknowledgement of a JetStream
+    /// stream that stores requests.
     Foreign,
 }
 
 impl SidecarCall<'_> {
-    /// Returns the text of the answer, or an error for the model.
+    /// Makes the call. Returns the text of the answer, or an error for the model.
     pub async fn run(self, context: &CallContext<'_>) -> Result<String, String> {
         let withdrawn = Withdrawal {
             bus: context.bus,
@@ -140,7 +141,7 @@ impl SidecarCall<'_> {
         conversation.map_err(|error| self.refused(error))
     }
 
-    /// Parses a message and discards the result, for the fuzz target.
+    /// Parses a message and discards the result. The fuzz target uses it.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn reads(&self, message: Said) {
         let _message = self.read(message);
@@ -211,13 +212,13 @@ impl CallFailure {
     }
 }
 
-/// Returns whether a message belongs to this protocol.
+/// Returns whether a message is in the format of the sidecar protocol.
 pub fn is_ours(payload: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(payload)
         .is_ok_and(|message| message.contains_key("v"))
 }
 
-/// The deadline of a call, which progress extends.
+/// The deadline of a call. Each progress message extends it, up to the maximum duration.
 struct CallDeadline {
     idle: Duration,
     last: Instant,
@@ -249,8 +250,8 @@ impl CallDeadline {
     }
 }
 
-/// Tells the sidecar, when dropped, that an answer is no longer wanted. Call
-/// [`forget`](Self::forget) after an answer has arrived.
+/// Sends `cancel` to the sidecar when it is dropped. [`forget`](Self::forget) prevents that after
+/// an answer has arrived.
 pub struct Withdrawal<'a> {
     pub bus: &'a dyn Bus,
     pub sidecar: Option<&'a SidecarId>,

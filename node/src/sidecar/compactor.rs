@@ -1,4 +1,4 @@
-//! A sidecar's compactor, which is asked for a summary.
+//! A compactor of a sidecar, which summarises conversations.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
     telemetry::metrics,
 };
 
-/// How long a compactor is not asked after it did not answer in time.
+/// How long a compactor is not asked again after it did not answer in time.
 const REST: Duration = Duration::from_secs(300);
 
 /// A compactor that a sidecar offers.
@@ -33,7 +33,8 @@ pub struct RemoteCompactor {
 }
 
 impl Sidecars {
-    /// Finds a compactor by `<sidecar>.<compactor>`, or by a name that only one sidecar has.
+    /// Returns the compactor with this name. The name is either `<sidecar>.<compactor>`, or the
+    /// name of a compactor that only one sidecar offers.
     pub async fn compactor(&self, named: &str) -> Result<RemoteCompactor, String> {
         self.looked().await;
         let (of, name) = named
@@ -67,12 +68,12 @@ impl Sidecars {
 }
 
 impl RemoteCompactor {
-    /// Returns the name that events use.
+    /// Returns the name of the compactor with its sidecar, as it is used in events.
     pub fn name(&self) -> String {
         format!("{}.{}", self.sidecar, self.offer.name)
     }
 
-    /// Returns the name that the sidecar uses.
+    /// Returns the name that the sidecar itself uses.
     pub fn own_name(&self) -> &str {
         &self.offer.name
     }
@@ -81,7 +82,7 @@ impl RemoteCompactor {
         self.offer.timeout
     }
 
-    /// Asks for a summary. Returns the answer, or the reason why there is none.
+    /// Asks the compactor for a summary. Returns the answer, or the reason why there is none.
     pub async fn ask(&self, request: &CompactRequest) -> Result<CompactSaid, String> {
         if self.is_resting() {
             return Err("it did not answer in time lately".into());

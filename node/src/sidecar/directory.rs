@@ -1,5 +1,5 @@
-//! The table of known sidecars. It is updated with received descriptions, and decides which
-//! instances are still there. Pure.
+//! The table of known sidecars. It is updated from the descriptions that instances send, and
+//! decides which instances still exist. This module does no I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,16 +7,16 @@ use planck_common::{SidecarId, command::SidecarRow};
 
 use super::info::{OfferKind, SidecarInstance, SidecarOffer};
 
-/// The number of searches that an instance may miss before it is removed.
+/// The number of consecutive searches without an answer after which an instance is removed.
 const MISSES: u32 = 3;
 
-/// The number of instances that are remembered after they left, because they may still answer for a
-/// while.
+/// The number of stopped instances that are remembered. They may still answer searches for a while,
+/// and those answers are ignored.
 const GONE: usize = 1024;
 
 #[derive(Debug, Default)]
 pub struct Directory {
-    /// The sidecars that may offer tools; all of them if it is absent.
+    /// The sidecars that may offer tools. `None` allows all of them.
     allow: Option<Vec<String>>,
     sidecars: BTreeMap<SidecarId, BTreeMap<String, SeenInstance>>,
     gone: VecDeque<String>,
@@ -36,7 +36,7 @@ impl Directory {
         }
     }
 
-    /// Adds or updates these instances and leaves all others as they are.
+    /// Adds or updates these instances. All other instances are left unchanged.
     pub fn update(&mut self, instances: Vec<SidecarInstance>) {
         for instance in instances {
             if self.admits(&instance) {
@@ -52,7 +52,8 @@ impl Directory {
         }
     }
 
-    /// Records the result of a search that asked all instances.
+    /// Records the result of a search for all instances. Instances that missed [`MISSES`] searches
+    /// are removed.
     pub fn swept(&mut self, instances: Vec<SidecarInstance>) {
         for seen in self.sidecars.values_mut().flat_map(BTreeMap::values_mut) {
             seen.misses += 1;
@@ -64,7 +65,7 @@ impl Directory {
         self.sidecars.retain(|_, instances| !instances.is_empty());
     }
 
-    /// Removes an instance that accepts no more calls.
+    /// Removes an instance that has stopped accepting calls.
     pub fn left(&mut self, sidecar: &SidecarId, instance: &str) {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
@@ -84,8 +85,8 @@ impl Directory {
         is_allowed && !self.gone.contains(&instance.id)
     }
 
-    /// Returns what each sidecar offers. If its instances differ, the one with the highest version
-    /// decides.
+    /// Returns the offers of each sidecar. If its instances differ, the instance with the highest
+    /// version decides.
     pub fn offers(&self) -> BTreeMap<SidecarId, Vec<SidecarOffer>> {
         let sidecars = self.sidecars.iter();
         sidecars
@@ -93,7 +94,7 @@ impl Directory {
             .collect()
     }
 
-    /// Returns what was ignored, with the reason.
+    /// Returns the descriptions of what was ignored, with the reasons.
     pub fn faults(&self) -> impl Iterator<Item = &str> {
         let seen = self.sidecars.values().flat_map(BTreeMap::values);
         seen.flat_map(|seen| seen.instance.faults.iter().map(String::as_str))

@@ -1,5 +1,5 @@
-//! Keeps the directory up to date: asks all sidecars at intervals, and reads the messages that they
-//! send when they start and stop.
+//! Keeps the directory up to date. It searches for all sidecars at intervals, and receives the
+//! messages that sidecars send when they start and stop.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,20 +21,20 @@ use crate::bus::{BusError, Delivery};
 /// The interval between searches.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// A search ends after this time without another answer.
+/// A search ends when no answer has arrived for this long.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// The same for a search of one sidecar's instances.
+/// A search for the instances of one sidecar ends when no answer has arrived for this long.
 const QUIET_OF_ONE: Duration = Duration::from_millis(100);
 
-/// The most messages that are handled together.
+/// The maximum number of messages that are handled together.
 const AT_ONCE: usize = 256;
 
 type InfoStream = BoxStream<'static, Vec<Delivery>>;
 
 impl Sidecars {
-    /// Searches for sidecars and never returns. Calls `changed` whenever the offered tools have
-    /// changed.
+    /// Searches for sidecars at intervals. Never returns. Calls `changed` each time the offered
+    /// tools have changed.
     pub async fn keep_looking(&self, changed: impl Fn() + Send + Sync) {
         let mut news: Option<InfoStream> = None;
         loop {
@@ -91,7 +91,7 @@ impl Sidecars {
         super::lock(&self.0.shown).warn(vec![warning], false);
     }
 
-    /// Handles messages until it is time for the next search.
+    /// Handles messages of sidecars until `until`, when the next search is due.
     async fn receive(&self, news: &mut Option<InfoStream>, until: Instant, changed: &impl Fn()) {
         let mut silence: InfoStream = pending().boxed();
         while let Ok(received) =

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::bus::Said;
 
-/// Parses the bytes as a description and as an answer.
+/// Parses the bytes as a sidecar's description and as its answer to a call.
 pub fn message(bytes: &[u8]) {
     let _description = SidecarInstance::read(bytes, &Prefix::default(), DefaultTimeouts::default());
     let (Ok(sidecar), Ok(call_id)) = (SidecarId::parse("fuzz"), CallId::parse("c-1")) else {

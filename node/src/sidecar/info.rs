@@ -1,5 +1,5 @@
-//! The description that an instance of a sidecar publishes on `$SRV.INFO`, and the parts of it that
-//! cannot be used.
+//! Parses the description that an instance of a sidecar publishes on `$SRV.INFO`. Invalid parts of
+//! it are ignored and reported.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,24 +16,24 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{model::ToolSpec, tools::schema::CompiledSchema};
 
-/// One running instance.
+/// One running instance of a sidecar.
 #[derive(Debug, Clone)]
 pub struct SidecarInstance {
     pub sidecar: SidecarId,
     pub id: String,
     pub version: String,
     pub offers: Vec<SidecarOffer>,
-    /// The parts that were ignored, with the reason.
+    /// Descriptions of the parts that were ignored, with the reasons.
     pub faults: Vec<String>,
 }
 
-/// A tool or a compactor.
+/// A tool or a compactor that a sidecar offers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SidecarOffer {
     pub name: String,
-    /// The complete subject of requests.
+    /// The complete subject to which requests are sent.
     pub subject: String,
-    /// How long a call may be silent.
+    /// The maximum time between two messages of the sidecar during a call.
     pub timeout: Duration,
     pub kind: OfferKind,
 }
@@ -44,7 +44,7 @@ pub enum OfferKind {
     Compactor,
 }
 
-/// The time-outs for sidecars that name none.
+/// The time-outs for offers that state none.
 #[derive(Debug, Clone, Copy)]
 pub struct DefaultTimeouts {
     pub tool: Duration,
@@ -61,7 +61,7 @@ impl Default for DefaultTimeouts {
 }
 
 impl SidecarInstance {
-    /// Parses a description. Returns `None` if it is not that of a sidecar of this cluster.
+    /// Parses a description. Returns `None` if it does not come from a sidecar of this cluster.
     pub fn read(answer: &[u8], prefix: &Prefix, patience: DefaultTimeouts) -> Option<Self> {
         let info: Info = serde_json::from_slice(answer).ok()?;
         let metadata_of = |key: &str| info.metadata.get(key).map_or("", String::as_str);

@@ -1,5 +1,5 @@
-//! Decides the names under which agents see the tools of sidecars: a tool's own name if no other
-//! tool has it, and otherwise one qualified by the sidecar. Pure.
+//! Assigns the names under which agents use the tools of sidecars: a tool's own name if no other
+//! tool has it, and otherwise one with the sidecar's name. This module does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use planck_common::{SidecarId, id::is_id};
 
 use super::info::{OfferKind, SidecarOffer};
 
-/// A tool with the name that a model sees.
+/// A tool, and the name under which a model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedTool {
     pub name: String,
@@ -15,15 +15,16 @@ pub struct NamedTool {
     pub offer: SidecarOffer,
 }
 
-/// The tools for each name that a spec may use, and the warnings for a person.
+/// The tools for each name that a team spec may use, and the warnings for users.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolNames {
     pub tools: BTreeMap<String, Vec<NamedTool>>,
     pub warnings: Vec<String>,
 }
 
-/// Assigns names to all tools. `<sidecar>__<tool>` always names a tool. So does its own name; if
-/// several sidecars have that name, it stands for all of their tools, under their qualified names.
+/// Assigns names to all tools. `<sidecar>__<tool>` always names exactly one tool. A tool's own name
+/// selects it too; if several sidecars offer a tool of that name, it selects all of these tools
+/// under their qualified names.
 pub fn assign_names(
     offers: &BTreeMap<SidecarId, Vec<SidecarOffer>>,
     is_taken: impl Fn(&str) -> bool,

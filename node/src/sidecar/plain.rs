@@ -1,4 +1,4 @@
-//! Tools that are configured with one line: a NATS subject, and a description for the model.
+//! Tools from the configuration: each is a NATS subject with a description for the model.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use crate::{
     tools::Tool,
 };
 
-/// Returns the configured tools. Mistakes are reported by the configuration, or when a tool is
-/// added to the catalogue.
+/// Returns the configured tools. This function reports no mistakes: the configuration checks some
+/// of them, and the catalogue the others when the tools are added.
 pub fn tools(config: &Config, bus: &Arc<dyn Bus>) -> Vec<Arc<dyn Tool>> {
     let section = &config.sidecars;
     let tools = section.tools.0.iter();

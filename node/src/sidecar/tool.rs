@@ -1,4 +1,4 @@
-//! A sidecar's tool, or a plain subject, as a tool of an agent.
+//! Tools of agents that call a sidecar's tool or a plain NATS subject.
 
 use std::{
     sync::Arc,
@@ -27,32 +27,32 @@ use crate::{
     tools::{Invocation, Outcome, Tool},
 };
 
-/// The argument with which a model can set the idle time-out.
+/// The argument with which a model can set the idle time-out of a call.
 const TIMEOUT: &str = "timeout_ms";
 
-/// The longest time of a call, as a multiple of its idle time-out. Progress renews the idle
-/// time-out.
+/// The maximum duration of a call, as a multiple of its idle time-out. Each progress message renews
+/// the idle time-out.
 const RENEWALS: u32 = 10;
 
-/// The longest idle time-out that a model can set.
+/// The maximum idle time-out that a model can set.
 const LONGEST: Duration = Duration::from_hours(1);
 
 pub struct RemoteTool {
     spec: ToolSpec,
-    /// The name that the sidecar uses.
+    /// The name that the sidecar itself uses for the tool.
     name: String,
     subject: String,
     target: CallTarget,
-    /// How long a call may be silent.
+    /// The maximum time between two messages of the sidecar during a call.
     idle: Duration,
-    /// Whether the tool's own schema has a `timeout_ms`. The value is then passed on and not
-    /// interpreted.
+    /// Whether the tool's own schema has an argument `timeout_ms`. The argument is then passed on
+    /// to the tool and does not set the idle time-out.
     has_timeout: bool,
     bus: Arc<dyn Bus>,
 }
 
 impl RemoteTool {
-    /// Creates the tool of a sidecar, or returns `None` for a compactor.
+    /// Creates the tool for an offer of a sidecar. Returns `None` if the offer is a compactor.
     pub fn of(named: &NamedTool, bus: Arc<dyn Bus>) -> Option<Self> {
         let SidecarOffer {
             name,
@@ -77,7 +77,7 @@ impl RemoteTool {
         ))
     }
 
-    /// Creates a tool from a plain subject, which any service may answer.
+    /// Creates a tool for a plain NATS subject, on which any service may answer.
     pub fn plain(spec: ToolSpec, subject: String, idle: Duration, bus: Arc<dyn Bus>) -> Self {
         let name = spec.name.clone();
         Self::new(spec, name, subject, CallTarget::Plain, idle, bus)
@@ -103,7 +103,7 @@ impl RemoteTool {
         }
     }
 
-    /// Returns the arguments for the sidecar, and how long it may be silent.
+    /// Returns the arguments to send, and the idle time-out of the call.
     fn arguments(&self, args: &RawValue) -> (Box<RawValue>, Duration) {
         if self.has_timeout || !args.get().contains(TIMEOUT) {
             return (args.to_owned(), self.idle);
@@ -144,7 +144,7 @@ impl Tool for RemoteTool {
         &self.spec
     }
 
-    /// Returns `None`, because progress extends the time of a call.
+    /// Returns `None`, because the tool limits its calls itself: progress extends their time.
     fn timeout(&self, _: Duration) -> Option<Duration> {
         None
     }
@@ -179,7 +179,7 @@ impl Tool for RemoteTool {
     }
 }
 
-/// Calls a tool of which only the sidecar and the name are known.
+/// Calls a tool of a sidecar by its name, without knowing its schema.
 pub async fn call_tool(
     bus: &Arc<dyn Bus>,
     prefix: &Prefix,
@@ -207,7 +207,8 @@ pub async fn call_tool(
     called.run(call).await
 }
 
-/// Adds `timeout_ms` to a schema. Also returns whether the schema already had one.
+/// Adds the argument `timeout_ms` to a schema. Also returns whether the schema already had that
+/// argument.
 fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, bool) {
     let unchanged = |has_timeout| (Arc::clone(parameters), has_timeout);
     let Ok(mut schema) = serde_json::from_str::<Map<String, Value>>(parameters.get()) else {
@@ -235,7 +236,6 @@ fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, b
     }
 }
 
-/// The parts of a receiver that `cancel` and errors need.
 impl CallTarget {
     pub fn sidecar(&self) -> Option<&SidecarId> {
         match self {

@@ -1,4 +1,4 @@
-//! The header of a SKILL.md: YAML between two lines of `---`.
+//! The header of a SKILL.md, which is YAML between two lines of `---`.
 
 use planck_common::id::is_id;
 use serde::Deserialize;
@@ -43,14 +43,15 @@ impl BadHeader {
     }
 }
 
-/// The fields of the header. Unknown fields are ignored, because other programs use them.
+/// The fields of the header that Planck reads. All others are ignored, because they belong to other
+/// programs.
 #[derive(Deserialize)]
 struct Fields {
     name: Option<String>,
     description: Option<String>,
 }
 
-/// Parses the header of a file's text.
+/// Parses the header of a SKILL.md.
 pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
     let (yaml, _) = split(text)?;
     let fields: Fields = serde_saphyr::from_str(yaml).map_err(|why| not_yaml(&why))?;
@@ -74,7 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
     Ok(Header { name, description })
 }
 
-/// Returns the text after the header.
+/// Returns the text of a SKILL.md after its header.
 pub(super) fn body(text: &str) -> &str {
     split(text)
         .map_or(text, |(_, body)| body)
@@ -107,7 +108,8 @@ fn not_yaml(why: &serde_saphyr::Error) -> BadHeader {
         .map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
     let text = why.to_string();
     let first = text.lines().next().unwrap_or_default();
-    // The parser's own place counts from the first line of the header, so it is left out.
+    // The message contains a position that counts from the first line of the header. It is removed,
+    // because the error has its own position.
     let what = first
         .split_once("column ")
         .and_then(|(_, rest)| rest.split_once(": "))

@@ -1,4 +1,4 @@
-//! `load_skill` and `list_skills` for the skills of one agent.
+//! The tools `load_skill` and `list_skills` for the skills of one agent.
 
 use std::sync::Arc;
 

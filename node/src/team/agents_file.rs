@@ -1,9 +1,9 @@
-//! `AGENTS.md`: the instructions of a project for every agent that works in it.
+//! `AGENTS.md` contains the instructions of a project for every agent that works in it.
 //!
-//! The file and its name are under the control of the repository's author, so it is treated as
-//! foreign: it must be a regular file inside the repository, and no link is followed. A link to
-//! another file of the repository is refused too, because the folder also contains files that are
-//! not part of the repository, such as `.env` and `.git/config`.
+//! The author of a repository controls this file and its name, so it is not trusted. It must be a
+//! regular file inside the repository, and no link is followed. A link to another file in the
+//! folder is refused too, because the folder also contains files that are not part of the
+//! repository's content, such as `.env` and `.git/config`.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -11,19 +11,19 @@ use crate::regular_file::{FileRefused, OpenFolder};
 
 const FILE: &str = "AGENTS.md";
 
-/// The maximum number of bytes that agents are shown.
+/// The maximum number of bytes of the file that agents receive.
 const LIMIT: u64 = 64 * 1024;
 
-/// The text for agents, and a warning about the file.
+/// The instructions for agents, and a warning about their file.
 #[derive(Debug, Default)]
 pub struct Instructions {
     pub text: Option<String>,
-    /// Why the file, or the part of it beyond the limit, is left out.
+    /// The reason why the file, or the part of it beyond the limit, is not used.
     pub warning: Option<String>,
 }
 
-/// Loads the nearest file on the way from a directory up to the repository's root. Outside a
-/// repository it looks only in the directory itself.
+/// Loads the nearest AGENTS.md in a directory or the directories above it, up to the root of the
+/// repository. Outside a repository, only the directory itself is searched.
 pub fn load(dir: &Path) -> Instructions {
     let Ok(dir) = dir.canonicalize() else {
         return Instructions::default();
@@ -53,8 +53,8 @@ pub fn load(dir: &Path) -> Instructions {
     Instructions::default()
 }
 
-/// Returns the text for agents that work in a directory. Logs a warning if the file or its end is
-/// left out.
+/// Returns the instructions for agents that work in a directory. Logs a warning if AGENTS.md is not
+/// used or is cut at the limit.
 pub fn of(dir: &Path) -> Option<String> {
     load(dir).logged().text
 }
@@ -74,7 +74,7 @@ fn left_out(path: &Path, why: &FileRefused) -> String {
 }
 
 impl Instructions {
-    /// Logs the warning, if there is one.
+    /// Logs the warning if there is one, and returns `self`.
     #[must_use]
     pub fn logged(self) -> Self {
         if let Some(warning) = &self.warning {

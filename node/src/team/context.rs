@@ -1,5 +1,5 @@
-//! The context in which members are resolved: models, limits, instructions and skills of the place
-//! in which they start.
+//! The context in which members are resolved: the models, limits, instructions and skills that are
+//! available where they start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,20 +15,21 @@ use crate::{
     project::NameClash,
 };
 
-/// What members inherit and may name.
+/// The values that members inherit, and the names that they may use.
 #[derive(Debug, Clone, Default)]
 pub struct TeamContext {
-    /// The name of the template, for errors.
+    /// The name of the template, for error messages.
     pub source: String,
     pub models: KnownModels,
     pub limits: AgentLimits,
     pub agents_md: Option<String>,
     /// The text that describes each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,
-    /// The existing tools, if an unknown name is to be an error. If `None`, the node that starts
-    /// the agent checks the names.
+    /// The names of the existing tools, if an unknown name is an error. If `None`, unknown names
+    /// are accepted here, and the node that starts the agent checks them.
     pub tools: Option<BTreeSet<String>>,
-    /// Tools and skills that both the user and the project describe. No agent gets either version.
+    /// Tools and skills that exist both in a user's folder and in the project. Agents get neither
+    /// of the two.
     pub clashes: Arc<[NameClash]>,
 }
 
@@ -39,13 +40,13 @@ pub struct KnownModels {
     pub entries: BTreeMap<String, ModelRef>,
     /// The names of providers that the configuration adds to the presets.
     pub providers: BTreeSet<String>,
-    /// The addresses of model servers that members may name. `None` allows every address; it is
-    /// used for templates that the user has chosen to trust.
+    /// The addresses of model servers that members may name. `None` allows every address, which is
+    /// used for templates that the user trusts.
     pub addresses: Option<Addresses>,
 }
 
 impl KnownModels {
-    /// Returns the models of a configuration.
+    /// Returns the models that a configuration describes.
     pub fn of(config: &Config) -> Self {
         let entries: BTreeMap<String, ModelRef> = config
             .models
@@ -83,7 +84,8 @@ impl KnownModels {
         Self { default, ..known }
     }
 
-    /// Returns a configured entry, or `provider:model` of a known provider.
+    /// Returns the model with this name: an entry of the configuration, or `provider:model` with a
+    /// known provider.
     pub fn by_name(&self, name: &str) -> Option<ModelRef> {
         self.entries.get(name).cloned().or_else(|| self.parse(name))
     }
@@ -105,7 +107,7 @@ impl KnownModels {
             .chain(self.providers.iter().map(String::as_str))
     }
 
-    /// Returns the model that a member names, completed from the one it inherits.
+    /// Returns the model of a member. The inherited model supplies what the member does not name.
     pub fn choose(
         &self,
         member: &Member,
@@ -165,7 +167,8 @@ impl KnownModels {
         Some(model)
     }
 
-    /// Returns a configured entry, `provider:model`, or a model of the inherited provider.
+    /// Returns the model with this id: an entry of the configuration, `provider:model`, or a model
+    /// of the inherited provider.
     fn by_id(&self, id: &str, inherited: Option<&ModelRef>) -> Option<ModelRef> {
         self.by_name(id).or_else(|| {
             inherited.map(|model| ModelRef {
@@ -176,7 +179,7 @@ impl KnownModels {
     }
 }
 
-/// Returns the limits that a member names, completed from those it inherits.
+/// Returns the limits of a member. Limits that the member does not name are inherited.
 pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
     let own = own.unwrap_or_default();
     AgentLimits {
@@ -190,15 +193,15 @@ pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
 }
 
 impl TeamContext {
-    /// Returns the two descriptions of the tool or skill with this name, if there are two.
+    /// Returns the clash of the tool or skill with this name, or `None` if the name is unique.
     pub fn clash(&self, kind: &str, name: &str) -> Option<&NameClash> {
         self.clashes
             .iter()
             .find(|clash| clash.kind == kind && clash.name == name)
     }
 
-    /// Returns the system prompt: AGENTS.md, the member's own prompt, and the lines about its
-    /// skills.
+    /// Returns the system prompt of a member: AGENTS.md, the member's own prompt, and the
+    /// descriptions of its skills.
     pub fn prompt(&self, own: Option<&str>, skills: &[String]) -> String {
         let listed: Vec<&str> = skills
             .iter()
@@ -220,7 +223,7 @@ impl TeamContext {
     }
 }
 
-/// Returns the remedy where no model is named.
+/// Returns advice for users whose agents have no model.
 fn no_model() -> String {
     format!(
         "set a key ({}), pass `--model PROVIDER:MODEL` ({} need no key), set `models.default` in the \
@@ -230,7 +233,7 @@ fn no_model() -> String {
     )
 }
 
-/// The remedy for an address that is not configured.
+/// Advice for an address that is not in the configuration.
 pub const NO_ADDRESS: &str = "leave it out, or have its origin added to `models.allowed_base_urls` in the configuration of \
 the nodes; an address has no user name, query or fragment";
 const INSTRUCTIONS: &str = "# Instructions of this project (AGENTS.md)";

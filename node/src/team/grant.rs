@@ -4,8 +4,8 @@ use planck_common::spec::Grant;
 
 use super::tool_names::{NOT_GRANTED, canonical, sorted};
 
-/// Returns the named grant with canonical names. Without one, the agent may grant everything that
-/// it has itself, except spawning and destroying.
+/// Returns the grant of an agent, with canonical names. If it is not named, the agent may grant
+/// everything that it has itself, except the tools to spawn and destroy agents.
 pub fn settle(named: Option<&Grant>, tools: &[String], skills: &[String]) -> Grant {
     match named {
         Some(grant) => Grant {
@@ -24,7 +24,7 @@ pub fn settle(named: Option<&Grant>, tools: &[String], skills: &[String]) -> Gra
     }
 }
 
-/// Splits names into those that are granted and those that are not.
+/// Splits names, which become canonical, into those that are granted and those that are not.
 pub fn divide<'a>(
     wanted: impl IntoIterator<Item = &'a str>,
     granted: &[String],

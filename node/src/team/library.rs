@@ -1,5 +1,4 @@
-//! The teams that a node knows by name, and the context in which the members of any team are
-//! resolved.
+//! The teams that a node knows by name, and the context in which members of a team are resolved.
 
 use std::path::{Path, PathBuf};
 
@@ -16,17 +15,18 @@ use crate::project::ProjectSource;
 
 /// The teams of a node.
 pub struct TeamLibrary {
-    /// The context in which members are resolved, without the instructions of the directory in
-    /// which they start.
+    /// The context in which members are resolved, without the AGENTS.md of their directory.
     pub context: TeamContext,
     /// The folders with templates.
     pub sources: Vec<ProjectSource>,
-    /// The user's own folder. The user has consented to the addresses in its templates.
+    /// The user's `~/.planck` folder. The user is assumed to have approved the addresses in its
+    /// templates.
     pub own: PathBuf,
 }
 
 impl TeamLibrary {
-    /// Returns the specs of the agents for a request to start a session, the orchestrator first.
+    /// Returns the specs of the agents for a request that starts a session. The orchestrator's spec
+    /// is the first.
     pub fn specs(
         &self,
         request: &Start,
@@ -49,8 +49,8 @@ impl TeamLibrary {
             }
             (None, members) => members.clone().unwrap_or_default(),
         };
-        // A request without members gets a default member, whose name would mean nothing in an
-        // error.
+        // A request without members gets a default member. Its name would mean nothing to the
+        // client, so errors do not contain it.
         let has_members = !members.is_empty();
         resolve(&members, &context).map_err(|errors| {
             let text = |error: &TemplateError| match has_members {
@@ -62,7 +62,8 @@ impl TeamLibrary {
         })
     }
 
-    /// Returns the context in which members are resolved, with the instructions of their directory.
+    /// Returns the context in which members are resolved. `instructions` are those of the directory
+    /// in which they work.
     pub fn context(&self, source: String, instructions: Option<String>) -> TeamContext {
         TeamContext {
             source,
@@ -71,7 +72,7 @@ impl TeamLibrary {
         }
     }
 
-    /// Refuses a model address that the configuration does not allow.
+    /// Fails if the configuration does not allow a model address.
     pub fn check_address(&self, url: &str) -> Result<(), Refusal> {
         let allowed = self.context.models.addresses.as_ref();
         if allowed.is_none_or(|allowed| allowed.allow(url)) {
@@ -83,7 +84,7 @@ impl TeamLibrary {
         ))
     }
 
-    /// Returns the templates for a list. A template that cannot be read is left out.
+    /// Returns the rows for a list of templates. Templates with mistakes are left out.
     pub fn rows(&self) -> Vec<TeamRow> {
         let templates = list(&self.sources)
             .into_iter()
@@ -112,8 +113,8 @@ impl TeamLibrary {
         load(&file).map_err(|errors| Refusal::bad_request(errors.to_string()))
     }
 
-    /// Returns whether the user consented to the content of a template: it is in the user's own
-    /// folder, or in a project whose content the user trusts.
+    /// Returns whether the user trusts the content of a template: it is in the user's own folder or
+    /// in a trusted project.
     fn is_trusted(&self, file: &Path) -> bool {
         let is_in_project =
             |source: &ProjectSource| source.project().is_some() && file.starts_with(source.dir());

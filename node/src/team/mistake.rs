@@ -1,11 +1,12 @@
-//! A mistake in a template: the file, the member, the field, and how to correct it.
+//! A mistake in a template: the file, the member and the field that it concerns, and how to correct
+//! it.
 
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateError {
     pub file: String,
-    /// The member's name, its type, or its number as `#2`.
+    /// The member's name, or else its type, or else its position, such as `#2`.
     pub member: Option<String>,
     pub field: Option<String>,
     pub what: String,
@@ -40,7 +41,7 @@ impl fmt::Display for TemplateErrors {
 
 impl std::error::Error for TemplateErrors {}
 
-/// Collects the mistakes of one place.
+/// Collects the mistakes in one part of a template.
 #[derive(Debug)]
 pub struct Mistakes<'a> {
     file: &'a str,
@@ -80,7 +81,8 @@ impl<'a> Mistakes<'a> {
     }
 }
 
-/// Returns the known name that a mistaken one most likely means, as a remedy.
+/// Returns advice for an unknown name: the most similar known name, or else the list of known
+/// names.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let nearest = known
         .clone()

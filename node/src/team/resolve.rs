@@ -11,12 +11,12 @@ use super::{
     tool_names::{DEFAULT, SKILL, SPAWN, WORKER, canonical, sorted},
 };
 
-/// The system prompt of an agent that has no prompt and no team.
+/// The default system prompt of an agent without a team.
 const DEFAULT_PROMPT: &str = "You are an agent at work in a directory of a person's machine. Look before you change \
 anything, do what you are asked and no more, check what you did, and say briefly what came of it.";
 
-/// Returns the specs of a team's agents, the orchestrator first. A single agent, or none, gets
-/// defaults for the fields that it leaves open.
+/// Returns the specs of a team's agents. The orchestrator's spec is the first. If there is a single
+/// member, or none, defaults supply the fields that are not set.
 pub fn resolve(
     members: &[Member],
     context: &TeamContext,
@@ -51,8 +51,8 @@ fn settle_all(
     Ok(specs)
 }
 
-/// Returns the agent of a session without a team. It has a prompt and every skill, unless the
-/// member says otherwise.
+/// Returns the agent of a session without a team. Unless the member sets them, it gets the default
+/// prompt and every skill.
 fn lone_agent(member: &Member, context: &TeamContext) -> Member {
     let r#type = if member.r#type.is_empty() {
         "agent".into()
@@ -152,8 +152,8 @@ fn settle(
     })
 }
 
-/// Returns all tools of an agent: those that it names, those of a team if it is or will be in one,
-/// and those that read its skills.
+/// Returns all tools of an agent: the named ones, those for team work if the agent is in a team or
+/// can spawn one, and those that read skills if it has any.
 pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<String> {
     let in_team = several || named.contains(&SPAWN);
     let team = WORKER.into_iter().filter(|_| in_team);
@@ -282,7 +282,7 @@ fn known_skills<'a>(
         .collect()
 }
 
-/// Returns a name that is not taken: the second member with a name gets `-2`.
+/// Returns a name that is not taken yet. The second member with the same name gets the suffix `-2`.
 fn unique(taken: &mut BTreeSet<String>, name: &str) -> String {
     let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.to_owned())

@@ -1,13 +1,13 @@
-//! Finds the members of a team that a name refers to.
+//! Finds the members of a team by the names that agents use for them.
 
 use planck_common::AgentId;
 
 use crate::store::{AgentRecord, NAMESAKES};
 
-/// The most members that an error about an unknown name lists.
+/// The maximum number of members that an error about an unknown name lists.
 const SHOWN: usize = 50;
 
-/// The reason why a name refers to no agent.
+/// The reason why a name does not identify an agent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTarget {
     #[error("no agent `{0}` in this team")]
@@ -20,8 +20,8 @@ pub enum NoTarget {
     },
 }
 
-/// Finds an agent by id, else by name, else by a type that only one agent has. `meant` are the
-/// agents that the name may refer to.
+/// Finds an agent by its id, or else by its name, or else by its type if only one agent has that
+/// type. `meant` are the agents that the name may refer to.
 pub fn find<'a>(meant: &'a [AgentRecord], wanted: &str) -> Result<&'a AgentRecord, NoTarget> {
     let by_id = meant.iter().find(|agent| *agent.id == *wanted);
     if let Some(agent) = by_id.or_else(|| meant.iter().find(|agent| agent.spec.name == wanted)) {
@@ -51,7 +51,7 @@ pub fn find<'a>(meant: &'a [AgentRecord], wanted: &str) -> Result<&'a AgentRecor
     }
 }
 
-/// Returns the names of the members, up to [`SHOWN`].
+/// Returns a list of the members' names and ids, with at most [`SHOWN`] entries.
 pub fn names(members: &[AgentRecord]) -> String {
     let mut names: Vec<String> = members
         .iter()
@@ -64,7 +64,7 @@ pub fn names(members: &[AgentRecord]) -> String {
     names.join(", ")
 }
 
-/// Returns a cycle of waiting agents with the names of its members.
+/// Returns the text of a cycle of waiting agents, with the names of the agents.
 pub fn path(members: &[AgentRecord], ids: &[AgentId]) -> String {
     let name = |id: &AgentId| {
         let found = members.iter().find(|agent| agent.id == *id);

@@ -1,5 +1,5 @@
-//! Resolves an agent that another one spawns: what it names, what it inherits, and what it is
-//! granted.
+//! Resolves the spec of an agent that another agent spawns: which values it names, which it
+//! inherits, and which tools and skills it is granted.
 
 use planck_common::{
     AgentId,
@@ -14,7 +14,7 @@ use super::{
     tool_names::{DEFAULT, SPAWN, WORKER, canonical},
 };
 
-/// A spec to start, and the names that were left out of it.
+/// The spec of an agent to start, and the names that were left out of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spawned {
     pub spec: AgentSpec,
@@ -22,7 +22,7 @@ pub struct Spawned {
     pub not_granted: Vec<String>,
 }
 
-/// Resolves the arguments of `spawn_agent` against the spawner.
+/// Resolves the arguments of `spawn_agent`. The agent inherits values from `spawner`.
 pub fn spawn(
     member: &Member,
     by: &AgentId,
@@ -67,9 +67,9 @@ pub fn spawn(
     })
 }
 
-/// Returns the tools that the member names and may have, and those it may not have. A member that
-/// names none gets the default tools it may have. A team has one orchestrator, so spawning is never
-/// granted.
+/// Returns the tools that the member gets, and those that it named but may not have. A member that
+/// names no tools gets the default tools that the spawner may grant. Spawning is never granted,
+/// because a team has only one orchestrator.
 fn granted_tools<'a>(member: &'a Member, spawner: &AgentSpec) -> (Vec<&'a str>, Vec<String>) {
     let Some(named) = &member.tools else {
         return (divide(DEFAULT, &spawner.grant.tools).0, Vec::new());

@@ -1,4 +1,5 @@
-//! TEAM.json: an array of members, or an object with a name, a description and members.
+//! Parses TEAM.json, which is an array of members, or an object with a name, a description and
+//! members.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,7 +16,7 @@ use crate::project::{NameClash, ProjectSource};
 /// The name of the file that describes a team.
 const FILE: &str = "TEAM.json";
 
-/// A team as it was written, with its prompts loaded.
+/// A team as its template describes it, with the texts of its prompts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TeamTemplate {
     pub name: String,
@@ -48,7 +49,7 @@ impl TeamTemplate {
     }
 }
 
-/// The most bytes of a file or a prompt.
+/// The maximum size in bytes of a TEAM.json or a prompt file.
 const LIMIT: u64 = 1024 * 1024;
 
 const MEMBER_FIELDS: [&str; 14] = [
@@ -68,16 +69,17 @@ const MEMBER_FIELDS: [&str; 14] = [
     "labels",
 ];
 
-/// A TEAM.json, and the folder below which it and its prompts are read.
+/// The location of a TEAM.json: the source, which also contains its prompts, and the path in it.
 #[derive(Debug, Clone)]
 pub struct TemplateFile {
     source: ProjectSource,
-    /// The path below the source.
+    /// The path relative to the source.
     below: PathBuf,
 }
 
 impl TemplateFile {
-    /// Returns the file at a path that a person typed: a TEAM.json, or the folder that contains it.
+    /// Returns the template at a path that a user typed. The path is that of a TEAM.json or of the
+    /// folder that contains one.
     pub fn typed(path: &Path) -> Self {
         match (path.is_dir(), path.parent(), path.file_name()) {
             (false, Some(folder), Some(name)) => {
@@ -110,7 +112,8 @@ impl TemplateFile {
         }
     }
 
-    /// Returns the prompt itself, or the text of the file in the team's folder that it names.
+    /// Returns the text of a prompt. `text` is the prompt itself, or the path of a file in the
+    /// team's folder that contains it.
     fn prompt(&self, text: String, mistakes: &mut Mistakes<'_>) -> Option<String> {
         if !is_path(&text) {
             return Some(text);
@@ -133,7 +136,7 @@ impl TemplateFile {
     }
 }
 
-/// Returns whether a relative path never leaves the folder in which it begins.
+/// Returns whether a relative path never leaves the folder at which it starts.
 fn stays_inside(path: &Path) -> bool {
     let mut depth = 0_i32;
     path.components().all(|component| {
@@ -147,7 +150,7 @@ fn stays_inside(path: &Path) -> bool {
     })
 }
 
-/// Loads a template.
+/// Loads a template. Fails with all mistakes in it.
 pub fn load(file: &TemplateFile) -> Result<TeamTemplate, TemplateErrors> {
     let (template, found) = inspect(file);
     template
@@ -155,7 +158,7 @@ pub fn load(file: &TemplateFile) -> Result<TeamTemplate, TemplateErrors> {
         .ok_or(TemplateErrors(found))
 }
 
-/// Returns every mistake in a template's text, and the template with the members that could be
+/// Parses a template. Returns all mistakes in it, and the template with the members that could be
 /// read.
 pub fn inspect(file: &TemplateFile) -> (Option<TeamTemplate>, Vec<TemplateError>) {
     let label = file.path().display().to_string();
@@ -177,8 +180,8 @@ pub fn inspect(file: &TemplateFile) -> (Option<TeamTemplate>, Vec<TemplateError>
     (template, found)
 }
 
-/// Returns the template with this name in the first folder that has it. Fails if both the user and
-/// the project have one.
+/// Returns the template with this name from the first folder that has one. Fails if a user's folder
+/// and the project both have one.
 pub fn find(sources: &[ProjectSource], name: &str) -> Result<Option<TemplateFile>, NameClash> {
     let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
     let below = Path::new(name).join(FILE);
@@ -200,7 +203,8 @@ pub fn find(sources: &[ProjectSource], name: &str) -> Result<Option<TemplateFile
     }
 }
 
-/// Returns every template in these folders by name; for a broken one, its mistakes.
+/// Returns every template in these folders by name. A template with mistakes is represented by its
+/// mistakes.
 pub fn list(sources: &[ProjectSource]) -> Vec<(String, Result<TeamTemplate, TemplateErrors>)> {
     let folders = sources
         .iter()
@@ -322,7 +326,8 @@ fn member(
         mistakes.add(None, "not an object", "write `{\"type\": …}`");
         return None;
     };
-    // Parsing continues with the remaining fields, so that one mistake does not hide others.
+    // Fields with mistakes are left out, so that parsing continues and finds the mistakes of the
+    // other fields.
     let readable: Map<String, Value> = fields
         .into_iter()
         .filter(|(field, value)| check_field(field, value, &mut mistakes))
@@ -334,8 +339,8 @@ fn member(
     Some(member)
 }
 
-/// Returns whether a field can be read. Each field is read alone, so that every mistake of a member
-/// is found.
+/// Returns whether a field is valid. Each field is checked on its own, so that all mistakes of a
+/// member are found.
 fn check_field(field: &str, value: &Value, mistakes: &mut Mistakes<'_>) -> bool {
     if !MEMBER_FIELDS.contains(&field) {
         mistakes.field(field, "unknown field", did_you_mean(field, MEMBER_FIELDS));

@@ -1,18 +1,17 @@
-//! The names of tools with a role in teams, and the current names for older ones that templates and
-//! grants may use.
+//! The names of tools that matter for teams.
 
 pub use crate::tools::catalogue::canonical;
 
-/// The tools of an agent that names none.
+/// The tools of an agent whose spec names none.
 pub const DEFAULT: [&str; 4] = ["bash", "edit", "read", "write"];
 
-/// The tools that every member of a team of more than one has.
+/// The tools that every member of a team with several members has.
 pub const WORKER: [&str; 4] = ["ask_agent", "delegate_task", "list_team", "send_response"];
 
-/// The tools that read an agent's skills.
+/// The tools that give an agent access to its skills.
 pub const SKILL: [&str; 2] = ["list_skills", "load_skill"];
 
-/// All tools with which agents reach their team and read their skills.
+/// All tools for team work and for skills.
 pub const ALL: [&str; 10] = [
     "ask_agent",
     "delegate_task",
@@ -26,13 +25,14 @@ pub const ALL: [&str; 10] = [
     "load_skill",
 ];
 
-/// The tool that makes its holder an orchestrator.
+/// The tool that makes an agent an orchestrator.
 pub const SPAWN: &str = "spawn_agent";
 
-/// The tools that are granted only if a grant names them.
+/// The tools that an agent may pass on only if its grant names them.
 pub const NOT_GRANTED: [&str; 2] = [SPAWN, "destroy_agent"];
 
-/// Returns canonical names, sorted and without duplicates, so that prompt caches stay valid.
+/// Returns the canonical names, sorted and without duplicates. A fixed order keeps the provider's
+/// prompt cache valid.
 pub fn sorted<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let names: std::collections::BTreeSet<&str> = names.into_iter().map(canonical).collect();
     names.into_iter().map(Into::into).collect()

@@ -7,7 +7,7 @@ use tracing::Span;
 
 use super::{metrics::meters, propagation};
 
-/// The hook that the node installs in the bus.
+/// The telemetry hook that the node installs in the bus.
 pub struct BusTelemetry;
 
 impl Telemetry for BusTelemetry {
@@ -15,8 +15,9 @@ impl Telemetry for BusTelemetry {
         propagation::traceparent()
     }
 
-    /// Returns the span of a command, as part of the caller's trace. A command without a trace gets
-    /// no span in the collector, because the frequent commands of observers would fill it.
+    /// Returns the span of a command as a child of the caller's span. Without a trace, the span
+    /// appears only in logs, because the frequent commands of observing clients would fill the
+    /// collector.
     fn command_span(&self, subject: &str, traceparent: Option<&str>) -> Span {
         match traceparent {
             Some(parent) => {

@@ -1,4 +1,5 @@
-//! The connection to a collector by OTLP over HTTP, and the identity that the data is sent under.
+//! The connection to a collector over OTLP and HTTP, and the resource that identifies the sender of
+//! the data.
 
 use std::time::Duration;
 
@@ -57,7 +58,8 @@ impl Collector<'_> {
     }
 }
 
-/// Returns the identity of the sender: the service, its version, the node and its machine.
+/// Returns the resource that identifies the sender: the service, its version, the node and its
+/// host.
 pub fn resource(service: &str, instance: &str, host: &str) -> Resource {
     Resource::builder()
         .with_service_name(service.to_owned())

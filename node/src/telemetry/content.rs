@@ -1,5 +1,5 @@
-//! Message texts as attributes of spans, only if `telemetry.content` is set. Long texts are cut,
-//! and old messages are left out.
+//! Records message texts as attributes of spans, if `telemetry.content` is set. Long texts are cut,
+//! and older messages are left out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,7 @@ const OUTPUT: &str = "gen_ai.output.messages";
 const ARGUMENTS: &str = "gen_ai.tool.call.arguments";
 const RESULT: &str = "gen_ai.tool.call.result";
 
-/// The maximum size of one text, and of all messages of a request, in bytes. Collectors accept
+/// The maximum sizes in bytes of one text, and of all messages of a request. Collectors accept
 /// spans of some hundred kilobytes.
 const LONGEST: usize = 16 << 10;
 const MOST: usize = 64 << 10;
@@ -27,12 +27,13 @@ pub(super) fn ask(asked: bool) {
     ASKED.store(asked, Ordering::Relaxed);
 }
 
-/// Returns whether spans contain message texts.
+/// Returns whether message texts are recorded.
 pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// Records the request to a model: the system prompt, and as many of the latest messages as fit.
+/// Records a request to a model: the system prompt, and as many of the latest messages as fit into
+/// the limit.
 pub fn request<'a>(span: &Span, system: &str, messages: impl DoubleEndedIterator<Item = &'a Body>) {
     if !is_asked() {
         return;
@@ -66,7 +67,7 @@ pub fn result(span: &Span, text: &str) {
     }
 }
 
-/// Collects a reply while it is streamed.
+/// Collects the content of a reply while it is streamed.
 #[derive(Debug, Default)]
 pub struct ReplyContent {
     text: String,
@@ -74,7 +75,7 @@ pub struct ReplyContent {
 }
 
 impl ReplyContent {
-    /// Creates an empty collector, or returns `None` if spans are not to contain message texts.
+    /// Creates an empty collector. Returns `None` if message texts are not recorded.
     pub fn begin() -> Option<Self> {
         is_asked().then(Self::default)
     }
@@ -126,7 +127,8 @@ fn written(message: &Body) -> Value {
     json!({ "role": role, "parts": parts })
 }
 
-/// Converts a part of a message. Thoughts, images and files are left out.
+/// Converts a part of a message for a span. Returns `None` for thoughts, images and files, which
+/// are left out.
 fn part(part: &Part) -> Option<Value> {
     match part {
         Part::Text { text: content, .. } => Some(text(content)),

@@ -1,6 +1,6 @@
 //! Spans of turns, model calls and tool calls that follow the OpenTelemetry conventions for
-//! generative AI. These are still in development, so their names are defined here. Spans contain
-//! ids, names and counts; they contain texts only on request (`content`).
+//! generative AI. The conventions are still in development, so this module defines their names
+//! itself. Spans contain ids, names and counts, and texts only if they are configured (`content`).
 
 use opentelemetry::{Array, Value, trace::Status};
 use planck_common::{AgentId, CallId, SessionId, usage::Usage};
@@ -13,7 +13,7 @@ pub const OPERATION_NAME: &str = "gen_ai.operation.name";
 pub const PROVIDER_NAME: &str = "gen_ai.provider.name";
 pub const AGENT_ID: &str = "gen_ai.agent.id";
 pub const AGENT_NAME: &str = "gen_ai.agent.name";
-/// The id of the session.
+/// The attribute for the id of the session.
 pub const CONVERSATION_ID: &str = "gen_ai.conversation.id";
 pub const REQUEST_MODEL: &str = "gen_ai.request.model";
 pub const RESPONSE_ID: &str = "gen_ai.response.id";
@@ -30,11 +30,12 @@ pub const TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
 pub const TOKEN_TYPE: &str = "gen_ai.token.type";
 pub const ERROR_TYPE: &str = "error.type";
 
-/// The metrics of the same conventions.
+/// The names of the metrics in the same conventions.
 pub const OPERATION_DURATION: &str = "gen_ai.client.operation.duration";
 pub const TOKEN_USAGE: &str = "gen_ai.client.token.usage";
 
-/// Returns the span of an agent's turn. The spans of its calls are its children.
+/// Returns the span of an agent's turn. The spans of its model calls and tool calls are its
+/// children.
 pub fn invoke_agent(session: &SessionId, agent: &AgentId, name: &str) -> Span {
     info_span!(
         "invoke_agent",
@@ -84,7 +85,7 @@ pub fn execute_tool(tool: &str, call: &CallId) -> Span {
     )
 }
 
-/// Records the tokens of a turn or a model call.
+/// Records the token counts of a turn or a model call.
 pub fn record_usage(span: &Span, usage: &Usage) {
     span.record(INPUT_TOKENS, whole(usage.context_tokens()));
     span.record(OUTPUT_TOKENS, whole(usage.output_tokens));
@@ -92,9 +93,9 @@ pub fn record_usage(span: &Span, usage: &Usage) {
     span.record(CACHE_WRITE_TOKENS, whole(usage.cache_write_tokens));
 }
 
-/// Records the response's id and model as the server reported them, and why the model stopped.
-/// OpenTelemetry's conventions define the reasons as a list, so the only reason becomes a list of
-/// one.
+/// Records the response id and the model that the server reported, and why the model stopped. The
+/// conventions define the finish reasons as a list, so the reason is recorded as a list with one
+/// item.
 pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
     if let Some(id) = &names.id {
         span.record(RESPONSE_ID, id);
@@ -108,14 +109,14 @@ pub fn record_finish(span: &Span, names: &Names, reason: &'static str) {
     );
 }
 
-/// Records a failure, with one of a few fixed words.
+/// Records a failure. `kind` is one of a few fixed words.
 pub fn record_error(span: &Span, kind: &'static str) {
     span.record(ERROR_TYPE, kind);
     span.set_status(Status::error(kind));
 }
 
-/// Converts a count to a signed integer. OpenTelemetry has no unsigned integers and would send them
-/// as text.
+/// Converts a count to a signed integer. OpenTelemetry has no unsigned integers, so unsigned counts
+/// would be sent as text.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The id of the node in this process. Traces and metrics contain it from the start, so it is
+//! The id of the node in this process. Traces and metrics contain the id from the start, so it is
 //! created before the node.
 
 use std::sync::{
@@ -11,13 +11,13 @@ use planck_common::NodeId;
 static ID: LazyLock<NodeId> = LazyLock::new(NodeId::mint);
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Returns the id of this process in telemetry.
+/// Returns the id that traces and metrics of this process contain.
 pub fn id() -> &'static NodeId {
     &ID
 }
 
-/// Returns the id for a node that starts: the process's own for the first one, and a new id for any
-/// other.
+/// Returns the id for a new node. The first node in a process gets the id of the process's
+/// telemetry, and every other node a new id.
 pub fn take() -> NodeId {
     if TAKEN.swap(true, Ordering::Relaxed) {
         NodeId::mint()

@@ -1,5 +1,5 @@
-//! Serves `/livez`, `/readyz` and `/metrics` over HTTP, on a thread and a runtime of its own, so
-//! that they answer however busy the node is.
+//! Serves `/livez`, `/readyz` and `/metrics` over HTTP. The server has its own thread and runtime,
+//! so that it answers even if the node is busy.
 
 mod pulse;
 
@@ -23,13 +23,14 @@ use tokio::{
 use self::pulse::Pulse;
 use super::metrics::Metrics;
 
-/// The most connections at once. Further ones wait to be accepted.
+/// The maximum number of concurrent connections. Further clients wait until one is closed.
 const CONNECTIONS: usize = 64;
-/// How long a connection may be silent between requests, or take to send the head of one.
+/// How long a connection may be idle between requests, and how long a client may take to send the
+/// head of one.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The longest time that a connection may last.
+/// The maximum duration of a connection.
 const LONGEST: Duration = Duration::from_secs(600);
-/// The largest head of a request, in bytes.
+/// The maximum size of a request's head in bytes.
 const HEAD: usize = 16 << 10;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -42,7 +43,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Starts to listen. `main` is the runtime whose progress the probes check.
+    /// Starts a listener. `main` is the runtime whose progress the probes check.
     pub fn start(address: SocketAddr, metrics: Arc<Metrics>, main: Handle) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -134,7 +135,7 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics, pulse: &Pulse) -> Resp
     }
 }
 
-/// Returns 200, or 503 with a line for each cause.
+/// Returns status 200 if there are no causes, and otherwise 503 with one line for each cause.
 fn probe(causes: Vec<String>) -> Response<String> {
     match causes.is_empty() {
         true => plain(StatusCode::OK, "ok\n".into()),

@@ -1,4 +1,4 @@
-//! The metrics of a node. One set of instruments feeds both the collector and `/metrics`.
+//! The metrics of a node. The same instruments serve both the collector and `/metrics`.
 
 mod families;
 mod meters;
@@ -29,7 +29,7 @@ pub use push::Push;
 pub use watch::RequestMeter;
 
 static METERS: OnceLock<Meters> = OnceLock::new();
-/// Instruments without a reader, which do nothing.
+/// Instruments whose values are discarded.
 static UNREAD: LazyLock<Meters> = LazyLock::new(|| {
     Meters::new(
         &SdkMeterProvider::builder().build().meter("planck"),
@@ -37,12 +37,13 @@ static UNREAD: LazyLock<Meters> = LazyLock::new(|| {
     )
 });
 
-/// Returns the instruments of this process. They do nothing until a reader is installed.
+/// Returns the instruments of this process. Until [`Metrics::install`] is called, their values are
+/// discarded.
 pub fn meters() -> &'static Meters {
     METERS.get().unwrap_or_else(|| &UNREAD)
 }
 
-/// The metrics of a process, as its readers see them.
+/// The metrics of a process, for the collector and for `/metrics`.
 #[derive(Debug)]
 pub struct Metrics {
     provider: SdkMeterProvider,
@@ -50,7 +51,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates the metrics. With `push` they are also sent to a collector at intervals.
+    /// Creates the metrics. If `push` is given, they are also sent to a collector at intervals.
     pub fn new(resource: Resource, push: Option<Push>) -> Self {
         let scraped = Scraped::default();
         let builder = SdkMeterProvider::builder()
@@ -66,7 +67,8 @@ impl Metrics {
         }
     }
 
-    /// Makes the process record into these metrics. Only the first call in a process has an effect.
+    /// Makes these metrics the ones that the process records. Only the first call in a process has
+    /// an effect.
     pub fn install(&self) {
         let _counts_elsewhere = METERS.set(self.meters());
     }
@@ -84,13 +86,14 @@ impl Metrics {
         text::write(&found)
     }
 
-    /// Sends the remaining data. It blocks until a thread of the provider has done so.
+    /// Sends the remaining data to the collector. It blocks until that is done or `deadline` has
+    /// passed.
     pub fn shutdown(&self, deadline: Duration) -> OTelSdkResult {
         self.provider.shutdown_with_timeout(deadline)
     }
 }
 
-/// A reader that collects on request and is shared with its provider.
+/// A reader that collects the metrics when `/metrics` is requested. It is shared with the provider.
 #[derive(Debug, Clone, Default)]
 struct Scraped(Arc<ManualReader>);
 

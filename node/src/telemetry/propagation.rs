@@ -1,5 +1,5 @@
-//! Carries a trace across a request: `traceparent` is written from the current span, and read into
-//! the span that handles the request.
+//! Continues a trace across a request. The sender writes the current span to the header
+//! `traceparent`, and the receiver makes it the parent of its own span.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,11 @@ use planck_bus::telemetry::TRACEPARENT;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The target of spans that appear only in logs.
+/// The target of spans that appear in logs but are not sent to the collector.
 pub const UNTRACED: &str = "planck_node::untraced";
 
-/// Returns the current span as the value of a header, or `None` if nothing is traced.
+/// Returns the value of the header `traceparent` for the current span, or `None` if there is no
+/// trace.
 pub fn traceparent() -> Option<String> {
     let span = Span::current();
     if span.is_none() {
@@ -27,7 +28,7 @@ pub fn traceparent() -> Option<String> {
     headers.remove(TRACEPARENT)
 }
 
-/// Makes a span that is not yet entered a child of the caller's span.
+/// Makes `span` a child of the caller's span. `span` must not have been entered yet.
 pub fn set_parent(span: &Span, traceparent: &str) {
     let headers = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
     let _not_traced = span.set_parent(TraceContextPropagator::new().extract(&headers));

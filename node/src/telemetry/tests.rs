@@ -20,7 +20,7 @@ fn options(otlp_endpoint: Option<String>) -> TelemetryOptions {
     }
 }
 
-/// Accepts one request and returns its head and body.
+/// Accepts one HTTP request and returns its head and its body.
 async fn collect(listener: TcpListener) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut seen = Vec::new();

@@ -14,8 +14,8 @@ use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
 use super::{TelemetryError, collector::Collector, propagation};
 
-/// The targets of Planck's own spans. Those of libraries are noise, and may contain data that must
-/// not leave the process.
+/// The targets of Planck's own spans. Spans of libraries are not sent, because they are not useful
+/// and may contain data that must not leave the process.
 const TARGETS: [&str; 2] = ["planck_node", "planck"];
 
 #[derive(Debug)]
@@ -43,8 +43,8 @@ impl Traces {
         let ours = Targets::new().with_targets(TARGETS.map(|target| (target, Level::INFO)));
         let ours = ours.with_target(propagation::UNTRACED, LevelFilter::OFF);
         let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer("planck"));
-        // The place in the code, the thread and the busy time are of no use to a person who
-        // examines an agent's work.
+        // The code location, the thread and the busy time do not help a user who examines the work
+        // of an agent.
         let layer = layer
             .with_location(false)
             .with_threads(false)
@@ -53,8 +53,8 @@ impl Traces {
         layer.with_filter(ours)
     }
 
-    /// Shuts the provider down on a thread that may block, because the provider waits for its own
-    /// thread.
+    /// Shuts the provider down. It runs on a thread that may block, because the provider waits for
+    /// a thread of its own.
     pub async fn shutdown(self, deadline: Duration) {
         let shutdown =
             tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(deadline));
@@ -66,8 +66,8 @@ impl Traces {
     }
 }
 
-/// Enters the runtime for the HTTP client, because the provider exports from a thread of its own
-/// that has no runtime.
+/// Runs the export in a runtime. The HTTP client needs one, but the provider exports from a thread
+/// without a runtime.
 #[derive(Debug)]
 struct OnRuntime {
     exporter: Arc<opentelemetry_otlp::SpanExporter>,

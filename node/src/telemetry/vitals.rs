@@ -1,5 +1,5 @@
 //! The state of this process's node, for metrics and probes. Telemetry starts before the node and
-//! knows it only through this trait.
+//! accesses it only through this trait.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -11,27 +11,28 @@ use async_trait::async_trait;
 /// The values of the gauges at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// By state, in the order in which `/metrics` lists them: active, idle.
+    /// The number of sessions by state, in the order of `/metrics`: active, idle.
     pub sessions: [u64; 2],
-    /// By state: running, idle, resting, parked.
+    /// The number of agents by state: running, idle, resting, parked.
     pub agents: [u64; 4],
     pub inbox: u64,
     pub heartbeat_age: Duration,
 }
 
-/// A node, as its probes see it.
+/// The state of a node for metrics and probes.
 #[async_trait]
 pub trait Vitals: Send + Sync {
     fn gauges(&self) -> Gauges;
-    /// Returns the reasons why the node accepts no work, within about `patience`.
+    /// Returns the reasons why the node accepts no work, or none if it is ready. The check takes
+    /// about `patience` at most.
     async fn unready(&self, patience: Duration) -> Vec<String>;
-    /// Returns whether every runtime of the node makes progress.
+    /// Returns whether every runtime of the node makes progress within `within`.
     async fn turns(&self, within: Duration) -> bool;
 }
 
 static NODE: Mutex<Option<Weak<dyn Vitals>>> = Mutex::new(None);
 
-/// Registers the node of this process. It is used as long as it exists.
+/// Registers the node of this process. It is used until it is dropped.
 pub fn register(node: Weak<dyn Vitals>) {
     *NODE.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
 }

@@ -1,4 +1,4 @@
-//! The rules for providers and the models they serve.
+//! The rules for providers and for the models that they serve.
 
 use super::BrokenRule;
 use crate::{
@@ -46,7 +46,7 @@ fn provider_problems(name: &str, provider: &Provider) -> Vec<BrokenRule> {
     broken
 }
 
-/// Checks the values that a preset leaves open, or that are required without a preset.
+/// Checks that the values are set which neither the preset nor a default supplies.
 fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Option<BrokenRule> {
     let presets = PRESETS.iter().map(|preset| preset.name);
     let presets = presets.collect::<Vec<_>>().join(", ");

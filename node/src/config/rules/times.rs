@@ -1,9 +1,9 @@
-//! The rules for the times of a cluster.
+//! The rules for the times that concern a cluster.
 
 use super::BrokenRule;
 use crate::config::{Cluster, setting::Period};
 
-/// A rule that one time must be at least a multiple of another.
+/// A rule that one time must be at least `times` times another.
 struct AtLeast {
     key: &'static str,
     value: Period,
@@ -57,7 +57,7 @@ fn at_least(cluster: &Cluster) -> [AtLeast; 9] {
     ]
 }
 
-/// Checks the pairs of times of which one must exceed the other.
+/// Checks the pairs of times of which one must be strictly longer than the other.
 fn not_below(cluster: &Cluster) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     if cluster.proof_limit.0 <= cluster.proof_fresh.0 {

@@ -40,7 +40,7 @@ section! {
 }
 
 impl Nats {
-    /// Returns whether all servers are on this machine, or none is configured: then no other
+    /// Returns whether all servers are on this machine or none is configured. If so, no other
     /// machine can send messages.
     pub fn is_on_this_machine(&self) -> bool {
         let urls = self
@@ -55,7 +55,8 @@ impl Nats {
     }
 }
 
-/// Returns the host of `scheme://user:password@host:port`, in which everything else is optional.
+/// Returns the host of a URL such as `scheme://user:password@host:port`. All parts except the host
+/// are optional.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -66,7 +67,7 @@ fn host(url: &str) -> &str {
     }
 }
 
-/// Returns whether a host is the loopback of this machine.
+/// Returns whether a host name or address is the loopback of this machine.
 pub fn is_this_machine(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host

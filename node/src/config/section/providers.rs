@@ -21,7 +21,7 @@ pub struct Providers {
     pub connect_timeout: Period,
 }
 
-/// The key that stands beside the names of providers.
+/// The key that is directly in `[providers]`, next to the tables of the providers.
 const CONNECT_TIMEOUT: &str = "connect_timeout";
 
 section! {
@@ -115,12 +115,13 @@ impl Providers {
         self.by_name.get(name)
     }
 
-    /// Returns the provider of this name for changes, with defaults if it is not configured.
+    /// Returns the provider of this name for changes. If it is not configured, it is added with
+    /// default values.
     pub fn entry(&mut self, name: &str) -> &mut Provider {
         self.by_name.entry(name.to_owned()).or_default()
     }
 
-    /// Returns whether there is a provider of this name.
+    /// Returns whether a provider of this name exists.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || Preset::find(name).is_some()
     }
@@ -141,7 +142,7 @@ impl Providers {
             .collect()
     }
 
-    /// Returns whether the provider can be used: it has a key, or needs none.
+    /// Returns whether the provider can be used, because it has a key or needs none.
     pub fn is_ready(&self, name: &str) -> bool {
         let provider = self.find(name);
         let has_key = provider.is_some_and(|provider| provider.api_key.is_some());

@@ -27,7 +27,7 @@ section! {
 }
 
 impl Store {
-    /// Returns the kind of store that the address names, or `None` for an address of another kind.
+    /// Returns the kind of store that the address names, or `None` if the address is not valid.
     pub fn kind(&self) -> Option<StoreKind> {
         match self.url.scheme() {
             "sqlite" => Some(StoreKind::Sqlite),
@@ -36,8 +36,8 @@ impl Store {
         }
     }
 
-    /// Returns the folder of session files. Returns `None` for another kind of store, or if the
-    /// default place is unknown because the user has no home folder.
+    /// Returns the folder of session files. Returns `None` if the store does not consist of files,
+    /// or if the default place is unknown because the user has no home folder.
     pub fn folder(&self) -> Option<PathBuf> {
         if self.url.is_of_project() {
             return Some(self.project()?.folder());
@@ -54,7 +54,7 @@ impl Store {
         )
     }
 
-    /// Returns the default place, if no store is configured.
+    /// Returns the default place, or `None` if a store is configured.
     pub fn project(&self) -> Option<&ProjectPlace> {
         self.url.project()
     }

@@ -3,7 +3,7 @@
 use super::{InvalidValue, Setting, plain::text};
 use crate::config::values::{Raw, ValueContext};
 
-/// A type each of whose values is written as a word.
+/// A type whose values are words of a fixed set.
 pub trait Choice: Sized + Copy + PartialEq + 'static {
     const ALL: &'static [(&'static str, Self)];
 

@@ -1,4 +1,4 @@
-//! An address to listen at.
+//! An address at which a node listens.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

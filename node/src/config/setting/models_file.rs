@@ -1,4 +1,4 @@
-//! A user's own table of models.
+//! A file with the user's own table of models.
 
 use std::{fs, path::PathBuf};
 
@@ -8,10 +8,10 @@ use crate::{
     llm::ModelTable,
 };
 
-/// The size of the largest table in bytes. The built-in one has 7 KB.
+/// The maximum size of a table in bytes. The built-in one has 7 KB.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// A valid file of models, with its contents.
+/// A valid file of models, together with its contents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelsFile {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Settings of requests to a provider: headers, proxies and certificates.
+//! Settings for requests to a provider: headers, proxies and certificate authorities.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::{
     llm::{Proxy, WireKind, check_authorities},
 };
 
-/// The text of a header. It is never shown, because many headers hold keys.
+/// The value of an HTTP header. It is never shown, because many headers contain keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderText(pub Secret);
 
@@ -55,7 +55,7 @@ impl Setting for HeaderText {
     }
 }
 
-/// The proxies of one provider: the setting as written, and the result of reading it.
+/// The proxies of one provider: the setting as it was written, and the parsed proxies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRule {
     from_environment: bool,
@@ -131,7 +131,7 @@ fn check(url: &Secret, wrong: impl Fn() -> InvalidValue) -> Result<(), InvalidVa
     if fits { Ok(()) } else { Err(wrong()) }
 }
 
-/// A valid file of certificates.
+/// The path of a valid file of certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities(pub PathBuf);
 
@@ -156,7 +156,7 @@ impl Setting for Authorities {
     }
 }
 
-/// The names of wire formats. `openai` is the older name of `chat`.
+/// The wire formats by name. `openai` is the older name of `chat`.
 const WIRES: [(&str, WireKind); 6] = [
     ("chat", WireKind::Chat),
     ("responses", WireKind::Responses),

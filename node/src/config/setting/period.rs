@@ -9,7 +9,7 @@ use crate::config::values::{Raw, ValueContext};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
-/// The units in milliseconds, the longest first.
+/// The units in milliseconds, from the longest to the shortest.
 const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),

@@ -1,11 +1,11 @@
-//! Texts, numbers, booleans, paths and lists.
+//! Values that are texts, numbers, booleans, paths or lists.
 
 use std::path::PathBuf;
 
 use super::{InvalidValue, Setting};
 use crate::config::values::{Raw, ValueContext};
 
-/// Returns the text of a value if it is a text.
+/// Returns the text of a value, or `None` if the value is not a text.
 pub(super) fn text(raw: &Raw) -> Option<&str> {
     match raw {
         Raw::Toml(value) => value.as_str(),
@@ -138,7 +138,7 @@ impl<T: Setting> Setting for Option<T> {
     }
 }
 
-/// A list is written as words separated by commas in the environment.
+/// In an environment variable, the items of a list are separated by commas.
 impl<T: Setting> Setting for Vec<T> {
     fn kind() -> String {
         format!("a list, each {}", T::kind())

@@ -1,4 +1,4 @@
-//! Secrets, which files only refer to, and addresses, whose passwords are not shown.
+//! Secrets, which files contain only as references, and addresses, whose passwords are not shown.
 
 use std::{fmt, fs, path::PathBuf};
 
@@ -46,7 +46,7 @@ fn from_environment(name: &str, world: &ValueContext) -> Result<Secret, InvalidV
         })
 }
 
-/// Returns the file that a value names, and its contents.
+/// Returns the path that a `file:` reference names, and the contents of that file.
 fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), InvalidValue> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let remedy = || "put the value there, readable to you alone, or take the key out".into();
@@ -63,17 +63,17 @@ fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), InvalidVa
     }
 }
 
-/// A URL that may contain a user and a password. They are not shown.
+/// A URL that may contain a user name and a password. Showing it leaves them out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConfiguredUrl(String, AddressOrigin);
 
-/// Whether an address is a default that depends on where planck was started.
+/// Whether an address is the default, which depends on the folder in which planck was started.
 #[derive(Clone, PartialEq, Eq)]
 enum AddressOrigin {
-    /// The address was configured, or is the same everywhere.
+    /// The address was configured, or its default does not depend on the folder.
     Named,
-    /// The address of the project's own session store. `None` until the configuration is read, and
-    /// afterwards if the user has no home folder.
+    /// The address is that of the project's own session store. The place is `None` before the
+    /// configuration is read, and stays `None` if the user has no home folder.
     Project(Option<ProjectPlace>),
 }
 
@@ -82,12 +82,12 @@ impl ConfiguredUrl {
         Self(text.into(), AddressOrigin::Named)
     }
 
-    /// Returns the default: the session store of the folder that planck is started in.
+    /// Returns the default address: the session store of the folder in which planck was started.
     pub fn of_project() -> Self {
         Self(format!("sqlite:{PATTERN}"), AddressOrigin::Project(None))
     }
 
-    /// Returns whether the address is the default.
+    /// Returns whether the address is the session store of the project.
     pub fn is_of_project(&self) -> bool {
         self.1 != AddressOrigin::Named
     }
@@ -99,7 +99,7 @@ impl ConfiguredUrl {
         }
     }
 
-    /// Returns the whole text, including the password, for the client that connects.
+    /// Returns the whole address, including the password. Only the client that connects needs it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -110,7 +110,8 @@ impl ConfiguredUrl {
     }
 }
 
-/// Shows each address without the text between `//` and `@`, and without query values.
+/// Writes the addresses without the text between `//` and `@`, and without the values in their
+/// queries.
 impl fmt::Display for ConfiguredUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self
@@ -148,8 +149,8 @@ impl Setting for ConfiguredUrl {
         "an address like scheme://host:port, or `file:PATH`".into()
     }
 
-    /// Parses an address. It may hold a password, so it may also be in a file of its own, which
-    /// `file:PATH` names.
+    /// Parses an address. It may contain a password, so the value may be `file:PATH`, which names a
+    /// file with the address.
     fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let written = text(raw).unwrap_or_default();
         let (place, address) = match written.strip_prefix("file:") {
@@ -166,7 +167,8 @@ impl Setting for ConfiguredUrl {
         Ok(Self::new(address).at_home(world))
     }
 
-    /// Expands the path of a folder of session files like any other path.
+    /// Expands `~` in the path of a folder of session files. The default address becomes the
+    /// project's place.
     fn at_home(self, world: &ValueContext) -> Self {
         if let AddressOrigin::Project(None) = self.1 {
             let place = ProjectPlace::of(world);

@@ -11,10 +11,10 @@ use crate::{
     tools::{CallProgress, spec},
 };
 
-/// The messages that answer each try, each after a delay.
+/// For each try, the messages that answer it, each with a delay before it.
 type Script = Vec<(Duration, Result<Said, BusError>)>;
 
-/// A bus that plays the script and records what is published.
+/// A bus that answers according to the script and records what is published.
 #[derive(Default)]
 struct ScriptedBus {
     scripts: Mutex<VecDeque<Script>>,

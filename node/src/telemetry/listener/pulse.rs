@@ -1,4 +1,5 @@
-//! Checks the node once a second, so that a probe is answered immediately even if something hangs.
+//! Checks the node once a second and stores the result, so that a probe is answered immediately
+//! even if the node hangs.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,11 +14,11 @@ use tokio::{
 use crate::telemetry::vitals::{self, Vitals};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a query to the store may take. With the pause before it, a cause is detected within
-/// five seconds.
+/// How long one check of the node may take. Together with the pause before it, a problem is
+/// detected within five seconds.
 const PATIENCE: Duration = Duration::from_millis(2_500);
-/// How long a runtime may make no progress before it counts as stuck, so that only a restart helps.
-/// A busy one responds within a few milliseconds.
+/// How long a runtime may make no progress before the process counts as dead, because only a
+/// restart helps. A busy runtime responds within a few milliseconds.
 const STUCK: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct Pulse(Mutex<PulseState>);
 
 #[derive(Debug)]
 struct PulseState {
-    /// When every runtime last made progress.
+    /// When all runtimes were last seen to make progress.
     turned: Instant,
     unready: Vec<String>,
 }
@@ -74,7 +75,8 @@ async fn turns(main: &Handle, node: Option<Arc<dyn Vitals>>) -> bool {
     }
 }
 
-/// Asks on the main runtime, because the store's connections live there.
+/// Returns the reasons why the node is not ready. The check runs on the main runtime, because the
+/// connections of the store belong to it.
 async fn unready(main: &Handle, node: Option<Arc<dyn Vitals>>) -> Vec<String> {
     let Some(node) = node else {
         return vec!["the node is starting".into()];
@@ -94,7 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a runtime with one thread, which a task blocks until the sender is dropped.
+    /// Returns a runtime with one thread, which is blocked by a task until the returned sender is
+    /// dropped.
     fn held() -> (runtime::Runtime, mpsc::Sender<()>) {
         let main = runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -1,7 +1,7 @@
-//! All families of `/metrics`: their names, what they count, and the series that exist from the
-//! start.
+//! All metric families of `/metrics`: their names, their descriptions, and the series that exist
+//! from the start.
 
-/// A family.
+/// A metric family, which consists of all series with the same name.
 #[derive(Debug)]
 pub struct MetricFamily {
     pub name: &'static str,
@@ -31,13 +31,14 @@ impl MetricKind {
 #[derive(Debug)]
 pub enum Labels {
     None,
-    /// All values are known, so all series exist from the start.
+    /// A label with a fixed set of values. All of its series exist from the start.
     Known(&'static str, &'static [&'static str]),
-    /// A series appears with its first value.
+    /// A label with arbitrary values. A series is created with its first value.
     Open,
 }
 
-/// The buckets in seconds, from a save to a local file up to a turn of an hour.
+/// The histogram buckets in seconds. They range from a save to a local file up to a turn of an
+/// hour.
 pub const SECONDS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0,
 ];
@@ -187,7 +188,7 @@ pub const SIDECAR_CALL_DURATION: MetricFamily = family(
     "From a call of a sidecar to its answer.",
 );
 
-/// All families in the order in which they are listed.
+/// All families in the order in which `/metrics` lists them.
 pub const FAMILIES: &[&MetricFamily] = &[
     &SESSIONS,
     &AGENTS,

@@ -1,4 +1,4 @@
-//! The instruments, and the functions that record into them.
+//! The instruments of a process, and the functions that record into them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
     names::LabelValues,
 };
 
-/// The buckets that the conventions for generative AI define.
+/// The histogram buckets that the OpenTelemetry conventions for generative AI define.
 const OPERATION_SECONDS: [f64; 14] = [
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ];
@@ -35,7 +35,8 @@ const TOKEN_COUNTS: [f64; 14] = [
     67_108_864.0,
 ];
 
-/// The instruments. Events are counted when they happen; the current state is read on request.
+/// The instruments. Events are counted when they happen; gauges are read when the metrics are
+/// collected.
 #[derive(Debug)]
 pub struct Meters {
     turns: TurnMeters,
@@ -61,7 +62,7 @@ struct Models {
     tokens: Counter<u64>,
     cost: Counter<f64>,
     retries: Counter<u64>,
-    /// The duration of model calls, as the conventions for generative AI define it.
+    /// The duration of model calls, as the OpenTelemetry conventions for generative AI define it.
     operations: Histogram<f64>,
     usage: Histogram<u64>,
     providers: LabelValues,
@@ -89,21 +90,21 @@ struct Cluster {
     fenced: Counter<u64>,
 }
 
-/// A request to a model that has ended.
+/// A finished request to a model.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelCall<'a> {
     pub provider: &'a str,
     pub model: &'a str,
-    /// The kind of error, if the request failed.
+    /// The kind of the error, or `None` if the request succeeded.
     pub error: Option<&'static str>,
     pub took: Duration,
     pub first_token: Option<Duration>,
-    /// The usage, if the request was answered.
+    /// The tokens and the cost of the request, or `None` if it failed.
     pub usage: Option<&'a Usage>,
 }
 
 impl Meters {
-    /// Creates the instruments. `gauges` returns the current state.
+    /// Creates the instruments. `gauges` returns the current values of the gauges.
     pub(super) fn new(meter: &Meter, gauges: fn() -> Gauges) -> Self {
         observe(meter, gauges);
         let seconds =
@@ -222,8 +223,8 @@ impl Meters {
         self.models.retries.add(1, &[]);
     }
 
-    /// Records a tool call. `tool` is a tool that the agent has, because a model may ask for any
-    /// name.
+    /// Records a tool call. `tool` is `None` if the agent has no tool with the requested name,
+    /// because a model may request arbitrary names.
     pub fn tool_called(&self, tool: Option<&str>, is_error: bool, took: Duration) {
         let name = self.tools.names.of(tool.unwrap_or("unknown"));
         self.tools
@@ -274,7 +275,7 @@ fn kinds(usage: &Usage) -> [(&'static str, u64); 4] {
     ]
 }
 
-/// Creates a counter whose known series start at zero.
+/// Creates a counter. The series of labels with known values start at zero.
 fn counter(meter: &Meter, family: &MetricFamily) -> Counter<u64> {
     let counter = meter
         .u64_counter(family.name)
@@ -304,7 +305,7 @@ fn seconds(
         .build()
 }
 
-/// Registers the gauges of the current state.
+/// Registers the gauges, whose values are read with `gauges` at each collection.
 fn observe(meter: &Meter, gauges: fn() -> Gauges) {
     let gauge = |family: &'static MetricFamily, read: fn(&Gauges) -> Vec<u64>| {
         let builder = meter

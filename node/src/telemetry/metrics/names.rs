@@ -1,5 +1,5 @@
-//! Labels whose values come from outside. A limited number of values have their own series, and the
-//! rest share one.
+//! Labels with values from users or providers. A limited number of values get their own series, and
+//! all others share one.
 
 use std::{
     collections::HashSet,
@@ -8,21 +8,21 @@ use std::{
 
 use opentelemetry::StringValue;
 
-/// The most values of one label that have their own series.
+/// The maximum number of values of one label that get their own series.
 const MOST: usize = 100;
 
-/// The longest value, in bytes.
+/// The maximum length in bytes of a value that gets its own series.
 const LONGEST: usize = 128;
 
-/// The value that stands for all others.
+/// The label value of the series that all other values share.
 const OTHER: &str = "other";
 
-/// The values of one label that were seen so far.
+/// The values of one label that have their own series.
 #[derive(Debug, Default)]
 pub struct LabelValues(Mutex<HashSet<Arc<str>>>);
 
 impl LabelValues {
-    /// Returns the value of the label for a name.
+    /// Returns the label value for a name: the name itself, or [`OTHER`] if it exceeds a limit.
     pub fn of(&self, name: &str) -> StringValue {
         if name.len() > LONGEST {
             return OTHER.into();

@@ -1,5 +1,5 @@
-//! Sends the metrics to a collector by OTLP over HTTP, at the interval of
-//! `OTEL_METRIC_EXPORT_INTERVAL` or every minute, and at the end.
+//! Sends the metrics to a collector by OTLP over HTTP. It does so every minute, or at the interval
+//! that `OTEL_METRIC_EXPORT_INTERVAL` sets, and when the process ends.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use opentelemetry_sdk::{
 use tokio::runtime::Handle;
 use tokio_util::context::TokioContext;
 
-/// Enters the runtime for the HTTP client, because the provider exports from a thread of its own
-/// that has no runtime.
+/// Runs the export in a runtime. The HTTP client needs one, but the provider exports from a thread
+/// without a runtime.
 #[derive(Debug)]
 pub struct Push {
     exporter: MetricExporter,

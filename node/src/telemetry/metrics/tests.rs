@@ -7,7 +7,8 @@ fn metrics() -> Metrics {
 #[test]
 fn every_family_is_there_from_the_start() {
     let metrics = metrics();
-    // Nodes of other tests may run in this process, so these counters have a meter of their own.
+    // Nodes of other tests may record in this process, so these metrics have instruments of their
+    // own.
     let _counted = Meters::new(&metrics.provider.meter("planck"), vitals::Gauges::default);
     let text = metrics.text();
     for family in FAMILIES {

@@ -1,4 +1,4 @@
-//! The text format of Prometheus, version 0.0.4.
+//! Writes metrics in the text format of Prometheus, version 0.0.4.
 
 use std::{collections::HashMap, fmt::Write};
 
@@ -9,7 +9,7 @@ use opentelemetry_sdk::metrics::data::{
 
 use super::families::{FAMILIES, Labels, MetricFamily, MetricKind, SECONDS};
 
-/// Writes all families in the order of their list, including those without a value.
+/// Writes all families in a fixed order, including those without a value.
 pub fn write(found: &ResourceMetrics) -> String {
     let metrics = found.scope_metrics().flat_map(|scope| scope.metrics());
     let metrics: HashMap<&str, &Metric> = metrics.map(|metric| (metric.name(), metric)).collect();
@@ -40,7 +40,7 @@ pub fn write(found: &ResourceMetrics) -> String {
     text
 }
 
-/// A series: its sort key and its lines.
+/// A series: the key by which it is sorted, and its lines.
 type Series = (String, String);
 
 fn lines(name: &str, data: &AggregatedMetrics) -> Vec<Series> {
@@ -111,7 +111,7 @@ fn histogram(
     lines
 }
 
-/// Returns the series of a family before anything was recorded.
+/// Returns the series of a family for which nothing has been recorded yet.
 fn nothing(name: &str, kind: MetricKind, labels: &Labels) -> Vec<Series> {
     match (kind, labels) {
         (_, Labels::Open) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Measures one request to a model.
+//! Measures the duration and the outcome of one request to a model.
 
 use std::{
     sync::Arc,
@@ -8,7 +8,7 @@ use std::{
 use super::{ModelCall, meters};
 use crate::model::{Failure, Finish};
 
-/// A running request. Dropping it before its end records a cancellation.
+/// A running request. Dropping it before [`Self::end`] records a cancellation.
 #[derive(Debug)]
 pub struct RequestMeter {
     provider: Arc<str>,
@@ -29,7 +29,8 @@ impl RequestMeter {
         }
     }
 
-    /// Records that a piece of the reply arrived.
+    /// Records that a piece of the reply has arrived. The first one determines the time to the
+    /// first token.
     pub fn piece(&mut self) {
         if self.first_token.is_none() {
             self.first_token = Some(self.since.elapsed());
