@@ -1,4 +1,4 @@
-//! What can happen to an agent.
+//! The inputs of an agent's step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,8 +12,8 @@ use planck_common::{
 use super::{NewInput, Ticket};
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
-/// One thing that happened. Every input except [`Input::Arrived`] and [`Input::Command`] is the
-/// reply to an effect.
+/// An input of a step. Every input except [`Input::Arrived`] and [`Input::Command`] is the reply to
+/// an effect.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A row was added to the inbox. The same row may arrive more than once.

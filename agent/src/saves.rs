@@ -102,7 +102,7 @@ impl Rows {
         }
     }
 
-    /// Estimated tokens of the messages.
+    /// Returns the estimated number of tokens in the messages.
     pub(super) fn tokens(&self) -> u64 {
         self.messages
             .iter()

@@ -153,7 +153,8 @@ impl Unstorable {
     }
 }
 
-/// What precedes the messages of every request, and the tools that the model has.
+/// The parts of a request that do not depend on the history: the specification with the system
+/// prompt, the model and its tools.
 #[derive(Debug)]
 pub(super) struct Charter {
     pub spec: AgentSpec,
@@ -188,7 +189,7 @@ impl Charter {
         self.tools.get(at)
     }
 
-    /// Estimated tokens of the system prompt and the tools.
+    /// Returns the estimated number of tokens in the system prompt and the tools.
     pub(super) fn tokens(&self) -> u64 {
         let tools = self
             .tools

@@ -33,8 +33,8 @@ pub use self::{
 /// The default log filter for the NATS client library.
 pub const DRIVER_LOG: &str = "async_nats=warn";
 
-/// A connection to the bus. Subjects are given and returned without the cluster's prefix, which
-/// only the bus knows.
+/// A connection to the bus. Callers give and get subjects without the cluster's prefix, which the
+/// bus adds and removes.
 #[async_trait]
 pub trait Bus: Send + Sync {
     /// Queues a message, which is published soon and in order. This never blocks. If the link stays

@@ -28,7 +28,7 @@ use super::{
     publisher::Publisher,
 };
 
-/// The maximum size of a request or a reply in bytes, the same as in our `nats.conf`.
+/// The maximum size of a request or a reply in bytes, the same as in `deploy/nats.conf`.
 const MAX_PAYLOAD: usize = 8 * 1024 * 1024;
 const GRACE: Duration = Duration::from_secs(10);
 

@@ -137,7 +137,7 @@ pub enum RecordsError {
     Missing(String),
     #[error("{0}")]
     Denied(String),
-    /// An operator must fix it.
+    /// The bucket or its server cannot be used until an operator changes its settings.
     #[error("{0}")]
     Unfit(String),
 }

@@ -83,7 +83,8 @@ impl Asked {
             .count()
     }
 
-    /// Returns the tool to which a call id belongs.
+    /// Returns the name of the tool that was called with this id, or `None` if no earlier call has
+    /// it.
     pub(crate) fn name_of_call(&self, id: &str) -> Option<&str> {
         let calls = self.said.iter().rev().filter_map(|said| match said {
             Said::Model { calls, .. } => Some(calls),

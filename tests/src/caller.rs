@@ -45,7 +45,7 @@ impl Caller {
         })
     }
 
-    /// Returns the bytes of the reply to a request, whatever they are.
+    /// Returns the reply to a request without decoding it.
     pub async fn raw(&self, subject: &str, body: impl Into<Bytes>) -> Result<async_nats::Message> {
         let asked = self.nats.request(subject.to_owned(), body.into());
         let answer = timeout(PATIENCE, asked)

@@ -83,7 +83,8 @@ impl Desk {
         std::fs::read_to_string(self.work().join(path)).with_context(|| format!("no {path}"))
     }
 
-    /// Returns a command that reaches the scripted model through every provider.
+    /// Returns a command in whose environment every provider's address is that of the scripted
+    /// model.
     pub fn planck(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = planck_in(&self.work())?;
         command

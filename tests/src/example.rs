@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::node::fresh;
 
-/// An example, after the preparations that its README lists.
+/// An example that was prepared as its README says and can be started.
 pub struct Example {
     pub name: &'static str,
     pub command: Vec<String>,

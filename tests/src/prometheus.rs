@@ -22,7 +22,7 @@ const NEEDED: &str = "PLANCK_TESTS_NEED_PROMETHEUS";
 const START: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The folder of the programs. If they are missing, the tests that are skipped are printed.
+/// The folder with `prometheus` and `promtool`.
 pub struct Programs(PathBuf);
 
 impl Programs {

@@ -1,4 +1,4 @@
-//! A link that can be cut. It stands between a node and its nats-server.
+//! A TCP proxy between a node and its nats-server, whose link can be stalled or cut.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -10,7 +10,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What the link does with the bytes.
+/// The state of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     Up,
@@ -20,7 +20,7 @@ pub enum Link {
     Cut,
 }
 
-/// The link. Dropping it closes every connection.
+/// The proxy. Dropping it closes every connection.
 pub struct Proxy {
     port: u16,
     link: Arc<watch::Sender<Link>>,
@@ -28,7 +28,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Forwards everything to a server on this machine.
+    /// Starts a proxy for a server on this machine. The link is up at first.
     pub async fn start(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();

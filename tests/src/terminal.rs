@@ -1,4 +1,4 @@
-//! A terminal for a command, and the output that is drawn on it.
+//! A pseudo-terminal for a command, which records the command's output.
 
 use std::{
     fs::File,
@@ -20,12 +20,12 @@ const SIZE: Winsize = Winsize {
     ws_ypixel: 0,
 };
 
-/// The person's end of a terminal.
+/// The end of a pseudo-terminal at which a test types and reads like a user.
 pub struct Terminal {
     keyboard: File,
     drawn: Drawn,
     screen: JoinHandle<()>,
-    /// How many of the drawn bytes the test has already examined.
+    /// The number of output bytes that the test has already examined.
     seen: usize,
 }
 

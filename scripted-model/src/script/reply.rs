@@ -117,7 +117,7 @@ impl Default for Pace {
     }
 }
 
-/// A fault. `after` is the number of events of the stream that still arrive.
+/// A fault. `after` is the number of events of the stream that are sent before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {

@@ -177,7 +177,7 @@ async fn answer(
     ))
 }
 
-/// Returns the response for a fault that sends no stream.
+/// Returns the response for a fault that replaces the stream, or `None` if a stream is sent.
 async fn instead(shared: &Shared, wire: Wire, fault: Option<&Fault>) -> Option<Response<Body>> {
     match fault? {
         Fault::Status {

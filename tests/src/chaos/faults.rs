@@ -21,7 +21,7 @@ pub enum Kind {
     /// Stops that node with SIGSTOP for longer than suspicion takes, then continues it with
     /// SIGCONT.
     Pause,
-    /// Stops it with SIGSTOP for less time than suspicion takes.
+    /// Stops that node with SIGSTOP for less time than suspicion takes.
     Hiccup,
     /// Stalls the node's link to NATS for longer than suspicion takes.
     Cut,

@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Waits for the prompt's answer in the log, which loses nothing.
+    /// Waits for the prompt's answer in the log, because published events may be lost.
     async fn answered(&self, prompt: &str) -> Result<()> {
         let until = Instant::now() + ANSWERED;
         let mut from = 1;

@@ -17,7 +17,8 @@ pub fn plan(url: &str, name: &str, command: &[&str]) -> Plan {
         slow: None,
         large: None,
         command: command.iter().map(|word| (*word).to_owned()).collect(),
-        // A machine that runs other work is slow at times.
+        // This is longer than the checker's default, because other tests run on the machine at the
+        // same time.
         patience: Duration::from_secs(6),
         start_within: Duration::from_secs(60),
         only: Vec::new(),

@@ -15,7 +15,8 @@ use tokio::{
 use super::*;
 use crate::conformance::{echo, node};
 
-/// A node may use all subjects of its own. A reader may read and list sessions.
+/// The user `node` may use all subjects that the tests need. The user `reader` may only list and
+/// observe sessions.
 const USERS: &str = r#"
 authorization { users: [
   { user: node, password: secret, permissions: {

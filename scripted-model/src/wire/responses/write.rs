@@ -133,8 +133,8 @@ impl Events<'_> {
         );
     }
 
-    /// Writes an event about `part`, a part of a content or of a summary. `place` is the JSON with
-    /// the part's index.
+    /// Writes an event about `part`, which is a part of a message or of a reasoning summary.
+    /// `place` is the JSON with the part's index.
     fn part(&mut self, kind: &str, index: usize, id: &str, place: &str, part: &Value) {
         let at = Number(index as u64);
         let part = part.to_string();

@@ -1,4 +1,4 @@
-//! The first configuration, and the model of users who name none.
+//! `planck init`, and which model is used if the user names none.
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script};

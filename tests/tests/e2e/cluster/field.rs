@@ -1,4 +1,4 @@
-//! Three nodes that know each other, and a team that spans them.
+//! Three nodes that have discovered each other, and a team that spans them.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::scene::until_all_see;
 use crate::teams::scene::{Scene, lead, member};
 
-/// How long nodes may take to know each other.
+/// How long nodes may take to discover each other.
 const ACQUAINTANCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The values of the nodes' label `place`.

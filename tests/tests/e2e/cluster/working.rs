@@ -16,8 +16,8 @@ fn ask(agent: &str, question: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": question }))
 }
 
-/// Questions go over three nodes. The question that would close a circle is refused, and the
-/// answers come back all the way.
+/// Agents on three nodes ask each other. The question that would close a circle is refused, and
+/// every other question is answered.
 async fn asking(backend: Backend) -> Result<()> {
     let script = Script::new()
         .rounds(

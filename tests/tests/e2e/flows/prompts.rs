@@ -255,7 +255,7 @@ async fn closed_then_prompted(backend: Backend) -> Result<()> {
         None
     );
 
-    // Reading an agent's state, or telling it to rest, does not open the session.
+    // A snapshot or an abort of one of its agents does not open a closed session.
     world.caller.snapshot(&started.orchestrator).await?;
     let _: AgentStateNow = world
         .caller

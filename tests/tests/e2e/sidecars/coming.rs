@@ -92,7 +92,8 @@ async fn tools_are_added_to_a_running_agent_and_removed() -> Result<()> {
     scene.end().await
 }
 
-/// Three rounds, ten seconds apart, and the additional time that a busy machine takes for them.
+/// How long a node may take to remove an instance that is gone: three rounds of discovery, ten
+/// seconds apart, and additional time for a busy machine.
 const MISSED: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -287,7 +287,8 @@ async fn a_call_that_is_too_large_is_not_made() -> Result<()> {
     )
     .await?;
     assert_eq!(scene.answer().await?, "done");
-    // The log holds the whole call, which this server cannot carry either.
+    // The end of the call is read from its published event. The log also holds the call itself,
+    // which is too large for a reply on this server.
     let ended = |envelope: &Envelope| matches!(envelope.event(), Some(Ok(Event::ToolEnd(_))));
     let Some(Ok(Event::ToolEnd(end))) = scene.recorder.until("the call ends", ended).await?.event()
     else {

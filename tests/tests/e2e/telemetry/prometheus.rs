@@ -48,7 +48,7 @@ fn dashboard() -> Result<Vec<String>> {
         .collect()
 }
 
-/// Returns the names of this product's metrics in a text.
+/// Returns the names of Planck's metrics that occur in a text.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words

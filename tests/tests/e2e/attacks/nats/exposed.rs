@@ -20,7 +20,8 @@ use tempfile::TempDir;
 
 use super::gate::{Form, Gate, deployed};
 
-/// Returns the URL's port on another address of this machine that needs no network.
+/// Returns 127.0.0.2 with the URL's port: another address of this machine that exists without a
+/// network.
 fn elsewhere(url: &str) -> Result<SocketAddr> {
     Ok(format!("127.0.0.2:{}", url.rsplit(':').next().context("a port")?).parse()?)
 }
