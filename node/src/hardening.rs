@@ -58,7 +58,8 @@ pub fn harden() -> io::Result<()> {
     }
 }
 
-/// Executes the program again if its environment may hold a secret.
+/// Executes the program again if its environment may contain a secret, with the secrets in
+/// anonymous memory.
 fn hide_secrets() -> io::Result<()> {
     let keys = config::keys();
     let is_secret = |name: &OsStr, value: &OsStr| {

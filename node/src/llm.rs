@@ -76,7 +76,7 @@ pub struct RequestHead {
 pub trait Encoder: Send {
     /// Appends the next message of the conversation.
     fn push(&mut self, message: &Body);
-    /// Returns a request that holds every message pushed so far.
+    /// Returns a request with all messages that have been appended so far.
     fn request(&self) -> WireRequest;
 }
 

@@ -117,7 +117,7 @@ impl Skills {
         (Self(skills.into()), problems)
     }
 
-    /// Returns the skills with these names, and the names that belong to no skill.
+    /// Returns the skills with these names, and an error for each name that belongs to no skill.
     pub fn only<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Self, Vec<Unknown>) {
         let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
         for name in names {

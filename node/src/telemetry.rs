@@ -93,7 +93,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// Sends the remaining data, within `deadline`.
+    /// Sends the remaining data. Gives up after `deadline`.
     pub async fn shutdown(self, deadline: Duration) {
         let Self {
             traces,

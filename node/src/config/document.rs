@@ -13,7 +13,7 @@ use super::{
     values::{GivenValues, Raw},
 };
 
-/// Returns every value of a file, and the parts that cannot be read.
+/// Returns all values of a file, and the problems with the parts that cannot be read.
 pub fn parse(path: PathBuf, text: &str) -> (Vec<(KeyPath, GivenValues)>, Vec<ConfigProblem>) {
     let file = ConfigFile {
         path: Arc::new(path),

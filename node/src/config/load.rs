@@ -37,7 +37,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Returns the sources of this process.
+    /// Returns the sources of values for this process, without a project.
     pub fn of_process(
         file: Option<PathBuf>,
         flags: Vec<(String, String, String)>,
@@ -62,7 +62,7 @@ impl Sources {
         })
     }
 
-    /// Returns `~/.planck`.
+    /// Returns the path `~/.planck`, or `None` if the user has no home folder.
     pub fn user_folder(&self) -> Option<PathBuf> {
         self.home.as_ref().map(|home| home.join(".planck"))
     }

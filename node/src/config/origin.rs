@@ -14,7 +14,7 @@ pub enum ValueOrigin {
     },
     Environment(String),
     Flag(String),
-    /// The program that embeds the runtime.
+    /// A setting from the program that embeds the runtime.
     Program,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// All mistakes, one per line.
+/// All mistakes. They are shown one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<ConfigProblem>);
 

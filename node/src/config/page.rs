@@ -9,7 +9,7 @@ use super::{
     keys,
 };
 
-/// Returns the page `docs/configuration.md`.
+/// Returns the text of `docs/configuration.md`.
 pub fn page() -> String {
     let mut page = String::from(PREFACE);
     let mut section = String::new();

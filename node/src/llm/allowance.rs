@@ -1,5 +1,5 @@
-//! Limits the size of one answer, so that a provider, or a server that poses as one, cannot fill
-//! the memory of a node.
+//! Limits the size of one answer. Without a limit, a faulty or malicious server could fill the
+//! memory of a node.
 
 use crate::model::{Chunk, Failure, FailureKind};
 
@@ -24,7 +24,7 @@ impl Default for AnswerBounds {
 /// The maximum number of parts in one answer. Each part costs memory even if it is empty.
 pub const MOST_PARTS: usize = 4_096;
 
-/// Counts the size of an answer while it is read.
+/// Counts the size of an answer while it is read, and compares it with the limits.
 #[derive(Debug, Default)]
 pub struct Allowance {
     bounds: AnswerBounds,

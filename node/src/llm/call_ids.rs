@@ -41,7 +41,7 @@ impl CallIds {
         }
     }
 
-    /// Returns the id for the next call.
+    /// Returns the id for a call. Calls must be passed in the order of the conversation.
     pub fn of_call<'a>(&mut self, id: &'a str, call_id: &CallId) -> Cow<'a, str> {
         let made = self.unique(self.form.fitted(id));
         if made != id {

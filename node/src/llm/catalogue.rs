@@ -274,7 +274,7 @@ impl ModelCatalogue {
         self.entries.iter().map(row).collect()
     }
 
-    /// Returns the date on which the facts of the table were looked up.
+    /// Returns the date on which the facts in the table were looked up.
     pub fn date(&self) -> &str {
         &self.table.date
     }

@@ -26,7 +26,7 @@ const CROWD_IDLE_FOR: Duration = Duration::from_secs(4);
 /// Hosts that are never reached through a proxy.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 
-/// How a client connects.
+/// The options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     pub connect: Duration,

@@ -109,7 +109,7 @@ pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
 /// The maximum number of bytes of unreadable data that an error message quotes.
 const SHOWN: usize = 200;
 
-/// Parses an event.
+/// Parses an event as JSON.
 pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure> {
     serde_json::from_slice(data).map_err(|error| match error.is_eof() {
         true => garbled("an event of the stream was cut", error),
@@ -164,7 +164,7 @@ pub enum PartKind {
 }
 
 impl PartNumbers {
-    /// Begins a part and returns its number.
+    /// Begins a part of this kind and returns its number.
     pub fn begin(&mut self, kind: PartKind) -> usize {
         let part = self.next;
         self.next += 1;
@@ -181,7 +181,8 @@ impl PartNumbers {
         }
     }
 
-    /// Returns whether the last part is open and of this kind.
+    /// Returns whether the next delta would continue the last part: the part is of this kind and
+    /// was not closed.
     pub fn is_last(&self, kind: PartKind) -> bool {
         self.last.is_some_and(|(last, _)| last == kind)
     }

@@ -115,7 +115,7 @@ pub fn legal_name(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Returns whether a part is text that is empty or blank.
+/// Returns whether a part is text that is empty or consists of white space.
 pub fn is_blank(part: &Part) -> bool {
     matches!(part, Part::Text { text, .. } if text.trim().is_empty())
 }

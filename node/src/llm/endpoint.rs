@@ -28,7 +28,7 @@ use crate::{
 /// The header in which Anthropic's clients list the features that they use.
 const FEATURES: &str = "anthropic-beta";
 
-/// One configured provider.
+/// One configured provider at one address.
 pub struct ProviderEndpoint {
     pub(super) name: Arc<str>,
     pub(super) speaks: WireChoice,

@@ -27,9 +27,9 @@ pub enum ThinkingRequest {
     /// `reasoning_effort`, whose value is a word such as `low`.
     #[default]
     Effort,
-    /// `chat_template_kwargs.enable_thinking`.
+    /// `chat_template_kwargs.enable_thinking`, a boolean.
     Template,
-    /// OpenRouter's `reasoning.max_tokens`.
+    /// OpenRouter's `reasoning.max_tokens`, a number of tokens.
     Budget,
     /// `thinking.type`, as DeepSeek, Kimi and GLM define it.
     Switch,
@@ -51,7 +51,7 @@ pub enum Limit {
 pub enum CallIdForm {
     #[default]
     Any,
-    /// Nine letters and digits, as Mistral requires.
+    /// Exactly nine letters and digits, as Mistral requires.
     Nine,
 }
 

@@ -320,7 +320,8 @@ impl KnownProvider<'_> {
         own.is_some_and(|own| own.origin() == base.origin())
     }
 
-    /// Returns whether the provider requires a key and none is configured.
+    /// Returns whether requests to `base` would fail for lack of a key: no key is configured, and
+    /// the vendor's own address requires one.
     fn lacks_key(&self, base: &Url) -> bool {
         self.preset.needs_key && self.options.key.is_none() && self.is_vendor(base)
     }

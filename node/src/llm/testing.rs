@@ -20,7 +20,7 @@ use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
 type Decoded = (Vec<Chunk>, Result<Finish, Failure>);
 
-/// A wire format together with the endpoint that speaks it.
+/// A wire format, and the endpoint that it is tested with.
 pub struct TestEndpoint {
     pub wire: &'static dyn WireFormat,
     pub entry: ModelFacts,
@@ -194,7 +194,7 @@ fn call_id(id: &str) -> CallId {
     CallId::parse(&format!("c-{legal}")).unwrap()
 }
 
-/// Folds the chunks of a reply into parts, as the agent does.
+/// Joins the chunks of a reply into parts, as the agent does.
 pub fn folded(chunks: &[Chunk]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut args: Vec<String> = Vec::new();

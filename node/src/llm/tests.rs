@@ -49,7 +49,7 @@ fn model(server: &Server, provider: &str) -> ModelRef {
     }
 }
 
-/// Returns the models of a server, with a key and the given time-outs.
+/// Returns providers that send their requests to `server`, with a key and the given time limits.
 fn llm(server: &Server, times: Times) -> Llm {
     let options = |name: &&str| {
         let base_url = model(server, name).base_url;

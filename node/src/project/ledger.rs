@@ -158,7 +158,7 @@ impl Ledger {
         })
     }
 
-    /// Removes a folder. Returns whether it was in the list.
+    /// Removes the project with this folder from the list. Returns whether the list contained it.
     pub fn remove(&self, folder: &Path) -> io::Result<bool> {
         if self.find(folder)?.is_none() {
             return Ok(false);

@@ -55,7 +55,7 @@ pub struct Snapshot {
     pub texts: BTreeMap<String, String>,
     /// The names of the folders below `skills/`.
     pub skills: Vec<String>,
-    /// The names of the prompts below `teams/`.
+    /// The names of the prompt files below `teams/`.
     pub prompts: Vec<String>,
 }
 

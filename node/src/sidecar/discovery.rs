@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Sidecars, info::SidecarInstance};
 use crate::bus::{BusError, Delivery};
 
-/// The interval between searches.
+/// The interval between searches for sidecars.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// A search ends when no answer has arrived for this long.

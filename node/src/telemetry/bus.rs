@@ -1,4 +1,4 @@
-//! Connects the bus to this process's traces and metrics.
+//! Connects the bus to the traces and metrics of this process.
 
 use std::time::Duration;
 

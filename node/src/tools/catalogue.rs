@@ -95,7 +95,7 @@ struct CataloguedTools {
 }
 
 impl ToolCatalogue {
-    /// Adds a tool under its name. Fails if the name is taken.
+    /// Adds a tool of the node. Fails if the catalogue already has a tool of that name.
     pub fn add(&self, tool: Arc<dyn Tool>) -> Result<(), BadTool> {
         let entry = ToolEntry::new(tool)?;
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);

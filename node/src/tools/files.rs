@@ -69,7 +69,7 @@ impl Files {
         })
     }
 
-    /// Runs `act` while no other call changes this file.
+    /// Runs `act` while no other call of a file tool changes this file.
     pub(super) fn locked<T>(&self, place: &ResolvedPath, act: impl FnOnce() -> T) -> T {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place.path());
         let lock = self.locks.get(hash as usize % self.locks.len());
@@ -98,7 +98,7 @@ impl Files {
     }
 }
 
-/// Parses the arguments of a call into the tool's own type.
+/// Parses the arguments of a call. Returns the outcome for the model if they cannot be parsed.
 pub(crate) fn args<A: serde::de::DeserializeOwned>(call: &Invocation) -> Result<A, Outcome> {
     serde_json::from_str(call.args.get())
         .map_err(|why| Outcome::error(format!("the arguments do not fit: {why}")))

@@ -97,7 +97,7 @@ impl Capture {
     }
 }
 
-/// The part of an output that was kept.
+/// The kept part of an output, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Captured {
     pub text: String,

@@ -19,7 +19,7 @@ pub use undone::UndoneChanges;
 
 use super::workspace::ResolvedPath;
 
-/// The protected names in the root of a workspace: settings of Planck, of editors and of other
+/// The protected names in the root of a workspace: the settings of Planck, of editors and of other
 /// agents, and the files that shells and git read when they start.
 pub(super) const NAMES: &[&str] = &[
     ".bash_aliases",

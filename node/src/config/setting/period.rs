@@ -28,7 +28,7 @@ impl Period {
     }
 }
 
-/// The error for a text that is not a period.
+/// The error for a text that is not a length of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a time like 500ms, 30s, 10m, 2h or 30d")]
 pub struct MalformedPeriod(String);

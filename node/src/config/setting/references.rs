@@ -104,7 +104,7 @@ impl ConfiguredUrl {
         &self.0
     }
 
-    /// Returns the text before the first colon.
+    /// Returns the scheme of the address: the text before its first colon.
     pub fn scheme(&self) -> &str {
         self.0.split_once(':').map_or("", |(scheme, _)| scheme)
     }

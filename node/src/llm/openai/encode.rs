@@ -331,7 +331,7 @@ struct ChatCall<'a> {
 #[derive(Serialize)]
 struct ChatFunction<'a> {
     name: std::borrow::Cow<'a, str>,
-    /// The arguments, as JSON in a string.
+    /// The arguments: a string that contains JSON.
     arguments: &'a str,
 }
 

@@ -57,13 +57,13 @@ impl ReasoningMember {
 pub struct Details(Vec<Map<String, Value>>);
 
 impl Details {
-    /// Returns the items of a delta, or `None` if it has none.
+    /// Returns the items of `reasoning_details` in a delta, or `None` if there are none.
     pub fn read(raw: &RawValue) -> Option<Self> {
         let items: Vec<Map<String, Value>> = serde_json::from_str(raw.get()).ok()?;
         (!items.is_empty()).then_some(Self(items))
     }
 
-    /// Returns the readable text of the items.
+    /// Returns the texts and summaries of the items.
     pub fn text(&self) -> String {
         let texts = self.0.iter().flat_map(|item| {
             ["text", "summary"].map(|name| item.get(name).and_then(Value::as_str))

@@ -21,7 +21,7 @@ const FIELDS: &[&str] = &[
     "options",
 ];
 
-/// The time limit of a call if the file names none, in milliseconds.
+/// The default time limit of a call in milliseconds, for files that state none.
 const TIMEOUT_MS: u64 = 60_000;
 
 /// One mistake in a description: where it is, what is wrong, and how to correct it.

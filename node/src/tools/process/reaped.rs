@@ -55,7 +55,7 @@ pub struct Reaped {
     lifeline: Option<ReaperPipe>,
 }
 
-/// The node's end of the pipe to the reaper. Closing it ends the command.
+/// The node's end of the pipe to the reaper. Closing it makes the reaper kill the command.
 #[derive(Debug)]
 enum ReaperPipe {
     Alone { _pipe: OwnedFd },

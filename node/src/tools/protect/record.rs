@@ -1,4 +1,4 @@
-//! The state of the protected files of a root at one time.
+//! Records the state of a root's protected files at one time.
 
 use std::{
     collections::BTreeMap,

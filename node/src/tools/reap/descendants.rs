@@ -107,8 +107,8 @@ fn collect_dead() -> bool {
     }
 }
 
-/// Reads the children of a process from `/proc/<pid>/task/*/children`, or from the `stat` of every
-/// process on a kernel without that file.
+/// Returns the children of a process, from `/proc/<pid>/task/*/children`. On a kernel without that
+/// file, the `stat` of every process is read instead.
 fn children(parent: Pid) -> Vec<Pid> {
     let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else {
         return Vec::new();
@@ -128,8 +128,8 @@ fn children(parent: Pid) -> Vec<Pid> {
     }
 }
 
-/// Returns the children of the main thread. They include the orphans that were reparented to this
-/// process, because the kernel assigns orphans to the oldest live thread.
+/// Returns the children of the main thread. Orphaned descendants are among them, because the kernel
+/// makes orphans children of the oldest live thread.
 pub(in crate::tools) fn children_of_main_thread() -> Vec<Pid> {
     let own = getpid();
     match fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {

@@ -18,7 +18,7 @@ use super::{
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_millis(250);
 
-/// How long a call counts as young.
+/// How long after its start a call counts as young.
 const YOUNG: Duration = Duration::from_secs(1);
 
 /// The time to the next check is at least this many times the duration of the last one, up to

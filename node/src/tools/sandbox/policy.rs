@@ -5,8 +5,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 use super::landlock::Level;
 
-/// The rules of one call. The node decides them; the last process before the command applies them
-/// to itself.
+/// The sandbox rules of one call. The node decides them; the last process before the command
+/// applies them to itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SandboxPolicy {
     /// The level of Landlock that the kernel supports. All rules of this level are required.
@@ -35,7 +35,7 @@ pub struct Mounted {
 }
 
 impl SandboxPolicy {
-    /// Returns the option of `planck reap` that carries the policy.
+    /// Returns the arguments that pass the policy to `planck reap`.
     pub fn to_option(&self) -> Vec<OsString> {
         let words = self.to_words();
         ["--wall".into(), words.len().to_string().into()]

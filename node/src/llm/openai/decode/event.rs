@@ -37,13 +37,13 @@ pub struct ChatDelta<'a> {
     pub content: LooseContent,
     #[serde(default)]
     pub refusal: LooseWord,
-    /// Sent by DeepSeek, Kimi, GLM, llama.cpp and vLLM.
+    /// The field in which DeepSeek, Kimi, GLM, llama.cpp and vLLM send reasoning.
     #[serde(default)]
     pub reasoning_content: LooseWord,
-    /// Sent by OpenRouter, Groq and newer vLLM.
+    /// The field in which OpenRouter, Groq and newer versions of vLLM send reasoning.
     #[serde(default)]
     pub reasoning: LooseWord,
-    /// Sent by OpenRouter.
+    /// The field in which OpenRouter sends reasoning with its structure.
     #[serde(borrow, default)]
     pub reasoning_details: Option<&'a RawValue>,
     #[serde(borrow, default)]

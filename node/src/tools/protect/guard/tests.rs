@@ -44,7 +44,7 @@ impl World {
         self.guards.begin(&[self.root.path().to_owned()])
     }
 
-    /// Runs `deed` under the guard of one call and returns the guard's report.
+    /// Runs `deed` during a guarded call and returns the guard's report.
     fn after(&self, deed: impl FnOnce()) -> String {
         let guard = self.begin();
         deed();

@@ -36,17 +36,17 @@ pub(super) enum SyscallRule {
 pub(super) enum Check {
     /// At least one of these bits is set.
     AnyBit { argument: u8, bits: u32 },
-    /// The bits under the mask equal one of these values.
+    /// The bits under the mask have one of these values.
     OneOf {
         argument: u8,
         mask: u32,
         values: Vec<u32>,
     },
-    /// The argument equals none of these values.
+    /// The argument has none of these values.
     NoneOf { argument: u8, values: Vec<u32> },
 }
 
-/// Rules by system call number. A call without a rule is allowed.
+/// The rules of a filter by system call number. A call without a rule is allowed.
 #[derive(Debug, Default)]
 pub(super) struct Filter(BTreeMap<c_long, SyscallRule>);
 

@@ -227,7 +227,8 @@ fn arguments_decide_about_a_call() {
     }
 }
 
-/// The kernel runs the program for every number when it is installed, so it must be short.
+/// The kernel runs the program for every call number when it is installed, so a long program would
+/// delay each start of a process.
 #[test]
 fn a_program_is_short() {
     let program = program(true);
