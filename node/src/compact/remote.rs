@@ -61,7 +61,7 @@ impl SummaryRequest {
     }
 
     /// Checks a summary. A summary that leaves the context above the threshold is refused, because
-    /// the sidecar would be asked again after every turn.
+    /// compaction would immediately be due again and the sidecar would be asked repeatedly.
     fn judge(
         &self,
         material: &Material,

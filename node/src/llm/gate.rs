@@ -52,7 +52,8 @@ impl Gate {
         permit
     }
 
-    /// Records that the provider is overloaded. Until `wait` is over, no other request is sent.
+    /// Records that the provider is overloaded. No further request is sent until `wait` is over, or
+    /// a default delay if the provider named none.
     pub fn slow_down(&self, wait: Option<Duration>) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         let own = FIRST * 2u32.saturating_pow(hold.overloads.min(8));

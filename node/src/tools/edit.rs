@@ -1,4 +1,4 @@
-//! The tool `edit`, which replaces one occurrence of a text in a file.
+//! The tool `edit`, which replaces a text that occurs exactly once in a file.
 
 use std::io::{self, Read};
 

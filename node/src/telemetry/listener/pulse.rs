@@ -17,8 +17,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long one check of the node may take. Together with the pause before it, a problem is
 /// detected within five seconds.
 const PATIENCE: Duration = Duration::from_millis(2_500);
-/// How long a runtime may make no progress before the process counts as dead, because only a
-/// restart helps. A busy runtime responds within a few milliseconds.
+/// How long a runtime may make no progress before the liveness probe fails, because only a restart
+/// helps. A busy runtime responds within a few milliseconds.
 const STUCK: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
