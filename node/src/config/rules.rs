@@ -9,7 +9,8 @@ use super::{
     Config, key::KeyPath, origin::ConfigProblem, section::Limits, setting::Size, values::Values,
 };
 
-/// The maximum number of agents that a session can allow. The store saves the number as an `i32`.
+/// The maximum number of agents that a session can allow. Postgres handles the number as a 32-bit
+/// integer.
 const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 
 /// The maximum size of a prompt or an answer that can be allowed, because a node accepts no larger

@@ -184,8 +184,8 @@ impl ProtectionRecord {
 }
 
 impl FoundFile {
-    /// Returns whether two entries are equal. Modes of folders are ignored. If the content of one of
-    /// the files was not recorded, their stamps are compared instead.
+    /// Returns whether two entries are equal. Modes of folders are ignored. If the content of one
+    /// of the files was not recorded, their stamps are compared instead.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File(one), Self::File(two))
