@@ -1,4 +1,5 @@
-//! The command line: one file per subcommand, each with a function from its arguments to an exit.
+//! The command line. Each subcommand has its own file, with a function that performs it and returns
+//! its exit status.
 
 pub mod exit;
 pub mod output;
@@ -111,7 +112,7 @@ enum CliCommand {
     Trust(trust::TrustArgs),
 }
 
-/// Parses the arguments, performs the command and reports how it ended.
+/// Parses the arguments, performs the command, and returns the exit code.
 pub fn main() -> ExitCode {
     let planck = Planck::try_parse().unwrap_or_else(|error| mistyped::exit(error));
     let done = tokio::runtime::Builder::new_multi_thread()
@@ -152,7 +153,7 @@ impl Planck {
     }
 }
 
-/// Opens a chat for a person at a terminal who names no command, and prints the help otherwise.
+/// Opens a chat if no command is given and a person is at a terminal. Otherwise prints the help.
 async fn bare(place: &ConfigPlace) -> anyhow::Result<Exit> {
     if std::io::stdin().is_terminal() && output::Stream::Out.is_terminal() {
         return Box::pin(chat::ChatArgs::default().perform(place)).await;

@@ -1,4 +1,4 @@
-//! The runtime as a library: a node inside the process of a program, with the program's own tools.
+//! The runtime as a library: a node inside a program's process, with the program's own tools.
 
 mod agent;
 mod builder;
@@ -19,11 +19,12 @@ pub use session::Session;
 
 use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
 
-/// A node inside this process: it hosts agents, and runs the tools that the program gives it.
+/// A node in the process of a program. It hosts agents and runs the tools that the program
+/// provides.
 ///
-/// Without NATS nothing outside the process can reach it. With NATS it is a node of the cluster,
-/// under the same rules as every other: it is drained, declared dead, and its sessions continue on
-/// another runtime of the same [name](RuntimeBuilder::name).
+/// Without NATS, nothing outside the process can reach it. With NATS, it is a normal node of the
+/// cluster: it can be drained or declared dead, and its sessions then continue on another runtime
+/// with the same [name](RuntimeBuilder::name).
 ///
 /// ```
 /// # #[tokio::main]
@@ -53,32 +54,33 @@ use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
 /// ```
 ///
 /// Call [`Runtime::shut_down`] at the end. A runtime that is dropped shuts down in the background,
-/// as far as the program's own tokio runtime lives that long.
+/// provided that the program's tokio runtime keeps running long enough.
 pub struct Runtime {
     id: NodeId,
-    /// `None` when the runtime is shutting down.
+    /// The node, or `None` once the runtime is shutting down.
     running: Option<RunningNode>,
     client: Client,
     /// The workspace of the sessions that this runtime starts.
     workspace: String,
-    /// The tools that an agent has if it names none.
+    /// The tools of an agent that does not name any.
     tools: Vec<String>,
-    /// How long a running turn may go on after [`Runtime::shut_down`] is called.
+    /// How long running turns may continue after [`Runtime::shut_down`] is called.
     drain_timeout: Duration,
-    /// The temporary folder for everything for which the program named no place.
+    /// The temporary folder for data for which the program did not name a place.
     folder: Option<TempDir>,
 }
 
-/// Why a runtime could not be started. Its text names the setting and the way out.
+/// Why a runtime could not be started. The message says what is wrong and how to correct it.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// A setting has a wrong value, or there is no such setting.
+    /// A setting does not exist or has an invalid value.
     #[error("{0}")]
     Settings(String),
-    /// A tool's name is taken or not allowed, or the schema of its arguments is wrong.
+    /// The name of a tool is already used or not allowed, or the schema of its arguments is
+    /// invalid.
     #[error("{0}")]
     Tool(String),
-    /// NATS, the store or the cluster could not be reached or used.
+    /// NATS, the store or the cluster was unreachable or unusable.
     #[error("{0}")]
     Start(String),
 }
@@ -109,33 +111,34 @@ impl From<node::AssemblyError> for RuntimeError {
 }
 
 impl Runtime {
-    /// Describes a runtime.
+    /// Returns a builder with the default settings.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
-    /// The id by which the cluster knows this node.
+    /// Returns the id of this node in the cluster.
     pub fn node_id(&self) -> &NodeId {
         &self.id
     }
 
-    /// All commands of the protocol, as typed calls. Without NATS they reach this runtime only.
+    /// Returns a client with all commands of the protocol as typed calls. Without NATS, it reaches
+    /// only this runtime.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Starts a session of one agent.
+    /// Starts a session with one agent.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Refused`] names what is wrong with the agent: no model, a tool that does not
-    /// exist.
+    /// Returns [`ClientError::Refused`] with the reason if the agent has no model, names a tool
+    /// that does not exist, or is invalid in another way.
     pub async fn start(&self, agent: Agent) -> Result<Session, ClientError> {
         self.start_team([agent]).await
     }
 
-    /// Starts a session of a team. Exactly one of several agents has the tool `spawn_agent`: it is
-    /// the orchestrator, which gets the session's prompts.
+    /// Starts a session with a team. Exactly one of several agents must have the tool
+    /// `spawn_agent`. It is the orchestrator, which receives the session's prompts.
     ///
     /// ```
     /// # #[tokio::main]
@@ -153,7 +156,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As of [`Runtime::start`].
+    /// Returns the same errors as [`Runtime::start`].
     pub async fn start_team(
         &self,
         agents: impl IntoIterator<Item = Agent>,
@@ -168,9 +171,9 @@ impl Runtime {
         Ok(Session::new(self.client.clone(), started))
     }
 
-    /// Waits until the runtime has to leave its cluster, and returns why: the cluster declared this
-    /// node dead, or an operator drains it. Call [`Runtime::shut_down`] then. Without NATS this
-    /// waits forever.
+    /// Waits until the runtime has to leave its cluster, and returns the reason: the cluster
+    /// declared this node dead, or an operator drains it. The program must then call
+    /// [`Runtime::shut_down`]. Without NATS, this waits forever.
     pub async fn must_leave(&self) -> String {
         let Some(running) = &self.running else {
             return "the runtime is shut down".to_owned();
@@ -182,8 +185,8 @@ impl Runtime {
     }
 
     /// Leaves the cluster and stops. Running turns may continue for up to `node.drain_timeout` (2
-    /// minutes by default), unless another node takes them over. The sessions in a store that the
-    /// program named are kept, and the next runtime that uses the store continues them.
+    /// minutes by default), unless another node takes them over. If the program named a store, its
+    /// sessions are kept, and the next runtime that uses the store continues them.
     pub async fn shut_down(mut self) {
         let patience = self.drain_timeout;
         if let Some(running) = self.running.take() {

@@ -1,5 +1,4 @@
-//! A node: it builds its services, runs them, and shuts them down. All behaviour is in the
-//! services.
+//! A node: builds the services, runs them, and shuts them down.
 
 mod assemble;
 mod cluster_handle;
@@ -38,7 +37,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// How long a leaving node waits for the work that it ends.
+/// How long a node that leaves waits for its tasks to end.
 const LEAVE: Duration = Duration::from_secs(10);
 
 /// The parts that a node is built from.
@@ -53,7 +52,7 @@ pub struct NodeParts {
     pub workspaces: Workspaces,
     pub library: TeamLibrary,
     pub runtimes: Runtimes,
-    /// The cluster to join, or `None` if the node works without one.
+    /// What is needed to join the cluster, or `None` if the node works without one.
     pub joining: Option<Joining>,
     pub settings: NodeSettings,
 }
@@ -61,19 +60,19 @@ pub struct NodeParts {
 /// The settings of a node.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// Whether there is no NATS, so that no other process can be reached.
+    /// Whether the node works without NATS, so that it cannot reach other processes.
     pub is_alone: bool,
     /// Whether `spawn_agent` accepts a `base_url`.
     pub offers_addresses: bool,
     pub agents: agent::Settings,
-    /// The limits of each agent's calls.
+    /// The limits on the tool and model calls of each agent.
     pub calls: CallBounds,
-    /// How long an agent must be idle before it leaves memory.
+    /// How long an agent is idle before it is parked.
     pub park_after: Duration,
     pub services: ServicesSettings,
 }
 
-/// A node that is built but does not run yet.
+/// A node that is built but not running yet.
 pub struct Node {
     services: Arc<Services>,
     cluster: ClusterHandle,
@@ -81,14 +80,14 @@ pub struct Node {
     stop: CancellationToken,
 }
 
-/// A node in service: it answers commands and takes care of abandoned work.
+/// A running node, which answers commands and takes up agents without a living host.
 pub struct RunningNode {
     node: Arc<Node>,
     service: Box<dyn Serving>,
 }
 
 impl Node {
-    /// Builds the services. Nothing runs yet.
+    /// Builds the services without starting anything.
     pub fn new(parts: NodeParts) -> Arc<Self> {
         let view = Arc::new(view(&parts));
         let (late_node, late_services) = (Late::default(), Late::default());
@@ -141,7 +140,7 @@ impl Node {
         node
     }
 
-    /// Joins the cluster, and begins to answer and to sweep.
+    /// Joins the cluster, and starts to answer commands and to sweep.
     pub async fn run(self: Arc<Self>) -> Result<RunningNode, AssemblyError> {
         self.join().await?;
         let services = &self.services;
@@ -197,19 +196,20 @@ impl RunningNode {
         &self.node
     }
 
-    /// Returns, with the reason, when this node must end at once: it is out of its cluster and has
-    /// stopped everything that ran on it.
+    /// Waits until this node must end immediately, and returns the reason: it is no longer in its
+    /// cluster and has stopped all its agents.
     pub async fn must_end(&self) -> String {
         self.node.cluster.must_end().await
     }
 
-    /// Returns when this node is asked to drain, with the time that it may take.
+    /// Waits until this node is asked to drain, and returns how long that may take.
     pub async fn must_drain(&self) -> Duration {
         self.node.services.takeover.drain_requested().await
     }
 
-    /// Leaves the cluster: accepts no new work, moves agents to other nodes within `patience`, and
-    /// leaves the rest in the store for other nodes. Nothing of the node runs after that.
+    /// Leaves the cluster: accepts no new work, moves agents to other nodes for at most `patience`,
+    /// and releases the others so that other nodes can take them up. All tasks of the node have
+    /// ended when this returns.
     pub async fn shut_down(self, patience: Duration) {
         let Self { node, service } = self;
         service.leave_queue().await;

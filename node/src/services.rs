@@ -25,7 +25,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// The services of a node, and the parts that they are built on.
+/// The services of a node and the resources that they share.
 pub struct Services {
     pub view: Arc<ClusterView>,
     pub bus: Arc<dyn Bus>,
@@ -41,7 +41,7 @@ pub struct Services {
     pub sessions: Arc<Sessions>,
 }
 
-/// The parts that the services are built from.
+/// What is needed to build the services.
 pub struct ServicesParts {
     pub view: Arc<ClusterView>,
     pub bus: Arc<dyn Bus>,
@@ -51,14 +51,14 @@ pub struct ServicesParts {
     pub sidecars: Sidecars,
     pub library: TeamLibrary,
     pub workspaces: Workspaces,
-    /// The registry, or `None` if the node works without a cluster.
+    /// The registry, or `None` without a cluster.
     pub registry: Option<Registry>,
     pub settings: ServicesSettings,
-    /// Owns the tasks that the services spawn.
+    /// Tracks the tasks that the services spawn, so that the node can wait for their end.
     pub tasks: TaskTracker,
 }
 
-/// The configuration of the services.
+/// The settings of the services.
 #[derive(Debug, Clone)]
 pub struct ServicesSettings {
     pub local: LocalSettings,

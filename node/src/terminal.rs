@@ -1,9 +1,9 @@
-//! Makes foreign text safe to write to a terminal. Pure: text goes in, text comes out.
+//! Makes text from other sources safe to write to a terminal. This module does no I/O.
 //!
-//! A terminal obeys escape sequences, which move the cursor, write the clipboard and rename the
-//! window. Bidirectional controls and invisible characters make a line look like another. This
-//! module replaces each of them with a visible mark. Nothing is removed, so a reader sees the
-//! attempt.
+//! A terminal executes escape sequences, which can move the cursor, write to the clipboard and
+//! rename the window. Bidirectional controls and invisible characters can make a line look like a
+//! different one. This module replaces each of them with a visible symbol. Nothing is removed, so
+//! the reader notices the attempt.
 
 mod drawing;
 mod log;
@@ -16,8 +16,8 @@ use std::borrow::Cow;
 pub use drawing::Drawing;
 pub use log::LogWriter;
 
-/// Returns the text with visible marks for everything that controls a terminal except line ends and
-/// tabs.
+/// Replaces all characters that control a terminal, except line ends and tabs, with visible
+/// symbols.
 pub fn clean(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, next| match c {
         '\n' | '\t' => None,
@@ -26,16 +26,17 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Like [`clean`], for text that must stay on one line: a cell of a table, or a word in a sentence.
+/// Does the same as [`clean`], but also replaces line ends and tabs. For text that must stay on one
+/// line, such as a table cell.
 pub fn clean_line(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, _| Some(visible(c)))
 }
 
-/// Returns JSON with the same meaning, whose strings contain no character that a terminal would
-/// obey or hide.
+/// Escapes invisible and control characters in the strings of JSON. The meaning of the JSON does
+/// not change.
 ///
-/// Raw control characters cannot occur inside a string of valid JSON. If the text is not valid,
-/// they are escaped as well.
+/// The strings of valid JSON contain no raw control characters. If the text is not valid JSON,
+/// control characters are escaped everywhere.
 pub fn clean_json(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, _| match c {
         '\n' | '\t' => None,
@@ -49,8 +50,8 @@ pub fn clean_json(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Replaces each hidden character with the result of `instead` for it and its successor, if there
-/// is one.
+/// Replaces each hidden character with the result of `instead`, which gets the character and the
+/// next one, if any.
 fn rewrite(text: &str, instead: impl Fn(char, Option<char>) -> Option<String>) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return Cow::Borrowed(text);
@@ -68,14 +69,15 @@ fn rewrite(text: &str, instead: impl Fn(char, Option<char>) -> Option<String>) -
     Cow::Owned(clean)
 }
 
-/// The character before the current one, as far as joiners and variation selectors depend on it.
+/// The kind of the preceding character, which decides whether a joiner or a variation selector is
+/// allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// A visible character outside of ASCII.
     Base,
-    /// A digit or mark that a selector turns into a keycap.
+    /// A digit, `#` or `*`, which a variation selector can turn into a keycap.
     Keycap,
-    /// A base with its variation selector.
+    /// A visible character that already has a variation selector.
     Varied,
     Other,
 }
@@ -91,18 +93,18 @@ impl Before {
     }
 }
 
-/// Returns whether a terminal would obey this character, or show nothing for it.
+/// Returns whether a terminal would interpret this character or show nothing for it.
 ///
-/// Joiners and variation selectors belong to emoji and to several scripts, so one of them may
-/// follow a visible character outside of ASCII. A sequence of them is hidden, because it can carry
-/// secret text.
+/// Emoji and several scripts need joiners and variation selectors, so one of them may follow a
+/// visible character outside of ASCII. A longer sequence of them counts as hidden, because it could
+/// contain secret text.
 fn is_hidden(c: char, before: Before) -> bool {
     match c {
         '\u{200c}' | '\u{200d}' => !matches!(before, Before::Base | Before::Varied),
         '\u{fe0f}' if before == Before::Keycap => false,
         '\u{fe00}'..='\u{fe0f}' => before != Before::Base,
         c if c.is_control() => true,
-        // Default-ignorable and format characters of Unicode 16 without a shape of their own, and
+        // Characters of Unicode 16 that are ignorable by default or only affect formatting, and
         // both line separators.
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' => {
             true
@@ -117,7 +119,8 @@ fn is_hidden(c: char, before: Before) -> bool {
     }
 }
 
-/// Returns the mark for a hidden character: Unicode's own picture of it, or its number.
+/// Returns the visible symbol for a hidden character: its control picture in Unicode, or its code
+/// point.
 fn visible(c: char) -> String {
     match c {
         '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)).into_iter().collect(),

@@ -1,5 +1,5 @@
-//! `planck bench`: what a turn costs here from end to end, compared with a bare loop that sends the
-//! same HTTP requests and does nothing else.
+//! `planck bench`: measures the cost of turns on this machine, compared with a loop that only sends
+//! the same HTTP requests.
 
 mod bare;
 mod measure;

@@ -43,16 +43,16 @@ pub struct ChatArgs {
 struct ChatSession<'a> {
     client: &'a Client,
     talk: PromptTarget,
-    /// Whether the session was created here and has no prompt yet.
+    /// Whether this chat created the session and has not sent a prompt yet.
     is_blank: bool,
     keyboard: Keyboard,
     interrupted: Signal,
-    /// The directory in which `@` names files.
+    /// The directory that relative paths after `@` start from.
     dir: PathBuf,
     usage: Usage,
 }
 
-/// Whether the conversation continues.
+/// Whether the chat continues after a line.
 enum Next {
     Prompt,
     Leave(Exit),
@@ -67,8 +67,7 @@ impl ChatArgs {
         let history = place.history()?;
         let link = self.which.link(&config).await?;
         let mut terminated = signal(SignalKind::terminate())?;
-        // The signal is handled here, because the terminal must be restored before the process
-        // ends.
+        // The signal is handled here because the terminal must be restored before the process ends.
         let done = tokio::select! {
             done = Box::pin(talk(&link.client, &self.which, history)) => done,
             _ = terminated.recv() => Err(anyhow::anyhow!("terminated")),
@@ -87,7 +86,8 @@ async fn talk(
 ) -> anyhow::Result<Exit> {
     let interrupted = interrupts()?;
     let (talk, is_blank) = begin(client, which).await?;
-    // A directory of a workspace may be on another machine; attached files are on this one.
+    // The directory of a workspace may be on another machine, but attached files are read on this
+    // one.
     let dir = which
         .dir
         .clone()
@@ -119,8 +119,8 @@ async fn talk(
     done
 }
 
-/// Finds or creates the session to talk to. A new one is created before the first prompt, so that
-/// it can already be queried.
+/// Finds the session to talk to, or creates one, and returns whether it is new. It is created
+/// before the first prompt, so that commands can already refer to it.
 async fn begin(client: &Client, which: &SessionChoice) -> anyhow::Result<(PromptTarget, bool)> {
     if let Some(session) = which.there(client).await? {
         return Ok((PromptTarget::with(client, &session).await?, false));
@@ -139,7 +139,7 @@ fn dim(text: &str) -> std::io::Result<()> {
 }
 
 impl ChatSession<'_> {
-    /// Reads one line from the user and executes it.
+    /// Reads one line from the user, and sends it as a prompt or performs it as a command.
     async fn turn(&mut self) -> anyhow::Result<Next> {
         let typed = tokio::select! {
             typed = self.keyboard.next() => typed?,
@@ -162,8 +162,8 @@ impl ChatSession<'_> {
             None => self.prompt(text.trim()).await,
         };
         match done {
-            // An error does not end an interactive conversation. In a script it ends the program
-            // and determines the exit code.
+            // With an interactive editor, an error does not end the chat. Without one, the input
+            // may be a script, so the error ends the program and sets its exit code.
             Err(error) if self.keyboard.has_editor => {
                 warn(&format!("planck: {error:#}"));
                 Ok(Next::Prompt)
@@ -192,7 +192,7 @@ impl ChatSession<'_> {
         })
     }
 
-    /// Prints how to continue the session. A session without a prompt is removed.
+    /// Prints how to continue the session. Removes a new session that got no prompt.
     async fn leave(self) -> anyhow::Result<()> {
         drop(self.keyboard);
         if self.is_blank {

@@ -1,6 +1,6 @@
-//! `planck demo`: starts NATS, a model and three nodes on this machine, and a small team at work on
-//! them. Halfway, the node that hosts the session is killed. At the end the demo prints the
-//! results.
+//! `planck demo`: starts NATS, a scripted model and three nodes on this machine, and lets a small
+//! team work on them. In the middle of the work it kills the node that hosts the session. At the
+//! end it prints the results.
 
 mod child;
 mod nats;
@@ -35,7 +35,7 @@ use crate::terminal::Drawing;
 
 const PROMPT: &str = "Build me a command-line tool that counts words, and have it tested.";
 
-/// How long the team may take. It needs a few seconds.
+/// How long the team may take. It normally needs a few seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ impl Demo {
     }
 }
 
-/// Runs the whole demo. However it ends, everything that was started is stopped.
+/// Runs the whole demo. Whatever its result, all processes that it started are stopped.
 async fn show(
     mut stage: DemoStage,
     interrupted: impl Future<Output = ()>,

@@ -30,7 +30,7 @@ use crate::{
     terminal::Drawing,
 };
 
-/// How long each check that contacts another program may take.
+/// The maximum duration of a check that contacts another program.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ pub struct DoctorFinding {
     name: &'static str,
     state: FindingState,
     what: String,
-    /// How to correct the problem.
+    /// How the user can correct the problem, or `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -59,7 +59,7 @@ pub struct DoctorFinding {
 #[serde(rename_all = "snake_case")]
 enum FindingState {
     Good,
-    /// Planck works without it.
+    /// Something is missing that Planck can work without.
     Note,
     Bad,
 }
@@ -106,7 +106,8 @@ impl DoctorFinding {
 }
 
 impl Doctor {
-    /// Runs all checks. Fails if the user must correct something.
+    /// Runs all checks. The exit status is a failure if there is a problem that the user must
+    /// correct.
     pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let findings = Box::pin(findings(place)).await?;
         match self.output.output {
@@ -154,8 +155,8 @@ async fn findings(place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
     Ok(findings)
 }
 
-/// Limits the duration of a check. Its parts have deadlines of their own; this one bounds their
-/// sum.
+/// Runs a check with [`DEADLINE`] as its time limit. Its steps have limits of their own, but their
+/// sum could be longer.
 async fn bounded(
     name: &'static str,
     check: impl Future<Output = Vec<DoctorFinding>>,
@@ -170,7 +171,7 @@ async fn bounded(
     }
 }
 
-/// Shows whether the project of this folder is trusted, and what trusting it would allow.
+/// Reports whether the project in this folder is trusted, and what trusting it would allow.
 fn project(found: &FoundProject) -> DoctorFinding {
     match &found.standing {
         ProjectStanding::Nothing | ProjectStanding::Trusted(_) => {
@@ -192,7 +193,7 @@ fn project(found: &FoundProject) -> DoctorFinding {
     }
 }
 
-/// Checks the tools, skills and teams that are described in files.
+/// Checks the files that describe tools, skills and teams.
 fn described(config: &Config) -> Vec<DoctorFinding> {
     let here = Inventory::of(config);
     let remedy = "correct the file; agents go without until then";

@@ -1,15 +1,15 @@
-//! Sessions that an earlier version stored in the project's folder. They are reported, and taken
-//! over only on request, because a repository can contain such files.
+//! Finds sessions that an earlier version stored in the project's folder. They are reported but
+//! adopted only on request, because anyone can put such files into a repository.
 
 use std::path::{Path, PathBuf};
 
 use super::output::warn;
 use crate::{config::Config, store::sqlite::stray_sessions};
 
-/// The folder in which earlier versions stored them.
+/// The folder in which earlier versions stored sessions.
 pub const FOLDER: &str = ".planck/sessions";
 
-/// Prints one line that there are such sessions and what to do about them.
+/// Prints a line about such sessions, if there are any, and how to adopt them.
 pub fn say_what_is_there(config: &Config) {
     if let Some(what) = what_is_there(config) {
         warn(&format!(
@@ -18,7 +18,7 @@ pub fn say_what_is_there(config: &Config) {
     }
 }
 
-/// Describes such sessions if there are any and no store is configured.
+/// Returns that line, or `None` if there are no such sessions or a store is configured.
 pub fn what_is_there(config: &Config) -> Option<String> {
     config.store.project()?;
     match count(Path::new(FOLDER)) {
@@ -32,7 +32,8 @@ pub fn what_is_there(config: &Config) -> Option<String> {
     }
 }
 
-/// Returns the number of session files in a folder. A link to a folder counts as empty.
+/// Returns the number of session files in a folder. A symbolic link to a folder counts as an empty
+/// folder.
 fn count(folder: &Path) -> usize {
     let is_link = |path: PathBuf| {
         path.symlink_metadata()

@@ -64,8 +64,7 @@ impl EventsArgs {
     }
 }
 
-/// Returns the width at which lines are cut: that of a terminal, and unlimited for a file or a
-/// pipe.
+/// Returns the width to which lines are cut. For a file or a pipe there is no limit.
 fn width() -> usize {
     match Stream::Out.is_terminal() {
         true => Style::of_stdout().width,
@@ -73,12 +72,13 @@ fn width() -> usize {
     }
 }
 
-/// Returns a publication on one line. Line ends within it are white space of the JSON.
+/// Returns a message as JSON on a single line. Line ends in it are whitespace between JSON tokens,
+/// so they can be removed.
 fn json_line(delivery: &Delivery) -> String {
     String::from_utf8_lossy(&delivery.payload).replace(['\n', '\r'], " ") + "\n"
 }
 
-/// Returns the line for one publication.
+/// Returns the line that describes a message.
 fn line(delivery: &Delivery, width: usize) -> String {
     let text = String::from_utf8_lossy(&delivery.payload);
     match serde_json::from_str::<Envelope>(&text) {

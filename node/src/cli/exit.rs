@@ -1,5 +1,5 @@
-//! The exit codes: 0 done, 1 failed, 2 wrong usage or a broken file, 3 not found, 4 cannot reach
-//! NATS or the database, 130 interrupted.
+//! The exit codes: 0 for success, 1 for a failure, 2 for wrong usage or an invalid file, 3 if
+//! something was not found, 4 if NATS or the database is unreachable, and 130 after an interrupt.
 
 use std::{io, process::ExitCode};
 
@@ -16,11 +16,11 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Done,
-    /// The command has already printed what failed.
+    /// The command failed and has already printed why.
     Failed,
-    /// The command has already printed its usage.
+    /// The command was used wrongly and has already printed its usage.
     Misused,
-    /// An interrupt ended the work.
+    /// The user interrupted the command.
     Interrupted,
 }
 
@@ -29,18 +29,19 @@ pub enum Exit {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// A name that the person gave and that does not exist.
+/// The error for a name on the command line that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// Returns the exit code for the shell, and prints an error once.
+/// Converts the result of a command to an exit code, and prints the error if there is one.
 pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
     match done {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Misused) => ExitCode::from(2),
-        // 128 plus the number of SIGINT, as a shell reports a command that the signal ended.
+        // 128 plus the number of SIGINT, which is how shells report a program that this signal
+        // ended.
         Ok(Exit::Interrupted) => ExitCode::from(130),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -50,7 +51,8 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// Returns whether the reader of the output has closed it, which is not a failure.
+/// Returns whether the reader of the output, such as `head`, has closed the pipe. This is not a
+/// failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()

@@ -61,8 +61,8 @@ fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> 
     report(&file, model)
 }
 
-/// Writes the configuration of a project. The project must be empty: content that others wrote is
-/// trusted only by `planck trust`, which shows it.
+/// Writes the configuration of a project and trusts it. The project must not have a `.planck/` with
+/// other content, because that can be trusted only with `planck trust`, which shows it first.
 fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     let before = project::find(sources, ProjectUse::Everything)?;
     if let Some(found) = before.filter(|found| !matches!(found.standing, ProjectStanding::Nothing))
@@ -110,7 +110,7 @@ fn report(file: &Path, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Creates the file, and its folder if it is missing. Links are not followed.
+/// Creates the file, and its folder if that is missing. Does not follow symbolic links.
 fn write(folder: &Path, mode: u32, text: &str) -> anyhow::Result<PathBuf> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

@@ -1,4 +1,5 @@
-//! The connection to a cluster, or to a node in this process if NATS is not configured.
+//! The connection of a command to a cluster or, if NATS is not configured, to a node in this
+//! process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,24 +11,24 @@ use crate::{
     node::{self, Inventory, RunningNode},
 };
 
-/// A client, with everything that must live as long as it.
+/// A client, and the connection or node that it uses.
 pub struct ConnectedClient {
     pub client: Client,
     to: ConnectionEnd,
 }
 
-/// The other end of the connection.
+/// What the client is connected to.
 enum ConnectionEnd {
     Cluster,
     /// A node in this process without connections to other nodes.
     Node(RunningNode),
-    /// The store alone, which this process only reads.
+    /// The store itself, which this process only reads.
     Store(Box<dyn Serving>),
 }
 
 impl ConnectedClient {
-    /// Opens a link for a command that acts. Without NATS this starts a node, which continues
-    /// interrupted work of its store.
+    /// Connects a command that changes something. Without NATS, this starts a node in this process,
+    /// which also continues interrupted work of its store.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);
@@ -45,8 +46,7 @@ impl ConnectedClient {
         })
     }
 
-    /// Opens a link for a command that only reads. Without NATS it reads the store and changes
-    /// nothing.
+    /// Connects a command that only reads. Without NATS, this opens the store read-only.
     pub async fn look(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);
@@ -68,12 +68,13 @@ impl ConnectedClient {
         }))
     }
 
-    /// Returns whether the link leads to the store alone, where no events occur.
+    /// Returns whether the client only reads the store. No events are published then.
     pub fn is_of_store(&self) -> bool {
         matches!(self.to, ConnectionEnd::Store(_))
     }
 
-    /// Returns whether the link leads to a node in this process without connections to others.
+    /// Returns whether the client is connected to a node in this process that has no connection to
+    /// other nodes.
     pub fn is_alone(&self) -> bool {
         matches!(self.to, ConnectionEnd::Node(_))
     }
@@ -92,7 +93,7 @@ fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {
     Client::over(bus.clone()).with_request_timeout(config.nats.request_timeout.0)
 }
 
-/// Connects to the configured servers. Returns `None` if there are none.
+/// Connects to the configured NATS servers. Returns `None` if none are configured.
 pub async fn to_nats(config: &Config, name: &str) -> anyhow::Result<Option<Arc<dyn Bus>>> {
     let Some(options) = node::nats(config)? else {
         return Ok(None);

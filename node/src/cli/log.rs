@@ -1,4 +1,4 @@
-//! The log of a command, in addition to its output.
+//! The log of a command, which is separate from its output.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::{
     telemetry::{Telemetry, TelemetryError, TelemetryOptions},
 };
 
-/// How long the last spans may take to be sent.
+/// How long sending the remaining spans may take when the command ends.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// The telemetry in force, if any.
+/// The running telemetry, or `None` if the command has none.
 pub struct Logs(Option<Telemetry>);
 
 impl Logs {
-    /// Starts the log of a node, with its configured listener.
+    /// Starts the log of a node, and its listener for metrics and probes if one is configured.
     pub fn start(config: &Config) -> Result<Self, TelemetryError> {
         Telemetry::start(&TelemetryOptions {
             listen: config.telemetry.listener(),
@@ -26,8 +26,8 @@ impl Logs {
         .map(|telemetry| Self(Some(telemetry)))
     }
 
-    /// Starts the log of a command that a person watches. It has only errors unless the user asked
-    /// for more.
+    /// Starts the log of an interactive command. Only errors are logged unless the user configures
+    /// more.
     pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
         let is_asked = config.telemetry.log != config::Telemetry::default().log;
         let options = match is_asked {
@@ -52,8 +52,8 @@ fn options(config: &Config) -> TelemetryOptions {
     let section = &config.telemetry;
     let is_default = section.log == config::Telemetry::default().log;
     TelemetryOptions {
-        // Silences drivers whose messages Planck logs itself. A filter that the user wrote is not
-        // changed.
+        // Suppresses messages of drivers about events that Planck logs itself. A filter from the
+        // user is left unchanged.
         log: if is_default {
             [&section.log, bus::DRIVER_LOG, store::DRIVER_LOG].join(",")
         } else {

@@ -7,16 +7,17 @@ use clap::{
 
 use super::Planck;
 
-/// The hint for a word that resembles no command, because it may be the first word of a prompt.
+/// The hint for a word that is not similar to any command. It may be the first word of a prompt.
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
-/// Prints the error in the arguments, or the help that they request, and ends the process.
+/// Prints the error in the arguments, or the help that the user asked for, and ends the process.
 pub fn exit(error: Error) -> ! {
     with_suggestion(error).exit()
 }
 
-/// Adds a suggestion. clap compares whole words and so does not find `run` for `rnu`. This function
-/// finds what people mistype: two swapped letters, or one that is wrong, missing or superfluous.
+/// Adds a suggestion to the error. clap compares whole words and therefore does not suggest `run`
+/// for `rnu`. This function finds commands that differ by two swapped letters, or by one wrong,
+/// missing or additional letter.
 fn with_suggestion(mut error: Error) -> Error {
     if error.kind() != ErrorKind::InvalidSubcommand
         || error.get(ContextKind::SuggestedSubcommand).is_some()
@@ -48,7 +49,7 @@ fn with_suggestion(mut error: Error) -> Error {
     error
 }
 
-/// Returns the command whose subcommand is wrong, from the usage line of the error.
+/// Returns the command that has the unknown subcommand, according to the usage line of the error.
 fn command_of<'a>(error: &Error, planck: &'a Command) -> &'a Command {
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),

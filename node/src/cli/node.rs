@@ -24,7 +24,8 @@ pub struct NodeArgs {
     alone: bool,
 }
 
-/// The signals that ask a node to leave. A second one makes it leave immediately.
+/// The signals that ask a node to drain and leave. After a second signal it leaves without
+/// draining.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{client::Client, config::Period};
 
-/// How long a node is listed after it left or died. Its record is kept for a day.
+/// How long a node that left or died is still listed. Its record is kept for a day.
 const LATELY: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]
@@ -101,7 +101,7 @@ impl Nodes {
     }
 }
 
-/// Returns whether a node is in the cluster, or was recently.
+/// Returns whether a node is in the cluster or left it recently.
 fn is_current(node: &NodeInfo) -> bool {
     !is_gone(node) || u128::from(node.silent_ms) < LATELY.as_millis()
 }
@@ -137,9 +137,9 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
     named(client.nodes().await?.nodes, name)
 }
 
-/// Finds a node by id or name. A restarted node has the same name as its earlier records, so a
-/// present node takes precedence over those that left or died. Among the latter, the one with the
-/// latest heartbeat is returned.
+/// Finds a node by its id or name. Several records can have the same name, because a restarted node
+/// is a new one. A node that is still in the cluster is preferred, and otherwise the one with the
+/// latest heartbeat.
 fn named(nodes: Vec<NodeInfo>, name: &str) -> anyhow::Result<NodeInfo> {
     let (gone, there): (Vec<_>, Vec<_>) = nodes
         .into_iter()

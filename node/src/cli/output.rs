@@ -1,8 +1,7 @@
-//! The only place that writes to standard output and standard error: tables, JSON, plain text and
-//! drawings.
+//! Writes tables, JSON, text and drawings to standard output and standard error.
 //!
-//! A tidy test refuses other writers under `cli`, so the output of every command passes through the
-//! cleaner of [`crate::terminal`].
+//! All output of the commands goes through this module and therefore through the cleaner of
+//! [`crate::terminal`]. A test checks that no other module under `cli` writes to these streams.
 
 use std::{
     fs::File,
@@ -16,7 +15,7 @@ use serde::Serialize;
 
 use crate::terminal::{Drawing, clean, clean_json, clean_line};
 
-/// One of the process's two outputs.
+/// Standard output or standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     Out,
@@ -31,7 +30,7 @@ impl Stream {
         }
     }
 
-    /// Returns whether both outputs go to the same file, as with `2>&1`.
+    /// Returns whether both streams are the same file, as after `2>&1`.
     pub fn are_one() -> bool {
         let identity = |output: &dyn AsFd| {
             let file = File::from(output.as_fd().try_clone_to_owned().ok()?);
@@ -42,8 +41,8 @@ impl Stream {
         out.is_some() && out == identity(&io::stderr())
     }
 
-    /// Returns whether colours are allowed, according to `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE`
-    /// and `TERM`.
+    /// Returns whether the stream may have colours, according to `NO_COLOR`, `CLICOLOR`,
+    /// `CLICOLOR_FORCE` and `TERM`.
     pub fn has_colours(self) -> bool {
         let choice = match self {
             Self::Out => AutoStream::choice(&io::stdout()),
@@ -52,7 +51,7 @@ impl Stream {
         choice != ColorChoice::Never
     }
 
-    /// Writes text with Planck's own colours and cursor movements.
+    /// Writes a drawing, which may contain Planck's own colours and cursor movements.
     pub fn draw(self, drawing: &Drawing) -> io::Result<()> {
         match self {
             Self::Out => write(io::stdout().lock(), drawing.as_str()),
@@ -94,18 +93,18 @@ pub struct Output {
     pub output: Format,
 }
 
-/// Cleans and writes text in one call.
+/// Replaces control characters in the text and writes it with a single call.
 pub fn say(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean(text))
 }
 
-/// Writes text with Planck's own colours and cursor movements.
+/// Writes a drawing to standard output.
 pub fn draw(drawing: &Drawing) -> io::Result<()> {
     Stream::Out.draw(drawing)
 }
 
-/// Writes data that another program may read: unchanged into a file or a pipe, cleaned on a
-/// terminal.
+/// Writes data that another program may read. Control characters are replaced only if standard
+/// output is a terminal.
 pub fn data(text: &str) -> io::Result<()> {
     match Stream::Out.is_terminal() {
         true => say(text),
@@ -113,7 +112,7 @@ pub fn data(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes JSON. Characters in its strings that a terminal would obey or hide are escaped.
+/// Writes JSON, in whose strings invisible and control characters are escaped.
 pub fn json_text(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean_json(text))
 }
@@ -123,13 +122,13 @@ pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
     Ok(json_text(&(serde_json::to_string_pretty(value)? + "\n"))?)
 }
 
-/// Writes a line to standard error, cleaned. Errors are ignored, because there is nowhere else to
-/// report them.
+/// Writes a line to standard error, with control characters replaced. A failure is ignored, because
+/// there is nowhere to report it.
 pub fn warn(text: &str) {
     let _nobody_reads = write(io::stderr().lock(), &format!("{}\n", clean(text)));
 }
 
-/// Writes a question to standard error, cleaned and without a line end.
+/// Writes a question to standard error without a line end, with control characters replaced.
 pub fn question(text: &str) -> io::Result<()> {
     write(io::stderr().lock(), &clean(text))
 }
@@ -140,7 +139,7 @@ fn write(mut to: impl Write, text: &str) -> io::Result<()> {
 }
 
 impl Output {
-    /// Writes rows as a table, or as JSON the value that they were made from.
+    /// Writes rows as a table, or the value from which they were made as JSON.
     pub fn list<T: Serialize>(
         self,
         value: &T,
@@ -153,7 +152,7 @@ impl Output {
         }
     }
 
-    /// Writes pairs below each other, or as JSON the value that they were made from.
+    /// Writes names and values one below the other, or the value from which they were made as JSON.
     pub fn pairs<T: Serialize>(self, value: &T, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs
             .iter()
@@ -200,7 +199,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     all.iter().map(line).collect()
 }
 
-/// Returns the text of a value, or a dash for `None`.
+/// Returns the value as text, or a dash for `None`.
 pub fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "–".into(), |value| value.to_string())
 }

@@ -14,7 +14,7 @@ use crate::{
     project::{Admitted, ProjectStanding, ProjectUse},
 };
 
-/// The heading of these flags in the help of each command, below the command's own options.
+/// The heading under which the help of each command lists these flags.
 const HEADING: &str = "Global options";
 
 #[derive(Debug, Clone, Args)]
@@ -33,7 +33,7 @@ pub struct ConfigPlace {
     no_project: bool,
 }
 
-/// A command's flag that sets a key: the key, the value and the flag's name.
+/// A configuration key that a flag sets: the key, the value, and the name of the flag.
 type Flag = (String, String, String);
 
 impl ConfigPlace {
@@ -49,8 +49,7 @@ impl ConfigPlace {
         Sources::of_process(self.config.clone(), flags).context("cannot find the working directory")
     }
 
-    /// Returns the file of the prompts that were typed in this folder's chats, or `None` if the
-    /// user has no home folder.
+    /// Returns the path of this folder's chat history, or `None` if the user has no home directory.
     pub fn history(&self) -> anyhow::Result<Option<PathBuf>> {
         Ok(self
             .sources(Vec::new())?
@@ -58,7 +57,7 @@ impl ConfigPlace {
             .map(|place| place.history()))
     }
 
-    /// Returns the file that the user named.
+    /// Returns the configuration file that the user named, if any.
     pub fn named_file(&self) -> Option<&PathBuf> {
         self.config.as_ref()
     }
@@ -73,8 +72,7 @@ impl ConfigPlace {
         self.look(None)
     }
 
-    /// Loads the configuration for a command that only reads, and that also uses tools, teams and
-    /// skills.
+    /// Loads the configuration for a command that only reads, including tools, teams and skills.
     pub fn whole(&self) -> anyhow::Result<Loaded> {
         self.look(Some(ProjectUse::Everything))
     }
@@ -100,19 +98,20 @@ impl ConfigPlace {
         Ok((loaded, found))
     }
 
-    /// Loads the configuration for a command that acts, with a default model from the command line.
+    /// Loads the configuration for a command that changes something. `model` is the default model
+    /// from the command line.
     pub fn config_to_act(&self, model: Option<&String>) -> anyhow::Result<Config> {
         let flag = model.map(|model| ("models.default".into(), model.clone(), "--model".into()));
         self.act(flag.into_iter().collect(), None)
     }
 
-    /// Loads the configuration for a node, which uses all of a project.
+    /// Loads the configuration for a node, which uses everything in a trusted project.
     pub fn config_of_node(&self) -> anyhow::Result<Config> {
         self.act(Vec::new(), Some(ProjectUse::Everything))
     }
 
-    /// Loads the configuration without asking or refusing. A project that is not trusted has no
-    /// effect, and a warning reports it.
+    /// Loads the configuration without asking the user. If the project is not trusted, prints a
+    /// warning and ignores it.
     fn look(&self, uses: Option<ProjectUse>) -> anyhow::Result<Loaded> {
         let sources = self.sources(Vec::new())?;
         let without = load::load(&sources);
@@ -152,9 +151,10 @@ impl ConfigPlace {
     }
 }
 
-/// Returns the part of the project that a command uses. If NATS is configured the command is a
-/// client, and the nodes have their own tools, teams and skills. An error without the project may
-/// disappear with it, for example for `--model` with the name of an entry in it.
+/// Returns which parts of the project a command uses. If NATS is configured, the command is a
+/// client, and the nodes have their own tools, teams and skills. If the configuration cannot be
+/// loaded without the project, the cause may be that the project defines what is missing, for
+/// example the model that `--model` names.
 fn uses_of(without: &Result<Loaded, Problems>) -> ProjectUse {
     match without {
         Ok(loaded) if loaded.config.nats.url.is_some() => ProjectUse::Config,

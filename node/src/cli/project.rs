@@ -1,4 +1,4 @@
-//! How a command handles the project in which it was started.
+//! Decides how a command treats the project in whose folder it was started.
 
 mod shown;
 
@@ -18,18 +18,18 @@ use crate::{
 
 pub use shown::{describe, lines};
 
-/// How many wrong answers end a question.
+/// The number of invalid answers after which the command quits.
 const TRIES: usize = 3;
 
 /// A project, and whether the user trusts it.
 pub struct FoundProject {
     pub project: Project,
     pub standing: ProjectStanding,
-    /// The list of trusted projects, or `None` if there is no home folder for it.
+    /// The list of trusted projects, or `None` if there is no home directory to store it in.
     ledger: Option<Ledger>,
 }
 
-/// Finds the project of the folder that planck was started in.
+/// Finds the project in the current directory.
 pub fn find(sources: &Sources, uses: ProjectUse) -> anyhow::Result<Option<FoundProject>> {
     let user_folder = sources.user_folder();
     let Some(project) = Project::find(&sources.folder, user_folder.as_deref())? else {
@@ -44,7 +44,7 @@ pub fn find(sources: &Sources, uses: ProjectUse) -> anyhow::Result<Option<FoundP
     }))
 }
 
-/// The answer of a person.
+/// The user's answer to the question whether to trust the project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TrustAnswer {
     Trust,
@@ -53,8 +53,8 @@ enum TrustAnswer {
 }
 
 impl FoundProject {
-    /// Returns the part that the user trusts. For a project that is not trusted, it prints a
-    /// warning that the project has no effect.
+    /// Returns the trusted part of the project. If the project is not trusted, prints a warning
+    /// that it has no effect.
     pub fn or_warn(self) -> Option<Admitted> {
         match &self.standing {
             ProjectStanding::Nothing => None,
@@ -71,8 +71,8 @@ impl FoundProject {
         }
     }
 
-    /// Returns the part that the user trusts, and asks the user if necessary. Without a terminal, a
-    /// project that is not trusted is an error.
+    /// Returns the trusted part of the project, after asking the user if necessary. Without a
+    /// terminal, a project that is not trusted is an error.
     pub fn or_ask(self) -> anyhow::Result<Option<Admitted>> {
         let may_ask = io::stdin().is_terminal() && Stream::Err.is_terminal();
         let snapshot = match &self.standing {
@@ -99,7 +99,7 @@ impl FoundProject {
         }
     }
 
-    /// Records the contents that were shown as trusted.
+    /// Records that the user trusts the contents that were shown.
     pub fn trust(&self, snapshot: Snapshot) -> anyhow::Result<Admitted> {
         let ledger = self
             .ledger
@@ -110,7 +110,7 @@ impl FoundProject {
             .with_context(|| format!("cannot record it in {}", ledger.file().display()))
     }
 
-    /// Returns what the user can do.
+    /// Returns a sentence about how the user can trust the project.
     pub fn remedy(&self) -> String {
         let without = "go on without it with `--no-project`";
         match &self.standing {
@@ -124,7 +124,7 @@ impl FoundProject {
         }
     }
 
-    /// Returns the command that trusts the project, quoted for a shell.
+    /// Returns the command line that trusts the project, quoted for a shell.
     pub fn command(&self) -> String {
         let folder = self.project.folder.to_string_lossy();
         let quoted = shlex::try_quote(&folder)
@@ -149,7 +149,7 @@ fn ask() -> io::Result<TrustAnswer> {
     Ok(TrustAnswer::Quit)
 }
 
-/// Reads a line of standard input. Returns `None` at its end.
+/// Reads a line from standard input. Returns `None` at the end of the input.
 pub fn line() -> io::Result<Option<String>> {
     let mut line = String::new();
     let read = io::stdin().lock().take(1024).read_line(&mut line)?;

@@ -1,4 +1,5 @@
-//! Renders a session for a person. Pure: follow events go in, and text for the screen comes out.
+//! Renders a session for the user. This module does no I/O: it converts follow events to text for
+//! the screen.
 
 mod floor;
 mod line;
@@ -29,7 +30,7 @@ use speech::SpeechRenderer;
 pub use style::Style;
 pub use summary::{Summary, consumed};
 
-/// The state of the screen, and which agent is speaking.
+/// The state of the screen, including which agent's text is open.
 #[derive(Debug)]
 pub struct Screen {
     style: Style,
@@ -40,7 +41,7 @@ pub struct Screen {
     pub summary: Summary,
 }
 
-/// Returns the message to a reader about an event that was shown but is not in the log.
+/// Returns the notice about an event that was shown but turned out not to be in the log.
 pub fn retraction(retracted: &Retracted) -> String {
     let Retracted {
         seq,
@@ -65,18 +66,18 @@ impl Screen {
         }
     }
 
-    /// Records an agent's name. Agents are named on the screen only if there is more than one.
+    /// Stores the name of an agent. The screen shows names only if there is more than one agent.
     pub fn learn_name(&mut self, agent: &AgentId, name: &str) {
         self.names.learn(agent, name);
         self.floor.many = self.names.count() > 1;
     }
 
-    /// Hides a prompt that the person has just typed.
+    /// Suppresses the echo of a prompt that the user has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
         self.received.own = Some(prompt.clone());
     }
 
-    /// Returns the text to write for a follow event.
+    /// Returns what to write for a follow event.
     pub fn draw_event(&mut self, event: &FollowEvent) -> Drawing {
         match event {
             FollowEvent::Durable(event) if event.hidden_by.is_some() => Drawing::default(),
@@ -87,12 +88,12 @@ impl Screen {
         }
     }
 
-    /// Returns the text to write when the session cannot be followed any more.
+    /// Returns what to write when following the session failed.
     pub fn lost(&mut self, error: &ClientError) -> Drawing {
         self.aside(&error.to_string())
     }
 
-    /// Ends open output, so that something else can be written.
+    /// Ends the open text, so that something else can be written.
     pub fn rest(&mut self) -> Drawing {
         self.floor.close()
     }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::client::Client;
 
-/// The largest prompt on standard input, in bytes.
+/// The maximum size in bytes of a prompt on standard input.
 const LONGEST_PROMPT: u64 = 8 * 1024 * 1024;
 
 /// The format of the answer.
@@ -63,12 +63,13 @@ pub struct RunArgs {
     prompt: Option<String>,
 }
 
-/// The destinations of the parts of a run's output.
+/// The streams to which the parts of a run's output are written. `None` means that the part is not
+/// written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// The transcript of the agents' work.
+    /// What the agents say and do.
     transcript: Option<Stream>,
-    /// The lines with the session and the model, at the start and at the end.
+    /// The lines about the session and the model at the start and at the end.
     frame: Option<Stream>,
     answer: bool,
 }
@@ -189,15 +190,15 @@ impl RunArgs {
     }
 }
 
-/// Writes a line about the session, separate from the agents' output.
+/// Writes a line about the session to a stream, if there is one.
 fn frame(to: Option<Stream>, text: &str) -> std::io::Result<()> {
     to.map_or(Ok(()), |to| {
         to.draw(&(Style::of(to).paint(style::Paint::Dim, text) + "\n"))
     })
 }
 
-/// Returns the answer from the log. Anyone who may publish can forge events, and scripts act on
-/// answers.
+/// Returns the answer from the log. Published events are not trusted for this, because anyone who
+/// may publish can forge them, and scripts act on answers.
 async fn of_the_log(
     client: &Client,
     sent: &Sent,

@@ -1,9 +1,9 @@
-//! Starter projects: `planck sidecar new` and `planck team new` write them from templates in this
+//! Writes the starter projects of `planck sidecar new` and `planck team new` from templates in this
 //! binary.
 //!
-//! The files of a template are stored under `node/src/cli/scaffold/` as they are written, except
-//! for placeholders. A placeholder in source code is a valid name, so that the templates themselves
-//! compile and can be tested.
+//! The files of a template are stored under `node/src/cli/scaffold/` in the form in which they are
+//! written, except for placeholders. A placeholder in source code is a valid identifier, so that
+//! the templates themselves compile and can be tested.
 
 use std::{
     fs::{self, OpenOptions},
@@ -18,20 +18,16 @@ use super::{exit::UsageError, output::say};
 /// A file of a template: its path in the project, and its text.
 pub type ScaffoldFile = (&'static str, &'static str);
 
-/// A project to be written.
+/// A project to write: its files and its folder.
 pub struct Scaffold {
     pub folder: PathBuf,
     pub files: &'static [ScaffoldFile],
-    /// The placeholders with their replacements.
+    /// The placeholders, each with the text that replaces it.
     pub replacements: Vec<(&'static str, String)>,
 }
 
 impl Scaffold {
-    /// Writes all files. The folder must be empty or missing, so nothing is ever overwritten.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`UsageError`] if the folder is not empty.
+    /// Writes all files. The folder must be empty or missing, so no file is overwritten.
     pub fn write(&self) -> anyhow::Result<()> {
         self.claim_folder()?;
         for (path, _) in self.files {
@@ -47,7 +43,7 @@ impl Scaffold {
         ))?)
     }
 
-    /// Returns the text of a file with its placeholders replaced.
+    /// Returns the text of a file, with its placeholders replaced.
     pub fn text(&self, path: &str) -> String {
         let template = self
             .files

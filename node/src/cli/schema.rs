@@ -19,8 +19,8 @@ pub struct SchemaArgs {
     all: bool,
 }
 
-/// Returns every schema by its name: `message.member`, `envelope.event`, `event.tool_end`,
-/// `request.sessions.start`, …
+/// Returns all schemas by name: `message.member`, `envelope.event`, `event.tool_end`,
+/// `request.sessions.start`, and so on.
 pub fn all() -> BTreeMap<String, Value> {
     let named = |(group, schemas): (&str, BTreeMap<&'static str, schemars::Schema>)| {
         let group = group.to_owned();

@@ -150,7 +150,8 @@ impl SessionCommand {
                 dry_run,
             } => prune::perform(client, older_than, dry_run).await,
             Self::Export { session } => export::perform(client, &session).await,
-            // This command needs the store and no link, so it is handled earlier.
+            // This command is handled earlier, because it opens the store itself and needs no
+            // connection.
             Self::Adopt(_) => Ok(Exit::Failed),
         }
     }

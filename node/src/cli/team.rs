@@ -104,7 +104,7 @@ fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The result for one template, or for the tools and skills that templates refer to.
+/// The result for one template, or for the tools and skills to which templates refer.
 #[derive(Debug, Serialize)]
 struct Validated {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,8 +202,8 @@ fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, Temp
     Ok(found.transpose().ok_or_else(missing)?)
 }
 
-/// Loads a template and resolves its members as this machine would when it starts them. Models are
-/// not checked if none is configured.
+/// Loads a template and resolves its members in the same way as when it is started on this machine.
+/// Models are not checked if none is configured.
 pub fn check(
     config: &Config,
     here: &Inventory,

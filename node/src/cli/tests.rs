@@ -137,7 +137,7 @@ fn every_schema_is_an_object_with_a_unique_name() {
     assert!(schemas.values().all(serde_json::Value::is_object));
 }
 
-/// The templates that the documentation refers to must be valid.
+/// The documentation refers to these templates, so they must be valid.
 #[test]
 fn the_example_teams_are_valid() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/teams");

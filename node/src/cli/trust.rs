@@ -92,7 +92,7 @@ impl TrustArgs {
             say("it is not trusted\n")?;
             return Ok(Exit::Failed);
         }
-        // The contents that were shown are recorded, even if the files have changed meanwhile.
+        // The contents that the user saw are recorded, even if the files have changed since.
         found.trust(snapshot.clone())?;
         say("it is trusted\n")?;
         Ok(Exit::Done)

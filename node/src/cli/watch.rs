@@ -1,4 +1,4 @@
-//! Follows a session on the screen until a prompt's turn has ended or the person leaves.
+//! Follows a session on the screen until the turn of a prompt has ended or the user leaves.
 
 mod turns;
 
@@ -22,14 +22,14 @@ use super::{
 };
 use crate::client::{Client, ClientError, FollowEvent};
 
-/// The longest time between the end of one turn and the beginning of the next one that it causes.
+/// The maximum pause between the end of one turn and the start of another turn that it causes.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// The destination of events.
+/// Where the events of a session go.
 pub enum Sink {
-    /// Rendered for a person; without a stream only the totals are collected.
+    /// The screen. Without a stream, nothing is written and only the totals are computed.
     Screen(Box<Screen>, Option<Stream>),
-    /// Raw envelopes, one per line.
+    /// JSON lines with one envelope each.
     Jsonl,
 }
 
@@ -73,7 +73,7 @@ impl Sink {
         }
     }
 
-    /// Prints why the session cannot be followed any more.
+    /// Prints why the session cannot be followed any longer.
     fn lost(&mut self, error: &ClientError) -> std::io::Result<()> {
         match self {
             Self::Screen(screen, to) => {
@@ -87,7 +87,7 @@ impl Sink {
         }
     }
 
-    /// Ends open output on the screen.
+    /// Ends the open text on the screen.
     pub fn rest(&mut self) -> std::io::Result<()> {
         match self {
             Self::Screen(screen, Some(to)) => to.draw(&screen.rest()),
@@ -95,7 +95,7 @@ impl Sink {
         }
     }
 
-    /// Hides a prompt that the person has just typed.
+    /// Suppresses the echo of a prompt that the user has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
         if let Self::Screen(screen, _) = self {
             screen.hide_echo(prompt);
@@ -110,7 +110,7 @@ impl Sink {
         }
     }
 
-    /// Returns the tokens and the cost of all events that were seen.
+    /// Returns the sum of the tokens and the cost of all events that were received.
     pub fn usage(&self) -> Usage {
         match self {
             Self::Screen(screen, _) => screen.summary.usage(),
@@ -122,12 +122,13 @@ impl Sink {
 /// The result of watching a session.
 pub struct WatchResult {
     pub ended: WorkEnd,
-    /// The number of interrupts. The second one leaves while the work continues.
+    /// How many times the user interrupted. The second interrupt leaves the session without
+    /// stopping its work.
     pub interrupts: u32,
 }
 
 impl WatchResult {
-    /// Returns whether the person left before the work on the prompt was complete.
+    /// Returns whether the user left before the work on the prompt was complete.
     pub fn was_left(&self) -> bool {
         self.interrupts > 1
     }
@@ -142,13 +143,13 @@ impl WatchResult {
     }
 }
 
-/// Returns the stream of interrupts. A command creates one, so that no interrupt between two waits
-/// is lost.
+/// Returns a stream of interrupts. A command creates only one, so that an interrupt between two
+/// waits is not lost.
 pub fn interrupts() -> std::io::Result<Signal> {
     signal(SignalKind::interrupt())
 }
 
-/// Follows a session until the person interrupts.
+/// Follows a session until the user interrupts.
 pub async fn attach(
     client: &Client,
     session: &SessionId,
@@ -175,8 +176,8 @@ pub async fn attach(
     }
 }
 
-/// Follows a session until the turn that consumed a prompt has ended, with all work that it caused.
-/// An interrupt aborts the running work; a second one leaves.
+/// Follows a session until the turn that consumed a prompt and all turns that it caused have ended.
+/// The first interrupt aborts the running turns, and the second one leaves.
 pub async fn watch(
     client: &Client,
     sent: &Sent,
@@ -228,7 +229,7 @@ pub async fn watch(
     })
 }
 
-/// Shows a session's log from a position to its current end.
+/// Shows a session's log from the given position to its current end.
 pub async fn show_log(
     client: &Client,
     session: &SessionId,
@@ -261,7 +262,7 @@ pub async fn show_log(
     Ok(sink.rest()?)
 }
 
-/// Returns whether no agent of the session works or has unread input.
+/// Returns whether no agent of the session is working or has unread input.
 async fn rests(client: &Client, session: &SessionId) -> anyhow::Result<bool> {
     for agent in client.session(session).await?.agents {
         if agent.state == AgentState::Stopped {

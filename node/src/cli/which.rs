@@ -1,4 +1,4 @@
-//! Decides which session a prompt goes to, and how a new session is created.
+//! Decides to which session a prompt is sent, and how a new session is created.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ use crate::{
     terminal::clean_line,
 };
 
-/// How many of the latest sessions are searched for one of this directory.
+/// How many of the most recent sessions are searched for one in this directory.
 const LATEST: usize = 200;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -51,19 +51,19 @@ pub struct SessionChoice {
     pub dir: Option<PathBuf>,
 }
 
-/// A session that accepts prompts, and the agents that answer them.
+/// A session that accepts prompts, with its model and agents.
 #[derive(Debug, Clone)]
 pub struct PromptTarget {
     pub id: SessionId,
     pub name: SessionName,
     pub orchestrator: AgentId,
-    /// The orchestrator's model as `provider:model`.
+    /// The model of the orchestrator as `provider:model`.
     pub model: String,
-    /// The names of the agents, the orchestrator's first.
+    /// The names of the agents. The orchestrator is the first.
     pub agents: Vec<String>,
 }
 
-/// A prompt that was sent, and the position from which to follow its events.
+/// A prompt that was sent, and the log position from which to follow the session.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub session: SessionId,
@@ -94,7 +94,7 @@ impl PromptTarget {
         })
     }
 
-    /// Returns the title: `session bold-oak · model anthropic:claude-…`.
+    /// Returns the title of the session, for example `session bold-oak · model anthropic:claude-…`.
     pub fn title(&self) -> String {
         let team = match self.agents.as_slice() {
             [] | [_] => String::new(),
@@ -103,7 +103,7 @@ impl PromptTarget {
         format!("session {} · model {}{team}", self.name, self.model)
     }
 
-    /// Sends a further prompt.
+    /// Sends another prompt to the session.
     pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
         let prompt = Prompt {
             text: None,
@@ -122,9 +122,9 @@ impl PromptTarget {
 }
 
 impl SessionChoice {
-    /// Allows the addresses in a team's file for the node in this process, if the user typed the
-    /// path of the file. Keys are still sent only to the origins for which they are configured.
-    /// Nodes behind NATS have their own configuration.
+    /// Allows the model addresses in the team file for the node in this process, because the user
+    /// typed the path of the file. Keys are still sent only to the origins for which they are
+    /// configured. Nodes in a cluster use their own configuration.
     pub fn admit(&self, mut config: Config) -> Config {
         let typed = self
             .team
@@ -143,7 +143,7 @@ impl SessionChoice {
         config
     }
 
-    /// Sends a prompt to the session that the flags select, or starts a session with it.
+    /// Sends a prompt to the session that the flags select, or starts a new session with it.
     pub async fn send(
         &self,
         client: &Client,
@@ -169,7 +169,7 @@ impl SessionChoice {
         Ok((PromptTarget::with(client, &started.session_id).await?, sent))
     }
 
-    /// Returns the existing session to continue, if the flags select one.
+    /// Returns the existing session that the flags select, or `None` for a new one.
     pub async fn there(&self, client: &Client) -> anyhow::Result<Option<String>> {
         if self.go_on {
             return self.last_here(client).await.map(Some);
@@ -187,7 +187,7 @@ impl SessionChoice {
         }
     }
 
-    /// Returns the session of this directory that was used last.
+    /// Returns the session in this directory that was used most recently.
     async fn last_here(&self, client: &Client) -> anyhow::Result<String> {
         let dir = self.directory()?;
         let mut rows = every_session(
@@ -221,7 +221,7 @@ impl SessionChoice {
         Err(NotFound(format!("no session was started in {dir}; {way_out}")).into())
     }
 
-    /// Refuses flags that apply only to a new session.
+    /// Returns an error if there are flags that apply only to a new session.
     fn check_known(&self, session: &str) -> Result<(), UsageError> {
         let flags = [
             ("--team", self.team.is_some()),
@@ -236,8 +236,8 @@ impl SessionChoice {
         }
     }
 
-    /// Opens the link to a node. If the node is in this process, prints what its agents have to do
-    /// without.
+    /// Connects to a cluster or to a node in this process. If the node is in this process, warns if
+    /// AGENTS.md in the working directory cannot be used completely.
     pub async fn link(&self, config: &Config) -> anyhow::Result<ConnectedClient> {
         let link = ConnectedClient::open(config).await?;
         let dir = self.dir.as_deref().unwrap_or(Path::new("."));
@@ -257,8 +257,8 @@ impl SessionChoice {
         }
     }
 
-    /// Refuses a single word that may be the name of a template if a folder has the same name,
-    /// because a repository could otherwise replace the template by its folder.
+    /// Returns an error if a single word can be both the name of a template and a folder. Otherwise
+    /// a repository could replace the template with a folder of the same name.
     async fn check_team(&self, client: &Client, config: &Config) -> anyhow::Result<()> {
         let word = self
             .team
@@ -286,7 +286,7 @@ impl SessionChoice {
         Ok(())
     }
 
-    /// Returns the request to start such a session, without a prompt.
+    /// Returns the request that starts the session, without a prompt.
     pub fn request(&self) -> anyhow::Result<Start> {
         let name = self
             .session
@@ -310,11 +310,11 @@ impl SessionChoice {
         })
     }
 
-    /// Returns the name of a template, or the members of one on this machine, with the model for
-    /// members that name none.
+    /// Returns the name of the team's template, or its members if the template is on this machine.
+    /// Members without a model get the one from the command line.
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
-        // A name without a provider is an entry of the node's configuration, or a model of its
-        // default provider.
+        // A name without a provider refers to an entry in the node's configuration or to a model of
+        // its default provider.
         let model = self
             .model
             .as_deref()
@@ -340,8 +340,8 @@ impl SessionChoice {
         Ok((None, Some(members)))
     }
 
-    /// Returns the directory: as it was given in a workspace, and otherwise as a path of this
-    /// machine.
+    /// Returns the working directory: unchanged if a workspace is named, and otherwise as an
+    /// absolute path on this machine.
     fn directory(&self) -> anyhow::Result<String> {
         let dir = match (&self.workspace, &self.dir) {
             (Some(_), dir) => dir.clone().unwrap_or_else(|| ".".into()),
@@ -357,7 +357,7 @@ impl SessionChoice {
     }
 }
 
-/// Returns the agent that answers a session's prompts: the orchestrator, or the only agent.
+/// Returns the agent that receives the session's prompts: the orchestrator, or the only agent.
 pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
     info.agents
         .iter()
@@ -365,7 +365,7 @@ pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
         .or(info.agents.first())
 }
 
-/// Returns every session that passes a filter, page by page.
+/// Returns all sessions that match a filter, reading them page by page.
 pub async fn every_session(
     client: &Client,
     filter: &ListSessions,

@@ -1,10 +1,10 @@
-//! An agent as a program describes it.
+//! The description of an agent in a program.
 
 use planck_common::spec::Member;
 
-/// An agent that a program starts: its prompt, its model and its tools.
+/// An agent to start, with its prompt, its model and its tools.
 ///
-/// What is not set here is set through [`Member`], the protocol's description of an agent:
+/// Other properties are set through [`Member`], the protocol's description of an agent:
 ///
 /// ```
 /// use planck_node::{Agent, protocol::spec::Member};
@@ -21,7 +21,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent of a type: a word that says what it is for, which is also its name.
+    /// Creates an agent of a type. The type is a word for the agent's purpose, and is also the
+    /// agent's name.
     pub fn new(r#type: impl Into<String>) -> Self {
         Self {
             member: Member {
@@ -31,29 +32,31 @@ impl Agent {
         }
     }
 
-    /// What the model is told before the conversation.
+    /// Sets the system prompt, which precedes the conversation.
     #[must_use]
     pub fn system_prompt(mut self, prompt: impl Into<String>) -> Self {
         self.member.system_prompt = Some(prompt.into());
         self
     }
 
-    /// The model as `PROVIDER:MODEL`, in place of the runtime's.
+    /// Sets the model as `PROVIDER:MODEL`. By default an agent has the runtime's model.
     #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.member.model_id = Some(model.into());
         self
     }
 
-    /// The names of the tools that the agent may use: the program's, a sidecar's, or those between
-    /// agents such as `spawn_agent`. An agent has all of the runtime's own tools by default.
+    /// Sets the names of the tools that the agent may use: tools of the program, tools of sidecars,
+    /// and tools between agents such as `spawn_agent`. By default an agent has all tools of the
+    /// program.
     #[must_use]
     pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.member.tools = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The protocol's description, with these tools if the agent names none.
+    /// Converts the agent to the protocol's description. `tools` are its tools if it does not name
+    /// any.
     pub(super) fn member(self, tools: &[String]) -> Member {
         let mut member = self.member;
         member.tools.get_or_insert_with(|| tools.to_vec());

@@ -1,4 +1,4 @@
-//! What a runtime is built from.
+//! The builder of a runtime.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -14,16 +14,17 @@ use crate::{
     tools::Tool,
 };
 
-/// What a runtime is called where the program does not say.
+/// The name of a runtime for which the program sets none.
 const NAME: &str = "embedded";
 
-/// Describes a [`Runtime`]; made by [`Runtime::builder`].
+/// Configures a [`Runtime`]. It is created by [`Runtime::builder`].
 ///
-/// Nothing is read but what is set here: no file, no environment variable.
+/// Only what is set here has an effect. The runtime reads no configuration files and no environment
+/// variables.
 #[derive(Default)]
 pub struct RuntimeBuilder {
     name: Option<String>,
-    /// In the order in which they were set; a later one wins.
+    /// Keys and values in the order in which they were set. A later one replaces an earlier one.
     settings: Vec<(String, String)>,
     models: Vec<ScriptedModel>,
     tools: Vec<planck_sidecar::Tool>,
@@ -31,17 +32,18 @@ pub struct RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Names the runtime, and the workspace of its sessions. Runtimes of one name are the same
-    /// program: in a cluster, a session continues on another one of that name when its own dies. The
-    /// name is up to 64 of `A-Z a-z 0-9 _ -`, by default `embedded`.
+    /// Sets the name of the runtime and of the workspace of its sessions. Runtimes with the same
+    /// name must be instances of the same program: in a cluster, the sessions of one that has died
+    /// continue on another one. A name has up to 64 of the characters `A-Z a-z 0-9 _ -`. The
+    /// default is `embedded`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The model of agents that name none, as `PROVIDER:MODEL`. A key is a setting:
-    ///
+    /// Sets the model of agents that do not name one, as `PROVIDER:MODEL`. The key of the provider
+    /// is a setting:
     /// ```no_run
     /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = planck_node::Runtime::builder()
@@ -57,16 +59,16 @@ impl RuntimeBuilder {
         self.set("models.default", model)
     }
 
-    /// Adds a model that plays a script. The first one is the model of agents that name none, if
-    /// [`model`](Self::model) does not set another.
+    /// Adds a model that plays a script. The first one is used by agents that do not name a model,
+    /// unless [`model`](Self::model) sets another one.
     #[must_use]
     pub fn scripted_model(mut self, model: ScriptedModel) -> Self {
         self.models.push(model);
         self
     }
 
-    /// Adds a tool: an async function of typed arguments. It runs on a thread that agents share, so
-    /// it must not block; `tokio::task::spawn_blocking` is for what does.
+    /// Adds a tool, which is an async function with typed arguments. It runs on a thread that
+    /// agents share, so it must not block. Use `tokio::task::spawn_blocking` for code that blocks.
     ///
     /// The same [`Tool`](planck_sidecar::Tool) can be served to other nodes by a sidecar.
     ///
@@ -91,28 +93,29 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Gives agents a folder to work in, and the tools `read`, `write` and `edit` for what is in it.
-    /// Without one they have an empty folder, and no tools for files.
+    /// Gives agents a folder to work in, and the tools `read`, `write` and `edit` for its files. By
+    /// default they have an empty folder and no tools for files.
     #[must_use]
     pub fn workspace(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
-    /// Where sessions are saved: `sqlite:DIR`, or `postgres://…` for runtimes that share them. By
-    /// default they are in a temporary folder that is removed with the runtime.
+    /// Sets where sessions are stored: `sqlite:DIR`, or `postgres://…` if several runtimes share
+    /// them. By default they are in a temporary folder that is removed with the runtime.
     #[must_use]
     pub fn store(self, url: impl Into<String>) -> Self {
         self.set("store.url", url)
     }
 
-    /// Joins the cluster on these NATS servers, which have JetStream. All its nodes use one store.
+    /// Joins the cluster on these NATS servers, which must have JetStream. All nodes of a cluster
+    /// must use the same store.
     #[must_use]
     pub fn nats(self, url: impl Into<String>) -> Self {
         self.set("nats.url", url)
     }
 
-    /// Sets any other setting, by the key that `docs/configuration.md` lists.
+    /// Sets any other setting by its key in `docs/configuration.md`.
     ///
     /// ```
     /// let builder = planck_node::Runtime::builder().set("limits.max_requests_per_turn", "20");
@@ -123,11 +126,12 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Starts the runtime. It answers when this returns.
+    /// Starts the runtime. It accepts commands when this returns.
     ///
     /// # Errors
     ///
-    /// A [`RuntimeError`] names the setting or tool that is wrong, or what could not be reached.
+    /// Returns a [`RuntimeError`] that says which setting or tool is invalid, or what was
+    /// unreachable.
     pub async fn start(self) -> Result<Runtime, RuntimeError> {
         let name = self.name.unwrap_or_else(|| NAME.into());
         if !is_id(&name) {
@@ -203,7 +207,8 @@ fn providers(models: Vec<ScriptedModel>) -> Vec<Arc<dyn Provider>> {
     vec![ScriptedProvider::new(models)]
 }
 
-/// The configuration of a runtime. Nothing of the user who runs the program is in it.
+/// Returns the configuration of a runtime. It contains no settings of the user who runs the
+/// program.
 fn config(
     settings: Vec<(String, String)>,
     name: &str,

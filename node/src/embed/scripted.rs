@@ -1,4 +1,4 @@
-//! A model that plays a script, inside this process.
+//! A model in this process that plays a script.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,14 +18,14 @@ use crate::{
     model::{Chunk, Failure, FailureKind, Finish},
 };
 
-/// The name of the provider in models' names.
+/// The name of the provider, which precedes the names of the models.
 pub(super) const PROVIDER: &str = "scripted";
 
-/// A model that needs no server and no key: it gives one reply after the other, as they were
-/// scripted, whatever it is asked. For examples and tests.
+/// A model for examples and tests, which needs no server and no key. It returns the scripted
+/// replies one after the other, whatever the requests contain.
 ///
-/// Several agents that use one scripted model share its replies; give each a model of its own
-/// [name](ScriptedModel::named) to tell them apart.
+/// Agents that use the same scripted model share its replies. If each should have its own, give
+/// each a model with its own [name](ScriptedModel::named).
 #[derive(Debug, Clone)]
 pub struct ScriptedModel {
     name: String,
@@ -35,7 +35,7 @@ pub struct ScriptedModel {
 #[derive(Debug, Clone, Default)]
 struct Script {
     replies: VecDeque<Reply>,
-    /// The time from one word of a text to the next.
+    /// The pause between two words of a text.
     pace: Duration,
 }
 
@@ -53,12 +53,12 @@ impl Default for ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// A model with the name `scripted:script` and no reply yet.
+    /// Creates a model with the name `scripted:script` and no replies.
     pub fn new() -> Self {
         Self::named("script")
     }
 
-    /// A model with the name `scripted:NAME` and no reply yet.
+    /// Creates a model with the name `scripted:NAME` and no replies.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -66,15 +66,15 @@ impl ScriptedModel {
         }
     }
 
-    /// Sets the time from one word of a text to the next. By default a text comes at once, and no
-    /// piece of it is published before the whole message.
+    /// Sets the pause between two words of a text. By default there is none, and no parts of a text
+    /// are published before the whole message.
     #[must_use]
     pub fn pace(mut self, pace: Duration) -> Self {
         self.script.pace = pace;
         self
     }
 
-    /// Adds a reply that is text.
+    /// Adds a reply that consists of text.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
         self.reply(Reply::Text(text.into()))
@@ -89,13 +89,13 @@ impl ScriptedModel {
         })
     }
 
-    /// Adds a request that fails, and is not sent again.
+    /// Adds a failure: the request fails with this message and is not retried.
     #[must_use]
     pub fn failure(self, why: impl Into<String>) -> Self {
         self.reply(Reply::Failure(why.into()))
     }
 
-    /// The model's name, as [`Agent::model`](crate::Agent::model) takes it.
+    /// Returns the name of the model, for [`Agent::model`](crate::Agent::model).
     pub fn model(&self) -> String {
         format!("{PROVIDER}:{}", self.name)
     }
@@ -112,7 +112,7 @@ pub(super) struct ScriptedProvider {
 }
 
 impl ScriptedProvider {
-    /// A second model of the same name takes the place of the first.
+    /// Creates the provider. If two models have the same name, the second one replaces the first.
     pub(super) fn new(models: impl IntoIterator<Item = ScriptedModel>) -> Arc<Self> {
         let scripts = models
             .into_iter()
@@ -174,7 +174,7 @@ impl Provider for ScriptedProvider {
     }
 }
 
-/// A script is played whatever the request says.
+/// An encoder that ignores the conversation, because the script does not depend on it.
 struct Unread;
 
 impl Encoder for Unread {
@@ -210,7 +210,7 @@ fn text_chunks(text: &str) -> Vec<Chunk> {
 fn call_chunks(name: String, args: &Value) -> Vec<Chunk> {
     let call = Chunk::Call {
         part: 0,
-        // The runtime gives every call an id of its own.
+        // The runtime generates the id of each call.
         id: String::new(),
         name,
     };

@@ -1,4 +1,4 @@
-//! A session that a program started.
+//! A session that a program has started.
 
 use planck_client::{Client, ClientError, Follow};
 use planck_common::{
@@ -6,9 +6,11 @@ use planck_common::{
     command::{Accepted, Prompt, Started},
 };
 
-/// A session: what to prompt, and where its events are. Dropping it ends nothing.
+/// A session, to which prompts are sent and whose events can be followed. Dropping this value does
+/// not end the session.
 ///
-/// Everything else that can be done with a session is in [`Client`], by its [`id`](Session::id).
+/// [`Client`] has all other operations on a session, which they identify by its
+/// [`id`](Session::id).
 #[derive(Debug, Clone)]
 pub struct Session {
     client: Client,
@@ -20,31 +22,32 @@ impl Session {
         Self { client, started }
     }
 
-    /// The session's id, by which a later process finds it again.
+    /// Returns the session's id, with which another process can find the session later.
     pub fn id(&self) -> &SessionId {
         &self.started.session_id
     }
 
-    /// The agent that gets the session's prompts.
+    /// Returns the id of the agent that receives the session's prompts.
     pub fn orchestrator(&self) -> &AgentId {
         &self.started.orchestrator
     }
 
-    /// Sends a prompt. It is stored when this returns; the answer comes as [events](Self::events).
+    /// Sends a prompt. The prompt is stored when this returns, and the answer arrives as
+    /// [events](Self::events).
     ///
     /// # Errors
     ///
-    /// [`ClientError::Refused`] when the session is deleted or its inbox is full.
+    /// Returns [`ClientError::Refused`] if the session was deleted or its inbox is full.
     pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Accepted, ClientError> {
         self.client.prompt(self.id(), prompt).await
     }
 
-    /// Follows the session's events from its first on: those of all its agents, in order, and
-    /// pieces of replies while they stream.
+    /// Follows the events of all agents of the session, from the first one on. While replies are
+    /// streamed, their parts are included.
     ///
     /// # Errors
     ///
-    /// As of [`Client::follow`].
+    /// Returns the same errors as [`Client::follow`].
     pub async fn events(&self) -> Result<Follow, ClientError> {
         self.client.follow(self.id(), 1).await
     }

@@ -1,4 +1,4 @@
-//! A program's tool, as agents call it.
+//! Makes a program's tool available to agents.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     tools::{BadTool, CallProgress, Invocation, Outcome, Tool},
 };
 
-/// A tool of the program in the runtime's catalogue.
+/// A tool of the program, as an entry in the runtime's catalogue.
 pub(super) struct ProgramTool {
     spec: ToolSpec,
     tool: LocalTool,
@@ -42,7 +42,7 @@ impl Tool for ProgramTool {
     }
 
     fn timeout(&self, _: Duration) -> Option<Duration> {
-        // The tool has a timeout of its own, which its progress renews.
+        // The tool has its own timeout, which starts again with each progress report.
         None
     }
 

@@ -1,4 +1,4 @@
-//! Builds a node from a configuration and puts it into service.
+//! Builds a node from a configuration and starts it.
 
 mod inventory;
 mod models;
@@ -39,7 +39,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// The reason why a node could not be built, and how to correct it.
+/// Why a node could not be built, and how the user can correct that.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
     #[error("{0}")]
@@ -56,7 +56,7 @@ pub enum AssemblyError {
     Tool(#[from] BadTool),
 }
 
-/// What a program that embeds the runtime adds to the configuration.
+/// What a program that embeds the runtime adds to its configuration.
 pub(crate) struct Additions {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     /// Whether agents get tools for the files of their workspace.
@@ -65,26 +65,26 @@ pub(crate) struct Additions {
     pub(crate) providers: Vec<Arc<dyn Provider>>,
 }
 
-/// The bus of a node, and the cluster's records if it has a cluster.
+/// The bus of a node, and the registry if the node joins a cluster.
 struct NodeConnection {
     bus: Arc<dyn Bus>,
     registry: Option<Registry>,
 }
 
-/// What agents of a node can use.
+/// The models, tools, skills and teams that the agents of a node can use.
 struct AgentResources {
     tools: NodeTools,
     models: Arc<Llm>,
     workspaces: Workspaces,
 }
 
-/// Builds a node and puts it into service. It uses the memory bus if NATS is not configured.
+/// Builds a node and starts it. If NATS is not configured, the node uses a bus in memory.
 pub async fn open(config: &Config) -> Result<RunningNode, AssemblyError> {
     let connection = connect(config).await?;
     open_connected(config, connection).await
 }
 
-/// Builds a node on an existing bus, without a cluster.
+/// Builds and starts a node without a cluster on an existing bus.
 pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<RunningNode, AssemblyError> {
     let connection = NodeConnection {
         bus,
@@ -93,8 +93,8 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<RunningNode, 
     open_connected(config, connection).await
 }
 
-/// Builds a node in another program's process, and puts it into service. It starts no processes.
-/// Returns it with the names of its tools.
+/// Builds and starts a node in the process of another program. The node starts no other processes.
+/// Also returns the names of its tools.
 pub(crate) async fn open_embedded(
     config: &Config,
     additions: Additions,
@@ -202,8 +202,8 @@ fn workspaces(config: &Config) -> Workspaces {
     }
 }
 
-/// Serves questions about the sessions of the configured store on a bus of this process. It cannot
-/// act on the sessions.
+/// Answers the commands that only read the sessions of the configured store, on a bus in this
+/// process. No session can be changed through it.
 pub(crate) async fn look(
     config: &Config,
     bus: &Arc<dyn Bus>,
@@ -270,7 +270,7 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
     }))
 }
 
-/// Returns the words before every subject of the cluster.
+/// Returns the prefix of all NATS subjects of the cluster.
 pub(crate) fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
     Prefix::parse(&config.nats.subject_prefix)
         .map_err(|error| AssemblyError::Config(error.to_string()))
@@ -280,8 +280,8 @@ fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
     InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
-/// Returns the folders of a setting without duplicates. In the home folder, the project's folder is
-/// also the user's.
+/// Returns the folders of a setting without duplicates. A project in the home directory has the
+/// same folder as the user.
 fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     let is_new = |dir: &&PathBuf| {
@@ -290,8 +290,8 @@ fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     dirs.iter().filter(is_new).cloned().collect()
 }
 
-/// Returns the model of agents that name none: the configured one, or else the standard model of
-/// the first provider with a key.
+/// Returns the model of agents that do not name one: the configured default or, if there is none,
+/// the standard model of the first provider with a key.
 pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
     KnownModels::of(config)
         .default

@@ -1,5 +1,5 @@
-//! A node's membership in its cluster: it joins, reacts to the facts of the membership thread, and
-//! leaves.
+//! A node's membership in its cluster: joining, reacting to what the membership thread reports, and
+//! leaving.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,15 +30,15 @@ pub struct Joining {
     pub registry: Registry,
     /// The address of the store, without passwords.
     pub store_address: String,
-    /// Signals to the reapers that this node is alive.
+    /// Tells the reapers regularly that this node is alive.
     pub heartbeat: ReaperHeartbeat,
 }
 
-/// The handle of the membership thread. A node without a cluster has none.
+/// A handle to the membership thread. Without a cluster there is no such thread.
 pub(super) struct ClusterHandle {
     joining: Option<Joining>,
     joined: Mutex<Option<Joined>>,
-    /// The reason why this node must end, if it must.
+    /// Why this node must end, or `None` if it need not.
     ended: watch::Sender<Option<String>>,
 }
 
@@ -51,7 +51,7 @@ impl ClusterHandle {
         }
     }
 
-    /// Returns when this node must end, with the reason.
+    /// Waits until this node must end, and returns the reason.
     pub(super) async fn must_end(&self) -> String {
         let mut ended = self.ended.subscribe();
         let why = ended.wait_for(Option::is_some).await.map(|why| why.clone());
@@ -61,14 +61,14 @@ impl ClusterHandle {
         }
     }
 
-    /// Announces to the cluster that this node accepts no new work.
+    /// Announces to the cluster that this node no longer accepts new work.
     pub(super) fn announce_leave(&self) {
         if let Some(joined) = self.joined().as_ref() {
             joined.drain();
         }
     }
 
-    /// Announces to the cluster that this node is gone for good.
+    /// Announces to the cluster that this node has left.
     pub(super) async fn leave(&self) {
         let joined = self.joined().take();
         if let Some(joined) = joined {
@@ -82,7 +82,7 @@ impl ClusterHandle {
 }
 
 impl Node {
-    /// Joins the cluster. Returns when this node may work.
+    /// Joins the cluster. Returns once this node may begin work.
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), AssemblyError> {
         let (Some(joining), Some(census)) = (&self.cluster.joining, self.services.view.census())
         else {
@@ -125,7 +125,7 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the record with which this node introduces itself.
+    /// Returns the record that this node writes to the registry when it joins.
     fn record(&self, joining: &Joining) -> NodeRecord {
         let NodeInfo {
             name,
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Makes the services react to the facts of the membership thread.
+    /// Applies what the membership thread reports to the services.
     async fn react(self: Arc<Self>, mut facts: mpsc::Receiver<Fact>) {
         while let Some(fact) = facts.recv().await {
             match fact {

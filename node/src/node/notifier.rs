@@ -1,4 +1,4 @@
-//! Passes events of the agents on this node on to the services.
+//! Passes notifications from the agents on this node to the services.
 
 use std::sync::Arc;
 

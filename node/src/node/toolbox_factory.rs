@@ -1,5 +1,5 @@
-//! Builds the toolboxes of agents from the node's tools, the tools that read an agent's skills, and
-//! the tools between agents.
+//! Builds the toolboxes of agents from the node's tools, the tools for reading skills, and the
+//! tools between agents.
 
 use std::sync::Arc;
 

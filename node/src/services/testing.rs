@@ -1,4 +1,4 @@
-//! Nodes for the tests of the services: complete ones, on one memory bus and one SQLite store.
+//! Complete nodes for the tests of the services, which share a bus in memory and a SQLite store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
 /// How long a test waits for an expected state.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The parts that the nodes of a test share.
+/// What the nodes of a test share.
 pub(crate) struct World {
     folder: TempDir,
     hub: Arc<MemoryHub>,
@@ -40,7 +40,7 @@ pub(crate) struct TestNode {
 }
 
 impl World {
-    /// Creates a world in which every model answers `hello`.
+    /// Creates a world in which each model answers every request with `hello`.
     pub(crate) async fn new() -> Self {
         let script = Script::new().always(Reply::text("hello"));
         Self {
@@ -60,7 +60,7 @@ impl World {
         let mut config = Config::default();
         let store = self.folder.path().join("sessions");
         config.store.url = config::ConfiguredUrl::new(format!("sqlite:{}", store.display()));
-        // The bus is in memory. The address makes the node expect other nodes on it.
+        // This bus is in memory. A configured address makes the node expect other nodes.
         config.nats.url = Some(config::ConfiguredUrl::new("nats://unused:4222".to_owned()));
         config.node.absolute_dirs = Some(true);
         config.models.default = Some("scripted:test".into());
@@ -73,9 +73,9 @@ impl World {
         }
     }
 
-    /// Returns a request for a session with these members, whose orchestrator is called `lead`.
+    /// Returns a request for a session with these members, whose orchestrator has the name `lead`.
     pub(crate) fn request(&self, members: &[&str]) -> Start {
-        // If there are several members, the one that can spawn is the orchestrator.
+        // The orchestrator is the member that has the tool `spawn_agent`.
         let member = |name: &&str| Member {
             r#type: (*name).to_owned(),
             tools: (*name == "lead").then(|| vec!["spawn_agent".to_owned()]),
@@ -106,7 +106,7 @@ impl TestNode {
         self.running.node().id()
     }
 
-    /// Starts a session on this node. Its agents are idle.
+    /// Starts a session on this node, and waits until its agents are loaded.
     pub(crate) async fn start(&self, request: Start) -> Started {
         let sessions = &self.services().sessions;
         sessions.start(request, CommandOrigin::Peer).await.unwrap()
@@ -127,7 +127,7 @@ impl TestNode {
         found.unwrap()
     }
 
-    /// Sends a command to this node as a client would.
+    /// Sends a command to this node in the same way as a client.
     pub(crate) async fn command<T: DeserializeOwned>(
         &self,
         address: &Address,
@@ -142,7 +142,7 @@ impl TestNode {
         })
     }
 
-    /// Returns once the condition holds. Panics if that takes too long.
+    /// Waits until the condition holds. Panics if that takes longer than [`PATIENCE`].
     pub(crate) async fn until(&self, what: &str, mut is_so: impl AsyncFnMut(&Services) -> bool) {
         let waited = async {
             while !is_so(self.services()).await {
@@ -153,7 +153,7 @@ impl TestNode {
         assert!(waited.is_ok(), "not in time: {what}");
     }
 
-    /// Shuts the node down in an orderly way.
+    /// Shuts the node down normally.
     pub(crate) async fn leave(self) {
         self.running.shut_down(Duration::ZERO).await;
     }

@@ -1,21 +1,21 @@
-//! Text for a terminal whose only escape sequences are Planck's own.
+//! Text for a terminal that contains no escape sequences except Planck's own.
 
 use std::ops::{Add, AddAssign};
 
 use super::clean;
 
-/// Text that may be written to a terminal unchanged. Text from elsewhere can be added only through
-/// [`clean`], which replaces control characters by visible marks.
+/// Text that can be written to a terminal unchanged. Text from other sources can only be added
+/// through [`clean`], which replaces control characters with visible symbols.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drawing(String);
 
 impl Drawing {
-    /// Returns cleaned text.
+    /// Creates a drawing from a text, in which control characters are replaced.
     pub fn text(text: &str) -> Self {
         Self(clean(text).into_owned())
     }
 
-    /// Returns an escape sequence from the source code.
+    /// Creates a drawing from an escape sequence, which must be a constant in the source code.
     pub fn control(sequence: &'static str) -> Self {
         Self(sequence.into())
     }

@@ -7,8 +7,9 @@ use std::{
 
 use super::{clean, clean_json};
 
-/// Standard error for the log, which cleans each line. The colours that the formatter sets itself
-/// pass; everything else that a terminal would obey does not, wherever it is in the line.
+/// Writes the log to standard error, and replaces control characters in each line. The colour
+/// sequences of the log formatter are kept, and so is any other sequence that only sets colours or
+/// weights.
 #[derive(Debug)]
 pub struct LogWriter {
     stderr: Stderr,
@@ -25,7 +26,8 @@ impl LogWriter {
 }
 
 impl Write for LogWriter {
-    /// Cleans and writes a line. The formatter passes whole lines, so no character is split.
+    /// Replaces control characters in a line and writes it. The formatter passes complete lines, so
+    /// no character is split between two calls.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let cleaned = if self.json {
@@ -42,7 +44,7 @@ impl Write for LogWriter {
     }
 }
 
-/// Cleans text except for sequences that set colours and weights (`ESC [ … m`).
+/// Replaces control characters, but keeps the sequences that set colours and weights (`ESC [ … m`).
 pub(super) fn clean_log(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return clean(text);
@@ -58,7 +60,7 @@ pub(super) fn clean_log(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
-/// Returns the length of a colour sequence after its escape character, or 0 if it is none.
+/// Returns the length of a colour sequence after its escape character, or 0 if this is not one.
 fn colour_length(text: &str) -> usize {
     let Some(rest) = text.strip_prefix('[') else {
         return 0;

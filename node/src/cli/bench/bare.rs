@@ -1,5 +1,5 @@
-//! The bare loop: the same requests over the same HTTP client, each stream read to its end, and
-//! nothing else.
+//! The bare loop: sends the same requests over the same HTTP client, reads each stream to its end,
+//! and does nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::workload::{ModelAnswer, Workload, call};
 use crate::llm;
 
-/// Runs each agent's turns, with one task for each agent on a single thread.
+/// Runs the turns of all agents on a single thread, with one task for each agent. Returns how long
+/// each turn took.
 pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Vec<Duration>> {
     let (base, answers, turns) = (base.to_owned(), workload.answers(), workload.turns());
     let work = move || {
@@ -61,7 +62,8 @@ async fn ask(client: &reqwest::Client, base: &str, history: &[u8]) -> Result<()>
     Ok(())
 }
 
-/// Appends the known answer of the model and the results of its calls to the history.
+/// Appends the model's answer, which is known in advance, and the results of its calls to the
+/// history.
 fn append_answer(history: &mut Vec<u8>, round: usize, answer: ModelAnswer) -> Result<()> {
     let calls: Vec<_> = (0..answer.calls).map(|at| call(round, at)).collect();
     let id = |at: usize| format!("call_{round}_{at}");

@@ -1,4 +1,4 @@
-//! The cost of a repetition: CPU, time and memory.
+//! Measures the cost of a repetition: CPU time, wall time and memory.
 
 use std::{
     fs,
@@ -11,16 +11,16 @@ use nix::sys::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One repetition in the form in which it is printed.
+/// The measurements of one repetition, as they are printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BenchLine {
     pub workload: String,
-    /// Whether this is the loop that only sends the HTTP requests.
+    /// Whether this was the bare loop, which only sends the HTTP requests.
     pub bare: bool,
     pub turns: usize,
     pub wall_s: f64,
     pub cpu_s: f64,
-    /// The CPU time of the NATS server.
+    /// The CPU time of the NATS server in seconds.
     pub aux_cpu_s: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
@@ -31,7 +31,7 @@ pub struct BenchLine {
     pub idle: Option<Idle>,
 }
 
-/// The memory of idle agents in KiB, beyond that of the process without agents.
+/// The memory of idle agents in KiB, without the memory of the process itself.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Idle {
     pub agents: usize,
@@ -39,7 +39,7 @@ pub struct Idle {
     pub parked_kib: u64,
 }
 
-/// A span of work.
+/// An interval in which wall and CPU time are measured.
 pub struct Span {
     began: Instant,
     cpu: Duration,
@@ -53,8 +53,8 @@ impl Span {
         }
     }
 
-    /// Begins a span that has the CPU time since this process started, and the wall time from now
-    /// on.
+    /// Begins an interval whose CPU time counts from the start of this process, and whose wall time
+    /// counts from now.
     pub fn of_process() -> Self {
         Self {
             began: Instant::now(),
@@ -62,7 +62,7 @@ impl Span {
         }
     }
 
-    /// Returns the wall and CPU time in seconds.
+    /// Returns the wall time and the CPU time since the beginning, in seconds.
     pub fn end(&self) -> (f64, f64) {
         (
             self.began.elapsed().as_secs_f64(),
@@ -71,7 +71,7 @@ impl Span {
     }
 }
 
-/// Returns the CPU time that this process has used on all threads.
+/// Returns the CPU time that all threads of this process have used.
 fn cpu() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
         return Duration::ZERO;
@@ -80,8 +80,7 @@ fn cpu() -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// Returns the CPU time that another process has used. The scheduler counts it in nanoseconds for
-/// each thread.
+/// Returns the CPU time that all threads of another process have used, to the nanosecond.
 pub fn cpu_of(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -94,8 +93,8 @@ pub fn cpu_of(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// Returns a field of this process's memory status in KiB: `VmHWM` (the peak), `VmRSS` (now) or
-/// `RssAnon` (now, without pages that only map files).
+/// Returns a field of this process's `/proc/self/status` in KiB: `VmHWM` (peak memory), `VmRSS`
+/// (current memory) or `RssAnon` (current memory without mapped files).
 pub fn memory_kib(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
@@ -105,7 +104,7 @@ pub fn memory_kib(field: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns the time within which this share of the durations lies, in milliseconds.
+/// Returns the quantile of the sorted durations for a share from 0 to 1, in milliseconds.
 pub fn quantile(sorted: &[Duration], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted

@@ -1,4 +1,5 @@
-//! The model: a scripted server in a process of its own, so that its work is not measured.
+//! The scripted model server of a benchmark. It runs in its own process, so that its work is not
+//! measured.
 
 use std::{io::Write as _, path::PathBuf, time::Duration};
 
@@ -32,7 +33,7 @@ impl ModelServer {
         })
     }
 
-    /// Returns its base URL for OpenAI's clients.
+    /// Returns the base URL for OpenAI clients.
     pub fn url(&self) -> &str {
         &self.url
     }

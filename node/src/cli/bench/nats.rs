@@ -23,7 +23,7 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts the nats-server on the PATH, on a free port.
+    /// Starts the nats-server from the PATH on a free port.
     pub async fn start() -> Result<Self> {
         let (folder, port) = (TempDir::new()?, free_port()?);
         let config = folder.path().join("nats.conf");

@@ -1,4 +1,5 @@
-//! One repetition in a process of its own: a node as `planck run` starts it, or the bare loop.
+//! Runs one repetition in its own process: either a node as `planck run` starts it, or the bare
+//! loop.
 
 use std::{
     collections::HashMap,
@@ -32,16 +33,17 @@ use crate::{
     node::{self, RunningNode},
 };
 
-/// The longest time that a repetition may take.
+/// The maximum duration of a repetition.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The number of prompts in flight at once; a node refuses more than its own limit.
+/// The number of prompts that are in flight at once, because a node refuses requests above its own
+/// limit.
 const ASKED_AT_ONCE: usize = 200;
-/// The field with the memory that agents hold. It excludes the program's own pages, which their
-/// first turns touch.
+/// The memory field that is compared for idle agents. It excludes the program's own pages, which
+/// are loaded during the first turns.
 const HELD: &str = "RssAnon";
-/// The time after which an agent has freed the memory that was only for its next request.
+/// How long to wait until idle agents rest, which frees the memory for their next requests.
 const RESTED: Duration = Duration::from_secs(10);
-/// The further time after which an idle agent is parked and its memory is freed.
+/// How much longer to wait until idle agents are parked and unloaded.
 const PARKED: Duration = Duration::from_secs(85);
 
 #[derive(Debug, Clone, Args)]
@@ -117,8 +119,8 @@ impl Once {
         }
     }
 
-    /// Begins the span. The cost of starting the process is part of the workload that measures it,
-    /// and of no other.
+    /// Begins the measured interval. Only the workload that measures the start of a process
+    /// includes the time before it.
     fn span(&self) -> Span {
         if self.workload == Workload::Start {
             Span::of_process()
@@ -194,7 +196,7 @@ impl Once {
     }
 }
 
-/// A node with its agents.
+/// A node in this process, with the agents of the workload.
 struct BenchNode {
     node: RunningNode,
     bus: Arc<WatchedBus>,
@@ -231,7 +233,7 @@ impl BenchNode {
         Ok(self)
     }
 
-    /// Starts a session with this number of agents, and waits until they exist.
+    /// Starts a session with this number of agents, and waits until all of them exist.
     async fn start(&mut self, agents: usize, dir: &Path) -> Result<()> {
         let request = Start {
             session_id: None,
@@ -260,7 +262,7 @@ impl BenchNode {
         Ok(())
     }
 
-    /// Prompts every agent without waiting for its answer. Returns how long each turn took.
+    /// Prompts all agents concurrently. Returns how long each turn took.
     async fn turn(&self) -> Result<Vec<Duration>> {
         let prompted: HashMap<AgentId, Instant> = stream::iter(&self.agents)
             .map(|agent| self.ask(agent))
@@ -301,7 +303,7 @@ impl BenchNode {
     }
 }
 
-/// Returns an orchestrator and workers.
+/// Returns `count` members, of which the first is the orchestrator.
 fn members(count: usize) -> Vec<Member> {
     let member = |at: usize| {
         let more = if at == 0 && count > 1 {

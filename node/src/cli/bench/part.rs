@@ -1,5 +1,4 @@
-//! The processes of a benchmark. Each is a child that ends when the benchmark does, however that
-//! ends.
+//! The child processes of a benchmark. Each ends when the benchmark ends, even if that is killed.
 
 use std::{ffi::OsStr, io::Read as _, process::Stdio, time::Duration};
 
@@ -11,20 +10,19 @@ use tokio::{
     time::timeout,
 };
 
-/// Kills a program when the guard's own standard input ends, which happens whenever the benchmark
-/// dies. It prints the program's process id.
+/// A shell script that runs a program and prints its process id. It kills the program when its own
+/// standard input is closed, which happens even if the benchmark is killed.
 const GUARD: &str =
     r#""$@" >/dev/null 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
-/// A child process whose standard input stays open as long as this value lives. The child ends when
-/// its input does.
+/// A child process that ends when its standard input is closed. Dropping this value closes it.
 pub struct BenchProcess {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl BenchProcess {
-    /// Starts this program in another role.
+    /// Starts this program again with other arguments.
     pub fn of_this_program(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
@@ -32,8 +30,8 @@ impl BenchProcess {
         Self::start(command)
     }
 
-    /// Starts another program under a guard that ends it. The first line of its output is the
-    /// process id.
+    /// Starts another program under [`GUARD`], which kills it when the benchmark ends. The first
+    /// line of output is its process id.
     pub fn guarded(program: &Command) -> Result<Self> {
         let program = program.as_std();
         let mut command = Command::new("sh");
@@ -61,7 +59,7 @@ impl BenchProcess {
         })
     }
 
-    /// Returns the next line of its output.
+    /// Returns the next line of the child's output.
     pub async fn line(&mut self, within: Duration) -> Result<String> {
         let line = timeout(within, self.lines.next_line())
             .await
@@ -69,7 +67,7 @@ impl BenchProcess {
         line.context("a part of the bench ended without an answer")
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the child has ended by itself. Fails if its exit status is not success.
     pub async fn finish(mut self, within: Duration) -> Result<()> {
         let input = self.child.stdin.take();
         let status = timeout(within, self.child.wait())
@@ -83,10 +81,10 @@ impl BenchProcess {
     }
 }
 
-/// Returns when the process that started this one is gone.
+/// Waits until the process that started this one has ended.
 pub async fn orphaned() {
     let (gone, dropped) = oneshot::channel::<()>();
-    // A thread of its own, which is never joined: it reads for as long as this process lives.
+    // This thread is never joined, because it reads until this process ends.
     let reading = std::thread::Builder::new()
         .name("parent".into())
         .spawn(move || {

@@ -1,4 +1,4 @@
-//! The medians of a benchmark, for people.
+//! Prints the medians of a benchmark as a table.
 
 use super::measure::BenchLine;
 use crate::cli::output::warn;
@@ -13,7 +13,7 @@ impl BenchReport {
         self.lines.push(line);
     }
 
-    /// Prints a row for each workload, next to the bare loop's if it ran too.
+    /// Prints a row for each workload, with the bare loop's median if it ran too.
     pub fn print(&self) {
         let mut named: Vec<&str> = Vec::new();
         for line in &self.lines {
@@ -77,7 +77,7 @@ impl BenchReport {
     }
 }
 
-/// Returns the divisor of a workload's cost, and the unit of the result.
+/// Returns by what a workload's cost is divided, and the unit of the quotient.
 fn unit(line: &BenchLine) -> (f64, &'static str) {
     let requests = |calls: usize| (line.tools / calls) as f64;
     match line.workload.as_str() {

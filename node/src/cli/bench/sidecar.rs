@@ -1,5 +1,5 @@
-//! Measures what a call of a sidecar's tool costs through the runtime, compared with a bare request
-//! to the same sidecar.
+//! Measures the cost of calling a sidecar's tool through the runtime, compared with a plain NATS
+//! request to the same sidecar.
 
 mod bare;
 mod runtime;
@@ -20,10 +20,11 @@ use self::{bare::Bare, runtime::RuntimeCalls};
 use super::{measure::quantile, nats::NatsServer, part::BenchProcess};
 use crate::cli::output::{say, warn};
 
-/// The numbers of concurrent callers. Each calls again as soon as it has an answer.
+/// The numbers of concurrent callers that are measured. Each caller starts its next call as soon as
+/// it has an answer.
 const CALLERS: [usize; 2] = [1, 64];
 
-/// The number of calls before the measurement.
+/// The number of calls that precede the measurement.
 const WARM_UP: usize = 200;
 
 /// Starts a sidecar at a nats-server of its own, and calls one of its tools: bare and through the
@@ -51,7 +52,7 @@ pub struct SidecarBench {
     command: Vec<String>,
 }
 
-/// The tool that is called, with its arguments.
+/// The tool to call, with the arguments of each call.
 #[derive(Debug, Clone)]
 pub struct CalledTool {
     sidecar: SidecarId,
@@ -59,7 +60,7 @@ pub struct CalledTool {
     args: Box<RawValue>,
 }
 
-/// One measurement in the form in which it is printed.
+/// One measurement, as it is printed.
 #[derive(Debug, Clone, Serialize)]
 struct Timed {
     way: &'static str,
@@ -123,12 +124,12 @@ impl SidecarBench {
     }
 }
 
-/// Makes one call after the other.
+/// A way to call the tool, of which each concurrent caller has its own copy.
 trait ToolCaller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Shares the calls among concurrent callers, and times each call.
+/// Distributes the calls among concurrent callers, and measures the duration of each.
 async fn time<C: ToolCaller>(
     way: &'static str,
     callers: usize,
@@ -167,7 +168,7 @@ async fn calls_of(mut caller: impl ToolCaller, calls: usize) -> Result<Vec<Durat
     Ok(times)
 }
 
-/// Prints medians for people. The ratio is that of the total times.
+/// Prints the medians as a table. The ratio is that of the total times.
 fn report(timed: &[Timed], shares: &[u64]) {
     warn(&format!(
         "{:>8} {:>14} {:>14} {:>7} {:>14} {:>14}",

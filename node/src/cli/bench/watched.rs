@@ -1,4 +1,5 @@
-//! A bus that notices the ends of turns, so that no subscription is necessary.
+//! A bus that records the ends of turns as they are published, so that the benchmark needs no
+//! subscription.
 
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::bus::{Answer, Bus, BusError, Delivery, Published, Serving};
 
-/// The beginning of the event of a failed turn on the wire.
+/// The first bytes of the event that reports a failed turn.
 const FAILED: &[u8] = br#"{"v":1,"type":"error""#;
 
 pub struct WatchedBus {
@@ -37,7 +38,7 @@ impl WatchedBus {
         }
     }
 
-    /// Waits until `count` turns have ended. Returns the agent and the time of each.
+    /// Waits until `count` turns have ended. Returns the agent of each and when it ended.
     pub async fn ends(&self, count: usize, within: Duration) -> Result<Vec<(AgentId, Instant)>> {
         let all = async {
             while self.lock().len() < count {

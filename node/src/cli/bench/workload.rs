@@ -1,4 +1,4 @@
-//! The workloads: the prompts, the number of agents, and the answers of the model.
+//! The workloads: their prompts, their numbers of agents, and the model's answers.
 
 use clap::{Args, ValueEnum};
 use planck_scripted_model::{Call, Pace, Part, Reply, Script, When};
@@ -26,7 +26,7 @@ pub enum Workload {
     Fresh,
 }
 
-/// The number of agents and of sessions.
+/// The numbers of agents and sessions of a workload.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct WorkloadSize {
     #[arg(long)]
@@ -35,11 +35,11 @@ pub struct WorkloadSize {
     pub sessions: usize,
 }
 
-/// One answer of the model: its calls and its text.
+/// One answer of the model: its tool calls and its text.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelAnswer {
     pub calls: usize,
-    /// The number of deltas, of five characters each.
+    /// The number of deltas of the text. Each has five characters.
     pub deltas: usize,
 }
 
@@ -106,7 +106,7 @@ impl Workload {
         }
     }
 
-    /// Returns how often each agent is prompted.
+    /// Returns how many times each agent is prompted.
     pub fn turns(self) -> usize {
         match self {
             Self::Start => 2,
@@ -134,7 +134,7 @@ impl Workload {
                 .sum::<usize>()
     }
 
-    /// Returns whether the workload measures memory after the work rather than the work.
+    /// Returns whether the workload measures the memory after the work, and not the work itself.
     pub fn is_idle(self) -> bool {
         matches!(self, Self::Idle | Self::Fresh)
     }
@@ -168,17 +168,17 @@ fn reply(round: usize, answer: ModelAnswer) -> Reply {
     (0..answer.calls).fold(reply, |reply, at| reply.part(Part::Call(call(round, at))))
 }
 
-/// Returns a call of the `round`-th answer. All calls differ, because repeated ones would trigger
-/// the loop guard.
+/// Returns the `at`-th tool call of the `round`-th answer. No two calls are equal, because the loop
+/// guard would stop a turn that repeats a call.
 pub fn call(round: usize, at: usize) -> Call {
     let args = json!({ "path": FILE, "offset": round * 8 + at, "limit": 1 });
     Call::new("read", args).id(&format!("call_{round}_{at}"))
 }
 
-/// The file that the calls read.
+/// The name of the file that the tool calls read.
 pub const FILE: &str = "lines.txt";
 
-/// Returns the content of the file.
+/// Returns the content of that file.
 pub fn lines() -> String {
     (0..512).map(|number| format!("line {number}\n")).collect()
 }

@@ -1,5 +1,5 @@
-//! The files that a prompt names with `@`. Text is inserted into the prompt; images and PDF files
-//! are attached as parts.
+//! Attaches the files that a prompt names with `@`. The content of a text file is inserted into the
+//! prompt. Images and PDF files become separate parts.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,15 @@ use crate::{
     terminal::clean_line,
 };
 
-/// The most files that a prompt may attach.
+/// The maximum number of files that a prompt may attach.
 const MOST_FILES: usize = 16;
-/// The most bytes of an attached text.
+/// The maximum size in bytes of an attached text file.
 const MOST_TEXT: u64 = 256 * 1024;
-/// The most bytes of an attached image or PDF; as base64 it fits into a prompt of 8 MiB.
+/// The maximum size in bytes of an attached image or PDF file. Encoded as base64, it fits into a
+/// prompt of 8 MiB.
 const MOST_DATA: u64 = 5 * 1024 * 1024;
 
-/// Returns a prompt with the files that it names.
+/// Returns the parts of a prompt: its text, and the files that it names.
 pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, UsageError> {
     let mut parts = vec![Part::text(text)];
     let mut named: Vec<&str> = text
@@ -30,7 +31,7 @@ pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, UsageError> {
     named.dedup();
     for name in named {
         let path = dir.join(name);
-        // `@` also begins words that are not paths, such as a person's name or a decorator.
+        // `@` also begins words that are not paths, such as the name of a user or a decorator.
         if name.is_empty() || path.symlink_metadata().is_err() {
             continue;
         }
@@ -80,7 +81,8 @@ fn part(name: &str, path: &Path) -> Result<Part, FileRefused> {
     )))
 }
 
-/// Returns the type of an image. It is determined by the first bytes, because names may be wrong.
+/// Returns the media type of an image, or `None` for other content. It depends on the first bytes,
+/// because the file's extension may be wrong.
 fn image(bytes: &[u8]) -> Option<&'static str> {
     let is_webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP");
     match bytes {

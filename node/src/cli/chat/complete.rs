@@ -1,4 +1,4 @@
-//! Completes the names of files in a word that begins with `@`.
+//! Completes file names in a word that begins with `@`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use crate::{
     terminal::clean_line,
 };
 
-/// The most entries of a folder that are read.
+/// The maximum number of directory entries that are read.
 const MOST: usize = 2_000;
-/// The most names that are offered.
+/// The maximum number of names that are offered.
 const OFFERED: usize = 200;
 
-/// Returns where the last word of a text begins, and the words that may replace it.
+/// Returns the position of the last word in the typed text, and the words that can replace it.
 pub fn files(dir: &Path, typed: &str) -> (usize, Vec<String>) {
     let word = typed.rsplit(char::is_whitespace).next().unwrap_or(typed);
     let start = typed.len() - word.len();
@@ -36,8 +36,8 @@ fn names(dir: &Path, path: &str) -> Option<Vec<String>> {
     let fits = |(name, kind): (String, EntryKind)| {
         let is_meant =
             name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'));
-        // A name with a space would end the word, and a name with control characters would look
-        // harmless in the list.
+        // A name with a space would end the word. A name with control characters could look like a
+        // different name in the list.
         let is_plain = !name.contains(char::is_whitespace) && clean_line(&name) == name;
         let end = match kind {
             EntryKind::Folder => "/",

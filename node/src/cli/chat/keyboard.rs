@@ -1,4 +1,4 @@
-//! Reads the prompts of a person: with an editor on a terminal, and line by line otherwise.
+//! Reads the user's prompts, with a line editor on a terminal and line by line otherwise.
 
 mod editor;
 mod history;
@@ -21,26 +21,27 @@ use crate::{
 };
 
 const PROMPT: &str = "› ";
-/// Control sequences that turn the marking of pasted text on and off. While a turn runs the editor
-/// is not active, so they are sent here for the editor that reads the text later.
+/// The control sequence that enables bracketed paste, by which the editor recognises pasted text.
+/// It is written here while a turn runs, because the editor, which reads that text later, is not
+/// active then.
 const MARK_PASTES: &str = "\x1b[?2004h";
 const MARK_NO_PASTES: &str = "\x1b[?2004l";
 
-/// The source of prompts. Only one is read at a time and on request, because a read from a terminal
-/// cannot be cancelled: its thread ends with the process.
+/// The source of prompts. It reads a line only on request and never two at once, because a read
+/// from a terminal cannot be cancelled. Its thread ends with the process.
 pub struct Keyboard {
     ask: std::sync::mpsc::Sender<()>,
     typed: mpsc::Receiver<Option<String>>,
     pub has_editor: bool,
-    /// The terminal's settings at the beginning.
+    /// The terminal's settings when the chat began, or `None` if standard input is not a terminal.
     before: Option<Termios>,
 }
 
-/// The sources of the line editor's history and completions.
+/// Where the line editor finds its history and its completions.
 pub struct EditorSources {
-    /// The file with the lines of earlier chats.
+    /// The file with the lines of earlier chats, or `None` if the history is not stored.
     pub history: Option<PathBuf>,
-    /// The directory in which `@` names files.
+    /// The directory that relative paths after `@` start from.
     pub dir: PathBuf,
 }
 
@@ -70,7 +71,7 @@ impl Keyboard {
         })
     }
 
-    /// Returns the next prompt, or `None` at the end of the input or when the person leaves.
+    /// Returns the next prompt, or `None` at the end of the input or when the user leaves.
     pub async fn next(&mut self) -> io::Result<Option<String>> {
         if !self.has_editor && Stream::Out.is_terminal() && stdin().is_terminal() {
             draw(&Style::of_stdout().paint(Paint::Strong, PROMPT))?;
@@ -79,7 +80,8 @@ impl Keyboard {
         Ok(self.typed.recv().await.flatten())
     }
 
-    /// Hides what is typed from now on. The editor reads it after the returned value is dropped.
+    /// Turns the terminal's echo off until the returned value is dropped. The editor reads
+    /// afterwards what was typed meanwhile. Returns `None` if there is no editor.
     pub fn hush(&self) -> io::Result<Option<NoEcho>> {
         let Some(before) = &self.before else {
             return Ok(None);
@@ -88,7 +90,7 @@ impl Keyboard {
         silent
             .local_flags
             .remove(LocalFlags::ECHO | LocalFlags::ICANON);
-        // Without this flag an interrupt would discard the lines that were typed before it.
+        // Without this flag, an interrupt would discard the lines that were typed before it.
         silent.local_flags.insert(LocalFlags::NOFLSH);
         tcsetattr(stdin(), SetArg::TCSADRAIN, &silent)?;
         draw(&Drawing::control(MARK_PASTES))?;
@@ -98,7 +100,8 @@ impl Keyboard {
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        // A signal may end the chat while the editor is in the middle of a line.
+        // A signal may end the chat while the editor reads a line and has changed the terminal's
+        // settings.
         if let Some(before) = &self.before {
             let _ended = tcsetattr(stdin(), SetArg::TCSADRAIN, before);
             let _closed = draw(&Drawing::control(MARK_NO_PASTES));
@@ -106,8 +109,8 @@ impl Drop for Keyboard {
     }
 }
 
-/// A terminal that does not echo what is typed. Interrupts still work. Dropping it restores the
-/// terminal.
+/// Turns the terminal's echo off, but keeps interrupts working. Dropping it restores the previous
+/// settings.
 pub struct NoEcho(Termios);
 
 impl Drop for NoEcho {
@@ -116,7 +119,7 @@ impl Drop for NoEcho {
     }
 }
 
-/// Reads a line of standard input. Returns `None` at its end.
+/// Reads a line from standard input. Returns `None` at the end of the input.
 fn line() -> Option<String> {
     let mut line = String::new();
     let read = stdin().lock().read_line(&mut line).ok()?;

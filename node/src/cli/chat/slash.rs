@@ -29,7 +29,7 @@ A line that ends with \\ goes on in the next. Pasted lines are one prompt.
 Ctrl-C ends a turn, empties the line, or leaves. A line that begins with a space is no command.
 ";
 
-/// A command with its argument.
+/// A parsed command with its argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlashCommand<'a> {
     Help,
@@ -48,7 +48,7 @@ impl<'a> SlashCommand<'a> {
         "abort", "cost", "help", "model", "quit", "rewind", "session", "team",
     ];
 
-    /// Parses a line as a command. A path is not a command.
+    /// Parses a line as a command. Returns `None` if it does not begin with `/` or is a path.
     pub fn of(line: &'a str) -> Option<Self> {
         let rest = line.strip_prefix('/')?;
         let (name, argument) = rest
@@ -72,7 +72,7 @@ impl<'a> SlashCommand<'a> {
         })
     }
 
-    /// Performs the command. Returns `true` if the chat ends.
+    /// Performs the command. Returns `true` if the chat should end.
     pub async fn perform(self, client: &Client, talk: &mut PromptTarget) -> anyhow::Result<bool> {
         match self {
             Self::Help => say(HELP)?,

@@ -1,5 +1,5 @@
-//! A server process of the demo. Its output goes to a file, it ends with this process however that
-//! ends, and it does not receive a terminal's interrupt.
+//! A server process of the demo. Its output goes to a file. It is killed when this process ends in
+//! any way, and it does not receive interrupts from the terminal.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,10 +18,10 @@ use tokio::process::Command;
 
 use crate::{cli::output::warn, tools::reap};
 
-/// How long a server may take to end by itself.
+/// How long a server may take to stop after it is asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The number of log lines that explain why a server ended.
+/// The number of lines at the end of the log that are shown if a server ends.
 const LAST_LINES: usize = 12;
 
 #[derive(Debug)]
@@ -32,7 +32,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a program. Call it on a thread that lives as long as the demo.
+    /// Starts a program. Must be called on a thread that lives as long as the demo, because the
+    /// child is killed when that thread ends.
     pub fn start<A: AsRef<OsStr>>(
         name: &'static str,
         program: &OsStr,
@@ -42,7 +43,7 @@ impl Child {
         Self::start_in(name, program, args, folder, &[])
     }
 
-    /// Starts a program with additional variables in its environment.
+    /// Starts a program with additional environment variables, on the same condition.
     pub fn start_in<A: AsRef<OsStr>>(
         name: &'static str,
         program: &OsStr,
@@ -76,7 +77,7 @@ impl Child {
         Ok(Self { name, process, log })
     }
 
-    /// Fails if the process has ended, with the end of its log.
+    /// Returns an error with the last lines of the log if the process has ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait()? {
             bail!(
@@ -88,7 +89,7 @@ impl Child {
         Ok(())
     }
 
-    /// Returns the end of its log.
+    /// Returns the last lines of the log.
     pub fn last_lines(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -99,12 +100,12 @@ impl Child {
             .collect()
     }
 
-    /// Kills it.
+    /// Kills the process.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         Ok(self.process.kill().await?)
     }
 
-    /// Asks it to end, and kills it if it does not.
+    /// Asks the process to end, and kills it if it does not.
     pub async fn stop(mut self) {
         let pid = self.process.id().and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = pid {

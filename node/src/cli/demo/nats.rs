@@ -14,7 +14,7 @@ use super::child::Child;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The extension of the file to which the server writes its ports.
+/// The extension of the file in which the server reports its ports.
 const PORTS: &str = "ports";
 
 #[derive(Debug)]
@@ -48,7 +48,8 @@ impl Nats {
     }
 }
 
-/// Returns the settings: a port that the system chooses, and otherwise those of `deploy/nats.conf`.
+/// Returns the server's configuration: that of `deploy/nats.conf`, with a port that the operating
+/// system chooses.
 fn settings(folder: &Path) -> String {
     let lines = [
         "listen: \"127.0.0.1:-1\"".into(),
@@ -89,8 +90,8 @@ fn told_url(folder: &Path) -> Option<String> {
     ports.nats.into_iter().next()
 }
 
-/// Finds the server: `NATS_SERVER`, else the one on the PATH, else the one that `make tools`
-/// unpacked in this folder or one above.
+/// Finds the server: the one that `NATS_SERVER` names, or the one on the PATH, or the one that
+/// `make tools` unpacked in this directory or a parent.
 fn find() -> Option<PathBuf> {
     let named = env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();

@@ -18,7 +18,7 @@ pub struct DemoNode {
 }
 
 impl DemoNode {
-    /// Starts the process and waits until it answers.
+    /// Starts the process, and waits until the node answers.
     pub async fn start(
         name: &'static str,
         folder: &Path,
@@ -48,7 +48,7 @@ impl DemoNode {
     }
 }
 
-/// Returns the node's id once it is in service.
+/// Waits until the node answers, and returns its id.
 async fn answering(name: &str, client: &Client, child: &mut Child) -> anyhow::Result<NodeId> {
     let until = Instant::now() + PATIENCE;
     loop {

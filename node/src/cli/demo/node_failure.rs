@@ -1,5 +1,5 @@
-//! The failure in the demo: the node that hosts the session is killed in the middle of the work,
-//! and the work continues.
+//! The failure in the demo: kills the node that hosts the session in the middle of the work, and
+//! waits until another node continues it.
 
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ use crate::{
     terminal::Drawing,
 };
 
-/// The start of the answer that is waited for: the orchestrator is about to decide the next step.
+/// The beginning of the answer at which the node is killed. The orchestrator is then about to
+/// decide on its next step.
 const WHEN: &str = "The test fails";
 
-/// The result of the failure.
+/// What happened when the node was killed.
 #[derive(Debug)]
 pub struct NodeFailure {
     name: &'static str,
@@ -41,7 +42,8 @@ impl NodeFailure {
     }
 }
 
-/// Kills the session's node at the chosen moment, and waits until the session continues.
+/// Kills the session's host at the chosen moment, and waits until the session continues on another
+/// node.
 pub async fn kill_host(
     client: &Client,
     started: &Started,

@@ -1,5 +1,5 @@
-//! The results of the demo: the files that were written, whether the test passes, and what the work
-//! took.
+//! The results of the demo: the files that the team wrote, whether the test passes, and what the
+//! work cost.
 
 use std::{path::Path, time::Duration};
 
@@ -19,22 +19,22 @@ use crate::{
 };
 
 const TEST: &str = "count_test.sh";
-/// How long the test may take.
+/// The maximum duration of the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub struct Proof {
-    /// The names and sizes of the files in the workspace.
+    /// The name and the size in bytes of each file in the workspace.
     files: Vec<(String, u64)>,
-    /// The output of the test, or an error if it does not pass.
+    /// The output of the test if it passes, or why it failed.
     test: Result<String, String>,
-    /// The answers of the sidecar, if there is one.
+    /// The answers of the sidecar's tool, or `None` if the demo runs without it.
     sidecar: Option<Vec<String>>,
     usage: Usage,
     events: i64,
     millis: u64,
     requests: u64,
-    /// The requests that the model refused.
+    /// The requests that the scripted model refused. There should be none.
     refused: Vec<String>,
     failure: NodeFailure,
 }
@@ -140,7 +140,7 @@ fn files(workspace: &Path) -> std::io::Result<Vec<(String, u64)>> {
     Ok(files)
 }
 
-/// Runs the test again without any agent.
+/// Runs the test once more, outside of any agent.
 async fn test(workspace: &Path) -> Result<String, String> {
     let mut command = Command::new("sh");
     command
@@ -195,7 +195,7 @@ async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Re
     }
 }
 
-/// Returns the time from the session's first event to its last, in milliseconds.
+/// Returns the time from the first to the last event of the session, in milliseconds.
 async fn took(client: &Client, session: &SessionId, head: i64) -> anyhow::Result<u64> {
     let at = async |seq: i64| -> anyhow::Result<Option<Timestamp>> {
         let read = ReadEvents {

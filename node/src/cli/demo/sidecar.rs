@@ -1,5 +1,5 @@
-//! The sidecar of the demo: the Python example, whose tool the tester uses. If this machine lacks
-//! Python or the NATS client for it, the demo runs without it and reports that.
+//! The sidecar of the demo: the Python example, whose tool one member uses. If Python or its NATS
+//! client is missing on this machine, the demo runs without the sidecar and says so.
 
 use std::{
     env,
@@ -19,19 +19,19 @@ use tokio::{
 use super::child::Child;
 use crate::bus::Bus;
 
-/// The tool's name for agents.
+/// The name of the sidecar's tool.
 pub const TOOL: &str = "count_words";
 
-/// The member of the team that has the tool.
+/// The member of the team that may use the tool.
 pub const USER: &str = "tester";
 
 const NAME: &str = "words";
 const PYTHON: &str = "python3";
 
-/// How long the interpreter may take to start, and then the sidecar to appear.
+/// How long the interpreter may take to start, and then how long the sidecar may take to appear.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The time between two searches for it.
+/// The interval between two searches for the sidecar.
 const LOOK: Duration = Duration::from_millis(100);
 
 const PROGRAM: &str = include_str!("../../../../examples/sidecars/python/words.py");
@@ -67,8 +67,8 @@ const SDK: [(&str, &str); 7] = [
     ),
 ];
 
-/// The Python program, and the path of its modules: the demo's folder, the folder in which `make
-/// tools` unpacked the NATS client, and Python's usual path.
+/// The Python program, and its module path: the demo's folder, the folder in which `make tools`
+/// unpacked the NATS client, and Python's default path.
 #[derive(Debug)]
 pub struct Python {
     program: PathBuf,
@@ -76,8 +76,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// Writes the program into the demo's folder. The inner error describes what this machine
-    /// lacks.
+    /// Writes the sidecar's program into the demo's folder. The inner `Err` says what is missing on
+    /// this machine.
     pub async fn prepare(folder: &Path) -> anyhow::Result<Result<Self, String>> {
         let home = folder.join("sidecar");
         let package = home.join("planck_sidecar");
@@ -136,7 +136,7 @@ impl Python {
         ]
     }
 
-    /// Starts the sidecar and waits until it appears.
+    /// Starts the sidecar, and waits until it can be discovered.
     pub async fn start(&self, folder: &Path, url: &str, bus: &dyn Bus) -> anyhow::Result<Child> {
         let [path, bytecode] = self.environment();
         let environment = [path, bytecode, ("NATS_URL", url.into())];
@@ -168,7 +168,8 @@ impl Python {
     }
 }
 
-/// Returns the folder with the unpacked NATS client, in this folder or one above.
+/// Returns the folder with the unpacked NATS client, from this directory or a parent, or `None` if
+/// there is none.
 fn unpacked() -> Option<PathBuf> {
     let here = env::current_dir().ok()?;
     let found = here

@@ -1,5 +1,5 @@
-//! Everything that the demo runs on, in a folder of its own. It is started in order and stopped in
-//! reverse.
+//! All processes and files of the demo, in a folder of their own. Processes are started in order
+//! and stopped in reverse order.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 const TEMPLATE: &str = include_str!("../../../../examples/teams/build-a-cli/TEAM.json");
 const SCRIPT: &str = include_str!("../../../../examples/scripts/build-a-cli.json");
 
-/// How long the model's last streams may take to end.
+/// How long the model's open streams may take to end.
 const LAST_STREAMS: Duration = Duration::from_secs(2);
 
 pub struct DemoStage {
@@ -42,13 +42,13 @@ pub struct DemoStage {
     model: Option<Server>,
     nats: Option<Nats>,
     client: Option<Client>,
-    /// The sidecar, or the reason why there is none.
+    /// The process of the sidecar, or why the demo runs without it.
     sidecar: Result<Child, String>,
     nodes: Vec<DemoNode>,
 }
 
 impl DemoStage {
-    /// Creates an empty folder. With `keep` it is not removed at the end.
+    /// Creates the demo's folder. With `keep` it is not removed at the end.
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
         let mut folder = tempfile::Builder::new()
             .prefix("planck-demo-")
@@ -65,7 +65,7 @@ impl DemoStage {
         })
     }
 
-    /// Starts the model, NATS, the sidecar and the nodes.
+    /// Starts the model, NATS, the sidecar and the nodes, in this order.
     pub async fn set(&mut self) -> anyhow::Result<()> {
         let folder = self.path().to_path_buf();
         let template = folder.join("teams").join(TEAM);
@@ -116,7 +116,7 @@ impl DemoStage {
         self.client.as_ref().context("NATS is not up")
     }
 
-    /// Removes a node from the stage and returns it.
+    /// Removes a node from the list and returns it. The caller has to stop it.
     pub fn take(&mut self, id: &NodeId) -> Option<DemoNode> {
         let at = self.nodes.iter().position(|node| node.id == *id)?;
         Some(self.nodes.remove(at))
@@ -166,7 +166,8 @@ impl DemoStage {
             .collect()
     }
 
-    /// Stops everything: the nodes first, while the servers that they need are running.
+    /// Stops all processes. The nodes are first, because they need the other servers while they
+    /// stop.
     pub async fn tear_down(self) {
         join_all(self.nodes.into_iter().map(DemoNode::stop)).await;
         if let Ok(sidecar) = self.sidecar {
@@ -181,7 +182,7 @@ impl DemoStage {
     }
 }
 
-/// Returns the example's team. If the sidecar runs, one of the members has its tool too.
+/// Returns the JSON of the demo's team. If the sidecar runs, one member may use its tool.
 fn team(has_sidecar: bool) -> anyhow::Result<String> {
     let mut team: Value = serde_json::from_str(TEMPLATE).context("the example is no team")?;
     let members = team
@@ -201,7 +202,8 @@ fn team(has_sidecar: bool) -> anyhow::Result<String> {
     Ok(team.to_string())
 }
 
-/// Returns the configuration of a node as TOML. JSON strings are valid TOML strings.
+/// Returns the configuration of a node as TOML. Strings are quoted as JSON, which is valid in TOML
+/// too.
 fn settings(name: &str, folder: &Path, nats: &str, model: &str) -> String {
     let text =
         |value: &dyn std::fmt::Display| serde_json::Value::from(value.to_string()).to_string();

@@ -1,13 +1,13 @@
-//! Compares this machine's clock with those of the servers.
+//! Compares this machine's clock with the clocks of the servers.
 
 use std::time::Duration;
 
 use super::DoctorFinding;
 use crate::server_clock::ServerClock;
 
-/// Differences in milliseconds. Leases, heartbeats and the failure detector do not depend on wall
-/// clocks, so no difference breaks them. From one second on, times in the log are not in the order
-/// of events; from one minute on, decisions that depend on wall-clock times are wrong.
+/// The smallest difference in milliseconds that is reported. From one second, the times in the log
+/// may not be in the order of the events. From one minute, decisions that depend on wall-clock time
+/// go wrong. Leases, heartbeats and failure detection do not depend on wall clocks.
 const NOTICED: u64 = 1_000;
 const WRONG: u64 = 60_000;
 
@@ -57,7 +57,7 @@ mod tests {
         for (ahead_ms, uncertainty_ms, state, said) in [
             (3, 1, FindingState::Good, "3 ms ahead of this machine"),
             (-999, 0, FindingState::Good, "999 ms behind"),
-            // The difference may be due to a slow answer.
+            // The server answered slowly, so the clocks may not differ at all.
             (1_900, 1_000, FindingState::Good, "give or take 1000 ms"),
             (1_000, 0, FindingState::Note, "1000 ms ahead of"),
             (-59_999, 0, FindingState::Note, "59 s behind"),

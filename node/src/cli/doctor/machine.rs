@@ -15,15 +15,15 @@ use crate::{
     tools::{Sandbox, cgroup::Delegated},
 };
 
-/// The number of files that a node with many agents has open.
+/// The number of files that a node with many agents has to open at once.
 const FILES: u64 = 4096;
 
 pub fn all(config: &Config) -> Vec<DoctorFinding> {
     vec![groups(), files(), limits(config), nats_cli()]
 }
 
-/// Checks the folders that agents write to. All are tried concurrently, so that several on an
-/// offline share take no longer than one.
+/// Checks the folders that agents write to. They are checked concurrently, so that several on an
+/// unreachable network share take no longer than one.
 pub async fn folders(config: &Config) -> Vec<DoctorFinding> {
     let workspaces = config.workspaces.0.iter();
     let workspaces = join_all(workspaces.map(|(name, path)| workspace(name, path)));
@@ -31,7 +31,7 @@ pub async fn folders(config: &Config) -> Vec<DoctorFinding> {
     std::iter::once(here).chain(workspaces).collect()
 }
 
-/// Checks what confines tool processes, and which programs they cannot use because of it.
+/// Checks the sandbox of tool processes, and reports the programs that they cannot use inside it.
 pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
     let sandbox = node::sandbox(config).await;
     let remedy = "use Linux 6.12 or later with Landlock, or install bubblewrap (`apt-get install bubblewrap`) and allow \
@@ -58,7 +58,7 @@ pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
     std::iter::once(whole).chain(hidden).collect()
 }
 
-/// Reports programs that a person can run and a tool cannot.
+/// Reports the programs that the user can run but a tool cannot.
 fn hidden(sandbox: &Sandbox) -> Option<DoctorFinding> {
     let folders: Vec<String> = sandbox
         .hidden()
@@ -118,7 +118,7 @@ fn files() -> DoctorFinding {
     }
 }
 
-/// Reports the limits of each tool call. Zero means no limit.
+/// Reports the limits of each tool call. A value of 0 means that there is no limit.
 fn limits(config: &Config) -> DoctorFinding {
     let limits = &config.tools.limits;
     let bound = |bound: String| {
@@ -145,7 +145,7 @@ fn limits(config: &Config) -> DoctorFinding {
     }
 }
 
-/// Checks whether a node that is started here can put each call into a control group.
+/// Checks whether a node that is started here can run each tool call in its own control group.
 fn groups() -> DoctorFinding {
     let remedy = "calls run without; a service has it with `Delegate=yes`, a shell with \
                   `systemd-run --user --scope -p Delegate=yes`, a container of Docker with `security_opt: \

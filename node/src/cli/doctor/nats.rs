@@ -1,4 +1,4 @@
-//! Checks whether a client and a node can use NATS, with real messages there and back.
+//! Checks whether clients and nodes can use NATS, by sending and receiving messages.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{
     node,
 };
 
-/// How long nodes, and messages to ourselves, may take.
+/// How long nodes may take to answer, and how long a message to this process may take to arrive.
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub async fn nats(config: &Config) -> Vec<DoctorFinding> {
@@ -54,7 +54,7 @@ pub async fn nats(config: &Config) -> Vec<DoctorFinding> {
     }
 }
 
-/// Connects, which also checks the server's version.
+/// Connects to NATS, which includes a check of the server's version.
 async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, DoctorFinding> {
     let options = match node::nats(config) {
         Ok(Some(options)) => NatsOptions {
@@ -86,8 +86,8 @@ async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, Doctor
     })
 }
 
-/// Subscribes under the id of a node that does not exist, and sends itself a command. Observers do
-/// not see it.
+/// Subscribes to the commands of a node id that does not exist, and sends itself a command.
+/// Observers of the cluster do not see it.
 async fn messages(bus: &NatsBus) -> DoctorFinding {
     let subject = subject::Address::node(NodeId::mint().as_str(), "info").to_string();
     let failed = |error: BusError| {
@@ -118,8 +118,8 @@ async fn messages(bus: &NatsBus) -> DoctorFinding {
     }
 }
 
-/// Checks the registry: reads it, tries a write on a condition that does not hold, and compares its
-/// leader's clock.
+/// Checks the registry: reads it, attempts a write whose condition is false so that nothing
+/// changes, and compares the clock of its leader with this machine's.
 async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
     let replicas = config.nats.replicas as usize;
     match bus.try_records(replicas).await {
@@ -152,8 +152,8 @@ async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
     }
 }
 
-/// Reports a user without JetStream permissions, who cannot run a node but may command existing
-/// ones.
+/// Reports that the user has no permission for JetStream. Such a user can send commands to nodes
+/// but cannot run one.
 async fn without_jetstream(bus: &NatsBus, url: &ConfiguredUrl, why: &str) -> DoctorFinding {
     let nodes = subject::Address::new(Target::Nodes, LIST);
     match bus.request(&nodes, "{}".into(), ANSWER).await {
@@ -162,7 +162,7 @@ async fn without_jetstream(bus: &NatsBus, url: &ConfiguredUrl, why: &str) -> Doc
             format!("{url}: enough to watch at most, neither for a client nor for a node: {why}"),
             "use the clients' user to command nodes, or the nodes' user to run one here",
         ),
-        // This check does not require that nodes answer.
+        // It does not matter for this check whether a node answers.
         Ok(_) | Err(_) => DoctorFinding::note(
             "nats",
             format!("{url}: enough for a client, not for a node: {why}"),

@@ -1,4 +1,4 @@
-//! Checks the store: its contents, whether it can be written, and its server's clock.
+//! Checks the store: what it contains, whether it can be written to, and the clock of its server.
 
 use super::{DoctorFinding, clock};
 use crate::{
@@ -55,7 +55,7 @@ fn way_to_write(config: &Config) -> &'static str {
     }
 }
 
-/// Reports sessions in the folder that planck was started in which belong to no store.
+/// Reports session files in the current directory that belong to no store.
 pub fn strays(config: &Config) -> Option<DoctorFinding> {
     let what = earlier::what_is_there(config)?;
     Some(DoctorFinding::note(

@@ -1,4 +1,5 @@
-//! Shows a project to a person: what it contains, what trusting it would allow, and what changed.
+//! Describes a project to the user: what it contains, what trusting it would allow, and what has
+//! changed.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -12,12 +13,12 @@ use crate::{
     terminal::clean_line,
 };
 
-/// The most characters of a value.
+/// The maximum number of characters of a value that are shown.
 const WIDE: usize = 300;
-/// The most lines of one list.
+/// The maximum number of lines of a list that are shown.
 const LONG: usize = 100;
 
-/// Returns the state of the project in one line.
+/// Returns one line about whether the project is trusted.
 pub fn describe(found: &FoundProject) -> String {
     let path = found.project.path().display().to_string();
     let path = clean_line(&path);
@@ -42,7 +43,8 @@ pub fn describe(found: &FoundProject) -> String {
     }
 }
 
-/// Returns what trusting the project would allow, or what changed, as lines with line ends.
+/// Returns lines that list what trusting the project would allow, or what has changed since it was
+/// trusted.
 pub fn lines(standing: &ProjectStanding) -> String {
     let lines = match standing {
         ProjectStanding::Nothing
@@ -106,7 +108,7 @@ fn admitted(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// Lists the contents that are trusted by their folder.
+/// Returns the files that are trusted by their folder and not by their content.
 fn texts(snapshot: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     if !snapshot.skills.is_empty() {
@@ -124,7 +126,7 @@ fn texts(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// Summarises a tool or a team by its important fields.
+/// Returns the most important fields of a tool or a team on one line.
 fn described(name: &str, text: &str) -> String {
     let Ok(value) = serde_json::from_str::<Value>(text) else {
         return format!("{name}: not JSON");
@@ -198,7 +200,7 @@ fn changed(snapshot: &Snapshot, record: &TrustRecord) -> Vec<String> {
     lines
 }
 
-/// Returns the keys that have changed.
+/// Returns the configuration keys whose values have changed.
 fn keys(before: Option<&str>, now: Option<&str>) -> Vec<String> {
     let read = |text: Option<&str>| {
         text.map(|text| written(Path::new(CONFIG), text))

@@ -1,5 +1,5 @@
-//! Decides which agent may write to the terminal. While one agent streams a text, the output of the
-//! others is buffered, so that no line mixes the output of two agents.
+//! Decides which agent may write to the terminal. While the text of one agent is streamed, the
+//! output of the others is buffered, so that no line mixes the output of two agents.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::terminal::Drawing;
 
-/// A piece of an agent's output.
+/// A part of an agent's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputPiece {
-    /// Text that may continue.
+    /// Text that the next part may continue.
     Flow {
         thinking: bool,
         text: String,
@@ -32,10 +32,10 @@ pub enum OutputPiece {
     },
 }
 
-/// The number of buffered bytes above which the agent that writes is interrupted.
+/// The number of buffered bytes above which the text of the current agent is interrupted.
 const WAITING: usize = 64 * 1024;
 
-/// The buffered output of the other agents while one agent writes.
+/// The buffered output of the agents that have to wait.
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<(AgentId, String, OutputPiece)>,
@@ -45,17 +45,17 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Floor {
     style: Style,
-    /// Whether more than one agent is known, so that each is named.
+    /// Whether more than one agent is known, so that their names are shown.
     pub many: bool,
-    /// The agents in the order of their first output. The position determines the colour.
+    /// The agents in the order of their first output, which determines their colours.
     agents: Vec<AgentId>,
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
     waiting: Waiting,
-    /// The renderer for the text of the agent that writes, if the terminal has colours.
+    /// Renders the Markdown of the current agent's text, or `None` if the terminal has no colours.
     markdown: Option<Markdown>,
     mid_line: bool,
-    /// The number of line ends that are written only if the text continues.
+    /// The number of line ends that were received but are written only if more text follows.
     held_back: usize,
     thinking: bool,
     open_tool: Option<CallId>,
@@ -78,8 +78,7 @@ impl Floor {
         }
     }
 
-    /// Writes a piece. If another agent is writing, the piece is buffered until that agent has
-    /// finished.
+    /// Writes a part of an agent's output, or buffers it until the current agent's text has ended.
     pub fn take(&mut self, agent: &AgentId, name: &str, piece: OutputPiece, out: &mut Drawing) {
         if self.holder.as_ref().is_some_and(|holder| holder != agent) {
             self.waiting.bytes += piece.weight();
@@ -94,7 +93,7 @@ impl Floor {
         self.write(agent, name, piece, out);
     }
 
-    /// Ends the open text and writes the waiting pieces.
+    /// Ends the open text and writes the buffered output.
     pub fn close(&mut self) -> Drawing {
         let mut out = Drawing::default();
         while self.holder.is_some() || !self.waiting.pieces.is_empty() {
@@ -132,7 +131,7 @@ impl Floor {
         if !thinking && self.markdown.is_some() {
             return self.draw_markdown(agent, name, text, out);
         }
-        // Removes the empty lines that models like to put at the beginning and end of a text.
+        // Models often put empty lines at the beginning and the end of a text. These are removed.
         let text = if self.mid_line {
             text
         } else {

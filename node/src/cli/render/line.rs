@@ -1,4 +1,4 @@
-//! Renders events that take one line each.
+//! Renders the events that take one line each.
 
 use planck_common::event::{Compacted, Event, MessageQueued, Retry, ToolProgress, TurnOutcome};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::terminal::Drawing;
 
-/// Returns the line of an event, or `None` for other events.
+/// Returns the line for an event, or `None` for an event of another kind.
 pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,
@@ -55,7 +55,7 @@ pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
         | Event::AgentStopped(_)
         | Event::SessionStarted(_) => return None,
     };
-    // Errors are never cut, because the cause is at the end.
+    // Errors are not cut to the width, because the cause is often at the end.
     let is_trouble = matches!(event, Event::Error(_) | Event::Retry(_) | Event::Warning(_));
     let width = if is_trouble {
         usize::MAX

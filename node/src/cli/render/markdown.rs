@@ -1,9 +1,9 @@
-//! Renders Markdown on a terminal, block by block, while it is still being written. The current
-//! block is previewed on one line, which is then overwritten.
+//! Renders Markdown on a terminal, block by block, while the text still arrives. The end of the
+//! incomplete block is previewed on one line, which is then overwritten.
 //!
-//! Blocks are separated here, line by line, because a parser needs the whole document;
-//! `pulldown_cmark` parses the text within a block. All text goes through [`Drawing`], so it cannot
-//! move the cursor.
+//! A Markdown parser needs the whole document, so this module separates the blocks itself, line by
+//! line, and `pulldown_cmark` parses the text within a block. All text goes through [`Drawing`], so
+//! it cannot contain escape sequences.
 
 mod inline;
 
@@ -13,26 +13,26 @@ use super::style::{ERASE_LINE, Paint, Style};
 use crate::terminal::Drawing;
 use inline::InlineText;
 
-/// The size in bytes at which a block is drawn even though it is not complete.
+/// The size in bytes from which an incomplete block is drawn.
 const LONGEST_BLOCK: usize = 64 * 1024;
-/// The length of a horizontal rule.
+/// The length of a horizontal rule in characters.
 const RULE: usize = 40;
 
 #[derive(Debug)]
 pub struct Markdown {
     style: Style,
-    /// The current line.
+    /// The incomplete current line.
     line: String,
     /// The complete lines of the current block.
     block: String,
     fence: Option<CodeFence>,
-    /// Whether an empty line precedes the next block.
+    /// Whether an empty line is written before the next block.
     has_gap: bool,
     has_begun: bool,
     is_previewed: bool,
 }
 
-/// The opening of a code block.
+/// The opening line of a code block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CodeFence {
     mark: char,
@@ -48,7 +48,8 @@ impl CodeFence {
             .next()
             .filter(|mark| matches!(mark, '`' | '~'))?;
         let length = text.chars().take_while(|c| *c == mark).count();
-        // Inline code on a line of its own is not a fence.
+        // A line with three backticks at its beginning and more after them is inline code and not a
+        // fence.
         let is_fence = length >= 3 && !(mark == '`' && text.get(length..)?.contains('`'));
         is_fence.then(|| Self {
             mark,
@@ -76,7 +77,7 @@ impl Markdown {
         }
     }
 
-    /// Adds text, and draws the blocks that are complete.
+    /// Adds text, and returns the drawing of the blocks that it completes.
     pub fn push(&mut self, text: &str) -> Drawing {
         let mut out = self.erase();
         for piece in text.split_inclusive('\n') {
@@ -90,7 +91,7 @@ impl Markdown {
         out
     }
 
-    /// Draws the rest, and resets the state for another text.
+    /// Returns the drawing of the rest, and resets the state for the next text.
     pub fn finish(&mut self) -> Drawing {
         let mut out = self.erase();
         let line = std::mem::take(&mut self.line);
@@ -109,7 +110,7 @@ impl Markdown {
         }
     }
 
-    /// Draws the end of the current block, as much of it as fits on a line.
+    /// Draws as much of the end of the incomplete block as fits on one line.
     fn preview(&mut self, out: &mut Drawing) {
         let text = if self.line.trim().is_empty() {
             self.block.lines().last().unwrap_or_default()
@@ -139,7 +140,7 @@ impl Markdown {
         self.is_previewed = true;
     }
 
-    /// Handles a complete line.
+    /// Adds a complete line to the current block, or ends the block.
     fn take(&mut self, line: &str, out: &mut Drawing) {
         if let Some(fence) = self.fence {
             match fence.is_closed_by(line) {
@@ -184,7 +185,7 @@ impl Markdown {
         (self.has_gap, self.has_begun) = (false, true);
     }
 
-    /// Draws the current block.
+    /// Draws the current block and empties it.
     fn flush(&mut self, out: &mut Drawing) {
         let block = std::mem::take(&mut self.block);
         if block.is_empty() {
@@ -226,9 +227,9 @@ impl Markdown {
         }
     }
 
-    /// Draws the text of a block, with further lines indented.
+    /// Draws the text of a block. All lines except the first get the indentation.
     fn paragraph(&self, text: &str, indent: &str) -> Drawing {
-        // A parser would take indented text for code.
+        // The parser would treat indented text as code.
         let text: String = text
             .lines()
             .map(|line| line.trim_start().to_owned() + "\n")
@@ -237,8 +238,8 @@ impl Markdown {
     }
 }
 
-/// Returns whether a parser would drop parts of a block or join its lines: HTML, link definitions,
-/// and cells in excess of a table's columns.
+/// Returns whether a parser would omit parts of a block: HTML, link definitions, or table cells
+/// without a column.
 fn hides_text(block: &str) -> bool {
     let mut lines = block.lines().map(str::trim_start);
     let cells = |line: &str| line.matches('|').count();
@@ -263,7 +264,7 @@ fn is_rule(line: &str) -> bool {
         })
 }
 
-/// An item of a list.
+/// The marker and the text of a list item.
 struct ListItem<'a> {
     indent: usize,
     mark: String,
@@ -303,7 +304,7 @@ mod tests {
         width: 60,
     };
 
-    /// Renders text that arrives in pieces of the given size.
+    /// Returns the output for a text that arrives in pieces of the given size.
     fn written(text: &str, piece: usize) -> String {
         let mut markdown = Markdown::new(STYLE);
         let chars: Vec<char> = text.chars().collect();
@@ -315,10 +316,10 @@ mod tests {
         out.as_str().to_owned()
     }
 
-    /// Returns the part of the output that stays on the screen.
+    /// Returns the part of that output that remains visible on the screen.
     fn drawn(text: &str, piece: usize) -> String {
         let text = written(text, piece);
-        // Previews are overwritten: on each line only the text after the last erasure stays.
+        // Previews are overwritten, so only the text after the last erasure of each line remains.
         let lines = text
             .split('\n')
             .map(|line| line.rsplit(ERASE_LINE).next().unwrap_or(line));

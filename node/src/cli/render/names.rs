@@ -7,7 +7,7 @@ use planck_common::AgentId;
 use super::style::one_line;
 use crate::terminal::clean_line;
 
-/// The number of characters of an id that stand for an unknown name.
+/// How many characters of an agent's id are shown if its name is unknown.
 const OF_AN_ID: usize = 12;
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl AgentNames {
             .unwrap_or_else(|| one_line(agent, OF_AN_ID))
     }
 
-    /// Returns the name of the agent in a tool's argument, which may be an id or a name.
+    /// Returns the name of the agent to which the argument of a tool call refers by id or name.
     pub fn of_target(&self, target: &str) -> String {
         let known = AgentId::parse(target)
             .ok()

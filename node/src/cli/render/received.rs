@@ -1,4 +1,4 @@
-//! Renders the messages that an agent received from a person, another agent or the runtime.
+//! Renders the messages that an agent received from the user, another agent or the runtime.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct ReceivedMessages {
-    /// The kinds of the inputs that opened turns.
+    /// The kinds of the inputs that are known so far.
     kinds: HashMap<InputId, InputKind>,
-    /// A prompt that the person has just typed and need not see again.
+    /// The prompt that the user has just typed, which is not shown again.
     pub own: Option<InputId>,
 }
 
@@ -78,7 +78,7 @@ fn introduced(kind: Option<InputKind>, who: &str) -> String {
     }
 }
 
-/// Returns the content without the line that names the sender for the model.
+/// Returns the content without its first line, which tells the model who the sender is.
 fn without_sender(content: &[Part]) -> &[Part] {
     match content {
         [Part::Text { text, .. }, rest @ ..]

@@ -1,5 +1,5 @@
-//! Renders what one agent says and does: its text while it arrives, corrected by the saved message,
-//! and its tools.
+//! Renders the text and the tool calls of one agent. Text is written while it arrives and is
+//! compared with the saved message at the end.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,14 +20,14 @@ use crate::terminal::{Drawing, clean, clean_line};
 
 #[derive(Debug, Default)]
 pub struct SpeechRenderer {
-    /// The epoch, turn and request of the current reply.
+    /// The epoch, turn and request number of the current reply.
     request: (i64, u32, u32),
-    /// The text on the screen for each of the reply's parts.
+    /// The text that was written for each part of the reply.
     shown: BTreeMap<usize, ShownText>,
     tools: HashMap<CallId, String>,
 }
 
-/// Text on the screen, and the number of characters of its part that precede it and were not shown.
+/// Text that was written, and how many characters of its part precede it and were not received.
 #[derive(Debug, Default)]
 struct ShownText {
     from: usize,
@@ -42,8 +42,8 @@ impl ShownText {
         self.text.push_str(&delta.text);
     }
 
-    /// Returns the part of the saved text that is not on the screen yet, or `None` if the text on
-    /// the screen differs from the saved one.
+    /// Returns the part of the saved text that was not written yet, or `None` if the written text
+    /// differs from the saved one.
     fn rest<'a>(&self, saved: &'a str) -> Option<&'a str> {
         let from = saved
             .char_indices()
@@ -94,7 +94,8 @@ impl SpeechRenderer {
         }
     }
 
-    /// Begins a reply. It supersedes the text of the previous request, unless that was saved.
+    /// Begins a reply. If the previous request has text that was never saved, marks that text as
+    /// superseded.
     fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<OutputPiece> {
         let request = (envelope.epoch, envelope.turn, envelope.request);
         let superseded = request != self.request && !self.shown.is_empty();
@@ -127,9 +128,9 @@ impl SpeechRenderer {
         pieces
     }
 
-    /// Writes the part of a saved reply that is not on the screen yet. Live text is not in the log,
-    /// so anyone who may publish can forge it; if the saved reply differs, it is written as a
-    /// whole.
+    /// Writes the part of a saved reply that was not written yet. Streamed text is not in the log
+    /// and could be forged by anyone who may publish, so if it differs, the saved reply is written
+    /// completely.
     fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<OutputPiece> {
         let mut pieces = self.begin(envelope, style);
         for (at, part) in message.content.iter().enumerate() {
@@ -205,7 +206,7 @@ impl SpeechRenderer {
         } else {
             tool::result(&tool.name, &tool.result)
         };
-        // The arguments of the call are shortened to make room for the result, but not to less than
+        // The call's arguments are shortened to make room for its result, but they keep at least
         // half of the line.
         let what = one_line(
             &what,

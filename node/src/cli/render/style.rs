@@ -1,15 +1,15 @@
-//! Colours, widths and number formats.
+//! Colours, widths, and formats for numbers and durations.
 
 use crate::{
     cli::output::Stream,
     terminal::{Drawing, clean},
 };
 
-/// How output is drawn.
+/// What the output may contain, and how wide it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
-    /// Whether lines may be overwritten.
+    /// Whether a line may be erased and written again.
     pub in_place: bool,
     pub width: usize,
 }
@@ -20,8 +20,7 @@ impl Style {
         Self::of(Stream::Out)
     }
 
-    /// Returns the style for one of the outputs. A terminal of type `dumb` supports no cursor
-    /// movements.
+    /// Returns the style for one of the streams. A terminal of type `dumb` has no cursor movements.
     pub fn of(stream: Stream) -> Self {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let width = terminal_size::terminal_size()
@@ -33,7 +32,7 @@ impl Style {
         }
     }
 
-    /// Returns a style without colours and movements.
+    /// Returns a style without colours and without cursor movements.
     pub const fn plain(width: usize) -> Self {
         Self {
             colour: false,
@@ -51,7 +50,7 @@ impl Style {
 }
 
 pub const RESET: &str = "\x1b[0m";
-/// Moves to the start of the line and erases it.
+/// The escape sequence that moves the cursor to the start of the line and erases the line.
 pub const ERASE_LINE: &str = "\r\x1b[2K";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,10 +60,10 @@ pub enum Paint {
     Bad,
     Warning,
     Strong,
-    /// Emphasis.
+    /// Emphasised text.
     Soft,
     Code,
-    /// The colour of the agent with this number.
+    /// The colour of the agent with this index.
     Agent(usize),
 }
 
@@ -95,7 +94,7 @@ impl Paint {
     }
 }
 
-/// Cleans text, joins its lines and cuts it to a width.
+/// Replaces control characters, joins the lines, and cuts the result to a width.
 pub fn one_line(text: &str, width: usize) -> String {
     let words = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&words, width)
@@ -111,7 +110,7 @@ pub fn cut(text: &str, width: usize) -> String {
         .collect()
 }
 
-/// Formats a duration: `950 ms`, `12.3 s`, `4 m 05 s`.
+/// Formats a duration as `950 ms`, `12.3 s` or `4 m 05 s`.
 pub fn duration(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),

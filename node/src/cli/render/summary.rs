@@ -1,4 +1,4 @@
-//! Time, tokens and cost of a turn, and of everything that was seen.
+//! Sums up the time, tokens and cost of each turn and of all events that were received.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// The start of each open turn.
+    /// When each agent's open turn started.
     began: HashMap<AgentId, Timestamp>,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     usage: Usage,
-    /// Whether each turn gets a line of its own.
+    /// Whether a line with its cost is written for each turn.
     pub each_turn: bool,
 }
 
@@ -30,7 +30,7 @@ impl Summary {
         self.last = Some(envelope.at);
     }
 
-    /// Returns the line with the cost of a turn, at its end.
+    /// Returns the line with the duration and cost of a turn that has ended.
     pub(super) fn turn_line(
         &mut self,
         envelope: &Envelope,
@@ -48,13 +48,13 @@ impl Summary {
         Some(style.paint(Paint::Dim, &format!("  {took} · {}", consumed(&end.usage))))
     }
 
-    /// Returns the tokens and the cost of everything that was seen.
+    /// Returns the sum of the tokens and the cost of all events that were received.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 }
 
-/// Formats usage: `1,204 tokens in (90 % cached) · 330 out · $0.0123`.
+/// Formats tokens and cost as `1,204 tokens in (90 % cached) · 330 out · $0.0123`.
 pub fn consumed(usage: &Usage) -> String {
     let prompt = usage.context_tokens();
     let cached = match usage.cache_read_tokens {

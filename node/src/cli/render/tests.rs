@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Screen, Style, style};
 use crate::client::FollowEvent;
 
-/// A session that is rendered event by event, with its own clock.
+/// Renders events one by one, with a clock that the test controls.
 struct Stage {
     screen: Screen,
     seq: i64,

@@ -1,15 +1,16 @@
-//! Renders a tool call in one line: messages between agents as a sentence, everything else by the
-//! important arguments.
+//! Renders a tool call on one line. Messages between agents become a sentence, and other calls are
+//! shown with their most important arguments.
 
 use serde_json::{Map, Value};
 
 use super::{names::AgentNames, style::one_line};
 use crate::terminal::clean_line;
 
-/// The number of characters of one argument or result that are used.
+/// The maximum number of characters of an argument or a result that are used.
 const MOST: usize = 400;
 
-/// The arguments that identify a call by themselves. They come first and without their names.
+/// The arguments that are shown first and without their names, because their values identify the
+/// call.
 const SUBJECTS: [&str; 3] = ["path", "command", "name"];
 
 /// Renders the name and the arguments of a call.
@@ -22,7 +23,7 @@ pub fn call(name: &str, args: &str, names: &AgentNames) -> String {
         .unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
 }
 
-/// Renders calls between agents and changes of files as sentences.
+/// Renders calls between agents and changes to files as sentences. Returns `None` for other calls.
 fn describe_call(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> Option<String> {
     let text = |key: &str| {
         args.get(key)
@@ -56,7 +57,7 @@ fn describe_call(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> O
     }
 }
 
-/// Renders the result, or nothing if the line of the call is enough.
+/// Returns a summary of the result, or an empty text if the line of the call says enough.
 pub fn result(tool: &str, text: &str) -> String {
     match tool {
         "delegate_task" | "send_agent" | "send_response" | "respond_agent" | "spawn_agent" => {
@@ -69,7 +70,8 @@ pub fn result(tool: &str, text: &str) -> String {
     }
 }
 
-/// Renders the only argument, or every argument with its name, the identifying one first.
+/// Renders the value of the only argument, or all arguments with their names, beginning with the
+/// one that identifies the call.
 fn arguments(args: &Map<String, Value>) -> String {
     if args.len() == 1 {
         return args.values().map(value).collect();
@@ -96,7 +98,7 @@ fn value(value: &Value) -> String {
     }
 }
 
-/// Returns the only line of a result, or the first with the number of lines.
+/// Returns the result if it is one line, and otherwise its first line with the number of lines.
 fn lines(text: &str) -> String {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let first = one_line(lines.next().unwrap_or_default(), MOST);

@@ -101,7 +101,7 @@ fn shown(strays: &[StraySession]) -> String {
     )
 }
 
-/// Asks the person at the terminal for confirmation.
+/// Asks the user at the terminal for confirmation.
 fn confirmed() -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
         return Err(UsageError(

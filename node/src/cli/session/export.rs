@@ -7,7 +7,7 @@ use crate::{
     client::Client,
 };
 
-/// Writes the log up to its end at the time of the call.
+/// Writes the events of the log up to its head at the time of the call.
 pub async fn perform(client: &Client, session: &str) -> anyhow::Result<Exit> {
     let end = client.session(session).await?.head;
     let mut from = 1;

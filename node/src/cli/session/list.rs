@@ -27,12 +27,12 @@ use crate::{
     config::Period,
 };
 
-/// The number of sessions in one request. They take about 200 KB, and a server accepts 1 MB by
-/// default.
+/// The number of sessions in one request. Their rows take about 200 KB, and a NATS server accepts
+/// messages of up to 1 MB by default.
 const PAGE: u32 = 500;
-/// The number of sessions that are queried at once if a list does not include their activity.
+/// How many sessions are asked for their activity at once if the list does not include it.
 const AT_ONCE: usize = 16;
-/// The number of events at the end of a log that are searched for the end of a turn.
+/// How many events at the end of a log are searched for the end of a turn.
 const TAIL: i64 = 200;
 
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ enum WantedState {
     Waiting,
 }
 
-/// A point in time that a person named.
+/// The time before which sessions are left out.
 #[derive(Debug, Clone, Copy)]
 struct Since(Timestamp);
 
@@ -144,7 +144,7 @@ impl Ls {
         Ok(Exit::Done)
     }
 
-    /// Returns the matching sessions, up to the limit, and how many rows were examined.
+    /// Returns the matching sessions, up to the limit, and the number of rows that were examined.
     async fn looked_at(
         &self,
         client: &Client,
@@ -177,8 +177,8 @@ impl Ls {
     }
 }
 
-/// Queries the activity that a node of an earlier version does not include in its list. Returns
-/// `None` if the session was removed meanwhile.
+/// Asks for the activity of a session, which a node of an earlier version does not include in its
+/// list. Returns `None` if the session was removed meanwhile.
 async fn asked_for(
     client: &Client,
     row: &SessionRow,
@@ -225,7 +225,7 @@ async fn asked_for(
     }
 }
 
-/// Returns whether the orchestrator's last turn failed. A turn that a person aborted did not fail.
+/// Returns whether the orchestrator's last turn failed. An aborted turn does not count as failed.
 async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
     let Some(orchestrator) = orchestrator(info) else {
         return Ok(false);
@@ -283,10 +283,10 @@ fn cells(row: &SessionRow) -> Vec<String> {
     ]
 }
 
-/// Returns whether a name matches a pattern of `*` and `?`.
+/// Returns whether a name matches a pattern with the wildcards `*` and `?`.
 fn fits(glob: &[u8], name: &[u8]) -> bool {
-    // The place to continue if the rest does not match: after the last star, which then stands for
-    // one more character.
+    // The positions after the last star, from which matching is tried again with the star standing
+    // for one more character.
     let (mut at, mut of, mut star) = (0, 0, None);
     while at < name.len() {
         match glob.get(of) {

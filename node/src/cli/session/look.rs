@@ -39,7 +39,7 @@ pub async fn show(client: &Client, session: &str, output: Output) -> anyhow::Res
     Ok(Exit::Done)
 }
 
-/// Returns the agents of a session as a table.
+/// Formats the agents of a session as a table.
 pub fn agents(agents: &[planck_common::command::AgentRow]) -> String {
     let rows: Vec<_> = agents.iter().map(agent_row).collect();
     table(&AGENT_COLUMNS, &rows)

@@ -17,9 +17,9 @@ use crate::{
     client::Client,
 };
 
-/// The number of latest messages that are shown.
+/// The number of messages that are listed, counted from the latest one.
 const SHOWN: usize = 50;
-/// The number of characters of a message that are shown.
+/// The number of characters of each message that are shown.
 const OF_A_MESSAGE: usize = 72;
 
 pub async fn perform(client: &Client, session: &str, message: Option<Seq>) -> anyhow::Result<Exit> {
@@ -36,7 +36,7 @@ pub async fn perform(client: &Client, session: &str, message: Option<Seq>) -> an
     Ok(Exit::Done)
 }
 
-/// Hides a message and all after it.
+/// Hides a message and everything after it.
 pub async fn to(client: &Client, session: &SessionId, message: Seq) -> anyhow::Result<()> {
     let head = client.rewind(session, message).await?.head;
     Ok(say(&format!(
@@ -44,7 +44,7 @@ pub async fn to(client: &Client, session: &SessionId, message: Seq) -> anyhow::R
     ))?)
 }
 
-/// Shows the messages that a session can go back to: those to its agents that are not hidden.
+/// Lists the messages to which a session can be rewound: the visible ones that its agents received.
 pub async fn list(client: &Client, session: &SessionId) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let (mut from, head) = (1, client.session(session).await?.head);

@@ -75,7 +75,7 @@ impl CallArgs {
     }
 }
 
-/// Builds a call that belongs to no agent.
+/// Builds a tool call that does not belong to an agent.
 fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
     Invocation {
         session_id: SessionId::mint(),

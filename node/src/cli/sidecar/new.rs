@@ -43,31 +43,31 @@ enum Language {
     Go,
 }
 
-/// The parts of a project in one language.
+/// The template of a project in one language.
 struct ProjectTemplate {
     files: &'static [ScaffoldFile],
     sdk: Option<&'static SdkPackage>,
 }
 
-/// How projects in one language depend on the SDK.
+/// How a project in one language refers to the SDK.
 struct SdkPackage {
-    /// The folder of the package below `sidecar-sdk/`.
+    /// The package's folder, relative to `sidecar-sdk/`.
     below: &'static str,
-    /// The file that identifies a folder as a package.
+    /// The file by which a folder is recognised as the package.
     manifest: &'static str,
     of_version: fn(&str) -> String,
-    /// Returns the dependency on the package at an absolute path.
+    /// Returns the dependency on the package in the folder with this absolute path.
     of_folder: fn(&str) -> String,
-    /// The file that must exist before a project can use the package from its folder, and the
+    /// A file that must be built before a project can use the package from its folder, and the
     /// command that builds it.
     built: Option<(&'static str, &'static str)>,
 }
 
-/// The dependency as it is written in a project's manifest.
+/// The dependency on the SDK, as written in a project's manifest.
 #[derive(Default)]
 struct Dependency {
     text: String,
-    /// What must be done before it can be used.
+    /// What the user must do before the dependency can be used, if anything.
     first: Option<String>,
 }
 
@@ -158,7 +158,7 @@ const IN_URL: &AsciiSet = &CONTROLS
     .add(b'?')
     .add(b'`');
 
-/// Quotes a text as JSON and TOML do.
+/// Quotes a text as a JSON string, which is also valid in TOML.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -216,7 +216,7 @@ impl NewSidecar {
 }
 
 impl SdkPackage {
-    /// Returns the dependency on a version, or on a folder of this machine.
+    /// Returns the dependency on a version of the SDK or on a local folder.
     fn dependency(&self, said: &str) -> Result<Dependency, UsageError> {
         let numbers: Vec<&str> = said.split('.').collect();
         if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
@@ -245,8 +245,8 @@ impl SdkPackage {
         })
     }
 
-    /// Returns the package's folder: in a checkout, in its `sidecar-sdk/`, or the given folder
-    /// itself.
+    /// Finds the package in the given folder: in the `sidecar-sdk/` of a checkout, in a
+    /// `sidecar-sdk/` folder, or in the folder itself.
     fn folder(&self, said: &str) -> Option<PathBuf> {
         let said = fs::canonicalize(said).ok()?;
         let candidates = [
@@ -258,7 +258,7 @@ impl SdkPackage {
             fs::read_to_string(folder.join(self.manifest))
                 .is_ok_and(|manifest| manifest.contains("\"planck-sidecar\""))
         };
-        // Collecting the components removes a slash at the end of a path.
+        // Collecting the components removes a slash at the end of the path.
         candidates
             .into_iter()
             .find(is_package)

@@ -1,4 +1,5 @@
-//! Decides whether a team has completed a prompt: its turn has ended, with all work that it caused.
+//! Decides whether a team has completed a prompt, that is, whether the prompt's turn and all turns
+//! that it caused have ended.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use crate::{cli::exit::Exit, client::Retracted};
 
-/// How the work on a prompt ended.
+/// The outcome of the work on a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkOutcome {
@@ -20,7 +21,7 @@ pub enum WorkOutcome {
     Truncated,
     Limit,
     Error,
-    /// The session was closed, or cannot be followed any more.
+    /// The session was closed, or it cannot be followed any longer.
     Lost,
 }
 
@@ -44,15 +45,16 @@ impl WorkOutcome {
     }
 }
 
-/// The end of the orchestrator's latest turn that the prompt caused.
+/// The end of the latest of the orchestrator's turns that the prompt caused.
 #[derive(Debug, Clone)]
 pub struct WorkEnd {
-    /// The event's position in the log, or `None` if no event of the orchestrator ended the work.
+    /// The number of the event that ended the turn, or `None` if the work ended without such an
+    /// event.
     pub seq: Option<Seq>,
     pub outcome: WorkOutcome,
-    /// The answer of this turn, or of an earlier one.
+    /// The answer of this turn or, if this turn has no text, of an earlier one.
     pub answer: Option<String>,
-    /// The position in the log of the turn with the answer.
+    /// The number of the event that ended the turn with the answer.
     pub answered_at: Option<Seq>,
     pub error: Option<TurnError>,
 }
@@ -68,7 +70,7 @@ impl WorkEnd {
         }
     }
 
-    /// Returns the end of a turn that an event reports, and the inputs that the turn consumed.
+    /// If the event ends a turn, returns that end and the inputs that the turn consumed.
     pub fn of(envelope: &Envelope) -> Option<(Self, Vec<InputId>)> {
         let (seq, event) = (envelope.seq, envelope.event().and_then(Result::ok)?);
         if let Event::TurnEnd(end) = event {
@@ -104,11 +106,11 @@ impl WorkEnd {
     }
 }
 
-/// The open turns of a session, according to its events.
+/// Tracks which turns of a session are open, from its events.
 #[derive(Debug)]
 pub struct OpenTurns {
     prompt: InputId,
-    /// The agent that received the prompt.
+    /// The agent to which the prompt was sent.
     orchestrator: Option<AgentId>,
     open: BTreeSet<AgentId>,
     ended: Option<WorkEnd>,
@@ -148,8 +150,8 @@ impl OpenTurns {
         }
     }
 
-    /// Forgets the state of an agent after an event that is not in the log. The log's events
-    /// follow.
+    /// Discards the state of an agent after it turned out that an event is not in the log. The
+    /// events of the log follow.
     pub fn forget(&mut self, retracted: &Retracted) {
         self.open.remove(&retracted.agent_id);
         if self
@@ -166,8 +168,8 @@ impl OpenTurns {
         if inputs.contains(&self.prompt)
             || (self.ended.is_some() && self.orchestrator.as_ref() == Some(agent))
         {
-            // A later turn without text, which only took note of a worker's end, keeps the earlier
-            // answer.
+            // A later turn may have no text, for example if it only took note that a worker ended.
+            // The earlier answer is then kept.
             if let Some(before) = self.ended.take()
                 && ended.outcome == WorkOutcome::Completed
                 && ended.answer.is_none()
@@ -178,12 +180,12 @@ impl OpenTurns {
         }
     }
 
-    /// Returns the result if no turn is open.
+    /// Returns the end of the work, or `None` while a turn is open.
     pub fn at_rest(&self) -> Option<&WorkEnd> {
         self.ended.as_ref().filter(|_| self.open.is_empty())
     }
 
-    /// Returns the result so far, even if turns are open.
+    /// Returns the end of the latest turn, even if other turns are open.
     pub fn into_ended(self) -> WorkEnd {
         self.ended.unwrap_or_else(WorkEnd::lost)
     }

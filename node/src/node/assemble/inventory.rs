@@ -1,5 +1,5 @@
-//! The tools, skills and teams that this machine could give to agents, and the problems of the
-//! files that describe them. It needs no node.
+//! Lists the tools, skills and teams that this machine could give to agents, and the problems of
+//! the files that describe them. This works without a node.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::{
 };
 
 pub(crate) struct Inventory {
-    /// The names of all tools, including those with which agents reach their team.
+    /// The names of all tools, including the tools between agents.
     pub(crate) tools: BTreeSet<String>,
     pub(crate) skills: Skills,
-    /// The problems, one per line: the file, the place, and how to correct it.
+    /// The problems, one per line, each with the file, the place in it, and how to correct it.
     pub(crate) problems: Vec<String>,
     pub(crate) clashes: Vec<NameClash>,
 }

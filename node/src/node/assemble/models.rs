@@ -75,7 +75,7 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
     }
 }
 
-/// Returns the addresses that agents and clients may name for a model.
+/// Returns the addresses that a spec may name for a model.
 pub(super) fn addresses(config: &Config) -> Addresses {
     let usual = PRESETS
         .iter()
@@ -99,13 +99,13 @@ pub(super) fn addresses(config: &Config) -> Addresses {
     Addresses::new(usual.chain(configured))
 }
 
-/// Returns whether there are addresses that no provider or model name leads to.
+/// Returns whether a spec can name an address that no configured provider or model has.
 pub(super) fn offers_addresses(config: &Config) -> bool {
     !config.models.allowed_base_urls.is_empty()
 }
 
-/// Returns the addresses of configured models. The provider's key may be sent there, because the
-/// configuration connects them.
+/// Returns the addresses of a provider's configured models. Its key may be sent to them, because
+/// the configuration assigns them to that provider.
 fn trusted(config: &Config, provider: &str) -> Vec<String> {
     let entries = config
         .models
@@ -150,7 +150,8 @@ fn prices(section: &Prices) -> Option<command::Prices> {
     })
 }
 
-/// Returns the model of agents that name none: the standard model of the first provider with a key.
+/// Returns the standard model of the first provider with a key, for agents that do not name a
+/// model.
 pub(super) fn default(config: &Config, models: &Llm) -> Option<ModelRef> {
     config
         .providers

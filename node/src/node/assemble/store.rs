@@ -1,4 +1,4 @@
-//! Opens the store that the configuration names.
+//! Opens the configured store.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) async fn open(
     }
 }
 
-/// Opens the store in such a way that nothing in it can change.
+/// Opens the store read-only.
 pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => {
@@ -48,8 +48,7 @@ pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, Assem
     }
 }
 
-/// Adds to an error the address of the database, without its password, and how to correct the
-/// problem.
+/// Adds the address of the database, without its password, and a remedy to an error.
 fn unreached(config: &Config, error: StoreError) -> StoreError {
     let url = &config.store.url;
     match error {
@@ -111,18 +110,17 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
     Ok(options)
 }
 
-/// The result of a trial of the store.
+/// The result of checking the store.
 pub(crate) struct StoreTrial {
-    /// A description of the store, or `None` if there is nothing yet.
+    /// What the store contains, or `None` if it does not exist yet.
     pub finding: Option<String>,
-    /// A description of what could be written, or the reason why nothing can be. The trial leaves
-    /// the store unchanged.
+    /// What could be written, or why nothing could. The check leaves the store unchanged.
     pub write: Result<String, StoreError>,
-    /// The clock of the store's server, if it has one.
+    /// The clock of the database server, or `None` if the store has no server.
     pub clock: Option<ServerClock>,
 }
 
-/// Tries whether a node could use the store. Nothing is changed or created.
+/// Checks whether a node could use the store, without changing or creating anything.
 pub(crate) async fn try_out(config: &Config) -> Result<StoreTrial, StoreError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => try_postgres(config).await,

@@ -1,4 +1,4 @@
-//! Builds the tools of a node: built-in ones, external ones, and those that read skills.
+//! Builds the tools of a node: built-in tools, external tools, and tools that read skills.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::{
     },
 };
 
-/// The folder in the data directory with the undone versions of protected files.
+/// The folder in the data directory for versions of protected files that were undone.
 const UNDONE: &str = "undone";
 
-/// The tools and skills that the agents of this node can have.
+/// The tools and skills that are available to the agents of this node.
 pub(super) struct NodeTools {
     pub(super) catalogue: ToolCatalogue,
     pub(super) skills: Skills,
-    /// Signals to the reapers that this node is alive. Only a node in a cluster has it.
+    /// Tells the reapers regularly that this node is alive. `None` without a cluster.
     pub(super) heartbeat: Option<ReaperHeartbeat>,
-    /// Tools and skills that both the user and the project describe.
+    /// The names that both the user and the project use for a tool or a skill.
     pub(super) clashes: Vec<NameClash>,
 }
 
@@ -75,8 +75,8 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeToo
     })
 }
 
-/// The tools of a node in another program's process: the program's own, and those for files if it
-/// wants them. None of them starts a process.
+/// Returns the tools of a node in the process of another program: the program's own and, if the
+/// program wants them, the tools for files. None of these starts a process.
 pub(super) fn embedded(config: &Config, additions: &Additions) -> Result<NodeTools, BadTool> {
     let (skills, of_skills) = skills(config);
     let catalogue = ToolCatalogue::default();
@@ -102,15 +102,15 @@ fn skills(config: &Config) -> (Skills, Vec<skill::InvalidSkill>) {
     (skills, problems)
 }
 
-/// Returns the sender of heartbeats to the reapers, or `None` outside of a cluster. In a cluster, a
-/// reaper kills its processes when the heartbeats stop, even if the node's process is only stopped
-/// (SIGSTOP), because another node may have taken over the session.
+/// Returns the sender of heartbeats to the reapers, or `None` without a cluster. In a cluster,
+/// another node may have taken the session over when this process is stopped (SIGSTOP). The reapers
+/// therefore kill their processes when the heartbeats cease.
 fn heartbeat(config: &Config) -> Option<ReaperHeartbeat> {
     let in_cluster = config.nats.url.is_some();
     in_cluster.then(|| ReaperHeartbeat::new(config.cluster.reap_after.0))
 }
 
-/// Returns how sidecars are found and how long they may be silent.
+/// Returns the settings for discovering sidecars and for waiting for their answers.
 pub(super) fn sidecars(config: &Config) -> Result<sidecar::SidecarSettings, AssemblyError> {
     Ok(sidecar::SidecarSettings {
         prefix: super::prefix(config)?,
@@ -122,7 +122,7 @@ pub(super) fn sidecars(config: &Config) -> Result<sidecar::SidecarSettings, Asse
     })
 }
 
-/// Returns the external tools, except those with the name of a tool between agents.
+/// Returns the external tools, except those that have the name of a tool between agents.
 fn external(
     config: &Config,
     files: &Files,
@@ -154,7 +154,7 @@ fn roots(config: &Config) -> Roots {
     Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(skills)
 }
 
-/// Finds the sandbox of this node's tool processes by trying it.
+/// Chooses the sandbox for tool processes by trying which one works on this machine.
 pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     let section = &config.tools;
     let demand = match section.sandbox {
@@ -175,8 +175,8 @@ pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     .await
 }
 
-/// Refuses to start a node that requires a sandbox and has none, and warns if parts of it are
-/// missing.
+/// Returns an error if the configuration requires a sandbox and there is none. Logs a warning if
+/// parts of the sandbox are missing.
 fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     if sandbox.refuses() {
         let why = sandbox.reason();
@@ -197,7 +197,8 @@ fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     Ok(())
 }
 
-/// Returns the control groups of calls if this machine supports them. Calls also run without.
+/// Returns the control groups for tool calls, or `None` if this machine does not support them.
+/// Calls also work without them.
 async fn groups(config: &Config) -> Option<Groups> {
     let limits = limits(config);
     match tokio::task::spawn_blocking(move || Groups::prepare(limits)).await {
@@ -216,7 +217,7 @@ async fn groups(config: &Config) -> Option<Groups> {
     }
 }
 
-/// Returns the limits of the processes of one call.
+/// Returns the resource limits for the processes of one tool call.
 fn limits(config: &Config) -> CommandLimits {
     let limits = &config.tools.limits;
     CommandLimits {
@@ -227,7 +228,7 @@ fn limits(config: &Config) -> CommandLimits {
     }
 }
 
-/// Returns the limits of each agent's calls.
+/// Returns the limits on the tool and model calls of each agent.
 pub(super) fn bounds(config: &Config) -> CallBounds {
     let section = &config.tools;
     CallBounds {

@@ -1,5 +1,5 @@
-//! The bare measurement: the same request with the NATS client's own request and reply, and nothing
-//! else.
+//! The bare measurement: the same requests, sent with the NATS client's own request function and
+//! nothing else.
 
 use std::{
     sync::{
@@ -18,14 +18,14 @@ use tokio::time::timeout;
 
 use super::{CalledTool, ToolCaller};
 
-/// How long to wait for the counts of a further instance.
+/// How long to wait for the statistics of another instance.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub struct Bare {
     client: Client,
     called: CalledTool,
     subject: String,
-    /// The number of the next call.
+    /// The number of the next call, which makes each call id unique.
     numbers: Arc<AtomicU64>,
 }
 
@@ -95,7 +95,7 @@ pub struct BareCaller {
     client: Client,
     subject: String,
     numbers: Arc<AtomicU64>,
-    /// The text of the request after the call's number.
+    /// The rest of the request, which follows the number of the call.
     rest: String,
 }
 

@@ -1,5 +1,5 @@
-//! The measurement through the runtime: the arguments are checked, the sidecar is looked up,
-//! progress is received, and the answer is read.
+//! The measurement through the runtime, which checks the arguments, looks the sidecar up, receives
+//! progress, and parses the answer.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     tools::{CallProgress, Invocation, Runner, ToolCatalogue, Toolbox},
 };
 
-/// How long the sidecar may take to appear; it may have to start an interpreter.
+/// How long the sidecar may take to appear. It may have to start an interpreter first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct RuntimeCalls {
@@ -29,7 +29,7 @@ pub struct RuntimeCalls {
 }
 
 impl RuntimeCalls {
-    /// Returns when this number of instances is found.
+    /// Connects, and waits until this number of instances has been discovered.
     pub async fn start(url: &str, called: &CalledTool, instances: usize) -> Result<Self> {
         let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(NatsOptions::new(url)).await?);
         let catalogue = ToolCatalogue::default();

@@ -1,4 +1,5 @@
-//! The line editor: `rustyline` with completions, prevented from drawing control characters.
+//! The line editor: `rustyline` with completions, and with protection against control characters in
+//! the text.
 
 use std::{borrow::Cow, cell::Cell, path::PathBuf};
 
@@ -32,7 +33,7 @@ impl Editor {
         }
     }
 
-    /// Reads a prompt, which may have several lines. Returns `None` when the person leaves.
+    /// Reads a prompt, which may have several lines. Returns `None` when the user leaves.
     pub fn line(&mut self, prompt: &str) -> Option<String> {
         let editor = match &mut self.editor {
             Ok(editor) => editor,
@@ -45,7 +46,7 @@ impl Editor {
         };
         let typed = loop {
             match editor.readline(prompt) {
-                // An interrupt discards the typed text; on an empty line it ends the chat.
+                // An interrupt discards the typed text. On an empty line it ends the chat.
                 Err(ReadlineError::Interrupted)
                     if editor.helper().is_some_and(|aid| aid.has_text.take()) => {}
                 typed => break typed,
@@ -77,7 +78,8 @@ fn editor(
         .completion_type(rustyline::CompletionType::List)
         .max_history_size(LINES)?
         .bracketed_paste(true)
-        // The highlighter draws no colours, but `NO_COLOR` would turn off its cleaning.
+        // The highlighter draws no colours, but it replaces control characters, and `NO_COLOR`
+        // would turn it off.
         .color_mode(ColorMode::Forced)
         .build();
     let mut editor =
@@ -91,9 +93,9 @@ fn editor(
 }
 
 struct EditorHelper {
-    /// The directory in which `@` names files.
+    /// The directory that relative paths after `@` start from.
     dir: PathBuf,
-    /// Whether the line that was drawn last has text.
+    /// Whether there was text in the line when it was last drawn.
     has_text: Cell<bool>,
 }
 
@@ -135,22 +137,23 @@ fn pair(text: String) -> Pair {
 }
 
 impl Highlighter for EditorHelper {
-    /// Cleans the line. The editor would write it unchanged, and pasted text or a line of the
-    /// history may contain control characters.
+    /// Replaces control characters in the line. The editor would write them unchanged, and pasted
+    /// text or the history may contain some.
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         self.has_text.set(!line.is_empty());
         clean(line)
     }
 
-    /// Forces a complete redraw. Otherwise a typed character would be written alone, without
-    /// [`Self::highlight`].
+    /// Requests that the whole line is redrawn. Otherwise the editor would write a typed character
+    /// without calling [`Self::highlight`].
     fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
         true
     }
 }
 
 impl Validator for EditorHelper {
-    /// Continues a line that ends with a backslash on the next one.
+    /// Accepts a line unless it ends with a backslash, after which the prompt continues on the next
+    /// line.
     fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         Ok(match context.input().ends_with('\\') {
             true => ValidationResult::Incomplete,

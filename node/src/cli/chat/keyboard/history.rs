@@ -1,5 +1,5 @@
-//! The lines of earlier chats in a project: a file with one JSON string per line, which only its
-//! user can read.
+//! The history of a project's chats: a file with one JSON string per line, which only its owner can
+//! read.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -10,11 +10,11 @@ use std::{
 
 use crate::cli::output::warn;
 
-/// The number of entries that are kept.
+/// The maximum number of entries that are loaded.
 pub const LINES: usize = 1_000;
-/// The size in bytes at which the file is cut to its newest half.
+/// The size in bytes above which the file is cut to its newest entries.
 const MOST: u64 = 1024 * 1024;
-/// The longest entry that is kept, in bytes.
+/// The maximum size in bytes of a stored entry.
 const LONGEST: usize = 16 * 1024;
 
 pub struct History {
@@ -24,8 +24,8 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the stored entries, and cuts the file if it is too long. A history that cannot be read
-    /// is reported and not changed.
+    /// Reads the stored entries, and cuts the file if it is too long. If the file cannot be read,
+    /// prints a warning and leaves it unchanged.
     pub fn open(file: Option<PathBuf>) -> Self {
         let Some(path) = file else {
             return Self {
@@ -51,7 +51,7 @@ impl History {
         }
     }
 
-    /// Returns the entries, the oldest first.
+    /// Returns the entries, oldest first.
     pub fn entries(&self) -> &[String] {
         &self.entries
     }
@@ -77,7 +77,7 @@ fn load(path: &Path) -> io::Result<Vec<String>> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => return Err(why),
     };
-    // Several chats may have appended to the file since it was last cut.
+    // The file may have grown meanwhile, because several chats append to it.
     let mut text = Vec::new();
     file.take(2 * MOST).read_to_end(&mut text)?;
     let parsed = text

@@ -1,4 +1,4 @@
-//! Renders the text within a block: emphasis, code, links, and the cells of a table.
+//! Renders the text within a block: emphasis, code, links and table cells.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use unicode_width::UnicodeWidthStr as _;
@@ -8,19 +8,19 @@ use crate::{
     terminal::Drawing,
 };
 
-/// Text with emphasis, and its width on the screen.
+/// A rendered text and its width on the screen.
 #[derive(Debug, Default)]
 pub struct InlineText {
     pub drawing: Drawing,
     pub width: usize,
     paints: Vec<Paint>,
-    /// The targets of the open links, with the position of their texts.
+    /// The targets of the links that are open, each with the position at which its text begins.
     links: Vec<(String, usize)>,
     text: String,
 }
 
 impl InlineText {
-    /// Parses the text of one block. Further lines are indented.
+    /// Parses the text of one block. All lines except the first get the indentation.
     pub fn of(text: &str, style: Style, indent: &str) -> Self {
         let mut inline = Self::default();
         for event in parser(text) {
@@ -58,7 +58,7 @@ impl InlineText {
         }
     }
 
-    /// Appends the target of a link, unless the text already shows it.
+    /// Appends the target of the link that ends, unless its text already shows the target.
     fn target(&mut self, style: Style) {
         let Some((url, at)) = self.links.pop() else {
             return;
@@ -98,7 +98,7 @@ fn parser(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH)
 }
 
-/// Renders a table with aligned columns. Text that turns out not to be a table is drawn as text.
+/// Renders a table with aligned columns. A block that is not a valid table is rendered as text.
 pub fn table(block: &str, style: Style) -> Drawing {
     let mut rows: Vec<Vec<InlineText>> = Vec::new();
     let mut is_table = false;
