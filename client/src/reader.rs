@@ -122,7 +122,7 @@ impl Reader {
         self.settle(now)
     }
 
-    /// Takes a published head. Events up to it that have not arrived are lost.
+    /// Takes a published head. Events up to it that have not arrived are considered lost.
     pub fn head(&mut self, seq: Seq, now: u64) {
         self.hear_of(seq);
         self.lost |= self.head >= self.next;

@@ -116,7 +116,7 @@ fn progress(value: &Value) -> Result<(), String> {
     }
 }
 
-/// Returns the beginning of a text.
+/// Returns the beginning of a text, short enough to quote in a finding.
 pub fn shown(text: &str) -> String {
     const MOST: usize = 200;
     let cut: String = text.chars().take(MOST).collect();

@@ -89,7 +89,8 @@ async fn a_call_is_in_a_group_that_ends_with_it_though_its_reaper_is_killed() ->
         anyhow::bail!("one call has {:?}", groups())
     };
     for pid in marker.pids() {
-        // The command's own short pauses are processes as well.
+        // Each short `sleep` of the command is a process too, and may have ended before this reads
+        // its file.
         let Ok(of_process) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
             continue;
         };
