@@ -262,8 +262,8 @@ impl Material {
             .unwrap_or_else(|| self.lines.first().map_or(0, |line| line.id - 1))
     }
 
-    /// The length to which results are shortened. Results that an earlier summary shortened stay
-    /// shortened.
+    /// The length to which results are shortened; `None` if they are not. Results that an earlier
+    /// summary shortened stay shortened.
     fn cut_results(&self, cut: Cut) -> Option<usize> {
         cut.results.or_else(|| {
             self.lines

@@ -147,7 +147,7 @@ impl Inbox {
         self.suspects.extend_from_slice(ids);
     }
 
-    /// Removes an input and returns it.
+    /// Removes an input and returns it. Returns `None` if it is not in the inbox.
     pub(super) fn take(&mut self, id: &InputId) -> Option<NewInput> {
         let at = self.waiting.iter().position(|arrival| arrival.id == *id)?;
         self.waiting.remove(at)

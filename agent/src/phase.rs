@@ -121,8 +121,8 @@ impl Phase {
         }
     }
 
-    /// Takes the turn out of the phase if its activity fits, and changes nothing otherwise. The
-    /// caller must put the turn back or end it.
+    /// Takes the turn out of the phase if its activity fits. Otherwise returns `None` and changes
+    /// nothing. The caller must put the turn back or end it.
     pub(super) fn take_if(
         &mut self,
         fits: impl FnOnce(&Activity) -> bool,

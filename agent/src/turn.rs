@@ -262,7 +262,8 @@ impl Ending {
         }
     }
 
-    /// What the asker of a question reads: the turn's text, or why there is none.
+    /// What the asker of a question reads: the reason of a failed turn, or else the turn's text;
+    /// `None` if there is no text.
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
             Self::Failed { for_agents, .. } => Some(for_agents.clone()),

@@ -96,7 +96,7 @@ impl Heads {
             .collect()
     }
 
-    /// When to call [`Self::due`] next.
+    /// When to call [`Self::due`] next, or `None` if no head is to be published.
     pub fn next(&self) -> Option<Instant> {
         self.agenda.first().map(|(at, _)| *at)
     }

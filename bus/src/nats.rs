@@ -83,7 +83,8 @@ impl NatsBus {
         connect::check_jetstream(&self.link).await
     }
 
-    /// Returns a warning if the server is open to everyone and can be reached from other machines.
+    /// Returns a warning if the server accepts clients without credentials and can be reached from
+    /// other machines, otherwise `None`.
     pub fn exposure(&self) -> Option<String> {
         exposure::exposure(
             &self.link.client.server_info(),

@@ -178,7 +178,7 @@ impl Outbox {
         self.note_lost(items, now);
     }
 
-    /// The time of the next action.
+    /// When [`Self::take`] must be called next, or `None` if nothing waits.
     pub fn next(&self) -> Option<Instant> {
         if let Some(away) = self.away {
             return self.since.map(|_| away + self.limits.patience);

@@ -13,8 +13,8 @@ pub const TRACEPARENT: &str = "traceparent";
 /// What a program adds to requests, and the measurements it takes of publishing. Every method has a
 /// default that does nothing.
 pub trait Telemetry: Send + Sync {
-    /// Returns the trace that a request continues, as the value of the header `traceparent`. It is
-    /// called in the task that makes the request.
+    /// Returns the trace that a request continues, as the value of the header `traceparent`, or
+    /// `None` to send no header. It is called in the task that makes the request.
     fn traceparent(&self) -> Option<String> {
         None
     }

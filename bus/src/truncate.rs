@@ -63,8 +63,8 @@ fn cut_strings(object: &str, limit: usize) -> String {
     out
 }
 
-/// Splits the text at the next string: everything up to its opening quote, its content, and
-/// everything after its closing quote.
+/// Splits the text at the next string: returns the text up to the opening quote, the string's
+/// content, and the text after the closing quote, or `None` if there is no string.
 fn next_string(json: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = json.split_at_checked(memchr(b'"', json.as_bytes())? + 1)?;
     let end = string_end(rest.as_bytes())?;

@@ -162,7 +162,8 @@ impl Reader {
         Some(from)
     }
 
-    /// The time at which [`Self::wanted`] must be called again.
+    /// The time at which [`Self::wanted`] must be called again; `None` if no event is missing or a
+    /// page was requested already.
     pub fn patience(&self) -> Option<u64> {
         self.missing_since
             .filter(|_| self.reading.is_none())

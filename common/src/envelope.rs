@@ -169,7 +169,7 @@ impl Writer {
         );
     }
 
-    /// Returns the wire form of a message around its stored body.
+    /// Returns the JSON of a message, written around its stored body.
     pub fn message(&self, id: Seq, at: Timestamp, body: &str) -> String {
         let mut text = String::with_capacity(body.len() + 120);
         self.message_into(&mut text, id, at, body);

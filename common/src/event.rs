@@ -1,5 +1,5 @@
-//! Events of agents and sessions. Durable events are rows of the session's log; live events exist
-//! only on the wire.
+//! Events of agents and sessions. Durable events are rows of the session's log; live events are
+//! published and not stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,7 +23,7 @@ macro_rules! events {
             /// Every kind, in the order of the protocol's table.
             pub const ALL: &[Self] = &[$(Self::$kind,)+];
 
-            /// The name on the wire and in the log.
+            /// The name in JSON and in the log.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)+ }
             }
@@ -320,7 +320,7 @@ impl Effect {
 macro_rules! names {
     ($($type:ident { $($variant:ident = $name:literal,)+ })+) => {$(
         impl $type {
-            /// The name on the wire and in the store.
+            /// The name in JSON and in the store.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }

@@ -131,8 +131,8 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one more. Returns the number so far if it is to be logged, which is at most once a
-    /// minute.
+    /// Counts a refused request. Returns the number of refused requests so far if it should be
+    /// logged now, which is at most once a minute, otherwise `None`.
     pub fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         if self

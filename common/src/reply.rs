@@ -98,7 +98,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A reply as it is read from the wire.
+/// A reply as it is received.
 #[derive(Debug, Deserialize)]
 struct Wire<'a> {
     v: Option<u32>,

@@ -1,6 +1,6 @@
 //! The discovery of NATS micro services: what nodes and sidecars answer on `$SRV.PING`, `$SRV.INFO`
-//! and `$SRV.STATS`, and what is read from such answers. The client library's own service is not
-//! used, because it loses messages under way when it leaves a queue group.
+//! and `$SRV.STATS`, and what is read from such answers. The client library's service is not used,
+//! because it loses messages that are on their way when it leaves a queue group.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -36,8 +36,9 @@ pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
 /// that has the tool carries the schema.
 pub const MOST_PARAMETER_BYTES: usize = 64 * 1024;
 
-/// Returns a name that a schema, or one of its properties or items, requires without describing it.
-/// Model servers refuse every request with such a tool.
+/// Returns a name that a schema, or one of its properties or items, requires without describing it,
+/// or `None` if there is none. Model servers refuse every request with a tool that has such a
+/// schema.
 pub fn unknown_required(schema: &Value) -> Option<&str> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let mut required = schema

@@ -33,7 +33,7 @@ impl Prefix {
         format!("{}{subject}", self.0)
     }
 
-    /// Removes the prefix from a subject.
+    /// Removes the prefix from a subject. Returns `None` if the subject does not have it.
     pub fn off<'a>(&self, subject: &'a str) -> Option<&'a str> {
         subject.strip_prefix(&self.0)
     }
@@ -96,8 +96,8 @@ pub fn compactor(sidecar: &SidecarId, compactor: &str) -> String {
     format!("compact.{sidecar}.{compactor}")
 }
 
-/// Returns the name of the tool or compactor of a sidecar in a subject without prefix. `of` is
-/// `tool` or `compactor`.
+/// Returns the name of a sidecar's tool or compactor from its subject without prefix, or `None` if
+/// the subject is not of this sidecar. `of` is the function `tool` or `compactor`.
 pub fn offered<'a>(
     subject: &'a str,
     of: fn(&SidecarId, &str) -> String,

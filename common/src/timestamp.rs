@@ -1,4 +1,4 @@
-//! Times on the wire: RFC 3339 in UTC with milliseconds.
+//! The times of the protocol: RFC 3339 in UTC with milliseconds.
 
 use std::{fmt, time::SystemTime};
 

@@ -59,7 +59,7 @@ impl Asked {
         }
     }
 
-    /// Returns the latest result of a tool, from any earlier message.
+    /// Returns the latest result of a tool in any message, or `None` if the tool was not called.
     pub fn result_of(&self, tool: &str) -> Option<&str> {
         let results = self.said.iter().rev().filter_map(|said| match said {
             Said::Results(results) => Some(results),

@@ -94,7 +94,8 @@ fn enter<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     }
 }
 
-/// Returns the word that follows a text, up to a space, quote, comma or bracket.
+/// Returns the word that follows a text, up to a space, quote, comma or bracket, or `None` if the
+/// text does not occur.
 fn word_after(said: &Said, text: &str) -> Option<String> {
     let heard = match said {
         Said::User(text) => text.clone(),

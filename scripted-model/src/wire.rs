@@ -75,7 +75,7 @@ impl Heading<'_> {
 }
 
 impl Wire {
-    /// Returns the format that is served at a path, if there is one.
+    /// Returns the format that is served at a path, or `None` if nothing is served there.
     pub fn of_path(path: &str) -> Option<Self> {
         match path {
             "/v1/messages" => Some(Self::Anthropic),

@@ -48,7 +48,8 @@ pub fn is_alive(pid: Pid) -> bool {
     )
 }
 
-/// Returns the state of a process or a thread, as the kernel names it.
+/// Returns the state of a process or a thread as the kernel's letter, for example `T` for stopped,
+/// or `None` if it is gone.
 fn state(folder: &Path) -> Option<char> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()

@@ -157,7 +157,8 @@ impl World {
         .await
     }
 
-    /// Returns how the registry is spread over the servers.
+    /// Returns which server leads the registry's stream and how far its replicas are, or `None` if
+    /// the stream cannot be read.
     async fn registry(&self) -> Option<ClusterInfo> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
         jetstream

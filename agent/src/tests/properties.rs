@@ -370,7 +370,7 @@ impl Player {
     }
 }
 
-/// Returns the turn that the committed rows leave open.
+/// Returns the turn that the committed rows leave open, or `None` if they leave none open.
 fn open_turn(world: &World) -> Option<u32> {
     let last = world
         .rows

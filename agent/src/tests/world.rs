@@ -202,7 +202,8 @@ impl World {
         Some(decided)
     }
 
-    /// Commits the oldest pending save, and passes the reply to the agent.
+    /// Commits the oldest pending save, and passes the reply to the agent. Returns `None` if no
+    /// save is pending or the process died.
     pub fn commit_next(&mut self) -> Option<Vec<Effect>> {
         let save = self.beside.pop_front()?;
         let answer = self.commit(save);

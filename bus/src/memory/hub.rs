@@ -72,7 +72,8 @@ impl MemoryHub {
         self.state().endpoints.remove(&endpoint);
     }
 
-    /// Returns one of the services that answer a subject, chosen at random.
+    /// Returns one of the services that answer a subject, chosen at random, or `None` if there is
+    /// none.
     pub(super) fn find(&self, subject: &str) -> Option<Answering> {
         let state = self.state();
         let who: Vec<&Endpoint> = state

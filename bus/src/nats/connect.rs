@@ -276,8 +276,8 @@ fn refusal(url: &str, error: &async_nats::ConnectError) -> BusError {
     }
 }
 
-/// Returns the failure of a TLS handshake, which the client library reports like any broken
-/// connection.
+/// Returns the TLS error among the causes of `error`, or `None` if there is none. The client
+/// library reports a failed handshake like any broken connection.
 fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut causes = successors(Some(error), |&error| error.source());
     causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use async_nats::ServerInfo;
 
-/// Returns a warning about a server that accepts everyone and can be reached from other machines.
-/// `connected` are the hosts by which it was reached.
+/// Returns a warning if the server accepts clients without credentials and can be reached from
+/// other machines, otherwise `None`. `connected` are the hosts by which it was reached.
 pub fn exposure<'a>(
     info: &'a ServerInfo,
     connected: impl Iterator<Item = &'a str>,

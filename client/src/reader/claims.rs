@@ -60,7 +60,7 @@ impl Claims {
         self.round
     }
 
-    /// The first event that the log has not confirmed.
+    /// The number of the first event that the log has not confirmed; `None` if all are confirmed.
     pub fn first(&self) -> Option<Seq> {
         self.unchecked.keys().next().copied()
     }

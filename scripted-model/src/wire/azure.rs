@@ -20,7 +20,7 @@ pub fn is_served(path: &str) -> bool {
     path == CURRENT || deployment(path).is_some()
 }
 
-/// Returns the deployment that an older address names.
+/// Returns the deployment that an older address names, or `None` for any other path.
 fn deployment(path: &str) -> Option<&str> {
     let name = path
         .strip_prefix("/openai/deployments/")?

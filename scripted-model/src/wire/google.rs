@@ -18,7 +18,7 @@ pub use write::{error_event, write};
 const BEFORE_MODEL: &str = "/v1beta/models/";
 const AFTER_MODEL: &str = ":streamGenerateContent";
 
-/// Returns the model that a path names.
+/// Returns the model that a path names, or `None` for a path of another API.
 pub fn model_of(path: &str) -> Option<&str> {
     let model = path.strip_prefix(BEFORE_MODEL)?.strip_suffix(AFTER_MODEL)?;
     (!model.is_empty() && !model.contains('/')).then_some(model)

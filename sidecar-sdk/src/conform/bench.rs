@@ -216,7 +216,7 @@ pub fn nats(error: impl std::fmt::Display) -> Error {
 }
 
 impl Line {
-    /// Returns the next message, if it arrives in time.
+    /// Returns the next message, or `None` if none arrives within `within`.
     pub async fn next(&mut self, within: Duration) -> Option<Piece> {
         let message = timeout(within, self.replies.next()).await.ok()??;
         Some(read(&message, self.compactor))
@@ -243,7 +243,7 @@ impl Line {
     }
 
     /// Waits for the first progress report, but at most for `within`. Returns the end of the call
-    /// if the call ends first.
+    /// if the call ends first, otherwise `None`.
     pub async fn begun(&mut self, within: Duration) -> Option<End> {
         match self.next(within).await {
             Some(Piece::Progress) => {

@@ -151,7 +151,8 @@ pub async fn stale_epoch(bench: &Bench) -> Vec<Finding> {
     vec![Finding::of(CASE, &tool.name, checked.await.map(drop))]
 }
 
-/// Skips a case that depends on the memory of one instance if several are running.
+/// Returns a skipped finding for a case that depends on the memory of one instance if several are
+/// running, otherwise `None`.
 pub fn several_instances(bench: &Bench, case: &'static str, tool: &Offer) -> Option<Vec<Finding>> {
     let count = bench.instances.len();
     let why = format!("{count} instances share the calls; run one alone to try this");
@@ -209,7 +210,7 @@ fn named<'a>(bench: &'a Bench, name: &str) -> Result<&'a Offer, String> {
 }
 
 /// Returns a tool that may be called and has an argument of this name, with arguments in which it
-/// has this value.
+/// has this value, or `None` if there is no such tool.
 fn by_property<'a>(bench: &'a Bench, property: &str, value: Value) -> Option<(&'a Offer, Value)> {
     bench
         .tools()

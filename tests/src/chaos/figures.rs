@@ -13,7 +13,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Returns the time within which this share of failovers completed.
+    /// Returns the time within which this share of failovers completed, or `None` if there was
+    /// none.
     pub fn resumed(&self, share: f64) -> Option<Duration> {
         quantile(
             self.failovers.iter().map(|failover| failover.resumed),
@@ -21,7 +22,8 @@ impl Figures {
         )
     }
 
-    /// Returns the time within which this share of deaths was detected.
+    /// Returns the time within which this share of deaths was detected, or `None` if there was
+    /// none.
     pub fn detected(&self, share: f64) -> Option<Duration> {
         quantile(
             self.failovers

@@ -34,7 +34,8 @@ impl Timeline {
         Ok(Self { told, tasks })
     }
 
-    /// Returns when a session first continued after its node was gone.
+    /// Returns when a session first continued after its node was gone, or `None` if it has not
+    /// continued yet.
     pub fn resumed(&self, session: &SessionId, after: Instant, gone: &NodeId) -> Option<Instant> {
         let told = self.told();
         let here = told
@@ -44,7 +45,7 @@ impl Timeline {
         here.map(|(at, ..)| *at)
     }
 
-    /// Returns when a node was declared dead.
+    /// Returns when a node was declared dead, or `None` if it was not.
     pub fn death(&self, node: &NodeId) -> Option<Instant> {
         self.told()
             .dead

@@ -80,7 +80,8 @@ fn symbols_that_the_architecture_names_exist() {
     );
 }
 
-/// Returns the name of a type or of a type's method, without what is in parentheses.
+/// Returns the name of a type or of a type's method in a span, without parentheses, or `None` if
+/// the span is anything else.
 fn symbol(span: &str) -> Option<&str> {
     let name = span.split('(').next()?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';

@@ -132,7 +132,7 @@ impl Source {
 }
 
 /// Returns the file, without its extension, of a module that is declared here but is in another
-/// file.
+/// file. Returns `None` for any other item.
 fn elsewhere(path: &str, item: &Item) -> Option<String> {
     let Item::Mod(module) = item else { return None };
     let (folder, name) = path.rsplit_once('/')?;

@@ -1,11 +1,11 @@
-//! Refuses words that made comments and pages hard to read. Each has a plain counterpart.
+//! Refuses words that make comments and pages hard to read, and says what to write instead.
 
 use crate::{
     none,
     source::{files, root},
 };
 
-/// A word or phrase, split in two so that this file does not contain it, and what to write.
+/// A word or phrase, split in two so that this file does not contain it, and what to write instead.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("who", "ever", "name the person or the program"),
     ("wh", "om", "name the receiver, in the active voice"),
@@ -30,7 +30,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
 /// A comment or paragraph that begins like this has no subject.
 const HEADLESS: &[&str] = &["Who ", "Whose ", "Of a ", "Of an ", "Of the ", "To whom "];
 
-/// Not rewritten yet: it is, together with the simulation.
+/// Paths that this test does not check yet.
 const LEFT: &[&str] = &[
     "node/src/cluster/",
     "node/src/cluster.rs",
@@ -64,14 +64,14 @@ fn comments_and_pages_are_plain() {
     none(breaches);
 }
 
-/// The text of a line that is a comment.
+/// Returns the text of a line that is a comment, or `None` for any other line.
 fn comment(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//")?;
     Some(text.trim_start_matches(['/', '!']).trim())
 }
 
 fn faults(prose: &str, begins: bool) -> Vec<String> {
-    // What is quoted is text of the program, not of the writer.
+    // Text in backticks is skipped, because it quotes code.
     let lower = prose
         .split('`')
         .step_by(2)

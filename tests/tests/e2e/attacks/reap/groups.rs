@@ -30,7 +30,8 @@ use crate::{
 /// How long it may take until processes are dead and groups are removed.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Returns the folder in which a node creates the groups of its calls, from its log.
+/// Reads from a node's log in which folder it creates the groups of its calls. Returns `None` if it
+/// creates none.
 fn folder(node: &Node) -> Option<PathBuf> {
     let log = node.log();
     let told = log
