@@ -45,7 +45,8 @@ pub enum Auth {
     /// Any key. A provider that requires a key still requires one.
     #[default]
     Present,
-    /// Only this key, also from clients of local servers.
+    /// Only this key, which clients must then send even in the formats of local servers (Ollama,
+    /// llama.cpp).
     Key(String),
     /// No key is required.
     Off,

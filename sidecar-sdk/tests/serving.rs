@@ -73,7 +73,7 @@ async fn sidecar_serves_under_a_prefix_and_after_an_outage_and_ends_calls_that_d
         .publish_with_reply("eu.tool.echo.forever", inbox, request("forever"))
         .await
         .unwrap();
-    // Calls are taken in order: when this one is answered, the other one runs.
+    // Calls are taken in order: when this one is answered, the other one has begun.
     client
         .request("eu.tool.echo.echo", request("d"))
         .await

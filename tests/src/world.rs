@@ -232,7 +232,8 @@ impl World {
         Recorder::start(&self.caller.nats).await
     }
 
-    /// Changes rows as only a newer version would. On Postgres only.
+    /// Executes an SQL statement, for example to change rows as a newer version would. On Postgres
+    /// only.
     pub async fn sql(&self, statement: &'static str) -> Result<u64> {
         let database = self.database.as_ref().context("the store is no database")?;
         Ok(database

@@ -448,7 +448,8 @@ async fn log_is_unbroken_when_nodes_are_killed_at_any_moment() -> Result<()> {
     node.leave().await
 }
 
-/// A node that leaves in order in the middle of a turn leaves the turn to the next one.
+/// A node that shuts down in the middle of a turn does not end the turn; the next node continues
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leaving_node_hands_over_its_running_turn() -> Result<()> {
     let mut crash = Crash::prepare(Backend::Sqlite, Script::new().always(slow_words())).await?;

@@ -18,12 +18,12 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// Many words, sent slowly, which leaves time to act in the middle of the reply.
+/// Returns a reply that is sent slowly, which leaves time to act in the middle of it.
 pub fn slow_words() -> Reply {
     words(400)
 }
 
-/// Words that take longer than any test.
+/// Returns a reply that takes longer than any test runs.
 pub fn endless_words() -> Reply {
     words(10_000)
 }

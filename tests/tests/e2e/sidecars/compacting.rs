@@ -71,8 +71,8 @@ fn from_end(asked: &Value, back: usize) -> &Value {
     &messages[messages.len() - back]["id"]
 }
 
-/// Talks until the window was full several times. Returns which compactors were used, and the
-/// warnings.
+/// Sends prompts until the window was full several times. Returns which compactors were used, and
+/// the warnings.
 async fn talk(answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
     talk_on(NatsServer::start()?, "4000", "blah ".repeat(300), answer).await
 }

@@ -221,7 +221,8 @@ async fn tool_commands_no_node_over_nats() -> Result<()> {
         assert_eq!(escaped, 0, "{tier:?}");
         walled.end(&[]).await?;
     }
-    // The same attack succeeds with an open network, which shows that it is an attack.
+    // The same attack succeeds with an open network, which shows that the closed network prevents
+    // it.
     let walled = Walled::start(
         &landlock(),
         Backend::Sqlite,
