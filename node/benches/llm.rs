@@ -1,5 +1,5 @@
-//! Benchmarks of decoding a burst of deltas, compared with only parsing the same bytes, and of
-//! encoding a round of a short and a long conversation.
+//! Measures how long it takes to decode a burst of deltas, compared with only parsing the same
+//! bytes, and to encode one round of a short and of a long conversation.
 #![allow(
     clippy::unwrap_used,
     reason = "a bench that cannot run has nothing to say"
@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 const DELTAS: usize = 2_000;
-/// The number of bytes of one read.
+/// The number of bytes in each simulated read from the network.
 const READ: usize = 16 << 10;
 
 fn llm() -> Llm {
@@ -31,7 +31,7 @@ fn llm() -> Llm {
     })
 }
 
-/// Returns a reply of many short deltas in a provider's wire format.
+/// Returns a reply with many short deltas in the wire format of a provider.
 fn stream(provider: &str) -> Vec<u8> {
     let (before, delta, after) = match provider {
         "anthropic" => (
@@ -58,7 +58,7 @@ fn stream(provider: &str) -> Vec<u8> {
     [before, &delta.repeat(DELTAS), after].concat().into_bytes()
 }
 
-/// Returns the JSON of a stream's events, found in the simplest way.
+/// Returns the JSON of each event in a stream, without any other decoding.
 fn events(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = stream
         .split(|byte| *byte == b'\n')
@@ -109,7 +109,8 @@ fn body(role: Role, text: &str) -> Body {
     }
 }
 
-/// Measures one more message and the next request, compared with only copying the request's bytes.
+/// Measures encoding one more message and building the next request, compared with only copying the
+/// bytes of the request.
 fn encode(criterion: &mut Criterion) {
     let llm = llm();
     let text = "word ".repeat(100);
@@ -152,7 +153,7 @@ fn encode(criterion: &mut Criterion) {
     }
 }
 
-/// Measures what a runtime builds at its start.
+/// Measures the construction of the objects that a runtime needs when it starts.
 fn start(criterion: &mut Criterion) {
     criterion.bench_function("client", |bencher| {
         bencher.iter(|| client(&ClientOptions::default()).unwrap())

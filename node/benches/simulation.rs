@@ -1,4 +1,4 @@
-//! Plays seeds of the cluster's simulation on all cores and says how many a minute:
+//! Runs seeds of the cluster simulation on all cores, and prints how many it completed per minute:
 //! `simulation [seeds] [first]`.
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use std::{env, time::Instant};
 use planck_node::internals::simulation::{Flaws, run_all};
 
 fn main() {
-    // Cargo adds an option of its own.
+    // Cargo passes an additional option, which is skipped because it is not a number.
     let numbers: Vec<u64> = env::args().filter_map(|arg| arg.parse().ok()).collect();
     let (seeds, first) = (
         numbers.first().copied().unwrap_or(10_000),

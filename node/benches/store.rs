@@ -1,5 +1,5 @@
-//! Measures what a save costs on SQLite: CPU and wall time of an append of three rows, and of the
-//! steps on the way.
+//! Measures the CPU and wall time of a save on SQLite, which appends three rows, and of each of its
+//! steps.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ use serde_json::{Map, json};
 
 const ROUNDS: u32 = 5_000;
 
-/// Returns the CPU time of all threads of this process in microseconds.
+/// Returns the CPU time of all threads of this process, in microseconds.
 fn cpu() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
     let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
@@ -125,7 +125,7 @@ fn usage() -> Usage {
     }
 }
 
-/// Runs an operation `ROUNDS` times and prints one line.
+/// Runs an operation `ROUNDS` times, and prints a line with the measurements.
 async fn measure(what: &str, mut once: impl AsyncFnMut(u32)) {
     let (cpu_before, began) = (cpu(), Instant::now());
     for round in 0..ROUNDS {

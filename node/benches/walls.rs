@@ -1,8 +1,8 @@
-//! Measures what the sandbox adds to the start of a tool process, and a control group without a
-//! sandbox. It calls `true` in each tier by turns, so that other load on the machine affects all of
-//! them equally.
+//! Measures how much longer a tool process takes to start in each kind of sandbox, and in a control
+//! group without a sandbox. It runs `true` in each of them alternately, so that other load on the
+//! machine affects all of them equally.
 //!
-//! `cargo bench -p planck-node --bench walls -- 300` runs that many rounds.
+//! `cargo bench -p planck-node --bench walls -- 300` runs 300 rounds.
 
 #![allow(
     clippy::unwrap_used,
@@ -121,7 +121,7 @@ async fn main() {
     for round in 0..rounds {
         for tier in &mut measured {
             tier.call(folder.path()).await;
-            // The first rounds warm the caches and do not count.
+            // The first rounds fill the caches and are not counted.
             if round < 5 {
                 tier.times.clear();
             }

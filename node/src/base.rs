@@ -1,4 +1,4 @@
-//! The handles that every service uses.
+//! The resources that every service uses.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::{
     actor::Host, cluster::view::ClusterView, lookup::Lookup, peers::Peers, store::SessionStore,
 };
 
-/// The handles that every service has.
+/// Handles to the resources that every service uses.
 #[derive(Clone)]
 pub struct Base {
     pub view: Arc<ClusterView>,

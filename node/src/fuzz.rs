@@ -1,5 +1,5 @@
-//! Fuzz targets: each decoder of foreign bytes, as a function of those bytes. libFuzzer drives them
-//! under `fuzz/`; the test below runs the seeds and their mutations in every test run.
+//! Fuzz targets. Each passes bytes to a decoder of data from outside the process. libFuzzer runs
+//! them in `fuzz/`, and a test runs the seeds and some mutations of them.
 
 mod described;
 mod served;
@@ -17,11 +17,10 @@ use planck_common::{
 };
 use serde::de::DeserializeOwned;
 
-/// A target. It panics if the decoder accepts bytes that it must not accept, and has no other
-/// visible effect.
+/// A target. It panics if the decoder accepts invalid bytes.
 pub type Target = fn(&[u8]);
 
-/// Each target with its name, which is also the name of its folder of seeds.
+/// The targets by name. The folder with the seeds of a target has the same name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("stream", crate::llm::fuzz::stream),
     ("sidecar", crate::sidecar::fuzz::message),
@@ -31,13 +30,13 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("session", served::session_file),
 ];
 
-/// Runs a target by its name. Returns whether it exists.
+/// Runs the target with this name. Returns `false` if there is none.
 pub fn run(name: &str, bytes: &[u8]) -> bool {
     let target = TARGETS.iter().find(|(known, _)| *known == name);
     target.inspect(|(_, target)| target(bytes)).is_some()
 }
 
-/// Decodes the messages that other nodes, the registry and clients send.
+/// Decodes the bytes as each kind of message that other nodes, the registry and clients send.
 fn wire(bytes: &[u8]) {
     let _address = std::str::from_utf8(bytes).ok().and_then(Address::parse);
     let _event = serde_json::from_slice::<Envelope>(bytes)
@@ -54,7 +53,8 @@ fn wire(bytes: &[u8]) {
     read::<MemberRecord>(bytes);
 }
 
-/// Checks that a value that can be read is unchanged after it was written and read again.
+/// If the bytes can be decoded as `T`, checks that encoding and decoding the value again yields the
+/// same value.
 fn read<T: DeserializeOwned + serde::Serialize>(bytes: &[u8]) {
     let Ok(value) = serde_json::from_slice::<T>(bytes) else {
         return;

@@ -1,5 +1,5 @@
-//! What the benches and the process tests of this package drive. It is not part of the library's
-//! interface, and changes without notice.
+//! Items for the benchmarks and process tests of this package. They are not part of the library's
+//! public interface and change without notice.
 
 /// Models.
 pub mod llm {
@@ -41,7 +41,7 @@ pub mod node {
     };
 }
 
-/// The cluster's deciders, played by seeds.
+/// The deterministic simulation of the cluster, which a seed controls.
 #[cfg(feature = "simulation")]
 pub mod simulation {
     pub use crate::cluster::simulation::{Flaws, run_all};

@@ -1,5 +1,6 @@
-//! A handle that resolves a circular dependency: an agent's tools call services that host agents.
-//! The tools are built first, with a handle to the services that are built later.
+//! A handle that breaks a circular dependency: tools call the services, and the services host
+//! agents with tools. The tools are built first, with a handle to the services that are built
+//! later.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -7,12 +8,12 @@ use std::sync::{Arc, OnceLock, Weak};
 pub struct Late<T>(Arc<OnceLock<Weak<T>>>);
 
 impl<T> Late<T> {
-    /// Points the handle, and all its clones, at the value. Only the first call has an effect.
+    /// Sets the value of the handle and of all its clones. Only the first call has an effect.
     pub fn set(&self, value: &Arc<T>) {
         let _ = self.0.set(Arc::downgrade(value));
     }
 
-    /// Returns the value, or `None` before it is built and after it is gone.
+    /// Returns the value, or `None` if it is not built yet or was dropped.
     pub fn get(&self) -> Option<Arc<T>> {
         self.0.get()?.upgrade()
     }

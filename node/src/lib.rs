@@ -1,9 +1,9 @@
 #![doc = include_str!("../../docs/embedding.md")]
 #![deny(missing_docs)]
-// What only the `planck` command uses is unused in a program that embeds the runtime.
+// Code that only the `planck` command uses is unused in a program that embeds the runtime.
 #![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
-// The modules stand in the order to read them; `docs/architecture.md` has the map.
+// The modules are in the order in which they are best read. `docs/architecture.md` describes each.
 mod environment;
 #[cfg(feature = "cli")]
 mod hardening;
@@ -77,8 +77,8 @@ pub use planck_client::{
 };
 pub use planck_sidecar::{Context as ToolContext, Tool};
 
-/// The `planck` command: runs it with the arguments of this process. A program that embeds the
-/// runtime has no use for it.
+/// Runs the `planck` command with the arguments of this process. Programs that embed the runtime do
+/// not need it.
 #[cfg(feature = "cli")]
 pub fn main() -> std::process::ExitCode {
     use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! Finds sessions and agents in the store for the handlers of requests. An unknown name is refused
-//! with a message for the client.
+//! Finds sessions and agents in the store for request handlers. Unknown names cause a refusal with
+//! a message for the client.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// Finds sessions and agents by the names in a request.
+/// Finds sessions and agents by the ids and names in a request.
 #[derive(Clone)]
 pub struct Lookup {
     store: Arc<dyn SessionStore>,
@@ -26,7 +26,7 @@ impl Lookup {
         Self { store, workspaces }
     }
 
-    /// Returns the workspaces that this node sees.
+    /// Returns the workspaces of this node.
     pub fn workspaces(&self) -> &Workspaces {
         &self.workspaces
     }
@@ -36,12 +36,12 @@ impl Lookup {
         find_session(&*self.store, id_or_name).await
     }
 
-    /// Returns the agent with this id, unless it was stopped.
+    /// Returns the agent with this id. A stopped agent is not found.
     pub async fn agent(&self, id: &str) -> Result<AgentRecord, Refusal> {
         find_agent(&*self.store, id).await
     }
 
-    /// Returns an agent of a session by id or name, unless it was stopped.
+    /// Returns the agent of a session with this id or name. A stopped agent is not found.
     pub async fn member(
         &self,
         session: &SessionRecord,
@@ -65,8 +65,8 @@ impl Lookup {
         Ok(agents)
     }
 
-    /// Returns the agents of a session that are not stopped and that a text may mean by id, name or
-    /// type.
+    /// Returns the agents of a session to which a text may refer by id, name or type, without
+    /// stopped ones.
     pub async fn members_meant(
         &self,
         session: &SessionId,
@@ -77,7 +77,7 @@ impl Lookup {
         Ok(meant)
     }
 
-    /// Returns the part of a session's data that its agents need.
+    /// Returns the data of a session that its agents need.
     pub fn context(
         &self,
         session: &SessionRecord,
@@ -118,7 +118,7 @@ pub async fn find_session(
     })
 }
 
-/// Returns the agent with this id, unless it was stopped.
+/// Returns the agent with this id. A stopped agent is not found.
 pub async fn find_agent(store: &dyn SessionStore, id: &str) -> Result<AgentRecord, Refusal> {
     let id = AgentId::parse(id).map_err(|error| Refusal::bad_request(error.to_string()))?;
     let found = store.find_agent(&id).await?;
@@ -127,8 +127,8 @@ pub async fn find_agent(store: &dyn SessionStore, id: &str) -> Result<AgentRecor
         .ok_or_else(|| Refusal::not_found(format!("no agent `{id}`")))
 }
 
-/// Returns an agent by id or name for reading. It may be stopped, because its messages stay in the
-/// log.
+/// Returns the agent with this id or name, even if it is stopped, because its messages are still in
+/// the log.
 pub async fn find_in_log(
     store: &dyn SessionStore,
     session: &SessionRecord,
@@ -139,8 +139,8 @@ pub async fn find_in_log(
         .ok_or_else(|| no_agent(session, id_or_name))
 }
 
-/// Finds an agent by id or name. If a stopped agent and a present one have the same name, the
-/// present one is returned.
+/// Finds an agent by id or name. If a stopped agent and another one have the same name, returns the
+/// one that is not stopped.
 async fn find_named(
     store: &dyn SessionStore,
     session: &SessionRecord,

@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-/// Returns the memory of agents that left memory to the system, which glibc's allocator does not
-/// do.
+/// glibc's allocator keeps the memory of agents that were unloaded. jemalloc returns it to the
+/// operating system.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The options of jemalloc, which reads them from the string that this symbol points to. Freed
-/// memory is returned to the system within one second instead of ten. A thread caches only little
-/// freed memory, because an idle thread would keep it forever.
+/// The options of jemalloc, which reads them from the string to which this symbol points. Freed
+/// memory is returned to the operating system after one second instead of ten. The caches of the
+/// threads are small, because an idle thread never empties its cache.
 #[expect(
     unsafe_code,
     reason = "the linker gives jemalloc the symbol by its name; nothing else defines it"

@@ -1,5 +1,5 @@
-//! The permit for new work on this node: a model call, a tool, or reading an input. Running work
-//! continues without it.
+//! The permit to begin new work on this node: calling a model, running a tool, or reading an input.
+//! Work that is already running does not need it.
 
 use std::{
     sync::{
@@ -14,22 +14,22 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// A handle to the permit that is cheap to clone. The permit expires unless it is renewed in time.
-/// So a node that resumes after a suspension, or in which the renewing task hangs, finds the permit
-/// expired before it does anything else.
+/// If the node was suspended, or if the thread that renews the permit hangs, the permit has
+/// therefore expired before any new work begins.
 #[derive(Debug, Clone)]
 pub struct Permit(Arc<PermitInner>);
 
 #[derive(Debug)]
 struct PermitInner {
-    /// The time of expiry in milliseconds, on the clock that includes suspended time.
+    /// When the permit expires, in milliseconds of a clock that also counts suspended time.
     until: AtomicU64,
     given: Notify,
-    /// Cancelled when the node's agents are to move to other nodes. After that no model is called.
+    /// Cancelled when the node begins to drain, after which it calls no more models.
     draining: CancellationToken,
 }
 
 impl Permit {
-    /// Returns the permit of a node that works alone, which never expires.
+    /// Returns a permit that never expires, for a node without a cluster.
     pub fn always() -> Self {
         Self::until(u64::MAX)
     }
@@ -47,7 +47,7 @@ impl Permit {
         }))
     }
 
-    /// Grants the permit until a time. A time in the past withdraws it.
+    /// Grants the permit until this time. A time in the past withdraws it.
     pub fn give_until(&self, millis: u64) {
         let was_given = self.is_given();
         self.0.until.store(millis, Ordering::SeqCst);
@@ -60,8 +60,8 @@ impl Permit {
         self.0.until.store(0, Ordering::SeqCst);
     }
 
-    /// Returns a token that is cancelled when the node's agents are to move to other nodes. After
-    /// that no model is called.
+    /// Returns a token that is cancelled when the node begins to drain, after which it calls no
+    /// more models.
     pub fn draining(&self) -> &CancellationToken {
         &self.0.draining
     }
@@ -71,7 +71,7 @@ impl Permit {
         until == u64::MAX || now() < Duration::from_millis(until)
     }
 
-    /// Waits until the permit is granted.
+    /// Waits until the permit is granted, or returns immediately if it is.
     pub async fn given(&self) {
         loop {
             let mut given = std::pin::pin!(self.0.given.notified());

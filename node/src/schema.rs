@@ -1,4 +1,4 @@
-//! The JSON Schemas of everything on the wire, generated from the types and stored in
+//! Generates the JSON Schemas of all messages in the protocol from their types. They are stored in
 //! `docs/schema/`.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ macro_rules! schemas {
 
 type Schemas = Vec<(&'static str, Vec<(&'static str, Schema)>)>;
 
-/// Returns the schemas of what is published, and of the registry's records.
+/// Returns the schemas of published messages and of the registry's records.
 fn published() -> Schemas {
     schemas! {
         "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
@@ -37,8 +37,9 @@ fn published() -> Schemas {
     .into()
 }
 
-/// Returns the schemas by group and name: `envelope`, `message`, `cluster`, `event` (each type's
-/// `data`), `request` (each verb's body), `reply` (each verb's `ok`).
+/// Returns the schemas by group and name. The groups are `envelope`, `message`, `cluster`, `event`
+/// (the `data` of each type), `request` (the body of each verb) and `reply` (the `ok` of each
+/// verb).
 pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
     let groups = schemas! {
         "request" {
@@ -100,8 +101,8 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         .collect()
 }
 
-/// Joins the lines of a description, so that a schema does not depend on where the source wraps its
-/// comments.
+/// Joins the lines of each description, so that a schema does not depend on the line breaks of
+/// comments in the source.
 fn unwrapped((name, mut schema): (&'static str, Schema)) -> (&'static str, Schema) {
     RecursiveTransform(|schema: &mut Schema| {
         if let Some(Value::String(description)) = schema.get_mut("description") {

@@ -1,4 +1,4 @@
-//! A value that is never shown: a key or a password.
+//! Keys and passwords, which must never appear in any output.
 
 use std::fmt;
 
@@ -10,11 +10,12 @@ use base64::{
     },
 };
 
-/// The shortest secret that is searched for, in bytes. A shorter one would be found in unrelated
-/// texts.
+/// The minimum length in bytes of a secret that is removed from texts. A shorter one would also
+/// match unrelated text.
 const SHORTEST: usize = 8;
 
-/// A key or a password. It has no `Display`, and its `Debug` shows nothing.
+/// A key or a password. It does not implement `Display`, and its `Debug` output does not contain
+/// the value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -23,15 +24,15 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Returns the text itself, for the header or handshake that needs it.
+    /// Returns the value, for the header or handshake that needs it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Removes the secret from a text, because some providers and proxies repeat a key in their
-    /// errors, plain or encoded. It finds the key itself and its forms in base64 (both alphabets,
-    /// at any offset within a longer text), hexadecimal, percent-encoding and JSON. It does not
-    /// find a key that is spaced out, reversed, cut or encoded twice.
+    /// Removes the secret from a text, because errors of some providers and proxies repeat the key.
+    /// It recognises the key itself and its encodings in base64 (both alphabets, at any offset in a
+    /// longer text), hexadecimal, percent-encoding and JSON. It does not recognise a key that is
+    /// split by spaces, reversed, shortened or encoded twice.
     pub fn scrub(&self, text: String) -> String {
         if self.0.len() < SHORTEST {
             return text;
@@ -87,8 +88,8 @@ fn percent_encoded(byte: u8, form: fn(u8) -> String) -> String {
     }
 }
 
-/// Returns the base64 characters that depend only on these bytes, if `before` other bytes precede
-/// them.
+/// Returns those base64 characters that depend only on these bytes when they follow `before` other
+/// bytes.
 fn within(engine: &GeneralPurpose, before: usize, bytes: &[u8]) -> String {
     let padded: Vec<u8> = std::iter::repeat_n(0, before)
         .chain(bytes.iter().copied())

@@ -1,5 +1,5 @@
-//! Workspaces: named roots on each node that can see them. A path without a name belongs to the
-//! workspace `local:<host>`.
+//! Workspaces: named root folders, each on one or more nodes. A path without a workspace belongs to
+//! the workspace `local:<host>`.
 
 use std::{
     collections::BTreeMap,
@@ -10,10 +10,10 @@ use planck_common::reply::Refusal;
 
 use planck_common::reply::excerpt;
 
-/// The prefix of the workspace that stands for all paths of a host.
+/// The prefix of the workspace that contains all paths of a host.
 const LOCAL: &str = "local:";
 
-/// The workspaces that this node sees.
+/// The workspaces that exist on this node.
 #[derive(Debug, Clone)]
 pub struct Workspaces {
     named: BTreeMap<String, PathBuf>,
@@ -22,14 +22,14 @@ pub struct Workspaces {
     announces_local: bool,
 }
 
-/// A directory for agents to work in, and the root that their tools must not leave.
+/// A working directory for agents, and the root folder that their tools must not leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceDir {
     pub dir: PathBuf,
     pub root: PathBuf,
 }
 
-/// The name of a workspace, and a directory in the form in which it is recorded.
+/// The name of a workspace, and a directory as it is stored in the session's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenWorkspace {
     pub workspace: String,
@@ -46,8 +46,8 @@ impl Workspaces {
         }
     }
 
-    /// Hosts no agents that work in a path of the node's machine. Requests that name a path are for
-    /// other nodes of the cluster.
+    /// Makes this node host no agents in paths of its own machine. A request that names a path is
+    /// then passed on to another node.
     pub fn only_named(self) -> Self {
         Self {
             announces_local: false,
@@ -55,7 +55,7 @@ impl Workspaces {
         }
     }
 
-    /// Refuses requests that name a path of the node's machine instead of a workspace.
+    /// Makes this node refuse requests that name a path on its machine instead of a workspace.
     pub fn without_paths(self) -> Self {
         Self {
             takes_paths: false,
@@ -63,7 +63,7 @@ impl Workspaces {
         }
     }
 
-    /// Returns the names that the node announces to its cluster.
+    /// Returns the names of the workspaces that the node announces to its cluster.
     pub fn names(&self) -> Vec<String> {
         self.named
             .keys()
@@ -72,8 +72,8 @@ impl Workspaces {
             .collect()
     }
 
-    /// Returns the workspace that a request means: the one that it names, or that of an absolute
-    /// path on this host. It may be one that this node does not see.
+    /// Returns the workspace of a request: the one that it names or, for an absolute path, that of
+    /// this host. The workspace may not exist on this node.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
         let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {
@@ -103,7 +103,7 @@ impl Workspaces {
         ))
     }
 
-    /// Returns the names of the workspaces for an error.
+    /// Returns the names of the workspaces for an error message.
     fn shown(&self) -> String {
         let names: Vec<&str> = self.named.keys().map(String::as_str).collect();
         if names.is_empty() {
@@ -113,7 +113,7 @@ impl Workspaces {
         }
     }
 
-    /// Returns a workspace with a directory that exists on this node.
+    /// Chooses the workspace of a request, and checks that its directory exists on this node.
     pub fn choose(
         &self,
         workspace: Option<&str>,
@@ -137,7 +137,7 @@ impl Workspaces {
         })
     }
 
-    /// Returns the place of a recorded workspace and directory on this node.
+    /// Returns the path on this node of a directory in a recorded workspace.
     pub fn place(&self, workspace: &str, dir: &str) -> Result<WorkspaceDir, Refusal> {
         if workspace == self.local {
             let dir = PathBuf::from(dir);

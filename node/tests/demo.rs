@@ -1,5 +1,5 @@
-//! Tests of `planck demo` as a newcomer runs it: it ends by itself with the results, and never
-//! leaves a process behind.
+//! Tests that `planck demo` ends by itself with the results, and that it never leaves a process
+//! behind.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,8 @@ use nix::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the demo with its own folder for temporary files, by which its processes are identified.
+/// Returns the command of a demo whose temporary files are in this folder. Its processes are
+/// recognised by the folder in their arguments.
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planck"));
     command
@@ -47,7 +48,7 @@ fn demo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Returns the processes that have the folder in their arguments.
+/// Returns the processes that still run and have the folder in their arguments.
 fn left_behind(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -70,8 +71,8 @@ fn nobody_is_left(folder: &Path) {
     }
 }
 
-/// Reads lines until one contains `words`. Returns the reader, so that the rest of the output is
-/// not lost.
+/// Reads lines until one contains `words`. Returns the reader, from which the rest of the output
+/// can be read.
 fn wait_for(child: &mut Child, words: &str) -> BufReader<std::process::ChildStdout> {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! The runtime as a library, driven by its public interface alone.
+//! Tests of the runtime as a library, through its public interface only.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -27,7 +27,8 @@ struct Count {
     text: String,
 }
 
-/// Tells which process of the program ran it.
+/// Returns a tool whose answer contains the name of the program, so that a test sees which process
+/// ran it.
 fn count(program: &'static str) -> Tool {
     let count = move |_: ToolContext, args: Count| async move {
         let words = args.text.split_whitespace().count();
@@ -46,7 +47,7 @@ fn calls_count(model: ScriptedModel) -> ScriptedModel {
     model.call("count", json!({"text": "to be or not to be"}))
 }
 
-/// What a turn did: its tool calls, and its end.
+/// The tool calls of a turn, and how the turn ended.
 struct Turn {
     calls: Vec<ToolEnd>,
     end: Result<String, String>,
@@ -330,7 +331,7 @@ async fn what_is_wrong_is_named_at_the_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn environment_and_files_of_the_user_are_not_read() {
-    // The test's own process has variables such as HOME; none of them reaches a runtime.
+    // The test's own process has variables such as HOME. A runtime must not use any of them.
     let runtime = Runtime::builder()
         .scripted_model(ScriptedModel::new().text("Hello."))
         .start()

@@ -1,5 +1,5 @@
-//! Tests of the tools that start processes, with real processes: `bash`, external tools, and both
-//! in a sandbox.
+//! Tests of tools that start real processes: `bash` and external tools, both with and without a
+//! sandbox.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// A node's tools, and an agent that works in `ws`.
+/// The tools of a node, and an agent whose working directory is `ws`.
 struct World {
     top: TempDir,
     catalogue: ToolCatalogue,
@@ -90,7 +90,8 @@ impl World {
             .await
     }
 
-    /// Runs a tool and returns the text for the model; an error is prefixed with `error: `.
+    /// Runs a tool, and returns the text that the model would get. The text of an error begins with
+    /// `error: `.
     async fn run(&self, tool: &str, args: Value) -> String {
         let outcome = self.outcome(tool, args, &CancellationToken::new()).await;
         if outcome.is_error() {
@@ -104,7 +105,7 @@ impl World {
         self.run("bash", json!({"command": command})).await
     }
 
-    /// Adds an external tool with a script next to its definition.
+    /// Adds an external tool whose script is next to its definition.
     fn add_tool(&self, name: &str, command: &str, script: &str) {
         let home = self.at("tools").join(name);
         fs::create_dir_all(&home).unwrap();
@@ -270,7 +271,7 @@ async fn an_external_tool_is_killed_when_its_time_is_over() {
     );
 }
 
-/// Returns each sandbox that this machine supports.
+/// Returns all kinds of sandbox that this machine supports.
 async fn walls() -> Vec<Sandbox> {
     let bubblewrap = [
         "/usr/bin/bwrap".into(),
@@ -315,8 +316,8 @@ async fn a_confined_process_sees_only_its_workspace() {
             "{tier}"
         );
         assert_eq!(fs::read_to_string(world.at("ws/file")).unwrap(), "hi\n");
-        // The workspace of this test is below the machine's own folder for temporary files, which
-        // bubblewrap replaces.
+        // bubblewrap replaces the machine's folder for temporary files, which contains the
+        // workspace of this test.
         let others = tempfile::NamedTempFile::new().unwrap();
         let hidden = others.path().file_name().unwrap().to_str().unwrap();
         let private = format!(

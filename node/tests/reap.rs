@@ -1,5 +1,5 @@
-//! Tests with real process trees under the real `planck reap`: however a command ends, none of its
-//! processes is left.
+//! Tests that `planck reap` leaves no process of a command behind, however the command ends. They
+//! use real process trees.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,8 @@ use tokio_util::sync::CancellationToken;
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
 const LONG: Duration = Duration::from_secs(600);
 
-/// Ways to escape, each with the least number of processes that it starts.
+/// Commands whose processes try to escape, each with the minimum number of processes that it
+/// starts.
 const TREES: &[(&str, usize)] = &[
     ("sleep 1000", 2),
     ("trap '' TERM HUP INT; sleep 1000 & sleep 1000 & wait", 4),
@@ -130,7 +131,7 @@ async fn processes_left_by_a_command_end_with_it() {
             None,
             Some(Signal::SIGTERM),
         ),
-        // A signal without a name is reported as SIGKILL.
+        // A signal that has no name is reported as SIGKILL.
         (
             "(setsid bash -c 'kill -RTMIN $$' &); (setsid sleep 1000 &); kill -RTMIN $$",
             None,
@@ -294,7 +295,7 @@ async fn a_stopped_node_leaves_nothing_in_a_cluster_and_everything_when_alone() 
     alone.dies_out(Duration::from_secs(5)).await;
 }
 
-/// A node on a paused machine is paused too, so it does not notice that the reaper was.
+/// If the whole machine is paused, the node is paused too and cannot notice that the reaper was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_the_whole_machine_counts() {
     let mark = Mark::new();
@@ -339,7 +340,7 @@ async fn a_command_that_stops_its_reaper_is_ended_long_before_its_time() {
     assert_eq!(mark.living(), Vec::<String>::new());
 }
 
-/// A node that is killed when this is dropped, as if it crashed.
+/// A node process, which is killed when this is dropped.
 struct Node(Child);
 
 impl Drop for Node {

@@ -1,4 +1,4 @@
-//! `planck` as a stand-in for the next version.
+//! The `planck` command, built as if it were the next version.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The runtime as a node of a cluster.
+//! Tests of an embedded runtime that is a node of a cluster.
 
 use planck_node::{Agent, Client, ScriptedModel};
 use planck_tests::nats::NatsServer;
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::{calls_count, counting, next_turn, turn};
 
-/// Two processes of one program in a cluster, as two runtimes.
+/// Two runtimes with the same name stand for two processes of one program.
 #[tokio::test(flavor = "multi_thread")]
 async fn runtime_with_nats_is_a_node_whose_sessions_continue_in_its_sibling() {
     let server = NatsServer::start().unwrap();
@@ -27,7 +27,8 @@ async fn runtime_with_nats_is_a_node_whose_sessions_continue_in_its_sibling() {
     let first = turn(&session).await;
     assert_eq!(first.calls[0].result, "6 words, says one");
 
-    // A client that knows only NATS finds the session, and prompts it after the first process left.
+    // After the first runtime has left, a client that is only connected to NATS can find and prompt
+    // the session.
     let client = Client::connect(&server.url()).await.unwrap();
     assert!(client.session(session.id()).await.is_ok());
     let two = start("two", calls_count(ScriptedModel::new()).text("Second."))

@@ -1,4 +1,4 @@
-//! Checks the log, with and without the rows hidden by a rewind, and the published events.
+//! Checks the published events, and the log both with and without the rows that a rewind hid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use planck_common::{
     message::{Message, Part, Role},
 };
 
-/// Checks the log of a session in which nothing runs any more: each of these prompts has exactly
-/// one end. Stopped agents are exempt from the check of histories that continue.
+/// Checks the log of a session in which no turn is running. Each of the given prompts must have
+/// exactly one outcome. The histories of stopped agents may be incomplete.
 pub fn check(
     log: &[Envelope],
     prompts: &BTreeSet<InputId>,
@@ -51,7 +51,7 @@ pub fn check(
     Ok(())
 }
 
-/// Returns the inputs that an event ends.
+/// Returns the inputs to which an event gives an outcome.
 pub fn inputs(event: &Envelope) -> Vec<InputId> {
     match event.event() {
         Some(Ok(Event::TurnEnd(end))) => end.inputs,
@@ -60,7 +60,7 @@ pub fn inputs(event: &Envelope) -> Vec<InputId> {
     }
 }
 
-/// Checks that each agent's events were published in the order of the log.
+/// Checks that the events of each agent were published in the order in which the log has them.
 pub fn check_order(heard: &[Envelope]) -> Result<()> {
     let mut last: BTreeMap<&AgentId, &Envelope> = BTreeMap::new();
     for event in heard.iter().filter(|event| event.seq.is_some()) {
@@ -94,7 +94,7 @@ fn check_places(log: &[Envelope]) -> Result<()> {
     Ok(())
 }
 
-/// Checks the turns and calls of one agent: each has one end, and no turn begins inside another.
+/// Checks the turns and calls of one agent: each has exactly one end, and turns do not overlap.
 fn check_ends(log: &[&Envelope]) -> Result<()> {
     let (mut open, mut calls): (Option<u32>, BTreeMap<String, bool>) = (None, BTreeMap::new());
     for event in log {
@@ -118,7 +118,7 @@ fn check_ends(log: &[&Envelope]) -> Result<()> {
                 let is_new = calls.insert(start.call_id.to_string(), false).is_none();
                 ensure!(is_new, "call {} begins again at {seq}", start.call_id);
             }
-            // A call that is refused ends without a beginning.
+            // A call that was refused has an end but no beginning.
             Some(Ok(Event::ToolEnd(end))) => {
                 let has_ended = calls.insert(end.call_id.to_string(), true) == Some(true);
                 ensure!(!has_ended, "call {} ends again at {seq}", end.call_id);
@@ -133,7 +133,8 @@ fn check_ends(log: &[&Envelope]) -> Result<()> {
     }
 }
 
-/// Checks that providers accept the history: every call is answered by the next message.
+/// Checks that a provider would accept the history: the message after a tool call must contain its
+/// result.
 fn check_history(shown: &[&Envelope]) -> Result<()> {
     let mut open: Vec<String> = Vec::new();
     for event in shown

@@ -1,10 +1,10 @@
-//! Plays random commands of clients against the sessions of a complete node whose process may end
-//! at any point, and checks three things: the log stays legal, each accepted prompt has one
-//! outcome, and subscribers receive each agent's events in the order of the log. The node has an
-//! in-memory bus, a real store on disk and a scripted model.
+//! Sends random commands to the sessions of a complete node whose process may be killed at any
+//! point. Checks three properties: the log is legal, each accepted prompt has one outcome, and
+//! subscribers receive each agent's events in the order of the log. The node has a bus in memory, a
+//! store on disk and a scripted model.
 //!
-//! A seed determines the commands but not how they interleave. To repeat one that failed, set
-//! `PLANCK_LEGAL_SEED=N`; `PLANCK_LEGAL_ROUNDS` sets how often it is played.
+//! A seed determines the commands, but not their timing. To repeat a seed that failed, set
+//! `PLANCK_LEGAL_SEED=N`. `PLANCK_LEGAL_ROUNDS` sets how many times it is repeated.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use play::Play;
 use tokio::task::JoinSet;
 
-/// How long new seeds are started.
+/// How long the test starts new seeds.
 const BUDGET: Duration = Duration::from_secs(9);
-/// The number of plays at once. A play mostly waits.
+/// The number of seeds that run concurrently. Each spends most of its time waiting.
 const AT_ONCE: u64 = 8;
 
 fn number(name: &str) -> Option<u64> {

@@ -1,9 +1,9 @@
-//! The moves of a play, and the script of its model.
+//! The commands from which a seed selects, and the script of the model.
 
 use planck_scripted_model::{Pace, Reply, Script, When};
 use serde_json::{Value, json};
 
-/// The prompts, each of which makes the orchestrator do something else.
+/// The texts of the prompts. Each makes the orchestrator do something different.
 pub const TEXTS: [&str; 8] = [
     "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn",
 ];

@@ -1,5 +1,5 @@
-//! A node's process, simulated by a runtime of its own: when it is killed, everything on it ends
-//! where it is.
+//! Simulates the process of a node with a separate tokio runtime. Killing it stops all its tasks
+//! wherever they are.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use tokio::{
 /// How long a node may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// The result of a request, or `None` if the node was killed while it ran.
+/// The result of a request, or `None` if the node was killed before it answered.
 pub type Answered = Option<Result<Value, Refusal>>;
 
 pub struct NodeProcess {
@@ -38,7 +38,7 @@ pub struct NodeProcess {
     heard: Arc<Mutex<Vec<Envelope>>>,
 }
 
-/// Ends everything that runs on it when it is dropped.
+/// The tokio runtime of a node. Dropping it stops all tasks on it.
 struct Process(Option<Runtime>);
 
 impl Process {
@@ -63,7 +63,7 @@ impl Drop for Process {
 }
 
 impl NodeProcess {
-    /// Starts a node on the store and in the directory below this folder.
+    /// Starts a node whose store and working directory are in this folder.
     pub async fn begin(folder: &Path, model: &str) -> Result<Self> {
         let config = config(folder, model)?;
         let process = Process(Some(
@@ -98,7 +98,8 @@ impl NodeProcess {
         })
     }
 
-    /// Sends a request on the node's own runtime, so that a kill ends the request too.
+    /// Sends a request from the node's own tokio runtime, so that killing the node also ends the
+    /// request.
     pub fn ask(&self, to: Address, body: Value) -> JoinHandle<Result<Value, Refusal>> {
         let bus = Arc::clone(&self.bus);
         self.process.spawn(async move {
@@ -115,7 +116,7 @@ impl NodeProcess {
         self.running.node().id()
     }
 
-    /// Returns everything that was published, in order.
+    /// Returns all events that were published so far, in order.
     pub fn received(&self) -> Vec<Envelope> {
         self.heard
             .lock()
@@ -123,7 +124,7 @@ impl NodeProcess {
             .clone()
     }
 
-    /// Ends the process where it is: nothing more is written or published.
+    /// Kills the process. Nothing is written or published after that.
     pub async fn kill(self) {
         self.running.node().services().host.shut_down().await;
     }
@@ -139,7 +140,7 @@ impl NodeProcess {
     }
 }
 
-/// Returns the result of a request.
+/// Waits for the result of a request.
 pub async fn answered(asked: JoinHandle<Result<Value, Refusal>>) -> Answered {
     match asked.await {
         Ok(answer) => Some(answer),

@@ -1,4 +1,4 @@
-//! Performs the commands that a seed selects, and checks the results.
+//! Carries out the commands that a seed selects, and checks their results.
 
 use std::{
     collections::BTreeSet,
@@ -27,9 +27,9 @@ use crate::{
     node_process::{Answered, NodeProcess, answered, read},
 };
 
-/// The most moves of one play.
+/// The maximum number of commands for one seed.
 const MOVES: usize = 24;
-/// How long everything that was accepted may take to end.
+/// How long it may take until all accepted prompts have outcomes.
 const QUIET: Duration = Duration::from_secs(15);
 
 pub struct Play {
@@ -39,13 +39,13 @@ pub struct Play {
     node: NodeProcess,
     session: SessionId,
     lead: String,
-    /// The prompts that were accepted.
+    /// The prompts that the node accepted.
     prompts: BTreeSet<InputId>,
     done: Vec<String>,
 }
 
 impl Play {
-    /// Plays a seed to its end.
+    /// Carries out all commands of a seed.
     pub async fn run(seed: u64) -> Result<()> {
         let folder = TempDir::new()?;
         std::fs::create_dir(folder.path().join("work"))?;
@@ -145,8 +145,8 @@ impl Play {
         }
     }
 
-    /// Sends prompts and a rewind concurrently: each prompt is either hidden with an outcome, or
-    /// runs.
+    /// Sends prompts and a rewind concurrently. Each prompt must either be hidden and have an
+    /// outcome, or run.
     async fn prompts_beside_rewind(&mut self) -> Result<()> {
         let before = self.dice.usize(0..3);
         let mut prompts: Vec<_> = (0..before).map(|_| self.prompt()).collect();
@@ -163,7 +163,8 @@ impl Play {
         self.settled(answered(rewind).await, &[Code::BadRequest])
     }
 
-    /// Prompts that wait for the end of a turn run after the rewind that ends it.
+    /// Rewinds while prompts wait for the end of the running turn. They must run after the rewind
+    /// has ended that turn.
     async fn rewind_over_queue(&mut self) -> Result<()> {
         for _ in 0..self.dice.usize(2..4) {
             let asked = self.prompt();
@@ -200,8 +201,8 @@ impl Play {
         self.settled(answered(read).await, &[])
     }
 
-    /// Commands that are concurrent with a removal are performed before it, or do not find the
-    /// session.
+    /// Sends commands and the removal of their session concurrently. Each command must either be
+    /// carried out before the removal or fail because the session does not exist.
     async fn delete(&mut self) -> Result<()> {
         self.quiet().await?;
         let beside = [
@@ -222,7 +223,7 @@ impl Play {
             self.settled(answered(asked).await, &[Code::NotFound, Code::Busy])?;
         }
         self.settled(answered(deleted).await, &[Code::Busy])?;
-        // A prompt in between has opened the session again.
+        // A concurrent prompt may have reopened the session.
         loop {
             match answered(self.node.ask(self.at(SessionVerb::Delete), json!({}))).await {
                 Some(Err(refusal)) if refusal.code == Code::NotFound => break,
@@ -233,7 +234,7 @@ impl Play {
         self.start().await
     }
 
-    /// Kills the process and starts another one, which takes up its work.
+    /// Kills the process and starts another one, which takes up its sessions.
     async fn kill(&mut self) -> Result<()> {
         checks::check_order(&self.node.received())?;
         let next = NodeProcess::begin(self.folder.path(), &self.model.openai_url()).await?;
@@ -288,7 +289,7 @@ impl Play {
         )
     }
 
-    /// Rewinds to one of the visible messages. Returns `None` if there is none.
+    /// Rewinds to a randomly chosen visible message. Returns `None` if there is none.
     async fn rewind(&mut self) -> Result<Option<tokio::task::JoinHandle<Result<Value, Refusal>>>> {
         let log = self.log().await?;
         let messages = log
@@ -314,7 +315,8 @@ impl Play {
         self.settled(answer, allowed)
     }
 
-    /// Checks that a request succeeded, or was refused with a retryable or an allowed code.
+    /// Checks that a request succeeded, or was refused with a retryable error or one of the allowed
+    /// codes.
     fn settled(&self, answer: Answered, allowed: &[Code]) -> Result<()> {
         match answer {
             Some(Err(refusal)) => {
@@ -349,7 +351,8 @@ impl Play {
         }
     }
 
-    /// Waits until everything that was accepted has ended, and checks that the log is legal.
+    /// Waits until all accepted prompts have outcomes and no agent is working. Then checks that the
+    /// log is legal.
     async fn quiet(&mut self) -> Result<()> {
         let (began, mut is_still) = (Instant::now(), 0);
         loop {
@@ -359,7 +362,7 @@ impl Play {
                 .iter()
                 .filter(|agent| agent.state != AgentState::Stopped)
             {
-                // The agent answers when it has taken up the work that its log contains.
+                // An answer from the agent means that it has taken up the work in its log.
                 let looked = self
                     .node
                     .ask(Address::agent(&agent.id, AgentVerb::Info.name()), json!({}));
@@ -376,8 +379,8 @@ impl Play {
                 .filter(|agent| !is_at_rest(agent))
                 .map(|agent| (&agent.name, agent.state))
                 .collect();
-            // The log must not have grown since the previous round. Otherwise an agent may be about
-            // to write, or a note from another agent may have begun a turn.
+            // If the log has grown since the previous check, an agent may still be writing, or a
+            // message from another agent may have started a turn.
             let last = log.last().and_then(|event| event.seq).unwrap_or_default();
             let heads = [is_still, before.head, info.head, last];
             if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {

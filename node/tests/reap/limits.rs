@@ -1,4 +1,5 @@
-//! Tests of the limits of a command, and of what it inherits.
+//! Tests of the resource limits of a command, and of the file descriptors and variables that it
+//! inherits.
 
 use std::{env, io, process::Command};
 
@@ -38,7 +39,7 @@ fn a_command_inherits_its_standard_streams_only() {
         .lines()
         .filter_map(|line| line.split_once(" -> ")?.0.split_whitespace().next_back())
         .collect();
-    // `ls` itself opens the folder that it lists.
+    // `ls` itself has the folder open that it lists.
     assert_eq!(
         open,
         ["0", "1", "2", "3"],
@@ -90,7 +91,7 @@ async fn a_file_grows_only_to_its_limit() {
     );
 }
 
-/// Each of these commands ends by itself at its thousandth process if nothing ends it before.
+/// Each command stops at its thousandth process if it is not killed earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_ended() {
     let limits = CommandLimits {
@@ -134,7 +135,7 @@ async fn memory_is_counted_over_all_processes_and_shared_memory_once() {
         ..CommandLimits::default()
     };
     let holds = |bytes: u32| format!("x=$(head -c {bytes} /dev/zero | tr '\\0' x)");
-    // A `sleep` at the end would replace the shell and free its memory.
+    // If `sleep` were the last command, it would replace the shell and free the shell's memory.
     let alone = format!("{}; sleep 1000; true", holds(250_000_000));
     let together = format!(
         "for i in 1 2 3; do ({}; sleep 1000; true) & done; wait",

@@ -1,4 +1,4 @@
-//! Finds all processes that inherited a variable, however they forked.
+//! Finds all processes that inherited a certain environment variable, however they were started.
 
 use std::{
     ffi::OsString,
@@ -8,7 +8,7 @@ use std::{
 
 use nix::unistd::Pid;
 
-/// The value of a variable that only one test's processes have.
+/// The value of an environment variable that only the processes of one test have.
 pub struct Mark(String);
 
 impl Mark {
@@ -28,8 +28,9 @@ impl Mark {
         ("MARK".into(), self.0.clone().into())
     }
 
-    /// Returns the marked processes. A dead process has no environment. A reaper hides its own,
-    /// except from root; it is found through its marked children.
+    /// Returns the processes that inherited the variable. A dead process has no environment. The
+    /// environment of a reaper is hidden except from root, so a reaper is found as the parent of
+    /// such processes.
     pub fn pids(&self) -> Vec<Pid> {
         let wanted = format!("MARK={}", self.0);
         let entries = fs::read_dir("/proc").unwrap().flatten();
