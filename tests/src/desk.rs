@@ -124,7 +124,7 @@ impl Desk {
         Ok((ran, events))
     }
 
-    /// Fails if the model got a request that a real one would refuse.
+    /// Fails if the scripted model got a request that the real provider would refuse.
     pub fn check_model(&self) -> Result<()> {
         match self.model.violations().as_slice() {
             [] => Ok(()),

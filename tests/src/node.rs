@@ -41,7 +41,8 @@ pub struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
     This,
-    /// The stand-in for the version after this one.
+    /// A build that stands in for the next version: it has one more field in an event and a newer
+    /// schema.
     Next,
 }
 
@@ -253,7 +254,8 @@ impl Node {
         Ok(())
     }
 
-    /// Returns warnings, errors, and lines that are no log lines, such as panics.
+    /// Returns the warnings and errors in the log, and lines that are not log entries, such as
+    /// panics.
     pub fn complaints(&self, excused: &[&str]) -> Vec<String> {
         let log = self.log();
         let bad = log

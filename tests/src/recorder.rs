@@ -142,7 +142,7 @@ async fn record(mut news: Subscriber, heard: Arc<Mutex<Vec<Heard>>>) {
     }
 }
 
-/// Everything that was sent before has reached the server when this returns. `flush` alone does not
+/// Waits until the server has received everything that was sent before. `flush` alone does not
 /// guarantee that.
 async fn round_trip(nats: &Client) -> Result<()> {
     let inbox = nats.new_inbox();

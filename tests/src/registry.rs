@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::caller::Caller;
 
-/// Returns the value of a key in the registry.
+/// Returns the value of a key in the registry, or `None` if the key has none.
 pub async fn value(caller: &Caller, key: &Key) -> Result<Option<Value>> {
     let registry = async_nats::jetstream::new(caller.nats.clone())
         .get_key_value("planck_registry")
@@ -20,7 +20,7 @@ pub async fn value(caller: &Caller, key: &Key) -> Result<Option<Value>> {
         .transpose()
 }
 
-/// Returns a node's record in the registry.
+/// Returns a node's record in the registry, or `None` if there is none.
 pub async fn record(caller: &Caller, node: &NodeId) -> Result<Option<NodeRecord>> {
     let value = value(caller, &Key::Node(node.clone())).await?;
     value

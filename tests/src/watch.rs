@@ -1,5 +1,4 @@
-//! A command whose output is read while it runs, and that is ended by an interrupt, as a person
-//! ends it.
+//! A command whose output is read while it runs, and which an interrupt ends, like Ctrl-C.
 
 use std::{
     fs::{self, File},

@@ -44,8 +44,8 @@ impl Backend {
     }
 }
 
-/// Returns whether worlds stay on the disk, with detailed logs of their nodes, to find out why a
-/// test failed.
+/// Returns whether the folders of worlds are kept after the tests, with detailed logs of their
+/// nodes, to find out why a test failed.
 fn is_kept() -> bool {
     std::env::var_os("PLANCK_TEST_KEEP").is_some()
 }
@@ -170,7 +170,7 @@ impl World {
             .clone()
     }
 
-    /// Returns one of the NATS servers.
+    /// Returns the NATS server with this name.
     pub fn server(&mut self, name: &str) -> Result<&mut NatsServer> {
         let mut servers = std::iter::once(&mut self.nats).chain(&mut self.mates);
         servers
@@ -266,7 +266,7 @@ impl World {
         json!({ "dir": self.dir(), "members": [{ "type": "agent", "tools": ["read", "write", "bash"] }] })
     }
 
-    /// Fails if the model got a request that a real one would refuse.
+    /// Fails if the scripted model got a request that the real provider would refuse.
     pub fn check_model(&self) -> Result<()> {
         match self.model.violations().as_slice() {
             [] => Ok(()),

@@ -1,5 +1,5 @@
-//! Checks what must hold when a run is over, in the log, at a client that was attached all the
-//! time, and in the ledger.
+//! Checks the result of a run in the log, at a client that was attached all the time, and in the
+//! ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,13 +24,14 @@ use crate::{attached::Attached, node::runs};
 pub struct Found {
     pub prompts: usize,
     pub events: usize,
-    /// The lines of the ledger: tools that really ran.
+    /// The number of lines in the ledger, one for each tool run.
     pub executions: usize,
-    /// The calls that were answered "interrupted; it may or may not have taken effect".
+    /// The number of calls that were answered with "interrupted; it may or may not have taken
+    /// effect".
     pub interrupted: usize,
-    /// The nodes that were declared dead.
+    /// The number of nodes that were declared dead.
     pub convicted: usize,
-    /// The nodes that were declared dead although no fault was inflicted on them.
+    /// The number of nodes that were declared dead although no fault was inflicted on them.
     pub falsely: usize,
 }
 

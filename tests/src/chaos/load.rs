@@ -25,9 +25,10 @@ use tokio::{
 use super::stage::Stage;
 use crate::{caller::Caller, caller::session_at};
 
-/// How long a client waits for one reply, and between tries.
+/// How long a client waits for one reply, and how long it pauses between two tries.
 const TRY: Duration = Duration::from_secs(2);
-/// How long a prompt may stay unaccepted. Outages of NATS and of the database are much shorter.
+/// How long it may take until a prompt is accepted. Outages of NATS and of the database are much
+/// shorter.
 const REFUSED: Duration = Duration::from_secs(120);
 /// How long an accepted prompt may take to be answered. While faults continue, its session may get
 /// no time to work.

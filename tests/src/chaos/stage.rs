@@ -125,7 +125,8 @@ impl Stage {
                 continue;
             }
             if let Err(error) = node.leave_despite(&[""]).await {
-                // On a slow machine a hiccup can become a death, and its event may have been lost.
+                // On a slow machine even a short stop can lead to a death record, and the event
+                // about it may have been lost. So the registry is read.
                 let record = record(&world.caller, &id).await?;
                 if record.is_none_or(|record| record.state != NodeStanding::Dead) {
                     return Err(error);

@@ -9,7 +9,8 @@ use anyhow::{Result, bail};
 
 use super::{NatsServer, free_port};
 
-/// The election of JetStream's leader takes a few seconds.
+/// How long the cluster may take to become healthy. The election of JetStream's leader takes a few
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cluster with JetStream. Each server is a [`NatsServer`] that can be stopped, killed and paused

@@ -1,4 +1,4 @@
-//! `planck sidecar conform` as a person runs it.
+//! Runs `planck sidecar conform` as a user does, and checks its output and exit code.
 
 use planck_tests::{nats::NatsServer, node::planck_in};
 use serde_json::Value;

@@ -132,7 +132,7 @@ fn examples_are_short() {
     }
 }
 
-/// The README shows the code of the example that is run.
+/// The README must show the code of the example that these tests run.
 #[test]
 fn readme_shows_the_example_that_is_run() {
     let example = include_str!("../../../examples/sidecars/python/words.py");

@@ -1,4 +1,4 @@
-//! A sidecar that is correct except for one fault.
+//! Checks sidecars that are each correct except for one fault.
 
 use futures_util::{StreamExt as _, stream};
 use planck_sidecar::conform::{CASES, Verdict};

@@ -297,7 +297,8 @@ async fn a_new_team_is_valid() {
     );
 }
 
-/// The code of tools and of the harness in the guide is in the projects, whose tests are run.
+/// The code of tools and tests that docs/sidecars.md shows must be in the generated projects, whose
+/// tests are run.
 #[test]
 fn code_in_the_guide_is_in_the_projects() {
     macro_rules! template {

@@ -1,5 +1,5 @@
-//! Checks what documents and other texts name: paths exist, nothing outside the project is named,
-//! and no host of a registry.
+//! Checks the names in documents and other texts: every path exists, no path leads outside the
+//! project, and no host of a package registry is named.
 
 use std::path::{Component, Path, PathBuf};
 

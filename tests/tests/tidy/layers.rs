@@ -5,7 +5,8 @@ use crate::{none, source::Source, sources};
 
 /// A library, and the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    // Calls through the runtime are compared with the benchmark's bare requests.
+    // The benchmark compares calls through the runtime with bare requests, so it uses the NATS
+    // library directly.
     (
         "async_nats",
         &[
@@ -68,7 +69,7 @@ const SERVICES: &[&str] = &[
     "cli",
 ];
 
-/// Words of the providers' formats.
+/// Field names of the providers' formats.
 const PROVIDER_WORDS: &[&str] = &[
     "tool_use_id",
     "tool_calls",
@@ -276,10 +277,10 @@ fn one_module_writes_to_the_terminal() {
 #[test]
 fn provider_formats_are_spelled_under_llm_only() {
     let mut breaches = Vec::new();
-    // The providers are compared with the benchmark's bare loop.
+    // The benchmark compares the providers with a bare loop, which contains a provider's format.
     let speaks = |path: &str| {
         let bare_loop = path.starts_with("node/src/cli/bench");
-        // The name of a metric contains a word of a format.
+        // The name of a metric contains a field name of a format.
         let metrics = path == "node/src/telemetry/metrics/families.rs";
         !is_runtime(path) || path.starts_with("node/src/llm") || bare_loop || metrics
     };
@@ -295,7 +296,7 @@ fn provider_formats_are_spelled_under_llm_only() {
 #[test]
 fn subjects_are_spelled_in_one_place() {
     let mut breaches = Vec::new();
-    // The configuration has sections with the same names.
+    // The configuration has sections with the same names as first words of subjects.
     let spellers = |path: &str| is_runtime(path) && !path.starts_with("node/src/config");
     for source in production().iter().filter(|source| spellers(&source.path)) {
         let texts = source.names().texts;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mutation {
-    /// The mutant follows the protocol.
+    /// No fault: the mutant follows the protocol.
     Nothing,
 
     NoHello,

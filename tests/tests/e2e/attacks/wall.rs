@@ -133,7 +133,7 @@ impl Walled {
         Ok(())
     }
 
-    /// Returns a path of the node's user outside of the workspace.
+    /// Returns a path outside of the workspace that belongs to the node's user.
     pub fn outside(&self, path: &str) -> PathBuf {
         self.world.folder().join(path)
     }

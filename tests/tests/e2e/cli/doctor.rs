@@ -152,7 +152,7 @@ async fn doctor_finds_a_database_that_takes_no_writes() -> Result<()> {
         .await?;
     assert_eq!(first.code, 0, "{first:?}");
 
-    // A user who may only read.
+    // Creates a database user who may only read.
     let reader = format!("planck_reader_{}", std::process::id());
     let mut admin = database.connect().await?;
     admin

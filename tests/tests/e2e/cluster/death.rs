@@ -35,7 +35,7 @@ use crate::{
 
 /// How long peers may take to find out that a node is dead, and to continue its work.
 const LONG: Duration = Duration::from_secs(90);
-/// Texts that survivors may log.
+/// Texts that the surviving nodes may log.
 const EXCUSED: &[&str] = &[
     "does not say that it stopped",
     "cannot take session",
@@ -54,7 +54,7 @@ fn ask(agent: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": "work" }))
 }
 
-/// Waits for the tool's first line, and returns how often the tool ran.
+/// Waits for the tool's first line in the ledger, and returns how often the tool ran.
 async fn ledger(team: &Team) -> Result<usize> {
     let ledger = team.scene.world.dir().join("ledger");
     let lines = async || {

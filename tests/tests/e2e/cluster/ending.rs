@@ -1,5 +1,5 @@
-//! What ends together over several nodes: a team ends with its orchestrator, and completely, even
-//! if a node is killed meanwhile.
+//! A team over several nodes ends with its orchestrator, and ends completely even if a node is
+//! killed meanwhile.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ async fn a_stopped_orchestrator_stops_its_team_over_nodes_on_sqlite() -> Result<
     orchestrator_stops(Backend::Sqlite).await
 }
 
-/// This is what a peer requests of a node when the orchestrator's node has died: members are
+/// A peer sends this request to a node when the orchestrator's node has died: the members are
 /// dropped, and nothing is written for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_are_dropped_leave_no_process_and_no_row() -> Result<()> {

@@ -40,7 +40,7 @@ pub fn at(mut member: Value, place: &str) -> Value {
     member
 }
 
-/// Returns a member that can be on `b` or `c`.
+/// Returns the member with labels that allow node `b` or `c`.
 pub fn far(mut member: Value) -> Value {
     member["labels"] = json!({ "side": "far" });
     member

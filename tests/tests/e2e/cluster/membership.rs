@@ -51,7 +51,7 @@ async fn a_killed_node_is_declared_dead_once() -> Result<()> {
     );
     until_all_see(&world, &[&one, &two, &three]).await?;
     let decisions = Decisions::hear(&world.caller).await?;
-    // Observers have received their own heartbeats for a while.
+    // Nodes may declare a peer dead only after their own heartbeats have come back for 3 s.
     tokio::time::sleep(Duration::from_secs(4)).await;
 
     let killed = Instant::now();

@@ -1,4 +1,5 @@
-//! Where agents are placed: on nodes that fit, in balance, and where the caller asks for.
+//! Where agents are placed: on nodes that fit, in balance, and on the node that the caller asks
+//! for.
 
 use std::{collections::BTreeMap, time::Duration};
 

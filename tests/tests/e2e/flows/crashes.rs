@@ -1,5 +1,5 @@
-//! A node is killed at the worst moments and started again on the same store. What was acknowledged
-//! is still there and is answered.
+//! A node is killed at the worst moments and started again on the same store. Every acknowledged
+//! prompt is still in the inbox and is answered.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use super::{
     prompts::{slow_words, streaming},
 };
 
-/// How long a started node may take to answer what its killed predecessor was asked.
+/// How long a started node may take to answer prompts that the killed node had accepted.
 const TAKEN_UP: Duration = Duration::from_secs(20);
 
 struct Crash {

@@ -1,5 +1,5 @@
-//! Whatever is sent to a command's subject gets a reply with the right code, and the node stays
-//! healthy.
+//! Any bytes that are sent to a command's subject get a reply with the right code, and the node
+//! stays healthy.
 
 use anyhow::Result;
 use planck_common::{

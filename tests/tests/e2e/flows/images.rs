@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGN4DgAA6gDphpkEXgAAAABJRU5ErkJggg==";
 
-/// A provider's model, and the image in its wire format: its place in the request's body, and its
-/// value.
+/// A provider's model, and where and how the request's body contains the image in the provider's
+/// format.
 struct Wire {
     model: [&'static str; 2],
     at: &'static str,

@@ -33,8 +33,8 @@ fn slow() -> Script {
     )
 }
 
-/// Adds a delta to a reader's text of a running reply if it fits at the end. The text begins with
-/// the snapshot's parts.
+/// Appends a delta to the text of its part if it continues that text. `parts` begins with the
+/// snapshot's parts.
 fn join(parts: &mut BTreeMap<usize, String>, delta: &Delta) {
     let text = parts.entry(delta.part).or_default();
     let known = text.chars().count();

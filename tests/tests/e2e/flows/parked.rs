@@ -9,8 +9,8 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// Checks that the agent is `gone` after each turn, as its node's log says, and still answers with
-/// its whole history.
+/// Checks that the node logs the text `gone` for the agent after each turn, and that the agent
+/// still answers with its whole history.
 async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
     let script = Script::new()
         .rule(When::any().result_of("bash"), "I looked.")
@@ -53,7 +53,7 @@ async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
             world.caller.agent(&started.orchestrator).await?.turn,
             u32::try_from(round)? + 1
         );
-        // That request woke the agent, and gave it nothing to do.
+        // The request before this woke the agent without an input.
         eventually("it is out of the way again", async || {
             (times() > 2 * round + 1).then_some(())
         })

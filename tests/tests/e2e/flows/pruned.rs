@@ -1,4 +1,5 @@
-//! Old closed sessions are removed, by command and by age. No other session is.
+//! Old closed sessions are removed, by a command and by the retention setting. No other session is
+//! removed.
 
 use anyhow::Result;
 use planck_common::{

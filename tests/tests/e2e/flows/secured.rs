@@ -1,5 +1,5 @@
-//! Servers that admit only known users. A node connects with the right settings, and its errors
-//! name what is wrong with others.
+//! Servers that admit only known users. A node connects with the right settings. With wrong
+//! settings its error names what is wrong.
 
 pub mod certificates;
 mod operator;

@@ -1,4 +1,5 @@
-//! How calls are run: bounded in number, in repetition and in the size of their results.
+//! The limits of calls: how many run at once, how often an equal call is repeated, and how large a
+//! result is.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! However a call ends, none of its processes is left.
+//! When a call has ended, for any reason, none of its processes is left.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Finds all processes that inherited a variable, however they forked.
+//! Finds all processes that inherited an environment variable, even if they have left their group
+//! and session.
 
 use std::{
     fs,
@@ -7,7 +8,7 @@ use std::{
 
 static MARKERS: AtomicU32 = AtomicU32::new(0);
 
-/// The value of a variable that only one test's processes have.
+/// The value of an environment variable that only the processes of one test have.
 pub struct Marker(String);
 
 impl Marker {
@@ -48,8 +49,8 @@ impl Marker {
     }
 }
 
-/// Returns a command that prints `started` and continues, in processes of which most have left its
-/// group and its session.
+/// Returns a command that prints `started` and then continues in several processes, most of which
+/// have left its process group and its session.
 pub fn escaping(marker: &Marker) -> String {
     format!(
         "export MARK={}; setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000; true' &); \

@@ -243,7 +243,8 @@ async fn the_local_compactor_replaces_one_that_keeps_from_an_unknown_message() -
     .await
 }
 
-/// Each answer has 120 kB, so the window is full when NATS could carry only half of its content.
+/// Each answer has 120 kB, so when the window is full, its content is twice as large as NATS can
+/// carry.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_compactor_replaces_one_if_nats_cannot_carry_the_history() -> Result<()> {
     let nats = NatsServer::start_with("max_payload: 600000")?;

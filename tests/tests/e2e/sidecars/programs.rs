@@ -1,4 +1,4 @@
-//! The examples in every language, as processes of their own at a real node.
+//! The examples in every language, as separate processes that serve a real node.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! `ask_agent`: which agents can be asked, what comes back, and what does not.
+//! `ask_agent`: which agents can be asked, and what the asker gets as the answer.
 
 use std::time::{Duration, Instant};
 

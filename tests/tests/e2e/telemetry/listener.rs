@@ -1,5 +1,5 @@
-//! The listener of a node: what its probes and its metrics report while it works, and while it
-//! cannot.
+//! The HTTP listener of a node: what its probes and its metrics report while the node works, and
+//! while it cannot work.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::teams::scene::{by, lead, member};
 /// How long a probe may take to change.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A node's listener.
+/// The HTTP listener of a node, by its address.
 pub struct Probe(String);
 
 impl Probe {

@@ -158,7 +158,8 @@ fn password(role: &str) -> String {
     format!("secret-of-{role}")
 }
 
-/// Returns the file unchanged, or with the parts of a form uncommented.
+/// Returns the path of the configuration, in which the lines for this way to authenticate are
+/// uncommented.
 fn config(form: Form, folder: &Path) -> Result<PathBuf> {
     let deployed = deployed("nats-cluster.conf");
     let text = fs::read_to_string(&deployed)?;
@@ -208,8 +209,9 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Returns whether the server allows the action. The server reports refusals in order, so a
-    /// refusal that is certain to arrive ends the wait.
+    /// Returns whether the server allows the action. The attacker then does something that is
+    /// certainly refused: the server reports refusals in order, so once that one arrives, a refusal
+    /// of the action would have arrived too.
     pub async fn may(&mut self, act: Act) -> Result<bool> {
         let (subject, kind) = match act {
             Act::Publish(subject) => {

@@ -19,8 +19,8 @@ use planck_tests::{
 };
 use serde_json::Value;
 
-/// The next proof or the next sweep finds a wrong record, and the node asks SQL before it writes
-/// the record.
+/// How long a node may take to write its record again. Its next proof or sweep finds the wrong
+/// record, and the node asks SQL before it writes.
 const HEALED: Duration = Duration::from_secs(40);
 const COMPLAINTS: &[&str] = &[
     "cannot be read and counts as lost",
@@ -36,8 +36,8 @@ async fn bucket(world: &World) -> Result<Store> {
         .await?)
 }
 
-/// Returns what an attacker writes: invalid JSON, JSON of other types, nothing, and another node's
-/// record.
+/// Returns the values that an attacker writes: invalid JSON, JSON of other types, an empty value,
+/// and another node's record.
 async fn forms(world: &World, other: &Node) -> Result<Vec<Bytes>> {
     let others = serde_json::to_vec(&record(&world.caller, other.id()).await?)?;
     let texts = [

@@ -27,7 +27,7 @@ const NOBODY: u32 = 65534;
 
 const CANARY: &str = "sk-canary-0123456789abcdef";
 
-/// Returns a command that runs as that user if this test runs as root, else as the user who runs
+/// Returns a command that runs as [`NOBODY`] if this test runs as root, else as the user who runs
 /// the test.
 fn as_ordinary_user(program: &str) -> Command {
     if !Uid::effective().is_root() {
@@ -212,8 +212,8 @@ async fn passwords_of_nats_and_postgres_are_in_no_log() -> Result<()> {
     Ok(())
 }
 
-/// Adds a password to a URL. A server that trusts its users ignores the password; a server that
-/// does not has its own password in the URL.
+/// Adds a password to a URL unless the URL has one. A server whose URL has none asks for none, and
+/// ignores the added one.
 fn with_password(url: &str, password: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
     match rest.split_once('@') {

@@ -96,8 +96,8 @@ async fn a_nul_on_the_wire_is_replaced_or_refused_with_an_error() -> Result<()> 
     Ok(())
 }
 
-/// Has the database refuse rows of the log that contain `POISON` and, with `ends`, the failed ends
-/// of turns too.
+/// Makes the database refuse rows of the log that contain `POISON` and, if `ends` is set, also the
+/// `error` events that end turns.
 async fn poison(world: &World, backend: Backend, session: (&str, &str), ends: bool) -> Result<()> {
     match (backend, ends) {
         (Backend::Postgres, false) => {

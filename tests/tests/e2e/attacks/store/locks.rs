@@ -33,8 +33,7 @@ const COMMANDS: [&[&str]; 6] = [
     ],
 ];
 
-/// Returns a person with keys in the home folder, who has cloned a repository into the working
-/// folder.
+/// Prepares a user's home folder with keys, and a working folder with a cloned repository.
 async fn victim() -> Result<(Desk, PathBuf)> {
     let desk = Desk::start(Script::new().always("Hello.")).await?;
     let keys = desk.folder().join("home/.ssh");

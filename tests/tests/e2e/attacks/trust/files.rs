@@ -15,7 +15,7 @@ use super::{trust, write_team, write_tool};
 /// How long a command may take that a pipe could block forever.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Puts something in the place of a file.
+/// Creates an entry of the file system at `at`, for example a link to the file `secret`.
 type Plant = fn(secret: &Path, at: &Path) -> Result<()>;
 
 const PLANTS: [(&str, Plant); 4] = [

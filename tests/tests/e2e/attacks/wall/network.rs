@@ -33,8 +33,8 @@ impl Outside {
         tcp.set_nonblocking(true)?;
         let udp = UdpSocket::bind("127.0.0.1:0")?;
         udp.set_nonblocking(true)?;
-        // A socket in the workspace also stays closed, because a filter of system calls sees no
-        // path.
+        // A tool cannot connect to a Unix socket in the workspace either, because the filter of
+        // system calls sees no path.
         let unix = UnixListener::bind(walled.world.dir().join("stream"))?;
         unix.set_nonblocking(true)?;
         let datagram = UnixDatagram::bind(walled.outside("datagram"))?;
@@ -211,8 +211,8 @@ async fn network_that_is_given_is_ip_alone() -> Result<()> {
     Ok(())
 }
 
-/// The escape that the security review found, in the shell alone: a command over NATS that starts a
-/// session in the root folder.
+/// An escape that a security review found, with shell commands only: the tool sends a command over
+/// NATS that starts a session in the root folder.
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_commands_no_node_over_nats() -> Result<()> {
     for tier in tiers() {

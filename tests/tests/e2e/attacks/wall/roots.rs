@@ -1,4 +1,5 @@
-//! Root folders: some are only readable, and an agent cannot move its own.
+//! The root folders of a tool: some can only be read, and an agent cannot replace its own by a
+//! link.
 
 use std::fs;
 
