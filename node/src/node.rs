@@ -208,8 +208,8 @@ impl RunningNode {
     }
 
     /// Leaves the cluster: accepts no new work, moves agents to other nodes for at most `patience`,
-    /// and releases the others so that other nodes can take them up. All tasks of the node have
-    /// ended when this returns.
+    /// and releases the others so that other nodes can take them up. Then waits up to 10 s until
+    /// the tasks of the node have ended.
     pub async fn shut_down(self, patience: Duration) {
         let Self { node, service } = self;
         service.leave_queue().await;

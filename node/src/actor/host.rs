@@ -34,7 +34,7 @@ use super::{
 };
 use crate::agent::OpenTurn;
 
-/// The most unread mail of an actor. Senders wait when the mailbox is full.
+/// The maximum number of messages in the mailbox of an actor. Senders wait when it is full.
 const MAILBOX: usize = 64;
 
 /// How long a dropped actor may take to end its work before it is aborted.

@@ -48,7 +48,7 @@ impl Agent {
 
     /// Sets the names of the tools that the agent may use: tools of the program, tools of sidecars,
     /// and tools between agents such as `spawn_agent`. By default an agent has all tools of the
-    /// program.
+    /// program and, if the runtime has a workspace, the tools for files.
     #[must_use]
     pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.member.tools = Some(names.into_iter().map(Into::into).collect());

@@ -106,7 +106,7 @@ impl TestNode {
         self.running.node().id()
     }
 
-    /// Starts a session on this node, and waits until its agents are idle.
+    /// Starts a session on this node. Its agents are idle unless the request has a prompt.
     pub(crate) async fn start(&self, request: Start) -> Started {
         let sessions = &self.services().sessions;
         sessions.start(request, CommandOrigin::Peer).await.unwrap()

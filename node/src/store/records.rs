@@ -63,8 +63,9 @@ pub trait SessionRecords: Send + Sync {
     ) -> Result<Vec<AgentRecord>, StoreError>;
 
     /// Records new members of a session, each with its first task, and leases them to `node` at
-    /// epoch 1. Their names are made unique in the team. Returns one outcome for each, in order.
-    /// Fails for each member if the orchestrator has another incarnation or the session is closed.
+    /// epoch 1. Their names are made unique in the team. Returns one outcome for each, in order,
+    /// which is `TeamDead` for all if the orchestrator has another incarnation or the session is
+    /// closed.
     async fn create_agents(
         &self,
         session: &SessionId,

@@ -13,7 +13,7 @@ use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct ReceivedMessages {
-    /// The kinds of the inputs that are known so far.
+    /// The kinds of the inputs that opened turns, until their messages are rendered.
     kinds: HashMap<InputId, InputKind>,
     /// The prompt that the user has just typed, which is not shown again.
     pub own: Option<InputId>,

@@ -94,8 +94,8 @@ impl SpeechRenderer {
         }
     }
 
-    /// Begins a reply. If the previous request has text that was never saved, marks that text as
-    /// superseded.
+    /// Begins a reply. If the text of the previous request was never saved, returns a line that
+    /// says that it broke off.
     fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<OutputPiece> {
         let request = (envelope.epoch, envelope.turn, envelope.request);
         let superseded = request != self.request && !self.shown.is_empty();

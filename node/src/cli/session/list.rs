@@ -285,8 +285,8 @@ fn cells(row: &SessionRow) -> Vec<String> {
 
 /// Returns whether a name matches a pattern with the wildcards `*` and `?`.
 fn fits(glob: &[u8], name: &[u8]) -> bool {
-    // The positions after the last star, from which matching is tried again with the star standing
-    // for one more character.
+    // Where matching continues after a mismatch: after the last star in the pattern, and in the
+    // name at the character that follows those for which the star stands.
     let (mut at, mut of, mut star) = (0, 0, None);
     while at < name.len() {
         match glob.get(of) {

@@ -180,12 +180,13 @@ impl OpenTurns {
         }
     }
 
-    /// Returns the end of the work, or `None` while a turn is open.
+    /// Returns the end of the work, or `None` while a turn is open or none has ended.
     pub fn at_rest(&self) -> Option<&WorkEnd> {
         self.ended.as_ref().filter(|_| self.open.is_empty())
     }
 
-    /// Returns the end of the latest turn, even if other turns are open.
+    /// Returns the end of the latest turn, even if other turns are open. If no turn has ended, the
+    /// outcome is [`WorkOutcome::Lost`].
     pub fn into_ended(self) -> WorkEnd {
         self.ended.unwrap_or_else(WorkEnd::lost)
     }

@@ -30,8 +30,8 @@ pub enum SqliteTrial {
 /// What the check could write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TrialWrite {
-    /// Files in the folder. The index was not written to, because no node is running or it does not
-    /// exist.
+    /// Files in the folder. If there is an index, it could be opened for writing, but no
+    /// transaction on it was tried.
     Folder,
     /// The index, in a transaction that was rolled back.
     Index,

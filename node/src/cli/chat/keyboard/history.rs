@@ -12,7 +12,8 @@ use crate::cli::output::warn;
 
 /// The maximum number of entries that are loaded.
 pub const LINES: usize = 1_000;
-/// The size in bytes above which the file is cut to its newest entries.
+/// The size in bytes above which the file is cut to its newest entries. They take at most half of
+/// this size.
 const MOST: u64 = 1024 * 1024;
 /// The maximum size in bytes of a stored entry.
 const LONGEST: usize = 16 * 1024;
@@ -77,7 +78,8 @@ fn load(path: &Path) -> io::Result<Vec<String>> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => return Err(why),
     };
-    // The file may have grown meanwhile, because several chats append to it.
+    // The file may be too long, because several chats may have appended to it since it was last
+    // cut.
     let mut text = Vec::new();
     file.take(2 * MOST).read_to_end(&mut text)?;
     let parsed = text
