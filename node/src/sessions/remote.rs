@@ -38,7 +38,8 @@ pub enum CommandOrigin {
 }
 
 impl Sessions {
-    /// Passes a command on to the node that hosts its target, and returns that node's reply.
+    /// Passes a client's command on to the node that hosts its target, and returns that node's
+    /// reply. A command that another node has already passed on is refused.
     pub async fn pass_on(
         &self,
         origin: CommandOrigin,

@@ -44,7 +44,7 @@ impl Host {
         counts
     }
 
-    /// Returns whether every thread of agents makes progress.
+    /// Returns whether every thread that runs agents makes progress within this time.
     pub async fn turns(&self, within: Duration) -> bool {
         self.0.runtimes.turn(within).await
     }

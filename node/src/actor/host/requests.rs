@@ -35,7 +35,7 @@ impl Host {
         self.send(agent, Mail::Withdrawn(input)).await
     }
 
-    /// Makes an agent check its inbox. Calls before it does so are merged into one check.
+    /// Makes an agent read its inbox. Further calls before it does so have no effect.
     pub async fn look(&self, agent: &AgentId) -> Result<(), NotHere> {
         let is_due = self
             .wake(agent)
@@ -74,8 +74,8 @@ impl Host {
         self.ask(agent, Mail::Spec).await
     }
 
-    /// Tells the agents in memory that the available tools have changed. A parked agent gets its
-    /// tools when it is woken.
+    /// Notifies the agents in memory that the available tools have changed. A parked agent gets its
+    /// current tools when it is loaded.
     pub async fn tools_changed(&self) {
         let concerned = |(agent, slot): (&AgentId, &HostSlot)| {
             slot.stage.may_have_other_tools().then(|| agent.clone())
@@ -100,7 +100,8 @@ impl Host {
         answered.await.map_err(|_| NotHere(agent.clone()))
     }
 
-    /// Delivers mail. An actor that parks itself meanwhile is started again and gets it.
+    /// Puts a message into an agent's mailbox. If the actor parks itself at the same time, it is
+    /// started again and gets the message.
     pub(super) async fn send(&self, agent: &AgentId, mail: Mail) -> Result<(), NotHere> {
         let mut mail = Box::new(mail);
         loop {

@@ -152,8 +152,8 @@ async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
     }
 }
 
-/// Reports that the user has no permission for JetStream. Such a user can send commands to nodes
-/// but cannot run one.
+/// Reports a NATS user without permission for JetStream. Such a user cannot run a node, but may be
+/// allowed to send commands to nodes or to observe them.
 async fn without_jetstream(bus: &NatsBus, url: &ConfiguredUrl, why: &str) -> DoctorFinding {
     let nodes = subject::Address::new(Target::Nodes, LIST);
     match bus.request(&nodes, "{}".into(), ANSWER).await {

@@ -337,8 +337,8 @@ impl Index {
         .await
     }
 
-    /// Returns the sessions in which nodes other than `alive` have leases or, with `of`, those in
-    /// which that node has leases. Some of the leases may have ended.
+    /// Returns the sessions with leases of nodes that are not in `but`, each with the node. With
+    /// `of`, returns only the sessions with leases of that node. Some of the leases may have ended.
     pub async fn leases(
         &self,
         but: &[NodeId],
