@@ -1,5 +1,5 @@
-//! The model's reply: it is published while it streams, saved when it is complete, and decides what
-//! the turn does next.
+//! Handles the model's reply: publishes it while it streams, saves it when it is complete, and
+//! decides what the turn does next.
 
 use planck_common::{
     CallId,

@@ -1,5 +1,5 @@
-//! The pure part of compaction: when the view has grown too long, and which part of it a summary
-//! replaces.
+//! The decisions of compaction, without I/O: when the view is too long, and which part of it a
+//! summary replaces.
 
 mod check;
 mod cut;
@@ -69,9 +69,9 @@ impl Line {
 pub struct Material {
     /// The messages of the whole view, in order.
     pub lines: Vec<Line>,
-    /// Estimated tokens of the system prompt and the tools.
+    /// The estimated number of tokens in the system prompt and the tools.
     pub fixed: u64,
-    /// Tokens of the whole context, by the provider's latest count.
+    /// The number of tokens in the whole context, as the provider counted them last.
     pub tokens: u64,
     pub context_window: u64,
     pub cut: Cut,

@@ -123,7 +123,8 @@ impl Draft {
         let mut parts: Vec<Part> = pieces
             .map(|piece| piece.into_part(&mut taken, &call_id))
             .collect();
-        // The parts live as long as the agent, and their vector has spare capacity.
+        // The parts stay in memory as long as the agent, so the spare capacity of their vector is
+        // freed.
         parts.shrink_to_fit();
         parts
     }

@@ -91,7 +91,7 @@ struct Totals {
     session: Usage,
 }
 
-/// The latest numbers that were assigned.
+/// The latest ticket, turn and request numbers that were assigned.
 #[derive(Debug, Default)]
 struct Counters {
     ticket: u64,
@@ -105,7 +105,8 @@ struct Counters {
 struct Plans {
     /// How the agent ends, once its running calls have ended.
     stop: Option<Stopping>,
-    /// A summary from which the context starts again.
+    /// The summary of a checkpoint command, from which the context starts again when the turn has
+    /// ended.
     checkpoint: Option<String>,
     /// The number of messages added before the last compaction without effect.
     futile: Option<u64>,
@@ -183,7 +184,7 @@ impl Agent {
         }
     }
 
-    /// The place in the log of an event that happens now.
+    /// The turn, request and time of an event that happens now.
     fn place(&self, now: Timestamp) -> Place {
         Place {
             turn: self.counters.turn,

@@ -42,7 +42,7 @@ pub(super) enum Activity {
         ticket: Ticket,
     },
     UsingTools(Round),
-    /// Calls that were cancelled. The turn ends when all of them have returned what they have.
+    /// Calls that were cancelled. The turn ends when all of them have returned their output so far.
     WindingDown {
         round: Round,
         why: String,

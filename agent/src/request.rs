@@ -154,8 +154,8 @@ impl Agent {
         }
     }
 
-    /// Ends the turn with an error. Text that was already published stays in the log, as after an
-    /// abort, unless the answer was over a limit.
+    /// Ends the turn with an error. The text received so far is saved, as after an abort, unless
+    /// the answer was over a limit.
     fn give_up(&mut self, turn: &Turn, draft: Draft, failure: Failure, moment: &mut Moment) {
         let (code, retryable) = match failure.kind {
             FailureKind::Transient => ("provider", true),

@@ -346,7 +346,7 @@ impl Agent {
         self.save_close(rows, moment);
     }
 
-    /// Ends a turn that does not continue, with a result for every call.
+    /// Ends a turn that does not continue, and gives every open call a result.
     fn shut(&mut self, turn: &Turn, calls: Option<Calls>, ending: Ending, moment: &mut Moment) {
         let mut rows = Rows::at(self.place(moment.now));
         if let Some(calls) = calls {

@@ -77,7 +77,7 @@ where
     Arc::new(move |address, body| f(address, body).boxed())
 }
 
-/// Answers with its name, and with the address and body of the request.
+/// Returns a handler that answers with `name`, and with the address and body of the request.
 pub fn echo(name: &'static str) -> Answer {
     answer(move |address, body| async move {
         Ok(

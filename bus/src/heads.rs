@@ -190,8 +190,8 @@ mod tests {
                 .turn(&self.session, &AgentId::parse(agent).unwrap(), open, now);
         }
 
-        /// Returns every head published until then, with its time. It looks only when the agenda
-        /// requires it.
+        /// Returns every head published up to `until`, with its time. It calls [`Heads::due`] only
+        /// at the times that [`Heads::next`] returns.
         fn run(&mut self, until: u64) -> Vec<(u64, Seq)> {
             let mut told = Vec::new();
             while let Some(at) = self.heads.next().filter(|at| *at <= self.at(until)) {

@@ -118,8 +118,8 @@ impl Publisher {
     /// Returns when everything published before is written out.
     pub async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
         let (done, wait) = oneshot::channel();
-        // The outbox must hurry before the task sees the flush. Otherwise the task could answer the
-        // flush while publications are still held.
+        // The held publications must become due before the task sees the flush. Otherwise the task
+        // could answer the flush while they are still held.
         self.shared.outbox().hurry();
         self.shared.flushes().push(done);
         self.shared.wake.notify_one();

@@ -66,7 +66,7 @@ impl Client {
         .await
     }
 
-    /// Stops an agent for good. Not idempotent.
+    /// Stops an agent permanently. Not idempotent.
     pub async fn stop_agent(
         &self,
         agent: &AgentId,

@@ -87,7 +87,7 @@ impl Client {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(MemoryHub::new()));
-    /// Instead of a node: every command is answered with an empty list of models.
+    /// // Instead of a node: every command is answered with an empty list of models.
     /// let answer: Answer = Arc::new(|_command, _body| {
     ///     Box::pin(async { Ok(r#"{"models":[]}"#.to_owned()) })
     /// });

@@ -27,7 +27,7 @@ pub struct ConnectOptions {
     request_timeout: Option<Duration>,
 }
 
-/// Leaves out secrets.
+/// Formats the options without their secrets.
 impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectOptions")

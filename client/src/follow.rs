@@ -156,7 +156,7 @@ impl Follow {
     /// # Errors
     ///
     /// Fails if the session was deleted, this user may not read it, or the connection was closed
-    /// for good. Every later call returns the same error.
+    /// permanently. Every later call returns the same error.
     pub async fn next(&mut self) -> Result<FollowEvent, ClientError> {
         loop {
             if let Some(event) = self.queue.pop_front() {

@@ -1,8 +1,8 @@
-//! Merges a session's log with its published events. The decisions are pure. Durable events are
-//! returned in the order of the log and exactly once, even if publications are lost, duplicated or
-//! late. Deltas of a running reply are returned only if they continue what was returned before. Any
-//! user who may publish can forge events, so the returned publications are compared with the log
-//! when a turn ends and when a head is published.
+//! Merges a session's log with its published events. The reader does no I/O and reads no clock.
+//! Durable events are returned in the order of the log and exactly once, even if publications are
+//! lost, duplicated or late. Deltas of a running reply are returned only if they continue what was
+//! returned before. Any user who may publish can forge events, so the returned publications are
+//! compared with the log when a turn ends and when a head is published.
 
 mod claims;
 mod live;
@@ -38,7 +38,8 @@ pub struct Reader {
     head: Seq,
     /// When events were first found to be missing, or `None` if none are.
     missing_since: Option<u64>,
-    /// Whether the missing events must be read from the log, because they are not under way.
+    /// Whether the missing events must be read from the log at once, because they will not arrive
+    /// as publications.
     lost: bool,
     reading: Option<Reading>,
     claims: Claims,
@@ -235,8 +236,8 @@ impl Reader {
         right
     }
 
-    /// Returns the events that were returned but are not in the log, since the last call. The log's
-    /// events that replace them are returned after this.
+    /// Returns the events that were returned but turned out not to be in the log since the last
+    /// call. The log's events that replace them are returned afterwards.
     pub fn take_retracted(&mut self) -> Vec<Retracted> {
         self.claims.take_retracted()
     }

@@ -1,4 +1,4 @@
-//! Commands about sessions. Callers name a session by its id or its name.
+//! Commands about sessions. A session is identified by its id or its name.
 
 use planck_common::{
     InputId, Seq, SessionId,

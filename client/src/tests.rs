@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::{Client, ClientError};
 use planck_bus::{Answer, Bus, BusError, Delivery, Published, Serving};
 
-/// A bus whose other end gives prepared replies and records the requests.
+/// A bus that answers with prepared replies and records the requests.
 #[derive(Default)]
 struct Answers {
     replies: Mutex<VecDeque<Result<String, BusError>>>,

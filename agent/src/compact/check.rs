@@ -1,4 +1,5 @@
-//! Checks whether a compactor's answer may be used, and what the view becomes with it.
+//! Checks whether a compactor's answer may be used, and makes the replacement for the older part of
+//! the view.
 
 use planck_common::{
     Seq,
@@ -13,7 +14,7 @@ pub struct Replacement {
     pub cut: Cut,
     /// The content of the summary message.
     pub content: Vec<Part>,
-    /// The estimated tokens of the whole context after the replacement.
+    /// The estimated number of tokens in the whole context after the replacement.
     pub tokens: u64,
 }
 

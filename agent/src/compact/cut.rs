@@ -45,8 +45,8 @@ pub fn is_legal(lines: &[Line], at: usize) -> bool {
         .is_some_and(|line| line.body.role != Role::ToolResult)
 }
 
-/// Returns the length to which tool results have to be shortened so that all of them fit. Returns
-/// `None` if they fit already, or if none is long enough to be shortened.
+/// Returns the length to which tool results have to be shortened so that the kept messages fit into
+/// `room` tokens. Returns `None` if they fit already, or if none is long enough to be shortened.
 fn shortest_results(kept: &[Line], room: u64) -> Option<usize> {
     let size: u64 = kept.iter().map(|line| line.tokens).sum();
     let results = || {

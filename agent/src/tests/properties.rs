@@ -1,4 +1,4 @@
-//! Property test: for any order of events, with crashes at any save, the log stays legal and every
+//! Property test: for any order of events, with crashes at any save, the log stays valid and every
 //! input gets exactly one outcome.
 
 use std::{collections::HashMap, time::Duration};
@@ -381,7 +381,7 @@ fn open_turn(world: &World) -> Option<u32> {
 }
 
 /// Checks that turns are numbered without gaps, that each has one start and one end, and that
-/// requests only rise.
+/// request numbers never fall.
 fn check_turns(world: &World) {
     let (mut turn, mut open, mut request) = (0, false, 0);
     for row in &world.rows {

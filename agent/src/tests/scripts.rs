@@ -1,4 +1,4 @@
-//! Whole turns: what happened to the agent, and what it did.
+//! Tests of whole turns: the inputs that the agent gets, and the effects that it requests.
 
 use planck_common::{
     command::{AgentState, Mode},

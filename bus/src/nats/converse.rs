@@ -56,7 +56,7 @@ pub async fn converse(
 }
 
 struct Heard {
-    /// Keeps the connection open as long as the conversation.
+    /// Keeps the connection open as long as the conversation lasts.
     _link: Arc<NatsLink>,
     line: Line,
     denials: Denials,

@@ -47,7 +47,7 @@ impl ReplyGuard {
     }
 }
 
-/// The beginning of a subject that the caller chose, safe to log.
+/// Returns the beginning of a subject that the caller chose, without control characters, for the log.
 fn shown(subject: &str) -> String {
     subject
         .chars()

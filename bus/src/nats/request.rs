@@ -21,8 +21,8 @@ use crate::{
 
 /// How long a request waits for a link that is down.
 pub const LINK_PATIENCE: Duration = Duration::from_millis(500);
-/// The pause before one more attempt if there were no responders, because nodes move between
-/// servers.
+/// The pause before one more attempt if there were no responders, because nodes may be reconnecting
+/// to another server.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a subscription may take to become active on the server.
 const IN_FORCE: Duration = Duration::from_secs(3);
@@ -238,7 +238,7 @@ pub async fn observe(
 }
 
 struct Observer {
-    /// Keeps the connection open as long as the observer.
+    /// Keeps the connection open as long as the observer exists.
     _link: Arc<NatsLink>,
     messages: Subscriber,
     denials: Denials,

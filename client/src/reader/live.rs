@@ -23,7 +23,8 @@ pub(super) struct Live {
 
 #[derive(Debug, Default)]
 struct Agent {
-    /// The highest epoch seen. A live event with a lower one comes from a fenced writer.
+    /// The highest epoch seen. A live event with a lower one comes from a node that has lost the
+    /// lease.
     epoch: i64,
     /// Saved messages have replaced the live events of all requests up to this one.
     settled: Request,
@@ -34,7 +35,8 @@ struct Agent {
 }
 
 impl Live {
-    /// Processes a live event. Returns the part of it that the reader has not seen yet, or `None`.
+    /// Processes a live event. Returns the part of it that was not returned yet, or `None` if there
+    /// is none or the event does not continue what was returned.
     pub(super) fn take(&mut self, event: Envelope) -> Option<Envelope> {
         let agent = self.agents.entry(event.agent_id.clone()).or_default();
         if event.epoch < agent.epoch {

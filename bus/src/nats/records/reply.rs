@@ -8,7 +8,8 @@ use super::OPERATION;
 use crate::records::RecordsError;
 
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
-/// The same error in a batch, or where the server does not report the right sequence.
+/// The code for the same refusal in a batch, or if the server does not report the correct sequence
+/// number.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10_164;
 /// Other writes to the key are in progress. Nothing was written.
 const NOT_READY: u64 = 10_163;
@@ -66,7 +67,7 @@ pub(super) fn stored(answer: &[u8], bucket: &str) -> Result<Stored, RecordsError
     parse(answer, bucket).map_err(Failure::into_error)
 }
 
-/// Returns `None` if there is no such message.
+/// Reads a reply with a message of the stream. Returns `None` if there is no such message.
 pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<Found>, RecordsError> {
     match parse::<Answer>(answer, bucket) {
         Ok(Answer { message }) => message.read().map(Some),

@@ -99,7 +99,7 @@ impl Records for Electing {
     }
 }
 
-/// A separate bucket on a cluster of three servers. Successive ends connect to different servers.
+/// A separate bucket on a cluster of three servers. Each further connection uses the next server.
 struct Three<'a> {
     cluster: &'a NatsCluster,
     prefix: &'a str,

@@ -1,5 +1,5 @@
-//! Other programs on the same subjects: a stream that records commands acknowledges them, before
-//! the node replies.
+//! Other programs on the same subjects: a JetStream stream that records commands acknowledges them
+//! before the node replies.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The server goes away and comes back while requests and publications are in progress.
+//! The server stops and starts again while requests and publications are in progress.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -43,7 +43,7 @@ async fn next_head(heard: &mut BoxStream<'static, Delivery>) -> i64 {
     }
 }
 
-/// Publishes one event per millisecond while the server is away for `away`. No call may block.
+/// Publishes one event per millisecond while the server is stopped for `away`. No call may block.
 async fn publish_through(world: &mut Nats, bus: &NatsBus, away: Duration) -> i64 {
     let (began, mut seq, mut slowest) = (Instant::now(), 0, Duration::ZERO);
     world.server.kill().unwrap();
