@@ -1,5 +1,5 @@
-//! Ids, which are parsed once at the edge: `[A-Za-z0-9_-]{1,64}`, so that every id can be a token
-//! of a NATS subject.
+//! Ids, which are parsed once, where they enter the process: `[A-Za-z0-9_-]{1,64}`, so that every
+//! id can be a token of a NATS subject.
 
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 

@@ -107,7 +107,7 @@ struct Wire<'a> {
     error: Option<Refusal>,
 }
 
-/// Why a reply is not an answer.
+/// Why a reply has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplyError {
     /// The reply is not of this protocol; it may be a JetStream acknowledgement. Readers keep

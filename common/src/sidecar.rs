@@ -57,8 +57,8 @@ pub fn unknown_required(schema: &Value) -> Option<&str> {
 }
 
 /// The error with which an instance answers a call that it is already running. The protocol has no
-/// other sign of this. [`ToolSaid`] is read and written with this text, and no other code compares
-/// it.
+/// other way to express this. [`ToolSaid`] is read and written with this text, and no other code
+/// compares it.
 pub const IN_PROGRESS: &str = "in progress";
 
 /// A call of a tool. `args` matches the schema that the sidecar declared.

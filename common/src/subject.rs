@@ -1,4 +1,4 @@
-//! Builds and parses every subject and registry key. They are spelled nowhere else.
+//! Builds and parses every subject and registry key. No other module contains the text of one.
 
 use std::fmt;
 
