@@ -28,7 +28,7 @@ const RELAY: Duration = Duration::from_secs(20);
 /// How long the host may take to return the information about an agent.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Who sent a command to this node.
+/// The sender of a command that this node received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOrigin {
     /// A client. This node passes the command on if another node hosts the target.

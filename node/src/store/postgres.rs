@@ -72,7 +72,8 @@ impl PostgresStore {
     }
 
     /// Connects read-only: the schema is not migrated, and the server refuses every change. Returns
-    /// `None` if the database has no tables yet.
+    /// `None` if the database has no tables yet. Fails if its schema has another version than this
+    /// node's.
     pub async fn look(options: PostgresOptions) -> Result<Option<Self>, StoreError> {
         let options = PostgresOptions {
             read_only: true,

@@ -1,5 +1,4 @@
-//! Carries out the decisions of an agent, effect by effect. Each is saved before it is published,
-//! and published before work starts.
+//! Carries out an agent's decisions, effect by effect: first the save, then publishing, then work.
 
 use std::{
     collections::VecDeque,
@@ -48,8 +47,7 @@ impl Actor {
         self.perform(effects).await
     }
 
-    /// Returns the agent's decisions about an input. Loads the history first if the agent was
-    /// resting.
+    /// Returns the agent's decisions about an input, after waking the agent if it was resting.
     pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, ActorLost> {
         self.agent.wake().map_err(ActorLost::Unreadable)?;
         let effects = self.agent.step(input, Timestamp::now());
@@ -224,8 +222,7 @@ impl Actor {
                 message,
                 percent,
             };
-            // If the channel is full, this progress is dropped, because only the final result of
-            // the call matters.
+            // Progress is dropped if the channel is full, because only the call's result matters.
             let _ = pieces.try_send(Box::new(news));
         };
         let session = &self.identity.session;
@@ -364,7 +361,7 @@ async fn warn(answers: &Answers, why: String) {
         code: "compactor_failed".into(),
         message: format!("{why}; the node's own is used"),
     });
-    // Sending fails only if the agent has ended, and then nobody needs the warning.
+    // Sending fails only if the agent has ended. The warning is then not needed.
     let _ = answers
         .send(Box::new(Input::Command(Command::Record(warning))))
         .await;

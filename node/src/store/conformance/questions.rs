@@ -1,5 +1,5 @@
-//! Cases for questions: the store records who waits for whom, so it can refuse a question that
-//! would close a cycle.
+//! Cases for questions: the store records which agent waits for which, so it can refuse a question
+//! that would close a cycle.
 
 use planck_common::{InputId, event::InputKind};
 

@@ -131,7 +131,7 @@ impl StoreFolder {
         })
     }
 
-    /// Opens a file for reading, whoever owns it. Returns `None` if it does not exist.
+    /// Opens a file of any owner for reading. Returns `None` if it does not exist.
     pub fn read_file(&self, name: &str) -> Result<Option<File>, StoreError> {
         match self.open_file(name, OFlag::O_RDONLY) {
             Err(FileRefusal::Missing) => Ok(None),
