@@ -109,8 +109,7 @@ impl Agent {
                     calls: None,
                 };
             }
-            // The open calls are kept: if a rewind hid their results, they must be answered again
-            // although their turn has ended.
+            // Open calls are kept: they must be answered again if a rewind hid their results.
             Event::TurnEnd(_) | Event::Error(_) => open.turn = None,
             Event::UsageDelta(usage) => {
                 self.transcript.correct(usage.context_tokens);
