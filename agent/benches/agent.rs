@@ -13,14 +13,14 @@ use planck_agent::{
     Agent, Effect, Input, NewInput, Settings, Setup, Ticket,
     input::Saved,
     model::{Chunk, Finish, ModelCard, RetryRules, ToolSpec},
-    outcome::Outcome,
+    outcome::ToolOutcome,
 };
 use planck_common::{
     AgentId, InputId, SessionId, Timestamp,
-    command::Mode,
-    event::{Effect as ToolEffect, InputKind, json},
+    command::InputMode,
+    event::{InputKind, ToolEffect, json},
     message::{Part, StopReason},
-    spec::{AgentLimits, AgentSpec, Grant, ModelRef, Role, SessionLimits},
+    spec::{AgentLimits, AgentRole, AgentSpec, Grant, ModelRef, SessionLimits},
     usage::Usage,
 };
 use serde_json::{Map, value::RawValue};
@@ -39,7 +39,7 @@ fn setup() -> Setup {
         r#type: "worker".into(),
         name: "w".into(),
         description: String::new(),
-        role: Role::Worker,
+        role: AgentRole::Worker,
         model: ModelRef {
             provider: "scripted".into(),
             id: "m".into(),
@@ -98,7 +98,7 @@ impl Loop {
             id: InputId::mint(),
             agent: AgentId::mint(),
             kind: InputKind::Prompt,
-            mode: Mode::Queue,
+            mode: InputMode::Queue,
             sender: None,
             reply_to: None,
             content: json(&[Part::text("Go on and on.")]),
@@ -168,7 +168,7 @@ impl Loop {
         let ticket = self.tool.take().unwrap();
         self.step(Input::ToolDone {
             ticket,
-            outcome: Outcome::ok("a line of text"),
+            outcome: ToolOutcome::ok("a line of text"),
             elapsed: Duration::from_millis(1),
         });
     }

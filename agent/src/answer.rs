@@ -5,16 +5,16 @@ use planck_common::{
     CallId,
     command::Prices,
     event::{Event, EventKind, UsageDelta, Warning},
-    message::{Body, Metadata, Part, Role, StopReason},
+    message::{MessageBody, MessageMetadata, MessageRole, Part, StopReason},
     usage::Usage,
 };
 
 use super::{
-    Agent, Counters, Identity, Moment, Ticket,
+    Agent, AgentIdentity, Counters, StepEffects, Ticket,
     draft::Draft,
-    phase::{Activity, Phase, Turn},
+    phase::{Phase, Turn, TurnActivity},
     saves::Rows,
-    turn::Ending,
+    turn::TurnEnding,
 };
 use crate::model::{Chunk, Failure, Finish};
 
@@ -22,9 +22,14 @@ use crate::model::{Chunk, Failure, Finish};
 pub(super) const DEVIATING: &str = "deviating_server";
 
 impl Agent {
-    pub(super) fn heard(&mut self, asked: Ticket, chunks: Vec<Chunk>, moment: &mut Moment) {
-        let place = self.place(moment.now);
-        let Phase::Working(_, Activity::Streaming { ticket, draft }) = &mut self.phase else {
+    pub(super) fn chunks_received(
+        &mut self,
+        asked: Ticket,
+        chunks: Vec<Chunk>,
+        step: &mut StepEffects,
+    ) {
+        let place = self.place(step.now);
+        let Phase::Working(_, TurnActivity::Streaming { ticket, draft }) = &mut self.phase else {
             return;
         };
         if *ticket != asked {
@@ -36,37 +41,43 @@ impl Agent {
             } else {
                 Event::ThinkingDelta(delta)
             };
-            moment.tell(place, event);
+            step.publish(place, event);
         }
     }
 
-    pub(super) fn answered(
+    pub(super) fn reply_ended(
         &mut self,
         ticket: Ticket,
         result: Result<Finish, Failure>,
         jitter: f64,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         let Some((turn, activity)) = self.phase.take_if(|activity| activity.is_streaming(ticket))
         else {
             return;
         };
         match result {
-            Ok(finish) => self.replied(turn, activity.into_draft(), finish, moment),
-            Err(failure) => self.failed(turn, activity.into_draft(), failure, jitter, moment),
+            Ok(finish) => self.replied(turn, activity.into_draft(), finish, step),
+            Err(failure) => self.failed(turn, activity.into_draft(), failure, jitter, step),
         }
     }
 
-    fn replied(&mut self, mut turn: Box<Turn>, draft: Draft, finish: Finish, moment: &mut Moment) {
+    fn replied(
+        &mut self,
+        mut turn: Box<Turn>,
+        draft: Draft,
+        finish: Finish,
+        step: &mut StepEffects,
+    ) {
         turn.failures = 0;
         turn.overflowed = false;
         let content = self.content(draft);
-        turn.heard(&content);
+        turn.keep_text(&content);
         let counted = finish.usage.context_tokens();
         if counted > 0 {
             self.transcript.correct(counted);
         }
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         self.warn_of_deviations(&finish, &mut rows);
         let body = (!content.is_empty()).then(|| rows.message(reply(content, finish.stop)));
         let context_tokens = self.transcript.tokens() + rows.tokens();
@@ -80,18 +91,18 @@ impl Agent {
             .as_ref()
             .map(|body| body.content.as_slice())
             .unwrap_or_default();
-        self.follow(turn, content, finish.stop, rows, moment);
+        self.follow(turn, content, finish.stop, rows, step);
     }
 
     /// Warns once for each way in which a server deviates from its wire format, although its
     /// answers can be read.
     fn warn_of_deviations(&mut self, finish: &Finish, rows: &mut Rows) {
         for what in &finish.salvaged {
-            let provider = &self.charter.spec.model.provider;
+            let provider = &self.config.spec.model.provider;
             let message = format!(
                 "the server of `{provider}` deviates from its wire format: {what}; its answers are read as meant"
             );
-            if self.plans.deviations.insert(message.clone()) {
+            if self.deferred.deviations.insert(message.clone()) {
                 rows.event(&Event::Warning(Warning {
                     code: DEVIATING.into(),
                     message,
@@ -106,25 +117,25 @@ impl Agent {
         content: &[Part],
         stop: StopReason,
         rows: Rows,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         let is_cut = is_cut(stop);
         if content
             .iter()
             .any(|part| matches!(part, Part::ToolCall { .. }))
         {
-            return self.call_tools(turn, content, is_cut, rows, moment);
+            return self.call_tools(turn, content, is_cut, rows, step);
         }
         let ending = if is_cut {
-            Ending::Truncated
+            TurnEnding::Truncated
         } else {
-            Ending::Completed
+            TurnEnding::Completed
         };
-        self.end_turn(&turn, rows, ending, moment);
+        self.end_turn(&turn, rows, ending, step);
     }
 
     fn content(&self, draft: Draft) -> Vec<Part> {
-        let Identity {
+        let AgentIdentity {
             session,
             agent,
             epoch,
@@ -152,7 +163,7 @@ impl Agent {
     }
 
     pub(super) fn priced(&self, usage: Usage) -> Usage {
-        match &self.charter.card.prices {
+        match &self.config.card.prices {
             Some(prices) if usage.cost_usd == 0.0 => Usage {
                 cost_usd: cost(usage, prices),
                 ..usage
@@ -170,13 +181,13 @@ pub(super) fn is_cut(stop: StopReason) -> bool {
     }
 }
 
-fn reply(content: Vec<Part>, stop: StopReason) -> Body {
-    let metadata = Metadata {
+fn reply(content: Vec<Part>, stop: StopReason) -> MessageBody {
+    let metadata = MessageMetadata {
         stop: Some(stop),
-        ..Metadata::default()
+        ..MessageMetadata::default()
     };
-    Body {
-        role: Role::Assistant,
+    MessageBody {
+        role: MessageRole::Assistant,
         custom: None,
         content,
         metadata,

@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use planck_common::{
     command::AgentState,
-    event::{Effect as ToolEffect, Event, ToolProgress, ToolStart},
+    event::{Event, ToolEffect, ToolProgress, ToolStart},
     message::Part,
 };
 use serde_json::value::RawValue;
 
 use super::{
-    Agent, Effect, Moment, Ticket,
+    Agent, Effect, StepEffects, Ticket,
     effect::ToolRun,
-    guard::{LoopGuard, Verdict},
-    phase::{Activity, Phase, Turn},
-    round::{Call, Round},
+    guard::{LoopGuard, LoopVerdict},
+    phase::{Phase, Turn, TurnActivity},
+    round::{CallNames, Round},
     saves::Rows,
     setup::LoopLimits,
-    turn::Ending,
+    turn::TurnEnding,
 };
-use crate::outcome::{ABORTED, Outcome};
+use crate::outcome::{ABORTED, ToolOutcome};
 
 /// A call in the model's answer.
-pub(super) struct Wanted<'a> {
-    pub call: Call,
+pub(super) struct RequestedCall<'a> {
+    pub call: CallNames,
     pub args: &'a RawValue,
     /// The text that the model sent instead of arguments, if it is not a JSON object.
     pub invalid: Option<&'a str>,
@@ -37,43 +37,45 @@ impl Agent {
         content: &[Part],
         is_cut: bool,
         mut rows: Rows,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         let mut round = Round::new(is_cut);
         let mut runs = Vec::new();
         let mut refusals = Vec::new();
-        for wanted in content.iter().filter_map(Wanted::read) {
+        for wanted in content.iter().filter_map(RequestedCall::read) {
             let verdict = wanted.judge(&mut turn.guard, self.settings.loop_guard);
             match wanted.overrule(verdict, is_cut) {
-                Verdict::Refuse(text) => {
+                LoopVerdict::Refuse(text) => {
                     refusals.push(wanted.call.end(text.clone(), true, 0));
                     round.settle(wanted.call, text, true);
                 }
-                Verdict::Run => runs.push(self.start(&mut round, wanted, None, &mut rows, moment)),
-                Verdict::Remark(remark) => {
-                    runs.push(self.start(&mut round, wanted, Some(remark), &mut rows, moment))
+                LoopVerdict::Run => {
+                    runs.push(self.start(&mut round, wanted, None, &mut rows, step))
+                }
+                LoopVerdict::Remark(remark) => {
+                    runs.push(self.start(&mut round, wanted, Some(remark), &mut rows, step))
                 }
             }
         }
         refusals
             .into_iter()
             .for_each(|end| rows.event(&Event::ToolEnd(end)));
-        self.run(turn, round, runs, rows, moment);
+        self.run(turn, round, runs, rows, step);
     }
 
     /// Begins a call: adds its `tool_start` to the rows. The call runs when they are saved.
     pub(super) fn start(
         &mut self,
         round: &mut Round,
-        wanted: Wanted<'_>,
+        wanted: RequestedCall<'_>,
         remark: Option<String>,
         rows: &mut Rows,
-        moment: &Moment,
+        step: &StepEffects,
     ) -> ToolRun {
-        let Wanted { call, args, .. } = wanted;
-        let Call { id, call_id, name } = call.clone();
+        let RequestedCall { call, args, .. } = wanted;
+        let CallNames { id, call_id, name } = call.clone();
         let effect = self
-            .charter
+            .config
             .tool(&name)
             .map_or(ToolEffect::Mutating, |tool| tool.effect);
         rows.event(&Event::ToolStart(ToolStart {
@@ -83,17 +85,17 @@ impl Agent {
             args: args.to_owned(),
             effect,
         }));
-        self.run_again(round, call, args, remark, moment)
+        self.run_again(round, call, args, remark, step)
     }
 
     /// Begins a call whose `tool_start` is already in the log.
     pub(super) fn run_again(
         &mut self,
         round: &mut Round,
-        call: Call,
+        call: CallNames,
         args: &RawValue,
         remark: Option<String>,
-        moment: &Moment,
+        step: &StepEffects,
     ) -> ToolRun {
         let ticket = self.counters.ticket();
         let run = ToolRun {
@@ -102,7 +104,7 @@ impl Agent {
             name: call.name.clone(),
             args: args.to_owned(),
         };
-        round.start(call, ticket, moment.now, remark);
+        round.start(call, ticket, step.now, remark);
         run
     }
 
@@ -113,24 +115,30 @@ impl Agent {
         round: Round,
         runs: Vec<ToolRun>,
         rows: Rows,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         if !round.is_running() {
-            return self.close_round(turn, round, rows, moment);
+            return self.close_round(turn, round, rows, step);
         }
-        self.phase = Phase::Working(turn, Activity::UsingTools(round));
-        self.save(rows, AgentState::ExecutingTools, moment);
+        self.phase = Phase::Working(turn, TurnActivity::UsingTools(round));
+        self.save(rows, AgentState::ExecutingTools, step);
         runs.into_iter()
-            .for_each(|run| moment.act(Effect::RunTool(run)));
+            .for_each(|run| step.act(Effect::RunTool(run)));
     }
 
-    fn close_round(&mut self, turn: Box<Turn>, round: Round, mut rows: Rows, moment: &mut Moment) {
+    fn close_round(
+        &mut self,
+        turn: Box<Turn>,
+        round: Round,
+        mut rows: Rows,
+        step: &mut StepEffects,
+    ) {
         let is_cut = round.cut;
         rows.message(round.results());
         if is_cut {
-            return self.end_turn(&turn, rows, Ending::Truncated, moment);
+            return self.end_turn(&turn, rows, TurnEnding::Truncated, step);
         }
-        self.go_on(turn, rows, moment);
+        self.go_on(turn, rows, step);
     }
 
     pub(super) fn tool_progress(
@@ -138,7 +146,7 @@ impl Agent {
         ticket: Ticket,
         message: String,
         percent: Option<f64>,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         let Phase::Working(_, activity) = &self.phase else {
             return;
@@ -151,21 +159,21 @@ impl Agent {
             message,
             percent,
         };
-        moment.tell(self.place(moment.now), Event::ToolProgress(progress));
+        step.publish(self.place(step.now), Event::ToolProgress(progress));
     }
 
     pub(super) fn tool_done(
         &mut self,
         ticket: Ticket,
-        outcome: Outcome,
+        outcome: ToolOutcome,
         elapsed: Duration,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         let Phase::Working(turn, activity) = &mut self.phase else {
             return;
         };
-        let text = outcome.told(activity.why_stopped()).into_owned();
+        let text = outcome.text_for_model(activity.why_stopped()).into_owned();
         let Some(end) = activity
             .round_mut()
             .and_then(|round| round.finish(ticket, text, outcome.is_error(), elapsed))
@@ -175,15 +183,15 @@ impl Agent {
         turn.responded.extend(outcome.responded);
         rows.event(&Event::ToolEnd(end));
         outcome.events.iter().for_each(|event| rows.event(event));
-        match self.phase.take_if(Activity::is_answered) {
-            Some((turn, Activity::UsingTools(round))) => {
-                self.close_round(turn, round, rows, moment)
+        match self.phase.take_if(TurnActivity::is_answered) {
+            Some((turn, TurnActivity::UsingTools(round))) => {
+                self.close_round(turn, round, rows, step)
             }
-            Some((turn, Activity::WindingDown { round, ending, .. })) => {
+            Some((turn, TurnActivity::WindingDown { round, ending, .. })) => {
                 rows.message(round.results());
-                self.end_turn(&turn, rows, ending, moment);
+                self.end_turn(&turn, rows, ending, step);
             }
-            Some(_) | None => self.save_beside(rows, AgentState::ExecutingTools, moment),
+            Some(_) | None => self.save_beside(rows, AgentState::ExecutingTools, step),
         }
     }
 
@@ -194,15 +202,15 @@ impl Agent {
         turn: Box<Turn>,
         round: Round,
         why: &str,
-        ending: Ending,
-        moment: &mut Moment,
+        ending: TurnEnding,
+        step: &mut StepEffects,
     ) {
         round
             .running()
-            .for_each(|ticket| moment.act(Effect::CancelTool { ticket }));
+            .for_each(|ticket| step.act(Effect::CancelTool { ticket }));
         self.phase = Phase::Working(
             turn,
-            Activity::WindingDown {
+            TurnActivity::WindingDown {
                 round,
                 why: why.into(),
                 ending,
@@ -211,7 +219,7 @@ impl Agent {
     }
 }
 
-impl Activity {
+impl TurnActivity {
     /// The reason given for cancelling calls of the round.
     fn why_stopped(&self) -> &str {
         match self {
@@ -225,9 +233,9 @@ impl Activity {
     }
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> RequestedCall<'a> {
     /// Asks the loop guard whether this call may run.
-    pub(super) fn judge(&self, guard: &mut LoopGuard, limits: LoopLimits) -> Verdict {
+    pub(super) fn judge(&self, guard: &mut LoopGuard, limits: LoopLimits) -> LoopVerdict {
         guard.judge(
             &self.call.name,
             self.invalid.unwrap_or(self.args.get()),
@@ -236,12 +244,12 @@ impl<'a> Wanted<'a> {
     }
 
     /// Refuses a call that is incomplete, whatever the loop guard decided.
-    fn overrule(&self, verdict: Verdict, is_cut: bool) -> Verdict {
+    fn overrule(&self, verdict: LoopVerdict, is_cut: bool) -> LoopVerdict {
         match (is_cut, self.invalid) {
             (true, _) => {
-                Verdict::Refuse("not run: the call was cut off before it was complete".into())
+                LoopVerdict::Refuse("not run: the call was cut off before it was complete".into())
             }
-            (false, Some(text)) => Verdict::Refuse(wrong_args(text)),
+            (false, Some(text)) => LoopVerdict::Refuse(wrong_args(text)),
             (false, None) => verdict,
         }
     }
@@ -256,7 +264,7 @@ impl<'a> Wanted<'a> {
                 invalid,
                 ..
             } => {
-                let call = Call {
+                let call = CallNames {
                     id: id.clone(),
                     call_id: call_id.clone(),
                     name: name.clone(),

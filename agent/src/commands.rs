@@ -6,22 +6,22 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Command, Effect, InputOutcome, Moment, NewInput,
-    phase::{Activity, Phase, Stopping, Turn},
-    saves::{Rows, Then, waiting_for},
-    turn::Ending,
+    Agent, Command, Effect, InputOutcome, NewInput, StepEffects,
+    phase::{Phase, Stopping, Turn, TurnActivity},
+    saves::{OnCommit, Rows, waiting_for},
+    turn::TurnEnding,
 };
 use crate::outcome::ABORTED;
 
 impl Agent {
-    pub(super) fn command(&mut self, command: Command, moment: &mut Moment) {
+    pub(super) fn command(&mut self, command: Command, step: &mut StepEffects) {
         match command {
             Command::Abort { reason } => {
                 let why = match reason {
                     Some(reason) => format!("{ABORTED}: {reason}"),
                     None => ABORTED.into(),
                 };
-                self.interrupt(&why, Ending::Aborted, moment);
+                self.interrupt(&why, TurnEnding::Aborted, step);
             }
             Command::Stop {
                 reason,
@@ -33,101 +33,101 @@ impl Agent {
                     for_good,
                     last,
                 },
-                moment,
+                step,
             ),
-            Command::Nudge if matches!(self.phase, Phase::Idle) => self.nudge(moment),
+            Command::Nudge if matches!(self.phase, Phase::Idle) => self.nudge(step),
             Command::Nudge => {}
             Command::Checkpoint { summary } if matches!(self.phase, Phase::Idle) => {
-                self.checkpoint(&summary, moment)
+                self.checkpoint(&summary, step)
             }
-            Command::Checkpoint { summary } => self.plans.checkpoint = Some(summary),
+            Command::Checkpoint { summary } => self.deferred.checkpoint = Some(summary),
             Command::Tools {
                 added,
                 removed,
                 tools,
                 named,
             } => {
-                self.charter.set_tools(tools);
-                self.charter.spec.tools = named;
-                let tools = self.charter.tools.iter();
+                self.config.set_tools(tools);
+                self.config.spec.tools = named;
+                let tools = self.config.tools.iter();
                 let changed = ToolsChanged {
                     added,
                     removed,
                     tools: tools.map(|tool| tool.name.clone()).collect(),
                 };
-                self.changed(Event::ToolsChanged(changed), moment);
+                self.changed(Event::ToolsChanged(changed), step);
             }
             Command::Model {
                 model,
                 card,
                 warning,
             } => {
-                self.charter.spec.model = model.clone();
-                self.charter.card = card;
-                self.changed(Event::ModelChanged(ModelChanged { model }), moment);
+                self.config.spec.model = model.clone();
+                self.config.card = card;
+                self.changed(Event::ModelChanged(ModelChanged { model }), step);
                 warning
                     .into_iter()
-                    .for_each(|warning| self.record(Event::Warning(warning), moment));
+                    .for_each(|warning| self.record(Event::Warning(warning), step));
             }
-            Command::Record(event) => self.record(event, moment),
+            Command::Record(event) => self.record(event, step),
         }
     }
 
-    fn changed(&mut self, event: Event, moment: &mut Moment) {
-        self.transcript.change_fixed(self.charter.tokens());
-        self.record(event, moment);
+    fn changed(&mut self, event: Event, step: &mut StepEffects) {
+        self.transcript.change_fixed(self.config.tokens());
+        self.record(event, step);
     }
 
     /// Saves a durable event, or publishes a live one.
-    fn record(&mut self, event: Event, moment: &mut Moment) {
-        let mut rows = Rows::at(self.place(moment.now));
+    fn record(&mut self, event: Event, step: &mut StepEffects) {
+        let mut rows = Rows::at(self.place(step.now));
         rows.event(&event);
         if !event.kind().is_durable() {
-            moment.tell(self.place(moment.now), event);
+            step.publish(self.place(step.now), event);
         } else if !rows.is_empty() {
-            self.save(rows, self.phase.state(), moment);
+            self.save(rows, self.phase.state(), step);
         }
     }
 
     /// Ends the running turn, and keeps what the model has answered so far. If tools are running,
     /// they are cancelled, and the turn ends when they have returned.
-    pub(super) fn interrupt(&mut self, why: &str, ending: Ending, moment: &mut Moment) {
+    pub(super) fn interrupt(&mut self, why: &str, ending: TurnEnding, step: &mut StepEffects) {
         let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down())
         else {
             return;
         };
-        if let Activity::UsingTools(round) = activity {
-            return self.wind_down(turn, round, why, ending, moment);
+        if let TurnActivity::UsingTools(round) = activity {
+            return self.wind_down(turn, round, why, ending, step);
         }
-        let mut rows = Rows::at(self.place(moment.now));
-        cancel(activity, &mut turn, &mut rows, moment);
-        self.end_turn(&turn, rows, ending, moment);
+        let mut rows = Rows::at(self.place(step.now));
+        cancel(activity, &mut turn, &mut rows, step);
+        self.end_turn(&turn, rows, ending, step);
     }
 
-    fn stop(&mut self, stopping: Stopping, moment: &mut Moment) {
+    fn stop(&mut self, stopping: Stopping, step: &mut StepEffects) {
         let ending = if stopping.for_good {
-            Ending::Aborted
+            TurnEnding::Aborted
         } else {
-            Ending::Closed
+            TurnEnding::Closed
         };
         self.interrupt(
             &format!("the agent was stopped: {}", stopping.reason),
             ending,
-            moment,
+            step,
         );
         match &self.phase {
-            Phase::Working(..) => self.plans.stop = Some(stopping),
-            Phase::Idle | Phase::Stopping(_) | Phase::Stopped => self.stop_now(stopping, moment),
+            Phase::Working(..) => self.deferred.stop = Some(stopping),
+            Phase::Idle | Phase::Stopping(_) | Phase::Stopped => self.stop_now(stopping, step),
         }
     }
 
-    pub(super) fn stop_now(&mut self, stopping: Stopping, moment: &mut Moment) {
+    pub(super) fn stop_now(&mut self, stopping: Stopping, step: &mut StepEffects) {
         self.phase = Phase::Stopping(stopping);
-        self.end(moment);
+        self.end(step);
     }
 
     /// Saves the end of the agent, and gives unread inputs their outcome.
-    pub(super) fn end(&mut self, moment: &mut Moment) {
+    pub(super) fn end(&mut self, step: &mut StepEffects) {
         let Phase::Stopping(Stopping {
             reason,
             for_good,
@@ -141,7 +141,7 @@ impl Agent {
         } else {
             AgentState::Idle
         };
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         rows.event(&Event::AgentStopped(Reason {
             reason: reason.clone(),
         }));
@@ -150,29 +150,29 @@ impl Agent {
         inputs
             .iter()
             .for_each(|input| rows.end(&input.id, InputOutcome::Stopped, None));
-        self.save_then(rows, state, Then::Stop(inputs), moment);
+        self.save_then(rows, state, OnCommit::Stop(inputs), step);
     }
 
-    pub(super) fn stopped(&mut self, inputs: &[NewInput], moment: &mut Moment) {
+    pub(super) fn stopped(&mut self, inputs: &[NewInput], step: &mut StepEffects) {
         self.phase = Phase::Stopped;
-        moment.settled(waiting_for(inputs));
-        moment.act(Effect::Stopped);
+        step.settled(waiting_for(inputs));
+        step.act(Effect::Stopped);
     }
 }
 
 /// Cancels the model call, compaction or wait of a turn, and keeps what has been received of an
 /// answer. [`Agent::interrupt`] handles running tools before it calls this.
-fn cancel(activity: Activity, turn: &mut Turn, rows: &mut Rows, moment: &mut Moment) {
+fn cancel(activity: TurnActivity, turn: &mut Turn, rows: &mut Rows, step: &mut StepEffects) {
     match activity {
-        Activity::Saving | Activity::UsingTools(_) | Activity::WindingDown { .. } => {}
-        Activity::Retrying { ticket } => moment.act(Effect::CancelWait { ticket }),
-        Activity::Streaming { ticket, draft } => {
-            moment.act(Effect::CancelModel { ticket });
+        TurnActivity::Saving | TurnActivity::UsingTools(_) | TurnActivity::WindingDown { .. } => {}
+        TurnActivity::Retrying { ticket } => step.act(Effect::CancelWait { ticket }),
+        TurnActivity::Streaming { ticket, draft } => {
+            step.act(Effect::CancelModel { ticket });
             if let Some(partial) = draft.partial() {
                 let partial = rows.message(partial);
-                turn.heard(&partial.content);
+                turn.keep_text(&partial.content);
             }
         }
-        Activity::Compacting { ticket } => moment.act(Effect::CancelCompact { ticket }),
+        TurnActivity::Compacting { ticket } => step.act(Effect::CancelCompact { ticket }),
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use planck_common::{
     Seq,
-    message::{Body, Custom},
+    message::{Custom, MessageBody},
 };
 
 pub use check::{Fault, Replacement};
@@ -48,13 +48,13 @@ impl Rules {
 pub struct Line {
     /// The message's id, or 0 until it is saved.
     pub id: Seq,
-    pub body: Arc<Body>,
+    pub body: Arc<MessageBody>,
     /// The estimated number of tokens.
     pub tokens: u64,
 }
 
 impl Line {
-    pub fn new(id: Seq, body: Arc<Body>) -> Self {
+    pub fn new(id: Seq, body: Arc<MessageBody>) -> Self {
         let tokens = tokens_of(&body);
         Self { id, body, tokens }
     }

@@ -7,16 +7,16 @@ use planck_common::{
     Seq,
     command::AgentState,
     event::{Checkpoint, Compacted, Compacting, Event, Warning},
-    message::{Body, Custom, Metadata, Part, Role},
+    message::{Custom, MessageBody, MessageMetadata, MessageRole, Part},
     usage::Usage,
 };
 
 use super::{
-    Agent, Effect, Moment, Ticket,
+    Agent, Effect, StepEffects, Ticket,
     input::CompactionResult,
-    phase::{Activity, Phase, Turn},
-    saves::{Rows, Then},
-    turn::Ending,
+    phase::{Phase, Turn, TurnActivity},
+    saves::{OnCommit, Rows},
+    turn::TurnEnding,
 };
 use crate::{
     compact::{Cut, Line, Material, Replacement},
@@ -26,7 +26,7 @@ use crate::{
 impl Agent {
     /// Returns the input for a compactor, or `None` if compaction would gain nothing.
     pub fn compaction(&self) -> Option<Material> {
-        let (rules, context_window) = (&self.settings.compaction, self.charter.card.context_window);
+        let (rules, context_window) = (&self.settings.compaction, self.config.card.context_window);
         let lines = self.transcript.lines();
         let (fixed, tokens) = (self.transcript.fixed(), self.transcript.tokens());
         let cut = Cut::find(lines, rules, rules.threshold(context_window).min(tokens))?;
@@ -45,7 +45,7 @@ impl Agent {
         let threshold = self
             .settings
             .compaction
-            .threshold(self.charter.card.context_window);
+            .threshold(self.config.card.context_window);
         self.transcript.tokens() + more >= threshold && (more > 0 || !self.is_futile())
     }
 
@@ -54,25 +54,25 @@ impl Agent {
     }
 
     pub(super) fn is_futile(&self) -> bool {
-        self.plans.futile == Some(self.transcript.said())
+        self.deferred.futile == Some(self.transcript.added())
     }
 
     /// Asks for a summary of the older part. If there is no older part, only shortens long results.
-    pub(super) fn compact(&mut self, turn: Box<Turn>, material: &Material, moment: &mut Moment) {
+    pub(super) fn compact(&mut self, turn: Box<Turn>, material: &Material, step: &mut StepEffects) {
         let tokens_before = material.tokens;
-        moment.tell(
-            self.place(moment.now),
+        step.publish(
+            self.place(step.now),
             Event::Compacting(Compacting { tokens_before }),
         );
         if material.has_older() {
             let ticket = self.counters.ticket();
-            self.phase = Phase::Working(turn, Activity::Compacting { ticket });
-            return moment.act(Effect::Compact { ticket });
+            self.phase = Phase::Working(turn, TurnActivity::Compacting { ticket });
+            return step.act(Effect::Compact { ticket });
         }
-        let rows = Rows::at(self.place(moment.now));
+        let rows = Rows::at(self.place(step.now));
         match material.without_summary() {
-            Ok(replacement) => self.replace(turn, material, replacement, "local", rows, moment),
-            Err(fault) => self.futile(turn, Some(fault.to_string()), rows, moment),
+            Ok(replacement) => self.replace(turn, material, replacement, "local", rows, step),
+            Err(fault) => self.futile(turn, Some(fault.to_string()), rows, step),
         }
     }
 
@@ -80,7 +80,7 @@ impl Agent {
         &mut self,
         ticket: Ticket,
         result: CompactionResult,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         let Some((mut turn, _)) = self
             .phase
@@ -88,7 +88,7 @@ impl Agent {
         else {
             return;
         };
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         let material = self.compaction();
         match (result, material) {
             (
@@ -107,15 +107,13 @@ impl Agent {
                     .map_or(material.tokens, |replacement| replacement.tokens);
                 self.account_compaction(&mut turn, usage, &mut rows, tokens);
                 match answer {
-                    Ok(replacement) => {
-                        self.replace(turn, &material, replacement, &by, rows, moment)
-                    }
-                    Err(fault) => self.futile(turn, Some(fault.to_string()), rows, moment),
+                    Ok(replacement) => self.replace(turn, &material, replacement, &by, rows, step),
+                    Err(fault) => self.futile(turn, Some(fault.to_string()), rows, step),
                 }
             }
-            (CompactionResult::Failed(reason), _) => self.futile(turn, Some(reason), rows, moment),
+            (CompactionResult::Failed(reason), _) => self.futile(turn, Some(reason), rows, step),
             (CompactionResult::Skipped, _) | (CompactionResult::Summary { .. }, None) => {
-                self.futile(turn, None, rows, moment)
+                self.futile(turn, None, rows, step)
             }
         }
     }
@@ -140,7 +138,7 @@ impl Agent {
         replacement: Replacement,
         by: &str,
         mut rows: Rows,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         let Replacement {
             cut,
@@ -158,14 +156,14 @@ impl Agent {
             by: by.into(),
             kept,
         }));
-        self.phase = Phase::Working(turn, Activity::Saving);
+        self.phase = Phase::Working(turn, TurnActivity::Saving);
         self.save_then(
             rows,
             AgentState::Streaming,
-            Then::Summarise {
+            OnCommit::Summarise {
                 tokens: Some(tokens),
             },
-            moment,
+            step,
         );
     }
 
@@ -176,50 +174,50 @@ impl Agent {
         turn: Box<Turn>,
         reason: Option<String>,
         mut rows: Rows,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
-        self.plans.futile = Some(self.transcript.said());
+        self.deferred.futile = Some(self.transcript.added());
         let message = reason.unwrap_or_else(|| "the compactor left the context as it is".into());
         if turn.overflowed {
             let reason = format!("the context is full: {message}");
             return self.end_turn(
                 &turn,
                 rows,
-                Ending::Failed {
+                TurnEnding::Failed {
                     reason,
                     for_agents: "the context is full".into(),
                     code: "context_full",
                     retryable: false,
                 },
-                moment,
+                step,
             );
         }
         rows.event(&Event::Warning(Warning {
             code: "not_compacted".into(),
             message,
         }));
-        self.go_on(turn, rows, moment);
+        self.go_on(turn, rows, step);
     }
 
     /// Starts the context again from a summary. The agent must have no open turn.
-    pub(super) fn checkpoint(&mut self, text: &str, moment: &mut Moment) {
+    pub(super) fn checkpoint(&mut self, text: &str, step: &mut StepEffects) {
         let covers = self.transcript.last_id();
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         rows.message(summary(vec![Part::text(text)], covers, None));
         rows.event(&Event::Checkpoint(Checkpoint { covers }));
         self.save_then(
             rows,
             AgentState::Idle,
-            Then::Summarise { tokens: None },
-            moment,
+            OnCommit::Summarise { tokens: None },
+            step,
         );
     }
 
     pub(super) fn summarised(
         &mut self,
-        message: Option<(Arc<Body>, Seq)>,
+        message: Option<(Arc<MessageBody>, Seq)>,
         tokens: Option<u64>,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         if let Some((body, id)) = message {
             self.transcript.summarise(id, body);
@@ -227,21 +225,21 @@ impl Agent {
         if let Some(tokens) = tokens {
             self.transcript.correct(tokens);
         }
-        match self.phase.take_if(Activity::is_saving) {
-            Some((turn, _)) => self.go_on(turn, Rows::at(self.place(moment.now)), moment),
-            None => self.settle_down(moment),
+        match self.phase.take_if(TurnActivity::is_saving) {
+            Some((turn, _)) => self.go_on(turn, Rows::at(self.place(step.now)), step),
+            None => self.settle_down(step),
         }
     }
 }
 
-fn summary(content: Vec<Part>, covers: Seq, cut_results: Option<usize>) -> Body {
-    let metadata = Metadata {
+fn summary(content: Vec<Part>, covers: Seq, cut_results: Option<usize>) -> MessageBody {
+    let metadata = MessageMetadata {
         covers: Some(covers),
         cut_results,
-        ..Metadata::default()
+        ..MessageMetadata::default()
     };
-    Body {
-        role: Role::Custom,
+    MessageBody {
+        role: MessageRole::Custom,
         custom: Some(Custom::Summary),
         content,
         metadata,

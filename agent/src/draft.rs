@@ -6,7 +6,7 @@ use planck_common::{
     CallId,
     command::RunningPart,
     event::{Delta, EventKind},
-    message::{Body, Metadata, Part, Role},
+    message::{MessageBody, MessageMetadata, MessageRole, Part},
 };
 use serde_json::value::RawValue;
 
@@ -14,13 +14,13 @@ use crate::{model::Chunk, nul};
 
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    pieces: Vec<Piece>,
+    pieces: Vec<DraftPiece>,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct DraftPiece {
     part: usize,
-    kind: Kind,
+    kind: PieceKind,
     /// The part's text: a text, a thought, a ciphertext, or a call's arguments.
     text: String,
     /// The number of Unicode scalar values in `text`.
@@ -29,7 +29,7 @@ struct Piece {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum PieceKind {
     Text,
     Thinking,
     Redacted,
@@ -53,19 +53,21 @@ impl Draft {
 
     fn add(&mut self, chunk: Chunk) -> Option<(EventKind, Delta)> {
         match without_nul(chunk) {
-            Chunk::Text { part, text } => {
-                Some((EventKind::TextDelta, self.extend(part, Kind::Text, text)))
-            }
+            Chunk::Text { part, text } => Some((
+                EventKind::TextDelta,
+                self.extend(part, PieceKind::Text, text),
+            )),
             Chunk::Thinking { part, text } => Some((
                 EventKind::ThinkingDelta,
-                self.extend(part, Kind::Thinking, text),
+                self.extend(part, PieceKind::Thinking, text),
             )),
             Chunk::Redacted { part, data } => {
-                self.extend(part, Kind::Redacted, data);
+                self.extend(part, PieceKind::Redacted, data);
                 None
             }
             Chunk::Call { part, id, name } => {
-                self.pieces.push(Piece::new(part, Kind::Call { id, name }));
+                self.pieces
+                    .push(DraftPiece::new(part, PieceKind::Call { id, name }));
                 None
             }
             Chunk::Args { part, json } => {
@@ -84,15 +86,15 @@ impl Draft {
         }
     }
 
-    fn extend(&mut self, part: usize, kind: Kind, text: String) -> Delta {
-        let fits = |piece: &Piece| piece.part == part && piece.kind == kind;
+    fn extend(&mut self, part: usize, kind: PieceKind, text: String) -> Delta {
+        let fits = |piece: &DraftPiece| piece.part == part && piece.kind == kind;
         let at = self
             .pieces
             .iter()
             .rposition(fits)
             .unwrap_or(self.pieces.len());
         if at == self.pieces.len() {
-            self.pieces.push(Piece::new(part, kind));
+            self.pieces.push(DraftPiece::new(part, kind));
         }
         let offset = self
             .pieces
@@ -109,9 +111,9 @@ impl Draft {
             .find(|piece| piece.part == part)
         {
             Some(piece) => piece.signature = Some(signature),
-            None => self.pieces.push(Piece {
+            None => self.pieces.push(DraftPiece {
                 signature: Some(signature),
-                ..Piece::new(part, Kind::Thinking)
+                ..DraftPiece::new(part, PieceKind::Thinking)
             }),
         }
     }
@@ -119,7 +121,7 @@ impl Draft {
     /// Returns the content of the finished reply. `call_id` gives the id of the call in a part.
     pub(super) fn content(self, call_id: impl Fn(usize) -> CallId) -> Vec<Part> {
         let mut taken = HashSet::new();
-        let pieces = self.pieces.into_iter().filter(Piece::says_something);
+        let pieces = self.pieces.into_iter().filter(DraftPiece::says_something);
         let mut parts: Vec<Part> = pieces
             .map(|piece| piece.into_part(&mut taken, &call_id))
             .collect();
@@ -131,25 +133,28 @@ impl Draft {
 
     /// Returns what is kept of a reply that was cut off: its text, and the thoughts that the
     /// provider accepts back. Returns `None` if there is no text.
-    pub(super) fn partial(self) -> Option<Body> {
-        let kept = |piece: &Piece| match piece.kind {
-            Kind::Text => !piece.text.is_empty(),
-            Kind::Thinking | Kind::Redacted => {
-                piece.signature.is_some() || piece.kind == Kind::Redacted
+    pub(super) fn partial(self) -> Option<MessageBody> {
+        let kept = |piece: &DraftPiece| match piece.kind {
+            PieceKind::Text => !piece.text.is_empty(),
+            PieceKind::Thinking | PieceKind::Redacted => {
+                piece.signature.is_some() || piece.kind == PieceKind::Redacted
             }
-            Kind::Call { .. } => false,
+            PieceKind::Call { .. } => false,
         };
-        let pieces: Vec<Piece> = self.pieces.into_iter().filter(kept).collect();
-        if !pieces.iter().any(|piece| piece.kind == Kind::Text) {
+        let pieces: Vec<DraftPiece> = self.pieces.into_iter().filter(kept).collect();
+        if !pieces.iter().any(|piece| piece.kind == PieceKind::Text) {
             return None;
         }
-        let content = pieces.into_iter().filter_map(Piece::into_speech).collect();
-        let metadata = Metadata {
+        let content = pieces
+            .into_iter()
+            .filter_map(DraftPiece::into_speech)
+            .collect();
+        let metadata = MessageMetadata {
             interrupted: true,
-            ..Metadata::default()
+            ..MessageMetadata::default()
         };
-        Some(Body {
-            role: Role::Assistant,
+        Some(MessageBody {
+            role: MessageRole::Assistant,
             custom: None,
             content,
             metadata,
@@ -158,12 +163,12 @@ impl Draft {
 
     /// Returns the parts so far, for a reader who joins now.
     pub(super) fn running(&self) -> Vec<RunningPart> {
-        self.pieces.iter().map(Piece::running).collect()
+        self.pieces.iter().map(DraftPiece::running).collect()
     }
 }
 
-impl Piece {
-    fn new(part: usize, kind: Kind) -> Self {
+impl DraftPiece {
+    fn new(part: usize, kind: PieceKind) -> Self {
         Self {
             part,
             kind,
@@ -182,7 +187,9 @@ impl Piece {
     }
 
     fn says_something(&self) -> bool {
-        !self.text.is_empty() || self.signature.is_some() || matches!(self.kind, Kind::Call { .. })
+        !self.text.is_empty()
+            || self.signature.is_some()
+            || matches!(self.kind, PieceKind::Call { .. })
     }
 
     fn into_part(self, taken: &mut HashSet<String>, call_id: &impl Fn(usize) -> CallId) -> Part {
@@ -195,18 +202,18 @@ impl Piece {
         } = self;
         text.shrink_to_fit();
         match kind {
-            Kind::Text => Part::Text { text, signature },
-            Kind::Thinking => Part::Thinking {
+            PieceKind::Text => Part::Text { text, signature },
+            PieceKind::Thinking => Part::Thinking {
                 text,
                 signature,
                 redacted: false,
             },
-            Kind::Redacted => Part::Thinking {
+            PieceKind::Redacted => Part::Thinking {
                 text: String::new(),
                 signature: Some(text),
                 redacted: true,
             },
-            Kind::Call { id, name } => {
+            PieceKind::Call { id, name } => {
                 let call_id = call_id(part);
                 let (args, invalid) = parse_args(text);
                 let id = unique(
@@ -242,27 +249,27 @@ impl Piece {
             ..
         } = self;
         match kind {
-            Kind::Text => Some(Part::Text { text, signature }),
-            Kind::Thinking => Some(Part::Thinking {
+            PieceKind::Text => Some(Part::Text { text, signature }),
+            PieceKind::Thinking => Some(Part::Thinking {
                 text,
                 signature,
                 redacted: false,
             }),
-            Kind::Redacted => Some(Part::Thinking {
+            PieceKind::Redacted => Some(Part::Thinking {
                 text: String::new(),
                 signature: Some(text),
                 redacted: true,
             }),
-            Kind::Call { .. } => None,
+            PieceKind::Call { .. } => None,
         }
     }
 
     fn running(&self) -> RunningPart {
         let (r#type, text) = match &self.kind {
-            Kind::Text => ("text", self.text.clone()),
-            Kind::Thinking => ("thinking", self.text.clone()),
-            Kind::Redacted => ("thinking", String::new()),
-            Kind::Call { name, .. } => ("tool_call", name.clone()),
+            PieceKind::Text => ("text", self.text.clone()),
+            PieceKind::Thinking => ("thinking", self.text.clone()),
+            PieceKind::Redacted => ("thinking", String::new()),
+            PieceKind::Call { name, .. } => ("tool_call", name.clone()),
         };
         RunningPart {
             part: self.part,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use planck_common::{
     AgentId, CallId, InputId,
     command::AgentState,
-    envelope::Place,
+    envelope::EventPlace,
     event::{Event, EventKind},
     usage::Usage,
 };
@@ -21,8 +21,8 @@ use super::{NewInput, Ticket, inbox::InputOutcome};
 pub enum Effect {
     Save(Save),
     /// Publish a live event. Deltas are not serialised here because the runtime merges them first.
-    Tell {
-        place: Place,
+    Publish {
+        place: EventPlace,
         event: Event,
     },
     /// Call the model for the next reply to the agent's view. The runtime reads the transcript,
@@ -109,7 +109,7 @@ impl Save {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub kind: EventKind,
-    pub place: Place,
+    pub place: EventPlace,
     /// JSON: the event's `data`, or for a message its body without id, agent and time.
     pub body: String,
 }

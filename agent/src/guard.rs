@@ -16,7 +16,7 @@ pub(super) struct LoopGuard {
 
 /// Whether a call may run.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum LoopVerdict {
     Run,
     /// The call runs, and this remark is added to its result.
     Remark(String),
@@ -25,7 +25,7 @@ pub(super) enum Verdict {
 
 impl LoopGuard {
     /// Counts a call, and returns whether it may run.
-    pub(super) fn judge(&mut self, name: &str, args: &str, limits: LoopLimits) -> Verdict {
+    pub(super) fn judge(&mut self, name: &str, args: &str, limits: LoopLimits) -> LoopVerdict {
         let call = fingerprint(name, args);
         self.count = if self.last == Some(call) {
             self.count.saturating_add(1)
@@ -35,15 +35,15 @@ impl LoopGuard {
         self.last = Some(call);
         let count = self.count;
         if count >= limits.refuse_from {
-            Verdict::Refuse(format!(
+            LoopVerdict::Refuse(format!(
                 "not run: this is call {count} in a row of {name} with the same arguments; do something else"
             ))
         } else if count >= limits.note_from {
-            Verdict::Remark(format!(
+            LoopVerdict::Remark(format!(
                 "[this is call {count} in a row of {name} with the same arguments; the result will not change by repeating it]"
             ))
         } else {
-            Verdict::Run
+            LoopVerdict::Run
         }
     }
 }
@@ -95,9 +95,9 @@ mod tests {
         let letters = calls
             .iter()
             .map(|(name, args)| match guard.judge(name, args, LIMITS) {
-                Verdict::Run => '.',
-                Verdict::Remark(_) => 'n',
-                Verdict::Refuse(_) => 'x',
+                LoopVerdict::Run => '.',
+                LoopVerdict::Remark(_) => 'n',
+                LoopVerdict::Refuse(_) => 'x',
             });
         letters.collect()
     }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt};
 
 use planck_common::{
     AgentId, InputId, Seq, Timestamp,
-    command::Mode,
+    command::InputMode,
     event::{InputKind, TurnOutcome},
     message::Part,
     message::Sender,
@@ -17,7 +17,7 @@ pub struct NewInput {
     /// The agent whose inbox it is for.
     pub agent: AgentId,
     pub kind: InputKind,
-    pub mode: Mode,
+    pub mode: InputMode,
     /// The agent that sent it; `None` for a client or the runtime.
     pub sender: Option<Sender>,
     /// For a response or note: the task it is about.
@@ -119,13 +119,13 @@ impl fmt::Display for InputOutcome {
 
 /// The inputs that are not yet in a turn, in order of acceptance.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct InputQueue {
     waiting: VecDeque<NewInput>,
     /// Inputs of which one may hold data that cannot be stored. Each gets a turn of its own.
     suspects: Vec<InputId>,
 }
 
-impl Inbox {
+impl InputQueue {
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -143,7 +143,7 @@ impl Inbox {
         self.waiting.push_back(arrival);
     }
 
-    pub(super) fn suspect(&mut self, ids: &[InputId]) {
+    pub(super) fn isolate(&mut self, ids: &[InputId]) {
         self.suspects.extend_from_slice(ids);
     }
 
@@ -186,7 +186,7 @@ impl Inbox {
     }
 
     fn joins(&self, arrival: &NewInput) -> bool {
-        arrival.mode == Mode::Steer && !arrival.fresh && !self.suspects.contains(&arrival.id)
+        arrival.mode == InputMode::Steer && !arrival.fresh && !self.suspects.contains(&arrival.id)
     }
 
     /// Takes the inputs that join the running turn.

@@ -46,7 +46,7 @@ pub enum Input {
     },
     ToolDone {
         ticket: Ticket,
-        outcome: crate::outcome::Outcome,
+        outcome: crate::outcome::ToolOutcome,
         elapsed: Duration,
     },
     /// A [`super::Effect::Wait`] has ended.

@@ -41,8 +41,8 @@ mod view;
 use std::collections::{BTreeSet, VecDeque};
 
 use planck_common::{
-    AgentId, InputId, SessionId, Timestamp, envelope::Place, event::Event, spec::SessionLimits,
-    usage::Usage,
+    AgentId, InputId, SessionId, Timestamp, envelope::EventPlace, event::Event,
+    spec::SessionLimits, usage::Usage,
 };
 
 pub use effect::{Effect, Entry, Mark, Save};
@@ -51,10 +51,10 @@ pub use input::{Command, Input};
 pub use restore::Unreadable;
 pub use setup::{Memory, OpenTurn, Settings, Setup, Unstorable};
 
-use inbox::Inbox;
+use inbox::InputQueue;
 use phase::{Phase, Stopping};
 use saves::Pending;
-use setup::Charter;
+use setup::AgentConfig;
 use transcript::Transcript;
 
 /// Identifies an effect and its reply. A reply with a ticket that is no longer awaited is dropped.
@@ -64,21 +64,21 @@ pub struct Ticket(pub u64);
 /// One agent: its settings, its history and its current work.
 #[derive(Debug)]
 pub struct Agent {
-    identity: Identity,
-    charter: Charter,
+    identity: AgentIdentity,
+    config: AgentConfig,
     settings: Settings,
     limits: SessionLimits,
     phase: Phase,
     transcript: Transcript,
-    inbox: Inbox,
+    inbox: InputQueue,
     saves: VecDeque<Pending>,
     totals: Totals,
     counters: Counters,
-    plans: Plans,
+    deferred: Deferred,
 }
 
 #[derive(Debug)]
-struct Identity {
+struct AgentIdentity {
     session: SessionId,
     agent: AgentId,
     epoch: i64,
@@ -102,7 +102,7 @@ struct Counters {
 
 /// Work that is put off until the turn ends, and attempts that are not repeated for now.
 #[derive(Debug, Default)]
-struct Plans {
+struct Deferred {
     /// How the agent ends, once its running calls have ended.
     stop: Option<Stopping>,
     /// The summary of a checkpoint command, from which the context starts again when the turn has
@@ -127,9 +127,9 @@ impl Agent {
             limits,
             settings,
         } = setup;
-        let charter = Charter::new(spec, card, tools);
+        let charter = AgentConfig::new(spec, card, tools);
         Self {
-            identity: Identity {
+            identity: AgentIdentity {
                 session,
                 agent,
                 epoch,
@@ -138,55 +138,55 @@ impl Agent {
             limits,
             phase: Phase::Idle,
             transcript: Transcript::new(charter.tokens()),
-            charter,
-            inbox: Inbox::default(),
+            config: charter,
+            inbox: InputQueue::default(),
             saves: VecDeque::new(),
             totals: Totals::default(),
             counters: Counters::default(),
-            plans: Plans::default(),
+            deferred: Deferred::default(),
         }
     }
 
     /// Takes one input, and returns the effects to perform. A stopped agent ignores every input.
     pub fn step(&mut self, input: Input, now: Timestamp) -> Vec<Effect> {
-        let mut moment = Moment::new(now);
+        let mut step = StepEffects::new(now);
         if !matches!(self.phase, Phase::Stopped) {
-            self.take(input, &mut moment);
+            self.take(input, &mut step);
         }
-        moment.effects
+        step.effects
     }
 
-    fn take(&mut self, input: Input, moment: &mut Moment) {
+    fn take(&mut self, input: Input, step: &mut StepEffects) {
         match input {
-            Input::Arrived(arrival) => self.arrived(arrival, moment),
+            Input::Arrived(arrival) => self.arrived(arrival, step),
             Input::Withdrawn(id) => self.inbox.remove(&[id]),
-            Input::Command(command) => self.command(command, moment),
-            Input::Saved(saved) => self.saved(saved, moment),
-            Input::Gone { save, inputs } => self.gone(save, &inputs, moment),
-            Input::Chunks { ticket, chunks } => self.heard(ticket, chunks, moment),
+            Input::Command(command) => self.command(command, step),
+            Input::Saved(saved) => self.saved(saved, step),
+            Input::Gone { save, inputs } => self.gone(save, &inputs, step),
+            Input::Chunks { ticket, chunks } => self.chunks_received(ticket, chunks, step),
             Input::Answered {
                 ticket,
                 result,
                 jitter,
-            } => self.answered(ticket, result, jitter, moment),
+            } => self.reply_ended(ticket, result, jitter, step),
             Input::ToolProgress {
                 ticket,
                 message,
                 percent,
-            } => self.tool_progress(ticket, message, percent, moment),
+            } => self.tool_progress(ticket, message, percent, step),
             Input::ToolDone {
                 ticket,
                 outcome,
                 elapsed,
-            } => self.tool_done(ticket, outcome, elapsed, moment),
-            Input::Waited(ticket) => self.waited(ticket, moment),
-            Input::Compacted { ticket, result } => self.compacted(ticket, result, moment),
+            } => self.tool_done(ticket, outcome, elapsed, step),
+            Input::Waited(ticket) => self.waited(ticket, step),
+            Input::Compacted { ticket, result } => self.compacted(ticket, result, step),
         }
     }
 
     /// The turn, request and time of an event that happens now.
-    fn place(&self, now: Timestamp) -> Place {
-        Place {
+    fn place(&self, now: Timestamp) -> EventPlace {
+        EventPlace {
             turn: self.counters.turn,
             request: self.counters.request,
             at: now,
@@ -202,12 +202,12 @@ impl Counters {
 }
 
 /// What one step has decided so far.
-struct Moment {
+struct StepEffects {
     now: Timestamp,
     effects: Vec<Effect>,
 }
 
-impl Moment {
+impl StepEffects {
     fn new(now: Timestamp) -> Self {
         Self {
             now,
@@ -219,8 +219,8 @@ impl Moment {
         self.effects.push(effect);
     }
 
-    fn tell(&mut self, place: Place, event: Event) {
-        self.act(Effect::Tell { event, place });
+    fn publish(&mut self, place: EventPlace, event: Event) {
+        self.act(Effect::Publish { event, place });
     }
 
     fn settled(&mut self, inputs: Vec<(InputId, Option<AgentId>)>) {

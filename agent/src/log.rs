@@ -1,12 +1,12 @@
 //! Rows of the log.
 
-use planck_common::{Seq, envelope::Place, event::EventKind};
+use planck_common::{Seq, envelope::EventPlace, event::EventKind};
 
 /// A row of the log as its agent reads it back.
 #[derive(Debug, Clone)]
 pub struct LogRow {
     pub seq: Seq,
     pub kind: EventKind,
-    pub place: Place,
+    pub place: EventPlace,
     pub body: String,
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use planck_common::{event::Effect, message::StopReason, usage::Usage};
+use planck_common::{event::ToolEffect, message::StopReason, usage::Usage};
 use serde_json::value::RawValue;
 
 /// A tool as a model sees it.
@@ -12,7 +12,7 @@ pub struct ToolSpec {
     pub description: String,
     /// JSON Schema of the arguments, an object schema.
     pub parameters: Arc<RawValue>,
-    pub effect: Effect,
+    pub effect: ToolEffect,
 }
 
 impl PartialEq for ToolSpec {

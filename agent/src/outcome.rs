@@ -18,7 +18,7 @@ pub enum CallEnd {
 
 /// The result of a tool call.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct ToolOutcome {
     pub end: CallEnd,
     /// The output for the model. For a stopped call this is the output so far, which may be empty.
     pub text: String,
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub responded: Option<InputId>,
 }
 
-impl Outcome {
+impl ToolOutcome {
     pub fn ok(text: impl Into<String>) -> Self {
         Self::new(CallEnd::Done, text)
     }
@@ -59,7 +59,7 @@ impl Outcome {
     }
 
     /// The text that the model reads. For a stopped call the reason comes first.
-    pub fn told(&self, why_stopped: &str) -> Cow<'_, str> {
+    pub fn text_for_model(&self, why_stopped: &str) -> Cow<'_, str> {
         match self.end {
             CallEnd::Done | CallEnd::Failed => Cow::Borrowed(&self.text),
             CallEnd::Stopped if self.text.is_empty() => Cow::Owned(why_stopped.into()),

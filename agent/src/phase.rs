@@ -9,12 +9,12 @@ use planck_common::{
     usage::Usage,
 };
 
-use super::{Ticket, draft::Draft, guard::LoopGuard, round::Round, turn::Ending};
+use super::{Ticket, draft::Draft, guard::LoopGuard, round::Round, turn::TurnEnding};
 
 #[derive(Debug)]
 pub(super) enum Phase {
     Idle,
-    Working(Box<Turn>, Activity),
+    Working(Box<Turn>, TurnActivity),
     /// The agent's end is being saved.
     Stopping(Stopping),
     Stopped,
@@ -31,7 +31,7 @@ pub(super) struct Stopping {
 
 /// What an open turn waits for.
 #[derive(Debug)]
-pub(super) enum Activity {
+pub(super) enum TurnActivity {
     /// A save. The turn continues when it is committed.
     Saving,
     Streaming {
@@ -46,7 +46,7 @@ pub(super) enum Activity {
     WindingDown {
         round: Round,
         why: String,
-        ending: Ending,
+        ending: TurnEnding,
     },
     Compacting {
         ticket: Ticket,
@@ -88,7 +88,7 @@ impl Turn {
     }
 
     /// Keeps the text of an answer, if it has any.
-    pub(super) fn heard(&mut self, content: &[Part]) {
+    pub(super) fn keep_text(&mut self, content: &[Part]) {
         let text = text_of(content);
         if !text.is_empty() {
             self.text = Some(text);
@@ -125,8 +125,8 @@ impl Phase {
     /// nothing. The caller must put the turn back or end it.
     pub(super) fn take_if(
         &mut self,
-        fits: impl FnOnce(&Activity) -> bool,
-    ) -> Option<(Box<Turn>, Activity)> {
+        fits: impl FnOnce(&TurnActivity) -> bool,
+    ) -> Option<(Box<Turn>, TurnActivity)> {
         match std::mem::replace(self, Self::Idle) {
             Self::Working(turn, activity) if fits(&activity) => Some((turn, activity)),
             other @ (Self::Idle | Self::Working(..) | Self::Stopping { .. } | Self::Stopped) => {
@@ -137,7 +137,7 @@ impl Phase {
     }
 }
 
-impl Activity {
+impl TurnActivity {
     fn state(&self) -> AgentState {
         match self {
             Self::Saving | Self::Streaming { .. } | Self::Retrying { .. } => AgentState::Streaming,

@@ -7,44 +7,44 @@ use planck_common::{
     Seq,
     command::AgentState,
     event::{Event, Retry, Warning},
-    message::Body,
+    message::MessageBody,
 };
 
 use super::{
-    Agent, Effect, Moment, NewInput, Ticket,
+    Agent, Effect, NewInput, StepEffects, Ticket,
     draft::Draft,
     effect::Change,
-    phase::{Activity, Phase, Turn},
-    saves::{Rows, Then},
+    phase::{Phase, Turn, TurnActivity},
+    saves::{OnCommit, Rows},
     speech,
-    turn::Ending,
+    turn::TurnEnding,
 };
 use crate::model::{Failure, FailureKind};
 
 impl Agent {
     /// Decides what an open turn does next. `rows` are not saved yet.
-    pub(super) fn go_on(&mut self, turn: Box<Turn>, rows: Rows, moment: &mut Moment) {
+    pub(super) fn go_on(&mut self, turn: Box<Turn>, rows: Rows, step: &mut StepEffects) {
         if let Some(limit) = self.limit_reached() {
-            return self.end_turn(&turn, rows, Ending::Limit(limit), moment);
+            return self.end_turn(&turn, rows, TurnEnding::Limit(limit), step);
         }
         let is_due = self.is_compaction_due(rows.tokens());
         if is_due {
-            self.save(rows, AgentState::Compacting, moment);
+            self.save(rows, AgentState::Compacting, step);
         } else {
-            self.save_beside(rows, AgentState::Streaming, moment);
+            self.save_beside(rows, AgentState::Streaming, step);
         }
         if self.inbox.steers() {
-            self.phase = Phase::Working(turn, Activity::Saving);
-            return self.join(moment);
+            self.phase = Phase::Working(turn, TurnActivity::Saving);
+            return self.join(step);
         }
         match self.compaction_if(is_due) {
-            Some(material) => self.compact(turn, &material, moment),
-            None => self.call_model(turn, moment),
+            Some(material) => self.compact(turn, &material, step),
+            None => self.call_model(turn, step),
         }
     }
 
     fn limit_reached(&self) -> Option<&'static str> {
-        let (limits, session) = (&self.charter.spec.limits, &self.limits);
+        let (limits, session) = (&self.config.spec.limits, &self.limits);
         let requests = limits
             .max_requests_per_turn
             .unwrap_or(self.settings.max_requests_per_turn);
@@ -80,9 +80,9 @@ impl Agent {
             .find_map(|(name, is_reached)| is_reached.then_some(name))
     }
 
-    fn join(&mut self, moment: &mut Moment) {
+    fn join(&mut self, step: &mut StepEffects) {
         let inputs = self.inbox.take_steered();
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         for input in &inputs {
             rows.message(speech::message(input));
             rows.mark(
@@ -92,41 +92,41 @@ impl Agent {
                 },
             );
         }
-        self.save_then(rows, self.phase.state(), Then::Join(inputs), moment);
+        self.save_then(rows, self.phase.state(), OnCommit::Join(inputs), step);
     }
 
     pub(super) fn joined(
         &mut self,
         inputs: Vec<NewInput>,
-        messages: Vec<(usize, Arc<Body>)>,
+        messages: Vec<(usize, Arc<MessageBody>)>,
         ids: &[Seq],
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         self.show(messages, ids);
-        if let Some((mut turn, _)) = self.phase.take_if(Activity::is_saving) {
+        if let Some((mut turn, _)) = self.phase.take_if(TurnActivity::is_saving) {
             turn.inputs.extend(inputs.iter().map(speech::turn_input));
-            self.go_on(turn, Rows::at(self.place(moment.now)), moment);
+            self.go_on(turn, Rows::at(self.place(step.now)), step);
         }
     }
 
     /// Decides again what the turn does next, because inputs that were about to join are gone.
-    pub(super) fn rejoin(&mut self, moment: &mut Moment) {
-        if let Some((turn, _)) = self.phase.take_if(Activity::is_saving) {
-            self.go_on(turn, Rows::at(self.place(moment.now)), moment);
+    pub(super) fn rejoin(&mut self, step: &mut StepEffects) {
+        if let Some((turn, _)) = self.phase.take_if(TurnActivity::is_saving) {
+            self.go_on(turn, Rows::at(self.place(step.now)), step);
         }
     }
 
-    fn call_model(&mut self, turn: Box<Turn>, moment: &mut Moment) {
+    fn call_model(&mut self, turn: Box<Turn>, step: &mut StepEffects) {
         self.counters.request += 1;
         let ticket = self.counters.ticket();
         self.phase = Phase::Working(
             turn,
-            Activity::Streaming {
+            TurnActivity::Streaming {
                 ticket,
                 draft: Draft::default(),
             },
         );
-        moment.act(Effect::CallModel { ticket });
+        step.act(Effect::CallModel { ticket });
     }
 
     /// Handles a failed call. `draft` is the part of the answer received before the failure.
@@ -136,27 +136,27 @@ impl Agent {
         draft: Draft,
         failure: Failure,
         jitter: f64,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         turn.failures += 1;
         match failure.kind {
-            FailureKind::Transient if turn.failures < self.charter.card.retry.tries => {
-                self.retry(turn, &failure, jitter, moment)
+            FailureKind::Transient if turn.failures < self.config.card.retry.tries => {
+                self.retry(turn, &failure, jitter, step)
             }
             FailureKind::ContextFull if !turn.overflowed => {
-                self.overflow(turn, draft, failure, moment)
+                self.overflow(turn, draft, failure, step)
             }
             FailureKind::Transient
             | FailureKind::ContextFull
             | FailureKind::Auth
             | FailureKind::Refused
-            | FailureKind::AnswerLimit => self.give_up(&turn, draft, failure, moment),
+            | FailureKind::AnswerLimit => self.give_up(&turn, draft, failure, step),
         }
     }
 
     /// Ends the turn with an error. The text received so far is saved, as after an abort, unless
     /// the answer was over a limit.
-    fn give_up(&mut self, turn: &Turn, draft: Draft, failure: Failure, moment: &mut Moment) {
+    fn give_up(&mut self, turn: &Turn, draft: Draft, failure: Failure, step: &mut StepEffects) {
         let (code, retryable) = match failure.kind {
             FailureKind::Transient => ("provider", true),
             FailureKind::Refused => ("provider", false),
@@ -164,7 +164,7 @@ impl Agent {
             FailureKind::Auth => ("auth", false),
             FailureKind::AnswerLimit => ("answer_limit", false),
         };
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         if let Some(partial) = draft
             .partial()
             .filter(|_| failure.kind != FailureKind::AnswerLimit)
@@ -175,36 +175,36 @@ impl Agent {
         self.end_turn(
             turn,
             rows,
-            Ending::Failed {
+            TurnEnding::Failed {
                 reason: failure.message,
                 for_agents,
                 code,
                 retryable,
             },
-            moment,
+            step,
         );
     }
 
-    fn retry(&mut self, turn: Box<Turn>, failure: &Failure, jitter: f64, moment: &mut Moment) {
+    fn retry(&mut self, turn: Box<Turn>, failure: &Failure, jitter: f64, step: &mut StepEffects) {
         let delay = self.back_off(turn.failures, failure.retry_after, jitter);
         let attempt = turn.failures + 1;
         let ticket = self.counters.ticket();
-        self.phase = Phase::Working(turn, Activity::Retrying { ticket });
-        let mut rows = Rows::at(self.place(moment.now));
+        self.phase = Phase::Working(turn, TurnActivity::Retrying { ticket });
+        let mut rows = Rows::at(self.place(step.now));
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         rows.event(&Event::Retry(Retry {
             attempt,
             delay_ms,
             reason: failure.message.clone(),
         }));
-        self.save(rows, AgentState::Streaming, moment);
-        moment.act(Effect::Wait { ticket, delay });
+        self.save(rows, AgentState::Streaming, step);
+        step.act(Effect::Wait { ticket, delay });
     }
 
     /// Returns the wait before the next try. It doubles with every failure, is shortened at random
     /// to at least half, and is never shorter than what the provider asked for.
     fn back_off(&self, failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
-        let rules = self.charter.card.retry;
+        let rules = self.config.card.retry;
         let whole = rules
             .base
             .saturating_mul(1 << failures.saturating_sub(1).min(16))
@@ -221,24 +221,24 @@ impl Agent {
         mut turn: Box<Turn>,
         draft: Draft,
         failure: Failure,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         let Some(material) = self.compaction_if(!self.is_futile()) else {
-            return self.give_up(&turn, draft, failure, moment);
+            return self.give_up(&turn, draft, failure, step);
         };
         turn.overflowed = true;
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         rows.event(&Event::Warning(Warning {
             code: "context_full".into(),
             message: failure.message,
         }));
-        self.save(rows, AgentState::Compacting, moment);
-        self.compact(turn, &material, moment);
+        self.save(rows, AgentState::Compacting, step);
+        self.compact(turn, &material, step);
     }
 
-    pub(super) fn waited(&mut self, ticket: Ticket, moment: &mut Moment) {
+    pub(super) fn waited(&mut self, ticket: Ticket, step: &mut StepEffects) {
         if let Some((turn, _)) = self.phase.take_if(|activity| activity.is_retrying(ticket)) {
-            return self.go_on(turn, Rows::at(self.place(moment.now)), moment);
+            return self.go_on(turn, Rows::at(self.place(step.now)), step);
         }
         if self
             .phase
@@ -247,8 +247,8 @@ impl Agent {
         {
             self.interrupt(
                 "the turn's time is up",
-                Ending::Limit("max_turn_seconds"),
-                moment,
+                TurnEnding::Limit("max_turn_seconds"),
+                step,
             );
         }
     }

@@ -4,24 +4,22 @@ use std::{collections::HashMap, sync::Arc};
 
 use planck_common::{
     CallId, InputId, Seq, Timestamp,
-    event::{
-        Effect as ToolEffect, Event, EventKind, InputKind, ToolEnd, TurnInput, TurnStart, Warning,
-    },
-    message::{Body, Custom, Metadata, Role},
+    event::{Event, EventKind, InputKind, ToolEffect, ToolEnd, TurnInput, TurnStart, Warning},
+    message::{Custom, MessageBody, MessageMetadata, MessageRole},
 };
 
 use super::{
-    Agent, Effect, Memory, Moment, NewInput, OpenTurn, Setup, StoredInput, Totals,
+    Agent, Effect, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
     answer::{DEVIATING, is_cut},
-    calls::Wanted,
+    calls::RequestedCall,
     effect::Change,
-    guard::Verdict,
+    guard::LoopVerdict,
     phase::Turn,
     round::Round,
     saves::Rows,
     setup::Unstorable,
     speech,
-    turn::Ending,
+    turn::TurnEnding,
 };
 use crate::log::LogRow;
 
@@ -37,14 +35,14 @@ pub struct Unreadable {
 
 /// The work that the rows left open.
 #[derive(Default)]
-struct Open {
+struct OpenWork {
     turn: Option<Box<Turn>>,
     calls: Option<Calls>,
 }
 
 /// An answer whose calls have no message of results yet.
 struct Calls {
-    answer: Arc<Body>,
+    answer: Arc<MessageBody>,
     started: HashMap<CallId, ToolEffect>,
     ended: HashMap<CallId, (String, bool)>,
     remarks: HashMap<CallId, String>,
@@ -58,12 +56,12 @@ impl Agent {
         now: Timestamp,
     ) -> Result<(Self, Vec<Effect>), Unreadable> {
         let mut agent = Self::new(setup);
-        let mut moment = Moment::new(now);
+        let mut step = StepEffects::new(now);
         agent.totals = Totals {
             agent: memory.totals,
             session: memory.session,
         };
-        let mut open = Open::default();
+        let mut open = OpenWork::default();
         for row in &memory.rows {
             agent
                 .replay(row, &mut open, &memory.inputs)
@@ -74,14 +72,14 @@ impl Agent {
         }
         let unread = memory.inputs.iter().filter(|row| row.turn.is_none());
         unread.for_each(|row| agent.inbox.push(row.input.clone()));
-        agent.resume(open, &memory, &mut moment);
-        Ok((agent, moment.effects))
+        agent.resume(open, &memory, &mut step);
+        Ok((agent, step.effects))
     }
 
     fn replay(
         &mut self,
         row: &LogRow,
-        open: &mut Open,
+        open: &mut OpenWork,
         inputs: &[StoredInput],
     ) -> Result<(), serde_json::Error> {
         self.counters.turn = self.counters.turn.max(row.place.turn);
@@ -101,10 +99,10 @@ impl Agent {
         Ok(())
     }
 
-    fn replay_event(&mut self, event: Event, row: &LogRow, open: &mut Open) {
+    fn replay_event(&mut self, event: Event, row: &LogRow, open: &mut OpenWork) {
         match event {
             Event::TurnStart(TurnStart { inputs, .. }) => {
-                *open = Open {
+                *open = OpenWork {
                     turn: Some(Box::new(Turn::new(inputs, row.place.at))),
                     calls: None,
                 };
@@ -138,7 +136,7 @@ impl Agent {
             }
             Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
             Event::Warning(Warning { code, message }) if code == DEVIATING => {
-                self.plans.deviations.insert(message);
+                self.deferred.deviations.insert(message);
             }
             Event::Message(_)
             | Event::Retry(_)
@@ -165,8 +163,8 @@ impl Agent {
     fn replay_message(
         &mut self,
         row: &LogRow,
-        body: Arc<Body>,
-        open: &mut Open,
+        body: Arc<MessageBody>,
+        open: &mut OpenWork,
         inputs: &[StoredInput],
     ) {
         if body.custom == Some(Custom::Summary) {
@@ -174,29 +172,29 @@ impl Agent {
         }
         self.transcript.replay(row.seq, body.clone());
         match body.role {
-            Role::Assistant => self.replay_answer(body, open),
-            Role::ToolResult => open.calls = None,
-            Role::User | Role::Custom => open
+            MessageRole::Assistant => self.replay_answer(body, open),
+            MessageRole::ToolResult => open.calls = None,
+            MessageRole::User | MessageRole::Custom => open
                 .turn
                 .iter_mut()
                 .for_each(|turn| join(turn, &body.metadata, inputs)),
         }
     }
 
-    fn replay_answer(&mut self, answer: Arc<Body>, open: &mut Open) {
+    fn replay_answer(&mut self, answer: Arc<MessageBody>, open: &mut OpenWork) {
         let Some(turn) = &mut open.turn else { return };
-        turn.heard(&answer.content);
+        turn.keep_text(&answer.content);
         let mut remarks = HashMap::new();
-        for wanted in answer.content.iter().filter_map(Wanted::read) {
+        for wanted in answer.content.iter().filter_map(RequestedCall::read) {
             let verdict = wanted.judge(&mut turn.guard, self.settings.loop_guard);
-            if let Verdict::Remark(remark) = verdict {
+            if let LoopVerdict::Remark(remark) = verdict {
                 remarks.insert(wanted.call.call_id, remark);
             }
         }
         if answer
             .content
             .iter()
-            .any(|part| Wanted::read(part).is_some())
+            .any(|part| RequestedCall::read(part).is_some())
         {
             open.calls = Some(Calls {
                 answer,
@@ -207,14 +205,14 @@ impl Agent {
         }
     }
 
-    fn resume(&mut self, open: Open, memory: &Memory, moment: &mut Moment) {
+    fn resume(&mut self, open: OpenWork, memory: &Memory, step: &mut StepEffects) {
         if let OpenTurn::Refused(unstorable) = &memory.open_turn {
-            return self.go_on_without(open, unstorable, memory, moment);
+            return self.go_on_without(open, unstorable, memory, step);
         }
         let Some(mut turn) = open.turn else {
             return match open.calls {
-                Some(calls) => self.answer_rewound(&calls, moment),
-                None => self.settle_down(moment),
+                Some(calls) => self.answer_rewound(&calls, step),
+                None => self.settle_down(step),
             };
         };
         let is_open = |id: &InputId| memory.inputs.iter().any(|row| row.input.id == *id);
@@ -227,28 +225,23 @@ impl Agent {
             .cloned()
             .collect();
         match &memory.open_turn {
-            OpenTurn::Resume if !was_rewound => self.take_up(turn, open.calls, moment),
+            OpenTurn::Resume if !was_rewound => self.take_up(turn, open.calls, step),
             OpenTurn::Resume | OpenTurn::Close => {
                 turn.inputs.retain(|input| is_open(&input.id));
-                self.shut(&turn, open.calls, Ending::Aborted, moment);
+                self.shut(&turn, open.calls, TurnEnding::Aborted, step);
             }
             OpenTurn::Lost => {
                 let reason = "the node that ran this turn is gone".to_owned();
-                let for_agents = reason.clone();
-                self.shut(
-                    &turn,
-                    open.calls,
-                    Ending::Failed {
-                        reason,
-                        for_agents,
-                        code: "node_lost",
-                        retryable: true,
-                    },
-                    moment,
-                );
+                let ending = TurnEnding::Failed {
+                    for_agents: reason.clone(),
+                    reason,
+                    code: "node_lost",
+                    retryable: true,
+                };
+                self.shut(&turn, open.calls, ending, step);
             }
             OpenTurn::Refused(unstorable) => {
-                self.shut(&turn, open.calls, unstorable.ending(), moment)
+                self.shut(&turn, open.calls, unstorable.ending(), step)
             }
         }
     }
@@ -258,81 +251,84 @@ impl Agent {
     /// the one that cannot be stored, and is refused.
     fn go_on_without(
         &mut self,
-        open: Open,
+        open: OpenWork,
         unstorable: &Unstorable,
         memory: &Memory,
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         if let Some(mut turn) = open.turn {
             turn.inputs
                 .retain(|input| memory.inputs.iter().any(|row| row.input.id == input.id));
-            self.inbox.suspect(&unstorable.inputs);
-            return self.shut(&turn, open.calls, unstorable.ending(), moment);
+            self.inbox.isolate(&unstorable.inputs);
+            return self.shut(&turn, open.calls, unstorable.ending(), step);
         }
         match unstorable.inputs.as_slice() {
             [input] => match self.inbox.take(input) {
-                Some(arrival) => self.turn_away(&arrival, unstorable, moment),
-                None => self.settle_down(moment),
+                Some(arrival) => self.refuse_input(&arrival, unstorable, step),
+                None => self.settle_down(step),
             },
             several => {
-                self.inbox.suspect(several);
-                self.settle_down(moment);
+                self.inbox.isolate(several);
+                self.settle_down(step);
             }
         }
     }
 
     /// Ends an input in a turn of its own, without any of the input's content.
-    fn turn_away(&mut self, arrival: &NewInput, unstorable: &Unstorable, moment: &mut Moment) {
+    fn refuse_input(
+        &mut self,
+        arrival: &NewInput,
+        unstorable: &Unstorable,
+        step: &mut StepEffects,
+    ) {
         self.counters.turn += 1;
         self.counters.request = 0;
         let (index, input) = (self.counters.turn, speech::turn_input(arrival));
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         rows.event(&Event::TurnStart(TurnStart {
             index,
             inputs: vec![input.clone()],
         }));
         rows.mark(&arrival.id, Change::Consumed { turn: index });
-        moment.act(Effect::Turn { open: true });
+        step.act(Effect::Turn { open: true });
         self.end_turn(
-            &Turn::new(vec![input], moment.now),
+            &Turn::new(vec![input], step.now),
             rows,
             unstorable.ending(),
-            moment,
+            step,
         );
     }
 
     /// Continues the turn, with the calls that have no result yet or else with the next request.
-    fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<Calls>, moment: &mut Moment) {
-        moment.act(Effect::Turn { open: true });
-        self.set_deadline(&mut turn, moment);
-        let mut rows = Rows::at(self.place(moment.now));
+    fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<Calls>, step: &mut StepEffects) {
+        step.act(Effect::Turn { open: true });
+        self.set_deadline(&mut turn, step);
+        let mut rows = Rows::at(self.place(step.now));
         let Some(calls) = calls else {
-            return self.go_on(turn, rows, moment);
+            return self.go_on(turn, rows, step);
         };
         let mut round = Round::new(calls.is_cut());
         let mut runs = Vec::new();
-        for wanted in calls.answer.content.iter().filter_map(Wanted::read) {
+        for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
             let id = wanted.call.call_id.clone();
             let remark = calls.remarks.get(&id).cloned();
             match (calls.ended.get(&id), calls.started.get(&id)) {
                 (Some((text, error)), _) => round.settle(wanted.call, text.clone(), *error),
                 (None, Some(effect)) if effect.may_run_again() => {
-                    runs.push(self.run_again(&mut round, wanted.call, wanted.args, remark, moment));
+                    runs.push(self.run_again(&mut round, wanted.call, wanted.args, remark, step));
                 }
                 (None, Some(_)) => interrupted(&mut round, wanted, &mut rows),
-                (None, None) => {
-                    runs.push(self.start(&mut round, wanted, remark, &mut rows, moment))
-                }
+                (None, None) => runs.push(self.start(&mut round, wanted, remark, &mut rows, step)),
             }
         }
-        self.run(turn, round, runs, rows, moment);
+        self.run(turn, round, runs, rows, step);
     }
 
     /// Answers the calls of a turn that has ended but whose results were rewound, because providers
     /// refuse a history with open calls.
-    fn answer_rewound(&mut self, calls: &Calls, moment: &mut Moment) {
+    fn answer_rewound(&mut self, calls: &Calls, step: &mut StepEffects) {
         let mut round = Round::new(false);
-        for wanted in calls.answer.content.iter().filter_map(Wanted::read) {
+        for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
             let (text, error) = calls
                 .ended
                 .get(&wanted.call.call_id)
@@ -340,17 +336,23 @@ impl Agent {
                 .unwrap_or_else(|| (INTERRUPTED.into(), true));
             round.settle(wanted.call, text, error);
         }
-        let mut rows = Rows::at(self.place(moment.now));
+        let mut rows = Rows::at(self.place(step.now));
         rows.message(round.results());
-        self.save_close(rows, moment);
+        self.save_close(rows, step);
     }
 
     /// Ends a turn that does not continue, and gives every open call a result.
-    fn shut(&mut self, turn: &Turn, calls: Option<Calls>, ending: Ending, moment: &mut Moment) {
-        let mut rows = Rows::at(self.place(moment.now));
+    fn shut(
+        &mut self,
+        turn: &Turn,
+        calls: Option<Calls>,
+        ending: TurnEnding,
+        step: &mut StepEffects,
+    ) {
+        let mut rows = Rows::at(self.place(step.now));
         if let Some(calls) = calls {
             let mut round = Round::new(false);
-            for wanted in calls.answer.content.iter().filter_map(Wanted::read) {
+            for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
                 match calls.ended.get(&wanted.call.call_id) {
                     Some((text, error)) => round.settle(wanted.call, text.clone(), *error),
                     None => interrupted(&mut round, wanted, &mut rows),
@@ -358,7 +360,7 @@ impl Agent {
             }
             rows.message(round.results());
         }
-        self.end_turn(turn, rows, ending, moment);
+        self.end_turn(turn, rows, ending, step);
     }
 }
 
@@ -368,7 +370,7 @@ impl Calls {
     }
 }
 
-fn interrupted(round: &mut Round, wanted: Wanted<'_>, rows: &mut Rows) {
+fn interrupted(round: &mut Round, wanted: RequestedCall<'_>, rows: &mut Rows) {
     rows.event(&Event::ToolEnd(wanted.call.end(
         INTERRUPTED.into(),
         true,
@@ -378,7 +380,7 @@ fn interrupted(round: &mut Round, wanted: Wanted<'_>, rows: &mut Rows) {
 }
 
 /// Adds the inputs of a message that joined the turn after it began.
-fn join(turn: &mut Turn, metadata: &Metadata, inputs: &[StoredInput]) {
+fn join(turn: &mut Turn, metadata: &MessageMetadata, inputs: &[StoredInput]) {
     for id in &metadata.inputs {
         if turn.inputs.iter().any(|input| input.id == *id) {
             continue;

@@ -6,14 +6,14 @@ use planck_common::{
     CallId, Timestamp,
     command::RunningTool,
     event::ToolEnd,
-    message::{Body, Metadata, Part, Role},
+    message::{MessageBody, MessageMetadata, MessageRole, Part},
 };
 
 use super::Ticket;
 
 #[derive(Debug)]
 pub(super) struct Round {
-    slots: Vec<Slot>,
+    slots: Vec<CallSlot>,
     running: usize,
     /// Whether the answer was cut off, so that the turn ends after the results.
     pub cut: bool,
@@ -21,20 +21,20 @@ pub(super) struct Round {
 
 /// A call as the provider and the runtime name it.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct CallNames {
     pub id: String,
     pub call_id: CallId,
     pub name: String,
 }
 
 #[derive(Debug)]
-struct Slot {
-    call: Call,
-    state: State,
+struct CallSlot {
+    call: CallNames,
+    state: CallState,
 }
 
 #[derive(Debug)]
-enum State {
+enum CallState {
     Running {
         ticket: Ticket,
         since: Timestamp,
@@ -62,15 +62,15 @@ impl Round {
     /// Adds a call that runs. The remark is appended to its result.
     pub(super) fn start(
         &mut self,
-        call: Call,
+        call: CallNames,
         ticket: Ticket,
         since: Timestamp,
         remark: Option<String>,
     ) {
         self.running += 1;
-        self.slots.push(Slot {
+        self.slots.push(CallSlot {
             call,
-            state: State::Running {
+            state: CallState::Running {
                 ticket,
                 since,
                 remark,
@@ -79,14 +79,14 @@ impl Round {
     }
 
     /// Adds a call whose result is already known.
-    pub(super) fn settle(&mut self, call: Call, text: String, error: bool) {
-        self.slots.push(Slot {
+    pub(super) fn settle(&mut self, call: CallNames, text: String, error: bool) {
+        self.slots.push(CallSlot {
             call,
-            state: State::Done { text, error },
+            state: CallState::Done { text, error },
         });
     }
 
-    pub(super) fn runs(&self, ticket: Ticket) -> Option<&Call> {
+    pub(super) fn runs(&self, ticket: Ticket) -> Option<&CallNames> {
         self.slots
             .iter()
             .find(|slot| slot.is_running(ticket))
@@ -111,51 +111,53 @@ impl Round {
     /// The tickets of the calls that still run.
     pub(super) fn running(&self) -> impl Iterator<Item = Ticket> {
         self.slots.iter().filter_map(|slot| match slot.state {
-            State::Running { ticket, .. } => Some(ticket),
-            State::Done { .. } => None,
+            CallState::Running { ticket, .. } => Some(ticket),
+            CallState::Done { .. } => None,
         })
     }
 
     /// Returns the message with the results of all calls, in their order.
-    pub(super) fn results(self) -> Body {
-        let content = self.slots.into_iter().map(Slot::into_part).collect();
-        Body {
-            role: Role::ToolResult,
+    pub(super) fn results(self) -> MessageBody {
+        let content = self.slots.into_iter().map(CallSlot::into_part).collect();
+        MessageBody {
+            role: MessageRole::ToolResult,
             custom: None,
             content,
-            metadata: Metadata::default(),
+            metadata: MessageMetadata::default(),
         }
     }
 
     pub(super) fn snapshot(&self, now: Timestamp) -> Vec<RunningTool> {
         let running = self.slots.iter().filter_map(|slot| match slot.state {
-            State::Running { since, .. } => Some((&slot.call, now.millis_since(since))),
-            State::Done { .. } => None,
+            CallState::Running { since, .. } => Some((&slot.call, now.millis_since(since))),
+            CallState::Done { .. } => None,
         });
         running
-            .map(|(Call { call_id, name, .. }, elapsed_ms)| RunningTool {
-                call_id: call_id.clone(),
-                name: name.clone(),
-                elapsed_ms,
-            })
+            .map(
+                |(CallNames { call_id, name, .. }, elapsed_ms)| RunningTool {
+                    call_id: call_id.clone(),
+                    name: name.clone(),
+                    elapsed_ms,
+                },
+            )
             .collect()
     }
 }
 
-impl Slot {
+impl CallSlot {
     fn is_running(&self, asked: Ticket) -> bool {
-        matches!(self.state, State::Running { ticket, .. } if ticket == asked)
+        matches!(self.state, CallState::Running { ticket, .. } if ticket == asked)
     }
 
     fn finish(&mut self, mut text: String, error: bool, duration_ms: u64) -> ToolEnd {
-        if let State::Running {
+        if let CallState::Running {
             remark: Some(remark),
             ..
         } = &self.state
         {
             text = format!("{text}\n\n{remark}");
         }
-        self.state = State::Done {
+        self.state = CallState::Done {
             text: text.clone(),
             error,
         };
@@ -163,15 +165,15 @@ impl Slot {
     }
 
     fn into_part(self) -> Part {
-        let Call { id, call_id, .. } = self.call;
+        let CallNames { id, call_id, .. } = self.call;
         match self.state {
-            State::Done { text, error } => Part::ToolResult {
+            CallState::Done { text, error } => Part::ToolResult {
                 id,
                 call_id,
                 text,
                 error,
             },
-            State::Running { .. } => Part::ToolResult {
+            CallState::Running { .. } => Part::ToolResult {
                 id,
                 call_id,
                 text: "no result".into(),
@@ -181,7 +183,7 @@ impl Slot {
     }
 }
 
-impl Call {
+impl CallNames {
     pub(super) fn end(&self, result: String, error: bool, duration_ms: u64) -> ToolEnd {
         let Self { id, call_id, name } = self.clone();
         ToolEnd {

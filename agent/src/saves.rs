@@ -5,14 +5,14 @@ use std::{collections::VecDeque, sync::Arc};
 use planck_common::{
     AgentId, InputId, Seq,
     command::AgentState,
-    envelope::Place,
+    envelope::EventPlace,
     event::{Event, EventKind, json},
-    message::Body,
+    message::MessageBody,
     usage::Usage,
 };
 
 use super::{
-    Agent, Effect, Entry, InputOutcome, Mark, Moment, NewInput, Save, Ticket, effect::Change,
+    Agent, Effect, Entry, InputOutcome, Mark, NewInput, Save, StepEffects, Ticket, effect::Change,
     input::Saved,
 };
 use crate::compact;
@@ -20,10 +20,10 @@ use crate::compact;
 /// The rows and marks of one save, with the messages among them.
 #[derive(Debug)]
 pub(super) struct Rows {
-    place: Place,
+    place: EventPlace,
     entries: Vec<Entry>,
     /// Messages, each with the index of its entry.
-    messages: Vec<(usize, Arc<Body>)>,
+    messages: Vec<(usize, Arc<MessageBody>)>,
     marks: Vec<Mark>,
     puts: Vec<NewInput>,
     usage: Usage,
@@ -33,13 +33,13 @@ pub(super) struct Rows {
 #[derive(Debug)]
 pub(super) struct Pending {
     ticket: Ticket,
-    messages: Vec<(usize, Arc<Body>)>,
-    then: Then,
+    messages: Vec<(usize, Arc<MessageBody>)>,
+    on_commit: OnCommit,
 }
 
 /// What follows a commit.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum OnCommit {
     /// The messages, which are already in the view, get their ids.
     Settle,
     /// The turn has ended, and the agent takes the next inputs.
@@ -57,7 +57,7 @@ pub(super) enum Then {
 }
 
 impl Rows {
-    pub(super) fn at(place: Place) -> Self {
+    pub(super) fn at(place: EventPlace) -> Self {
         Self {
             place,
             entries: Vec::new(),
@@ -84,7 +84,7 @@ impl Rows {
         }
     }
 
-    pub(super) fn message(&mut self, body: Body) -> Arc<Body> {
+    pub(super) fn message(&mut self, body: MessageBody) -> Arc<MessageBody> {
         let text = json(&body);
         let body = Arc::new(body);
         self.messages.push((self.entries.len(), body.clone()));
@@ -96,7 +96,7 @@ impl Rows {
         body
     }
 
-    pub(super) fn messages(&mut self, bodies: Vec<Body>) {
+    pub(super) fn messages(&mut self, bodies: Vec<MessageBody>) {
         for body in bodies {
             self.message(body);
         }
@@ -151,22 +151,22 @@ impl Rows {
 
 impl Agent {
     /// Saves rows and adds their messages to the view at once.
-    pub(super) fn save(&mut self, rows: Rows, state: AgentState, moment: &mut Moment) {
+    pub(super) fn save(&mut self, rows: Rows, state: AgentState, step: &mut StepEffects) {
         if !rows.is_empty() {
-            self.write(rows, state, false, Then::Settle, moment);
+            self.write(rows, state, false, OnCommit::Settle, step);
         }
     }
 
     /// Saves rows without making the following effects wait for the commit.
-    pub(super) fn save_beside(&mut self, rows: Rows, state: AgentState, moment: &mut Moment) {
+    pub(super) fn save_beside(&mut self, rows: Rows, state: AgentState, step: &mut StepEffects) {
         if !rows.is_empty() {
-            self.write(rows, state, true, Then::Settle, moment);
+            self.write(rows, state, true, OnCommit::Settle, step);
         }
     }
 
     /// Saves the end of a turn.
-    pub(super) fn save_close(&mut self, rows: Rows, moment: &mut Moment) {
-        self.write(rows, AgentState::Idle, false, Then::Close, moment);
+    pub(super) fn save_close(&mut self, rows: Rows, step: &mut StepEffects) {
+        self.write(rows, AgentState::Idle, false, OnCommit::Close, step);
     }
 
     fn write(
@@ -174,13 +174,13 @@ impl Agent {
         rows: Rows,
         state: AgentState,
         beside: bool,
-        then: Then,
-        moment: &mut Moment,
+        then: OnCommit,
+        step: &mut StepEffects,
     ) {
         for (_, body) in &rows.messages {
             self.transcript.push(body.clone());
         }
-        self.submit(rows, state, beside, then, moment);
+        self.submit(rows, state, beside, then, step);
     }
 
     /// Saves rows that the store may refuse because their inputs are no longer in the inbox, or
@@ -190,10 +190,10 @@ impl Agent {
         &mut self,
         rows: Rows,
         state: AgentState,
-        then: Then,
-        moment: &mut Moment,
+        then: OnCommit,
+        step: &mut StepEffects,
     ) {
-        self.submit(rows, state, false, then, moment);
+        self.submit(rows, state, false, then, step);
     }
 
     fn submit(
@@ -201,21 +201,26 @@ impl Agent {
         mut rows: Rows,
         state: AgentState,
         beside: bool,
-        then: Then,
-        moment: &mut Moment,
+        then: OnCommit,
+        step: &mut StepEffects,
     ) {
         let ticket = self.counters.ticket();
         let messages = std::mem::take(&mut rows.messages);
         self.saves.push_back(Pending {
             ticket,
             messages,
-            then,
+            on_commit: then,
         });
-        moment.act(Effect::Save(rows.into_save(ticket, state, beside)));
+        step.act(Effect::Save(rows.into_save(ticket, state, beside)));
     }
 
-    pub(super) fn saved(&mut self, saved: Saved, moment: &mut Moment) {
-        let Some(Pending { messages, then, .. }) = take(&mut self.saves, saved.save) else {
+    pub(super) fn saved(&mut self, saved: Saved, step: &mut StepEffects) {
+        let Some(Pending {
+            messages,
+            on_commit: then,
+            ..
+        }) = take(&mut self.saves, saved.save)
+        else {
             return;
         };
         self.totals.session = saved.session;
@@ -224,49 +229,55 @@ impl Agent {
             .filter_map(|(at, _)| saved.seqs.get(*at).copied())
             .collect();
         match then {
-            Then::Settle => self.transcript.settle(&ids),
-            Then::Close => {
+            OnCommit::Settle => self.transcript.settle(&ids),
+            OnCommit::Close => {
                 self.transcript.settle(&ids);
-                self.settle_down(moment);
+                self.settle_down(step);
             }
-            Then::Open(inputs) => self.opened(inputs, messages, &ids, moment),
-            Then::Join(inputs) => self.joined(inputs, messages, &ids, moment),
-            Then::Refuse(input) => moment.settled(waiting_for(&[input])),
-            Then::Summarise { tokens } => {
+            OnCommit::Open(inputs) => self.opened(inputs, messages, &ids, step),
+            OnCommit::Join(inputs) => self.joined(inputs, messages, &ids, step),
+            OnCommit::Refuse(input) => step.settled(waiting_for(&[input])),
+            OnCommit::Summarise { tokens } => {
                 let message = messages
                     .into_iter()
                     .next()
                     .map(|(_, body)| body)
                     .zip(ids.first().copied());
-                self.summarised(message, tokens, moment);
+                self.summarised(message, tokens, step);
             }
-            Then::Stop(inputs) => self.stopped(&inputs, moment),
+            OnCommit::Stop(inputs) => self.stopped(&inputs, step),
         }
     }
 
-    pub(super) fn gone(&mut self, save: Ticket, gone: &[InputId], moment: &mut Moment) {
-        let Some(Pending { then, .. }) = take(&mut self.saves, save) else {
+    pub(super) fn gone(&mut self, save: Ticket, gone: &[InputId], step: &mut StepEffects) {
+        let Some(Pending {
+            on_commit: then, ..
+        }) = take(&mut self.saves, save)
+        else {
             return;
         };
         match then {
-            Then::Open(inputs) => {
+            OnCommit::Open(inputs) => {
                 self.inbox.put_back(inputs, gone);
-                self.settle_down(moment);
+                self.settle_down(step);
             }
-            Then::Join(inputs) => {
+            OnCommit::Join(inputs) => {
                 self.inbox.put_back(inputs, gone);
-                self.rejoin(moment);
+                self.rejoin(step);
             }
-            Then::Stop(inputs) => {
+            OnCommit::Stop(inputs) => {
                 self.inbox.put_back(inputs, gone);
-                self.end(moment);
+                self.end(step);
             }
-            Then::Settle | Then::Close | Then::Refuse(_) | Then::Summarise { .. } => {}
+            OnCommit::Settle
+            | OnCommit::Close
+            | OnCommit::Refuse(_)
+            | OnCommit::Summarise { .. } => {}
         }
     }
 
     /// Adds committed messages to the view.
-    pub(super) fn show(&mut self, messages: Vec<(usize, Arc<Body>)>, ids: &[Seq]) {
+    pub(super) fn show(&mut self, messages: Vec<(usize, Arc<MessageBody>)>, ids: &[Seq]) {
         for ((_, body), id) in messages.into_iter().zip(ids) {
             self.transcript.replay(*id, body);
         }

@@ -12,7 +12,7 @@ use planck_common::{
 use super::{
     NewInput, StoredInput,
     effect::{Change, Mark},
-    turn::Ending,
+    turn::TurnEnding,
 };
 use crate::{
     compact,
@@ -85,7 +85,7 @@ pub struct Memory {
 impl Memory {
     /// Returns the state of a new agent, with the task in its inbox. The reply to its first save
     /// carries the session's usage.
-    pub fn of_newborn(task: Option<NewInput>) -> Self {
+    pub fn of_new_agent(task: Option<NewInput>) -> Self {
         Self {
             rows: Vec::new(),
             // The loop does not read `head`, and the log's head is not known here.
@@ -142,9 +142,9 @@ impl Unstorable {
         }
     }
 
-    pub(super) fn ending(&self) -> Ending {
+    pub(super) fn ending(&self) -> TurnEnding {
         let reason = format!("what this turn had to save cannot be stored: {}", self.why);
-        Ending::Failed {
+        TurnEnding::Failed {
             for_agents: reason.clone(),
             reason,
             code: "not_storable",
@@ -156,14 +156,14 @@ impl Unstorable {
 /// The parts of a request that do not depend on the history: the specification with the system
 /// prompt, the model and its tools.
 #[derive(Debug)]
-pub(super) struct Charter {
+pub(super) struct AgentConfig {
     pub spec: AgentSpec,
     pub card: ModelCard,
     /// The tools, sorted by name.
     pub tools: Arc<[ToolSpec]>,
 }
 
-impl Charter {
+impl AgentConfig {
     pub(super) fn new(spec: AgentSpec, card: ModelCard, tools: Arc<[ToolSpec]>) -> Self {
         let mut charter = Self {
             spec,

@@ -3,21 +3,21 @@
 
 use planck_common::{
     event::{InputKind, TurnInput},
-    message::{Body, Custom, Metadata, Part, Role, Sender},
+    message::{Custom, MessageBody, MessageMetadata, MessageRole, Part, Sender},
 };
 
 use super::NewInput;
 
 /// Returns the message for an input.
-pub(super) fn message(arrival: &NewInput) -> Body {
-    let metadata = Metadata {
+pub(super) fn message(arrival: &NewInput) -> MessageBody {
+    let metadata = MessageMetadata {
         inputs: vec![arrival.id.clone()],
         from: arrival.sender.clone(),
-        ..Metadata::default()
+        ..MessageMetadata::default()
     };
     match heading(arrival) {
-        None => Body {
-            role: Role::User,
+        None => MessageBody {
+            role: MessageRole::User,
             custom: None,
             content: arrival.parts(),
             metadata,
@@ -26,8 +26,8 @@ pub(super) fn message(arrival: &NewInput) -> Body {
             let content = std::iter::once(Part::text(heading))
                 .chain(arrival.parts())
                 .collect();
-            Body {
-                role: Role::Custom,
+            MessageBody {
+                role: MessageRole::Custom,
                 custom: Some(Custom::AgentMessage),
                 content,
                 metadata,
@@ -47,12 +47,12 @@ pub(super) fn turn_input(arrival: &NewInput) -> TurnInput {
 }
 
 /// Returns a message of the runtime with the role of a user.
-pub(super) fn user(text: &str) -> Body {
-    Body {
-        role: Role::User,
+pub(super) fn user(text: &str) -> MessageBody {
+    MessageBody {
+        role: MessageRole::User,
         custom: None,
         content: vec![Part::text(text)],
-        metadata: Metadata::default(),
+        metadata: MessageMetadata::default(),
     }
 }
 
@@ -87,7 +87,7 @@ fn speaker(sender: Option<&Sender>) -> String {
 #[cfg(test)]
 mod tests {
     use planck_common::{
-        AgentId, InputId, Timestamp, command::Mode, event::json, message::text_of,
+        AgentId, InputId, Timestamp, command::InputMode, event::json, message::text_of,
     };
 
     use super::*;
@@ -105,7 +105,7 @@ mod tests {
                 id,
                 agent: AgentId::parse("a1").unwrap(),
                 kind,
-                mode: Mode::Queue,
+                mode: InputMode::Queue,
                 sender,
                 reply_to,
                 content: json(&[Part::text("hi")]),

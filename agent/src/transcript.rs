@@ -3,12 +3,12 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use planck_common::{Seq, message::Body};
+use planck_common::{Seq, message::MessageBody};
 
 use crate::compact::{Line, shorten};
 
 /// A line in packed form: its id, its tokens, the message.
-type Packed<'a> = (Seq, u64, Cow<'a, Body>);
+type Packed<'a> = (Seq, u64, Cow<'a, MessageBody>);
 
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
@@ -22,7 +22,7 @@ pub(super) struct Transcript {
     version: u64,
     meter: Meter,
     /// The number of messages added since the agent was created or restored.
-    said: u64,
+    added: u64,
 }
 
 /// A running estimate of the context's size in tokens.
@@ -65,8 +65,8 @@ impl Transcript {
         self.last
     }
 
-    pub(super) fn said(&self) -> u64 {
-        self.said
+    pub(super) fn added(&self) -> u64 {
+        self.added
     }
 
     /// Packs the lines into one buffer, which takes less than half of the memory, until
@@ -102,10 +102,10 @@ impl Transcript {
     }
 
     /// Adds a message that is being saved. [`Self::settle`] sets its id.
-    pub(super) fn push(&mut self, body: Arc<Body>) {
+    pub(super) fn push(&mut self, body: Arc<MessageBody>) {
         let line = Line::new(0, body);
         self.meter.total += line.tokens;
-        self.said += 1;
+        self.added += 1;
         self.lines.push(line);
     }
 
@@ -119,13 +119,13 @@ impl Transcript {
     }
 
     /// Adds a message of the log.
-    pub(super) fn replay(&mut self, id: Seq, body: Arc<Body>) {
+    pub(super) fn replay(&mut self, id: Seq, body: Arc<MessageBody>) {
         self.push(body);
         self.settle(&[id]);
     }
 
     /// Puts a saved summary in front of the messages that it does not cover.
-    pub(super) fn summarise(&mut self, id: Seq, summary: Arc<Body>) {
+    pub(super) fn summarise(&mut self, id: Seq, summary: Arc<MessageBody>) {
         self.drop_through(summary.metadata.covers.unwrap_or(self.last));
         if let Some(length) = summary.metadata.cut_results {
             self.shorten_results(length);

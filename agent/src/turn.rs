@@ -4,26 +4,26 @@ use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     AgentId, InputId, Seq, Timestamp,
-    command::{AgentState, Mode},
-    envelope::Place,
+    command::{AgentState, InputMode},
+    envelope::EventPlace,
     event::{
         Checkpoint, Event, InputKind, MessageQueued, TurnEnd, TurnError, TurnInput, TurnOutcome,
         TurnStart, Warning, json,
     },
-    message::{Body, Part, Role},
+    message::{MessageBody, MessageRole, Part},
 };
 
 use super::{
-    Agent, Effect, InputOutcome, Moment, NewInput,
+    Agent, Effect, InputOutcome, NewInput, StepEffects,
     effect::Change,
     phase::{Phase, Turn},
-    saves::{Rows, Then},
+    saves::{OnCommit, Rows},
     speech,
 };
 
 /// How a turn ends.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum TurnEnding {
     Completed,
     Aborted,
     /// The turn is aborted because the session closes. The senders of unanswered tasks get no note,
@@ -41,17 +41,17 @@ pub(super) enum Ending {
 }
 
 impl Agent {
-    pub(super) fn arrived(&mut self, arrival: NewInput, moment: &mut Moment) {
+    pub(super) fn arrived(&mut self, arrival: NewInput, step: &mut StepEffects) {
         if self.knows(&arrival.id) {
             return;
         }
         match &self.phase {
             Phase::Idle => {
                 self.inbox.push(arrival);
-                self.settle_down(moment);
+                self.settle_down(step);
             }
-            Phase::Working(..) if arrival.mode == Mode::Reject => self.refuse(arrival, moment),
-            Phase::Working(..) => self.queue(arrival, moment),
+            Phase::Working(..) if arrival.mode == InputMode::Reject => self.refuse(arrival, step),
+            Phase::Working(..) => self.queue(arrival, step),
             Phase::Stopping(_) | Phase::Stopped => {}
         }
     }
@@ -64,12 +64,12 @@ impl Agent {
                 .is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
     }
 
-    fn queue(&mut self, arrival: NewInput, moment: &mut Moment) {
+    fn queue(&mut self, arrival: NewInput, step: &mut StepEffects) {
         let TurnInput { id, kind, from } = speech::turn_input(&arrival);
         self.inbox.push(arrival);
         let queued = self.inbox.len();
-        moment.tell(
-            self.place(moment.now),
+        step.publish(
+            self.place(step.now),
             Event::MessageQueued(MessageQueued {
                 id,
                 kind,
@@ -79,43 +79,48 @@ impl Agent {
         );
     }
 
-    fn refuse(&mut self, arrival: NewInput, moment: &mut Moment) {
-        let mut rows = Rows::at(self.place(moment.now));
+    fn refuse(&mut self, arrival: NewInput, step: &mut StepEffects) {
+        let mut rows = Rows::at(self.place(step.now));
         let message = format!("input {} was refused: the agent is busy", arrival.id);
         rows.event(&Event::Warning(Warning {
             code: "input_rejected".into(),
             message,
         }));
         rows.end(&arrival.id, InputOutcome::Busy, None);
-        self.save_then(rows, self.phase.state(), Then::Refuse(arrival), moment);
+        self.save_then(rows, self.phase.state(), OnCommit::Refuse(arrival), step);
     }
 
     /// Decides what an agent without a turn does next: it does postponed work, or opens a turn for
     /// the waiting inputs.
-    pub(super) fn settle_down(&mut self, moment: &mut Moment) {
+    pub(super) fn settle_down(&mut self, step: &mut StepEffects) {
         if !matches!(self.phase, Phase::Idle) {
             return;
         }
-        if let Some(stopping) = self.plans.stop.take() {
-            return self.stop_now(stopping, moment);
+        if let Some(stopping) = self.deferred.stop.take() {
+            return self.stop_now(stopping, step);
         }
-        if let Some(summary) = self.plans.checkpoint.take() {
-            return self.checkpoint(&summary, moment);
+        if let Some(summary) = self.deferred.checkpoint.take() {
+            return self.checkpoint(&summary, step);
         }
         let inputs = self.inbox.take_next();
         if !inputs.is_empty() {
             let messages = inputs.iter().map(speech::message).collect();
-            self.open(inputs, messages, moment);
+            self.open(inputs, messages, step);
         }
     }
 
     /// Saves the start of a turn with these inputs. The turn opens after the commit.
-    pub(super) fn open(&mut self, inputs: Vec<NewInput>, messages: Vec<Body>, moment: &mut Moment) {
+    pub(super) fn open(
+        &mut self,
+        inputs: Vec<NewInput>,
+        messages: Vec<MessageBody>,
+        step: &mut StepEffects,
+    ) {
         let turn = self.counters.turn + 1;
-        let mut rows = Rows::at(Place {
+        let mut rows = Rows::at(EventPlace {
             turn,
             request: 0,
-            at: moment.now,
+            at: step.now,
         });
         let listed = inputs.iter().map(speech::turn_input).collect();
         rows.event(&Event::TurnStart(TurnStart {
@@ -131,15 +136,15 @@ impl Agent {
         inputs
             .iter()
             .for_each(|input| rows.mark(&input.id, Change::Consumed { turn }));
-        self.save_then(rows, AgentState::Streaming, Then::Open(inputs), moment);
+        self.save_then(rows, AgentState::Streaming, OnCommit::Open(inputs), step);
     }
 
     pub(super) fn opened(
         &mut self,
         inputs: Vec<NewInput>,
-        messages: Vec<(usize, Arc<Body>)>,
+        messages: Vec<(usize, Arc<MessageBody>)>,
         ids: &[Seq],
-        moment: &mut Moment,
+        step: &mut StepEffects,
     ) {
         self.counters.turn += 1;
         self.counters.request = 0;
@@ -147,21 +152,21 @@ impl Agent {
             self.transcript.forget(self.transcript.last_id());
         }
         self.show(messages, ids);
-        let mut turn = Turn::new(inputs.iter().map(speech::turn_input).collect(), moment.now);
-        moment.act(Effect::Turn { open: true });
-        self.set_deadline(&mut turn, moment);
-        self.go_on(Box::new(turn), Rows::at(self.place(moment.now)), moment);
+        let mut turn = Turn::new(inputs.iter().map(speech::turn_input).collect(), step.now);
+        step.act(Effect::Turn { open: true });
+        self.set_deadline(&mut turn, step);
+        self.go_on(Box::new(turn), Rows::at(self.place(step.now)), step);
     }
 
     /// Starts a timer that ends the turn after its maximum duration, if it has one.
-    pub(super) fn set_deadline(&mut self, turn: &mut Turn, moment: &mut Moment) {
-        let Some(seconds) = self.charter.spec.limits.max_turn_seconds else {
+    pub(super) fn set_deadline(&mut self, turn: &mut Turn, step: &mut StepEffects) {
+        let Some(seconds) = self.config.spec.limits.max_turn_seconds else {
             return;
         };
-        let elapsed = Duration::from_millis(moment.now.millis_since(turn.since));
+        let elapsed = Duration::from_millis(step.now.millis_since(turn.since));
         let ticket = self.counters.ticket();
         turn.deadline = Some(ticket);
-        moment.act(Effect::Wait {
+        step.act(Effect::Wait {
             ticket,
             delay: Duration::from_secs(seconds).saturating_sub(elapsed),
         });
@@ -173,8 +178,8 @@ impl Agent {
         &mut self,
         turn: &Turn,
         mut rows: Rows,
-        ending: Ending,
-        moment: &mut Moment,
+        ending: TurnEnding,
+        step: &mut StepEffects,
     ) {
         let (outcome, answer) = (ending.outcome(), ending.answer(turn));
         for input in &turn.inputs {
@@ -183,16 +188,16 @@ impl Agent {
         }
         let unanswered: Vec<_> = turn
             .unanswered()
-            .filter(|_| !matches!(ending, Ending::Closed))
+            .filter(|_| !matches!(ending, TurnEnding::Closed))
             .collect();
         for (task, delegator) in &unanswered {
             let text = answer.as_deref().unwrap_or("(no text)");
-            rows.put(self.unanswered(task, delegator, &outcome, text, moment.now));
+            rows.put(self.unanswered(task, delegator, &outcome, text, step.now));
         }
         rows.event(&ending.into_event(turn));
         self.phase = Phase::Idle;
-        self.save_close(rows, moment);
-        moment.settled(
+        self.save_close(rows, step);
+        step.settled(
             turn.inputs
                 .iter()
                 .map(|input| (input.id.clone(), input.from.clone()))
@@ -200,16 +205,16 @@ impl Agent {
         );
         turn.deadline
             .into_iter()
-            .for_each(|ticket| moment.act(Effect::CancelWait { ticket }));
+            .for_each(|ticket| step.act(Effect::CancelWait { ticket }));
         if !unanswered.is_empty() {
-            moment.act(Effect::Wake {
+            step.act(Effect::Wake {
                 agents: unanswered
                     .into_iter()
                     .map(|(_, agent)| agent.clone())
                     .collect(),
             });
         }
-        moment.act(Effect::Turn { open: false });
+        step.act(Effect::Turn { open: false });
     }
 
     fn unanswered(
@@ -227,8 +232,8 @@ impl Agent {
             id: task.unanswered(),
             agent: delegator.clone(),
             kind: InputKind::Note,
-            mode: Mode::Queue,
-            sender: Some(self.charter.sender(&self.identity.agent)),
+            mode: InputMode::Queue,
+            sender: Some(self.config.sender(&self.identity.agent)),
             reply_to: Some(task.clone()),
             content: json(&[Part::text(text)]),
             fresh: false,
@@ -238,19 +243,19 @@ impl Agent {
 
     /// Opens a turn without new inputs. Adds "Continue." if the history does not end with a message
     /// that a model can answer.
-    pub(super) fn nudge(&mut self, moment: &mut Moment) {
+    pub(super) fn nudge(&mut self, step: &mut StepEffects) {
         let Some(last) = self.transcript.lines().last() else {
             return;
         };
         let messages = match last.body.role {
-            Role::Assistant => vec![speech::user("Continue.")],
-            Role::User | Role::ToolResult | Role::Custom => Vec::new(),
+            MessageRole::Assistant => vec![speech::user("Continue.")],
+            MessageRole::User | MessageRole::ToolResult | MessageRole::Custom => Vec::new(),
         };
-        self.open(Vec::new(), messages, moment);
+        self.open(Vec::new(), messages, step);
     }
 }
 
-impl Ending {
+impl TurnEnding {
     /// The outcome for the inputs of the turn.
     fn outcome(&self) -> InputOutcome {
         match self {

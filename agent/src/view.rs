@@ -11,7 +11,7 @@ use planck_common::{
 
 use super::{
     Agent,
-    phase::{Activity, Phase},
+    phase::{Phase, TurnActivity},
 };
 use crate::{
     compact::Line,
@@ -20,16 +20,16 @@ use crate::{
 
 impl Agent {
     pub fn spec(&self) -> &AgentSpec {
-        &self.charter.spec
+        &self.config.spec
     }
 
     pub fn card(&self) -> &ModelCard {
-        &self.charter.card
+        &self.config.card
     }
 
     /// The tools, sorted by name.
     pub fn tools(&self) -> &Arc<[ToolSpec]> {
-        &self.charter.tools
+        &self.config.tools
     }
 
     /// Packs the history of an idle agent, until [`Self::wake`] unpacks it. After an error the
@@ -107,13 +107,13 @@ impl Agent {
             return None;
         };
         let (parts, tools) = match activity {
-            Activity::Streaming { draft, .. } => (draft.running(), Vec::new()),
-            Activity::UsingTools(round) | Activity::WindingDown { round, .. } => {
+            TurnActivity::Streaming { draft, .. } => (draft.running(), Vec::new()),
+            TurnActivity::UsingTools(round) | TurnActivity::WindingDown { round, .. } => {
                 (Vec::new(), round.snapshot(now))
             }
-            Activity::Saving | Activity::Retrying { .. } | Activity::Compacting { .. } => {
-                (Vec::new(), Vec::new())
-            }
+            TurnActivity::Saving
+            | TurnActivity::Retrying { .. }
+            | TurnActivity::Compacting { .. } => (Vec::new(), Vec::new()),
         };
         Some(Running {
             turn: self.counters.turn,

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use super::Answer;
+use super::CommandHandler;
 
 /// The maximum number of requests of one service that run at once.
 const AT_ONCE: usize = 256;
@@ -64,7 +64,7 @@ impl Reply {
 /// One service's answer function and the tasks that run it.
 #[derive(Clone)]
 pub struct Answering {
-    answer: Answer,
+    answer: CommandHandler,
     places: Arc<Semaphore>,
     /// The free space for bodies, in units of [`UNIT`] bytes.
     bytes: Arc<Semaphore>,
@@ -72,7 +72,7 @@ pub struct Answering {
 }
 
 impl Answering {
-    pub fn new(answer: Answer) -> Self {
+    pub fn new(answer: CommandHandler) -> Self {
         let (places, bytes) = (
             Arc::new(Semaphore::new(AT_ONCE)),
             Arc::new(Semaphore::new(BYTES_AT_ONCE / UNIT)),

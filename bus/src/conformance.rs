@@ -21,7 +21,7 @@ use planck_common::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use super::{Answer, Bus, BusError, Delivery, Published};
+use super::{Bus, BusError, CommandHandler, Delivery, Published};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -37,10 +37,10 @@ pub trait World: Send + Sync {
 macro_rules! bus_suite {
     ($world:expr) => {
         $crate::bus_suite! { $world,
-            a_subscription_is_in_force, an_event_goes_to_both_subjects, a_head_follows, a_large_event_is_cut,
-            a_flush_does_not_wait_for_the_window, a_request_is_answered, nobody_answers, too_large_a_request, nobody_to_converse_with,
-            too_large_a_reply, what_is_no_command_is_refused, a_panic_is_an_answer, past_the_bound_it_is_unavailable,
-            each_node_answers_its_own, leaving_the_queue, a_dropped_guard_stops, a_slow_observer_slows_nobody
+            subscription_is_in_force_when_returned, event_goes_to_both_subjects, head_follows_the_last_event, large_event_is_truncated,
+            flush_does_not_wait_for_the_window, request_is_answered, request_without_responders_fails, too_large_request_is_refused, stream_without_responders_ends,
+            too_large_reply_is_refused, unknown_command_is_refused, panic_is_answered_with_internal, request_over_the_limit_is_unavailable,
+            node_answers_requests_addressed_to_it, node_that_left_the_queue_gets_no_shared_request, dropped_guard_stops_the_service, slow_observer_does_not_slow_publishing
         }
     };
     ($world:expr, $($case:ident),+) => {
@@ -69,7 +69,7 @@ pub fn event(session: &str, agent: &str, seq: Option<Seq>, payload: impl Into<By
     }
 }
 
-pub fn answer<F, R>(f: F) -> Answer
+pub fn answer<F, R>(f: F) -> CommandHandler
 where
     F: Fn(Address, Bytes) -> R + Send + Sync + 'static,
     R: Future<Output = Result<String, Refusal>> + Send + 'static,
@@ -78,7 +78,7 @@ where
 }
 
 /// Returns a handler that answers with `name`, and with the address and body of the request.
-pub fn echo(name: &'static str) -> Answer {
+pub fn echo(name: &'static str) -> CommandHandler {
     answer(move |address, body| async move {
         Ok(
             json!({"by": name, "to": address.to_string(), "body": String::from_utf8_lossy(&body)})
@@ -113,7 +113,7 @@ fn list() -> Address {
     Address::new(Target::Sessions, "list")
 }
 
-pub async fn a_subscription_is_in_force(world: &impl World) {
+pub async fn subscription_is_in_force_when_returned(world: &impl World) {
     let (ear, mouth) = (world.end().await, world.end().await);
     for n in 0..100 {
         let mut heard = ear.subscribe("node.*").await.unwrap();
@@ -127,7 +127,7 @@ pub async fn a_subscription_is_in_force(world: &impl World) {
     }
 }
 
-pub async fn an_event_goes_to_both_subjects(world: &impl World) {
+pub async fn event_goes_to_both_subjects(world: &impl World) {
     let (ear, mouth) = (world.end().await, world.end().await);
     let mut agent = ear.subscribe("agent.*").await.unwrap();
     let mut session = ear.subscribe("session.s1").await.unwrap();
@@ -146,7 +146,7 @@ pub async fn an_event_goes_to_both_subjects(world: &impl World) {
     }
 }
 
-pub async fn a_head_follows(world: &impl World) {
+pub async fn head_follows_the_last_event(world: &impl World) {
     let (ear, mouth) = (world.end().await, world.end().await);
     let mut session = ear.subscribe("session.s1").await.unwrap();
     mouth.publish_event(event("s1", "a1", Some(7), "{}"));
@@ -163,7 +163,7 @@ pub async fn a_head_follows(world: &impl World) {
     );
 }
 
-pub async fn a_large_event_is_cut(world: &impl World) {
+pub async fn large_event_is_truncated(world: &impl World) {
     let (ear, mouth) = (world.end().await, world.end().await);
     let mut session = ear.subscribe("session.s1").await.unwrap();
     let large =
@@ -177,7 +177,7 @@ pub async fn a_large_event_is_cut(world: &impl World) {
     assert_eq!(heard["data"]["result"].as_str().unwrap().len(), 8192);
 }
 
-pub async fn a_flush_does_not_wait_for_the_window(world: &impl World) {
+pub async fn flush_does_not_wait_for_the_window(world: &impl World) {
     let bus = world.end().await;
     bus.flush(SOON).await.unwrap();
     let mut heard = bus.subscribe("cluster.drain").await.unwrap();
@@ -186,7 +186,7 @@ pub async fn a_flush_does_not_wait_for_the_window(world: &impl World) {
     assert_eq!(next(&mut heard).await.subject, "cluster.drain");
 }
 
-pub async fn a_request_is_answered(world: &impl World) {
+pub async fn request_is_answered(world: &impl World) {
     let (server, client) = (world.end().await, world.end().await);
     let _serving = server.serve(&node("n1"), echo("n1")).await.unwrap();
     for address in [
@@ -209,7 +209,7 @@ pub async fn a_request_is_answered(world: &impl World) {
     assert_eq!(refusal, Refusal::new(Code::Busy, "it is\nbusy: ä"));
 }
 
-pub async fn nobody_answers(world: &impl World) {
+pub async fn request_without_responders_fails(world: &impl World) {
     let bus = world.end().await;
     let error = bus.request(&list(), Bytes::new(), SOON).await.unwrap_err();
     assert_eq!(error, BusError::NoResponders("cmd.sessions.list".into()));
@@ -227,9 +227,9 @@ pub async fn nobody_answers(world: &impl World) {
     );
 }
 
-pub async fn nobody_to_converse_with(world: &impl World) {
+pub async fn stream_without_responders_ends(world: &impl World) {
     let bus = world.end().await;
-    let first = match bus.converse("tool.nobody.none", Bytes::new()).await {
+    let first = match bus.request_stream("tool.nobody.none", Bytes::new()).await {
         Ok(mut heard) => timeout(SOON, heard.next())
             .await
             .expect("nothing came")
@@ -248,7 +248,7 @@ pub async fn nobody_to_converse_with(world: &impl World) {
     );
 }
 
-pub async fn too_large_a_request(world: &impl World) {
+pub async fn too_large_request_is_refused(world: &impl World) {
     let bus = world.end().await;
     let _serving = bus.serve(&node("n1"), echo("n1")).await.unwrap();
     let limit = 8 * 1024 * 1024;
@@ -265,14 +265,14 @@ pub async fn too_large_a_request(world: &impl World) {
     );
 }
 
-pub async fn too_large_a_reply(world: &impl World) {
+pub async fn too_large_reply_is_refused(world: &impl World) {
     let bus = world.end().await;
     let huge = answer(|_, _| async { Ok(json!("x".repeat(8 * 1024 * 1024)).to_string()) });
     let _serving = bus.serve(&node("n1"), huge).await.unwrap();
     assert_eq!(ask(&*bus, &list()).await.unwrap_err().code, Code::TooLarge);
 }
 
-pub async fn what_is_no_command_is_refused(world: &impl World) {
+pub async fn unknown_command_is_refused(world: &impl World) {
     let bus = world.end().await;
     let refusing = answer(|address, _| async move {
         Err(Refusal::bad_request(format!(
@@ -293,7 +293,7 @@ pub async fn what_is_no_command_is_refused(world: &impl World) {
     }
 }
 
-pub async fn a_panic_is_an_answer(world: &impl World) {
+pub async fn panic_is_answered_with_internal(world: &impl World) {
     let bus = world.end().await;
     let _serving = bus
         .serve(&node("n1"), answer(|_, _| async { panic!("a bug") }))
@@ -302,7 +302,7 @@ pub async fn a_panic_is_an_answer(world: &impl World) {
     assert_eq!(ask(&*bus, &list()).await.unwrap_err().code, Code::Internal);
 }
 
-pub async fn past_the_bound_it_is_unavailable(world: &impl World) {
+pub async fn request_over_the_limit_is_unavailable(world: &impl World) {
     let bus = world.end().await;
     let _serving = bus
         .serve(&node("n1"), answer(|_, _| std::future::pending()))
@@ -326,7 +326,7 @@ async fn who(bus: &dyn Bus, to: &Address) -> String {
         .to_owned()
 }
 
-pub async fn each_node_answers_its_own(world: &impl World) {
+pub async fn node_answers_requests_addressed_to_it(world: &impl World) {
     let (one, two, client) = (world.end().await, world.end().await, world.end().await);
     let _one = one.serve(&node("n1"), echo("n1")).await.unwrap();
     let _two = two.serve(&node("n2"), echo("n2")).await.unwrap();
@@ -339,7 +339,7 @@ pub async fn each_node_answers_its_own(world: &impl World) {
     assert_eq!(answered.len(), 2, "each node answers its share of commands");
 }
 
-pub async fn leaving_the_queue(world: &impl World) {
+pub async fn node_that_left_the_queue_gets_no_shared_request(world: &impl World) {
     let (one, two, client) = (world.end().await, world.end().await, world.end().await);
     let leaving = one.serve(&node("n1"), echo("n1")).await.unwrap();
     let staying = two.serve(&node("n2"), echo("n2")).await.unwrap();
@@ -359,7 +359,7 @@ pub async fn leaving_the_queue(world: &impl World) {
     }
 }
 
-pub async fn a_dropped_guard_stops(world: &impl World) {
+pub async fn dropped_guard_stops_the_service(world: &impl World) {
     let bus = world.end().await;
     let serving = bus.serve(&node("n1"), echo("n1")).await.unwrap();
     assert_eq!(who(&*bus, &list()).await, "n1");
@@ -370,7 +370,7 @@ pub async fn a_dropped_guard_stops(world: &impl World) {
     }
 }
 
-pub async fn a_slow_observer_slows_nobody(world: &impl World) {
+pub async fn slow_observer_does_not_slow_publishing(world: &impl World) {
     let (slow, ear, mouth) = (world.end().await, world.end().await, world.end().await);
     let _never_read = slow.subscribe("session.*").await.unwrap();
     let mut heard = ear.subscribe("session.*").await.unwrap();

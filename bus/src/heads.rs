@@ -20,14 +20,14 @@ const RECENT: Duration = Duration::from_secs(300);
 /// The sessions for which this node has published, each with the time of its next check.
 #[derive(Debug, Default)]
 pub struct Heads {
-    sessions: HashMap<SessionId, Session>,
+    sessions: HashMap<SessionId, SessionHeadState>,
     /// One entry per session. An entry may be too early but never too late, so a burst of events
     /// does not move it.
     agenda: BTreeSet<(Instant, SessionId)>,
 }
 
 #[derive(Debug)]
-struct Session {
+struct SessionHeadState {
     /// The latest durable event, or 0 before the first one.
     seq: Seq,
     open: HashSet<AgentId>,
@@ -37,7 +37,7 @@ struct Session {
     scheduled: Instant,
 }
 
-impl Session {
+impl SessionHeadState {
     fn next(&self) -> Instant {
         let idle = if self.open.is_empty() {
             self.forget
@@ -50,7 +50,7 @@ impl Session {
 
 impl Heads {
     /// Records an event of the session. `seq` is the number of a durable event.
-    pub fn saw(&mut self, session: &SessionId, seq: Option<Seq>, now: Instant) {
+    pub fn record_event(&mut self, session: &SessionId, seq: Option<Seq>, now: Instant) {
         let entry = self.entry(session, now);
         entry.forget = now + RECENT;
         if let Some(seq) = seq {
@@ -128,11 +128,11 @@ impl Heads {
         told
     }
 
-    fn entry(&mut self, session: &SessionId, now: Instant) -> &mut Session {
+    fn entry(&mut self, session: &SessionId, now: Instant) -> &mut SessionHeadState {
         self.sessions.entry(session.clone()).or_insert_with(|| {
             let forget = now + RECENT;
             self.agenda.insert((forget, session.clone()));
-            Session {
+            SessionHeadState {
                 seq: 0,
                 open: HashSet::new(),
                 settle: None,
@@ -181,7 +181,7 @@ mod tests {
 
         fn durable(&mut self, seq: Seq, millis: u64) {
             let now = self.at(millis);
-            self.heads.saw(&self.session, Some(seq), now);
+            self.heads.record_event(&self.session, Some(seq), now);
         }
 
         fn turn(&mut self, agent: &str, open: bool, millis: u64) {

@@ -26,7 +26,7 @@ use planck_common::{AgentId, NodeId, Seq, SessionId, reply::Refusal, subject::Ad
 pub use self::{
     memory::{MemoryBus, MemoryHub, MemoryRecords},
     nats::{NatsBus, NatsOptions, NatsRecords},
-    outbox::Limits,
+    outbox::OutboxLimits,
     records::Records,
 };
 
@@ -60,7 +60,7 @@ pub trait Bus: Send + Sync {
     /// Sends a request that may be answered in several messages, for as long as the stream is held.
     /// `subject` is complete, as services announce theirs. Without NATS there are no services, and
     /// the request has no responders.
-    async fn converse(&self, subject: &str, _body: Bytes) -> Result<Conversation, BusError> {
+    async fn request_stream(&self, subject: &str, _body: Bytes) -> Result<ReplyStream, BusError> {
         Err(BusError::NoResponders(subject.into()))
     }
 
@@ -88,7 +88,11 @@ pub trait Bus: Send + Sync {
     /// Answers commands as the micro service `planck-node` until the guard is dropped: the commands
     /// for any node, in a queue group, and the commands for `node`. Each request runs in a task of
     /// its own. Their number is limited, and callers beyond the limit get `unavailable`.
-    async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError>;
+    async fn serve(
+        &self,
+        node: &NodeId,
+        answer: CommandHandler,
+    ) -> Result<Box<dyn ServiceGuard>, BusError>;
 
     /// Whether only this process can publish.
     fn is_private(&self) -> bool {
@@ -111,11 +115,11 @@ pub trait Bus: Send + Sync {
 pub type Observed = BoxStream<'static, Result<Delivery, BusError>>;
 
 /// The replies to one request. An error that ends the conversation is the last item.
-pub type Conversation = BoxStream<'static, Result<Said, BusError>>;
+pub type ReplyStream = BoxStream<'static, Result<StreamedReply, BusError>>;
 
 /// One message of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct StreamedReply {
     pub payload: Bytes,
     /// The error in the message's headers; services report errors there. `None` if there is no such
     /// header.
@@ -140,12 +144,12 @@ pub struct Delivery {
 }
 
 /// Answers a command with the JSON for `ok`, or with a refusal.
-pub type Answer =
+pub type CommandHandler =
     Arc<dyn Fn(Address, Bytes) -> BoxFuture<'static, Result<String, Refusal>> + Send + Sync>;
 
 /// A running service.
 #[async_trait]
-pub trait Serving: Send + Sync {
+pub trait ServiceGuard: Send + Sync {
     /// Leaves the queue group. Requests addressed to this node are still answered.
     async fn leave_queue(&self);
     /// Stops answering, once the running requests are answered.

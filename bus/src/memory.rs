@@ -24,8 +24,8 @@ use tracing::Span;
 pub use self::{hub::MemoryHub, records::MemoryRecords};
 
 use super::{
-    Answer, Bus, BusError, Delivery, Published, Serving, answering::Answering, outbox::Limits,
-    publisher::Publisher,
+    Bus, BusError, CommandHandler, Delivery, Published, ServiceGuard, answering::Answering,
+    outbox::OutboxLimits, publisher::Publisher,
 };
 
 /// The maximum size of a request or a reply in bytes, the same as in `deploy/nats.conf`.
@@ -47,7 +47,7 @@ impl MemoryBus {
         let publisher = Publisher::start(
             hub.clone(),
             Prefix::default(),
-            Limits::default(),
+            OutboxLimits::default(),
             &tasks,
             stop.clone(),
         );
@@ -109,7 +109,11 @@ impl Bus for MemoryBus {
         Ok(ReceiverStream::new(self.hub.subscribe(subject)).boxed())
     }
 
-    async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError> {
+    async fn serve(
+        &self,
+        node: &NodeId,
+        answer: CommandHandler,
+    ) -> Result<Box<dyn ServiceGuard>, BusError> {
         let (for_all, for_one) = (Answering::new(answer.clone()), Answering::new(answer));
         let patterns = SHARED_ENDPOINTS
             .iter()
@@ -152,7 +156,7 @@ impl Drop for MemoryService {
 }
 
 #[async_trait]
-impl Serving for MemoryService {
+impl ServiceGuard for MemoryService {
     async fn leave_queue(&self) {
         self.hub.remove(self.shared);
     }

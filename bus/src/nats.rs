@@ -2,13 +2,13 @@
 //! `planck-node`.
 
 mod connect;
-mod converse;
 mod exposure;
 mod inbox;
 mod link;
 mod records;
 mod replies;
 mod request;
+mod request_stream;
 mod serve;
 mod service;
 
@@ -34,7 +34,7 @@ pub use self::records::NatsRecords;
 
 use self::link::NatsLink;
 use super::{
-    Answer, Bus, BusError, Conversation, Delivery, Observed, Published, Serving,
+    Bus, BusError, CommandHandler, Delivery, Observed, Published, ReplyStream, ServiceGuard,
     publisher::Publisher, records::RecordsError,
 };
 
@@ -104,8 +104,8 @@ impl NatsBus {
     }
 
     /// The number of publications dropped because NATS was unreachable or slow.
-    pub fn forgotten(&self) -> u64 {
-        self.publisher.forgotten()
+    pub fn dropped(&self) -> u64 {
+        self.publisher.dropped()
     }
 }
 
@@ -132,12 +132,12 @@ impl Bus for NatsBus {
         request::request(&self.link, &self.prefix, &to.to_string(), body, timeout).await
     }
 
-    async fn converse(&self, subject: &str, body: Bytes) -> Result<Conversation, BusError> {
-        converse::converse(Arc::clone(&self.link), subject, body).await
+    async fn request_stream(&self, subject: &str, body: Bytes) -> Result<ReplyStream, BusError> {
+        request_stream::request_stream(Arc::clone(&self.link), subject, body).await
     }
 
     async fn services(&self, name: Option<&str>, quiet: Duration) -> Result<Vec<Bytes>, BusError> {
-        converse::services(Arc::clone(&self.link), name, quiet).await
+        request_stream::services(Arc::clone(&self.link), name, quiet).await
     }
 
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
@@ -158,7 +158,11 @@ impl Bus for NatsBus {
         request::observe(Arc::clone(&self.link), &self.prefix, subject).await
     }
 
-    async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError> {
+    async fn serve(
+        &self,
+        node: &NodeId,
+        answer: CommandHandler,
+    ) -> Result<Box<dyn ServiceGuard>, BusError> {
         let service = serve::start(self.link.clone(), self.prefix.clone(), node, answer).await?;
         Ok(Box::new(service))
     }

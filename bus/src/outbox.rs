@@ -6,7 +6,7 @@ use std::{collections::HashSet, mem, time::Duration};
 use bytes::Bytes;
 use planck_common::{
     AgentId, Seq, SessionId,
-    envelope::Head,
+    envelope::SessionHead,
     event::json,
     subject::{Prefix, Topic},
 };
@@ -16,7 +16,7 @@ use super::{Published, heads::Heads};
 
 /// How many publications may wait, and how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct OutboxLimits {
     /// The maximum number of waiting publications.
     pub count: usize,
     /// Their maximum total size in bytes.
@@ -27,7 +27,7 @@ pub struct Limits {
     pub patience: Duration,
 }
 
-impl Default for Limits {
+impl Default for OutboxLimits {
     fn default() -> Self {
         Self {
             count: 65_536,
@@ -40,13 +40,13 @@ impl Default for Limits {
 
 /// One publication.
 #[derive(Debug, Clone)]
-pub enum Item {
+pub enum Publication {
     Plain { subject: String, payload: Bytes },
     Event(Published),
     Head(SessionId, Seq),
 }
 
-impl Item {
+impl Publication {
     fn bytes(&self) -> usize {
         match self {
             Self::Plain { payload, .. } => payload.len(),
@@ -70,7 +70,10 @@ impl Item {
             ),
             Self::Head(session, seq) => {
                 let subject = prefix.on(Topic::Session(&session));
-                ((subject, json(&Head::new(session, seq)).into()), None)
+                (
+                    (subject, json(&SessionHead::new(session, seq)).into()),
+                    None,
+                )
             }
         };
         [Some(first), second].into_iter().flatten()
@@ -80,8 +83,8 @@ impl Item {
 /// The queue and the heads, without a clock or a connection.
 #[derive(Debug)]
 pub struct Outbox {
-    limits: Limits,
-    waiting: Vec<Item>,
+    limits: OutboxLimits,
+    waiting: Vec<Publication>,
     bytes: usize,
     /// When the oldest waiting publication was queued, or `None` if none waits.
     since: Option<Instant>,
@@ -89,11 +92,11 @@ pub struct Outbox {
     away: Option<Instant>,
     hurry: bool,
     heads: Heads,
-    forgotten: u64,
+    dropped: u64,
 }
 
 impl Outbox {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: OutboxLimits) -> Self {
         Self {
             limits,
             waiting: Vec::new(),
@@ -102,14 +105,14 @@ impl Outbox {
             away: None,
             hurry: false,
             heads: Heads::default(),
-            forgotten: 0,
+            dropped: 0,
         }
     }
 
     /// Adds a publication. Returns `true` if the publisher must be woken.
-    pub fn push(&mut self, item: Item, now: Instant) -> bool {
-        if let Item::Event(event) = &item {
-            self.heads.saw(&event.session_id, event.seq, now);
+    pub fn push(&mut self, item: Publication, now: Instant) -> bool {
+        if let Publication::Event(event) = &item {
+            self.heads.record_event(&event.session_id, event.seq, now);
         }
         self.bytes += item.bytes();
         self.waiting.push(item);
@@ -152,12 +155,12 @@ impl Outbox {
         self.waiting.extend(
             heads
                 .into_iter()
-                .map(|(session, seq)| Item::Head(session, seq)),
+                .map(|(session, seq)| Publication::Head(session, seq)),
         );
     }
 
     /// Returns the publications that are due now, in order.
-    pub fn take(&mut self, now: Instant) -> Vec<Item> {
+    pub fn take(&mut self, now: Instant) -> Vec<Publication> {
         let ripe = self.hurry
             || self
                 .since
@@ -168,13 +171,13 @@ impl Outbox {
             self.heads
                 .due(now)
                 .into_iter()
-                .map(|(session, seq)| Item::Head(session, seq)),
+                .map(|(session, seq)| Publication::Head(session, seq)),
         );
         batch
     }
 
     /// Drops the rest of a batch that could not be written.
-    pub fn unwritten(&mut self, items: impl Iterator<Item = Item>, now: Instant) {
+    pub fn drop_unwritten(&mut self, items: impl Iterator<Item = Publication>, now: Instant) {
         self.note_lost(items, now);
     }
 
@@ -188,8 +191,8 @@ impl Outbox {
     }
 
     /// The number of publications dropped so far.
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// When the oldest waiting publication was queued, or `None` if none waits.
@@ -202,7 +205,7 @@ impl Outbox {
             .is_some_and(|away| away + self.limits.patience <= now)
     }
 
-    fn empty(&mut self) -> Vec<Item> {
+    fn empty(&mut self) -> Vec<Publication> {
         self.bytes = 0;
         self.since = None;
         let next = Vec::with_capacity(self.waiting.len().min(1024));
@@ -214,15 +217,14 @@ impl Outbox {
         self.note_lost(items.into_iter(), now);
     }
 
-    fn note_lost(&mut self, items: impl Iterator<Item = Item>, now: Instant) {
+    fn note_lost(&mut self, items: impl Iterator<Item = Publication>, now: Instant) {
         let mut sessions = HashSet::new();
         for item in items {
-            self.forgotten += 1;
+            self.dropped += 1;
             match item {
-                Item::Event(Published { session_id, .. }) | Item::Head(session_id, _) => {
-                    sessions.insert(session_id)
-                }
-                Item::Plain { .. } => false,
+                Publication::Event(Published { session_id, .. })
+                | Publication::Head(session_id, _) => sessions.insert(session_id),
+                Publication::Plain { .. } => false,
             };
         }
         for session in sessions {
@@ -235,8 +237,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn event(session: &str, seq: Option<Seq>) -> Item {
-        Item::Event(Published {
+    fn event(session: &str, seq: Option<Seq>) -> Publication {
+        Publication::Event(Published {
             session_id: SessionId::parse(session).unwrap(),
             agent_id: AgentId::parse("a").unwrap(),
             seq,
@@ -244,7 +246,7 @@ mod tests {
         })
     }
 
-    fn wire(items: Vec<Item>) -> Vec<(String, String)> {
+    fn wire(items: Vec<Publication>) -> Vec<(String, String)> {
         let prefix = Prefix::default();
         items
             .into_iter()
@@ -261,10 +263,10 @@ mod tests {
     }
 
     fn small() -> Outbox {
-        Outbox::new(Limits {
+        Outbox::new(OutboxLimits {
             count: 3,
             bytes: 1000,
-            ..Limits::default()
+            ..OutboxLimits::default()
         })
     }
 
@@ -289,19 +291,19 @@ mod tests {
         for seq in 1..=4 {
             outbox.push(event("s", Some(seq)), now);
         }
-        assert_eq!(outbox.forgotten(), 4);
+        assert_eq!(outbox.dropped(), 4);
         assert_eq!(wire(outbox.take(now)), [head("s", 4)]);
     }
 
     #[test]
     fn waiting_bytes_are_bounded() {
         let (mut outbox, now) = (small(), Instant::now());
-        let large = Item::Plain {
+        let large = Publication::Plain {
             subject: "node.n".into(),
             payload: Bytes::from(vec![0; 1001]),
         };
         outbox.push(large, now);
-        assert_eq!((outbox.forgotten(), outbox.bytes), (1, 0));
+        assert_eq!((outbox.dropped(), outbox.bytes), (1, 0));
     }
 
     #[test]
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(outbox.next(), Some(late));
         outbox.link_down(late);
         outbox.push(event("s", Some(2)), late);
-        assert_eq!((outbox.forgotten(), outbox.waiting.len()), (2, 0));
+        assert_eq!((outbox.dropped(), outbox.waiting.len()), (2, 0));
         outbox.link_renewed(late);
         assert_eq!(wire(outbox.take(late)), [head("s", 2)]);
         let batch = wire(outbox.take(late + Duration::from_secs(1)));
@@ -342,7 +344,7 @@ mod tests {
         outbox.push(event("s", Some(1)), now);
         outbox.hurry();
         let batch = outbox.take(now);
-        outbox.unwritten(batch.into_iter(), now);
+        outbox.drop_unwritten(batch.into_iter(), now);
         assert_eq!(wire(outbox.take(now)), [head("s", 1)]);
     }
 }

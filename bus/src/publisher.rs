@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     BusError, Published,
-    outbox::{Item, Limits, Outbox},
+    outbox::{Outbox, OutboxLimits, Publication},
     truncate,
 };
 use crate::telemetry;
@@ -25,14 +25,14 @@ use crate::telemetry;
 /// The current state of a link. `connects` counts how often it was established, so that an
 /// unreported reconnect is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkStatus {
     pub up: bool,
     pub connects: u64,
 }
 
 /// The connection over which publications are sent.
 pub trait Outlet: Send + Sync + 'static {
-    fn link(&self) -> Link;
+    fn link(&self) -> LinkStatus;
     /// Returns when the link may have changed.
     fn link_changed(&self) -> impl Future<Output = ()> + Send;
     /// Sends one message. An error means that the link went down.
@@ -48,17 +48,17 @@ pub trait Outlet: Send + Sync + 'static {
 /// The handle of the task. The task ends with the token given to [`Publisher::start`].
 #[derive(Debug, Clone)]
 pub struct Publisher {
-    shared: Arc<Shared>,
+    shared: Arc<PublisherState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PublisherState {
     outbox: Mutex<Outbox>,
     flushes: Mutex<Vec<oneshot::Sender<Result<(), BusError>>>>,
     wake: Notify,
 }
 
-impl Shared {
+impl PublisherState {
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,11 +73,11 @@ impl Publisher {
     pub fn start(
         outlet: Arc<impl Outlet>,
         prefix: Prefix,
-        limits: Limits,
+        limits: OutboxLimits,
         tasks: &TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PublisherState {
             outbox: Mutex::new(Outbox::new(limits)),
             flushes: Mutex::default(),
             wake: Notify::new(),
@@ -98,14 +98,14 @@ impl Publisher {
     }
 
     pub fn publish(&self, subject: String, payload: Bytes) {
-        self.push(Item::Plain { subject, payload });
+        self.push(Publication::Plain { subject, payload });
     }
 
     pub fn publish_event(&self, mut event: Published) {
         if event.payload.len() > truncate::EVENT_LIMIT {
             event.payload = cut(&event.payload);
         }
-        self.push(Item::Event(event));
+        self.push(Publication::Event(event));
     }
 
     pub fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool) {
@@ -131,11 +131,11 @@ impl Publisher {
     }
 
     /// The number of publications dropped so far because the link was down or slow.
-    pub fn forgotten(&self) -> u64 {
-        self.shared.outbox().forgotten()
+    pub fn dropped(&self) -> u64 {
+        self.shared.outbox().dropped()
     }
 
-    fn push(&self, item: Item) {
+    fn push(&self, item: Publication) {
         let first = self.shared.outbox().push(item, Instant::now());
         if first {
             self.shared.wake.notify_one();
@@ -155,7 +155,7 @@ fn cut(payload: &Bytes) -> Bytes {
 struct Task<O> {
     outlet: Arc<O>,
     prefix: Prefix,
-    shared: Arc<Shared>,
+    shared: Arc<PublisherState>,
     connects: u64,
 }
 
@@ -188,7 +188,7 @@ impl<O: Outlet> Task<O> {
         }
     }
 
-    async fn write_ripe(&mut self, link: Link) {
+    async fn write_ripe(&mut self, link: LinkStatus) {
         let flushes = std::mem::take(&mut *self.shared.flushes());
         let (batch, since) = {
             let (mut outbox, now) = (self.shared.outbox(), Instant::now());
@@ -214,14 +214,14 @@ impl<O: Outlet> Task<O> {
     }
 
     /// Writes a batch, and returns whether all of it was written.
-    async fn write(&self, batch: Vec<Item>) -> bool {
+    async fn write(&self, batch: Vec<Publication>) -> bool {
         let mut items = batch.into_iter();
         while let Some(item) = items.next() {
             let copy = item.clone();
             for (subject, payload) in item.messages(&self.prefix) {
                 if self.outlet.send(subject, payload).await.is_err() {
                     let rest = std::iter::once(copy).chain(items);
-                    self.shared.outbox().unwritten(rest, Instant::now());
+                    self.shared.outbox().drop_unwritten(rest, Instant::now());
                     return false;
                 }
             }

@@ -117,7 +117,7 @@ impl Write {
 pub enum Hint {
     /// The watch started or was restarted. The present values follow. Earlier changes may be
     /// missing.
-    LookAgain,
+    Restarted,
     Changed(Record),
 }
 

@@ -82,13 +82,13 @@ impl Client {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// use planck_client::{Client, bus::{Answer, Bus, MemoryBus, MemoryHub}, protocol::NodeId};
+    /// use planck_client::{Client, bus::{CommandHandler, Bus, MemoryBus, MemoryHub}, protocol::NodeId};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(MemoryHub::new()));
     /// // Instead of a node: every command is answered with an empty list of models.
-    /// let answer: Answer = Arc::new(|_command, _body| {
+    /// let answer: CommandHandler = Arc::new(|_command, _body| {
     ///     Box::pin(async { Ok(r#"{"models":[]}"#.to_owned()) })
     /// });
     /// let _serving = bus.serve(&NodeId::mint(), answer).await?;

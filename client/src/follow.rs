@@ -12,7 +12,7 @@ use planck_bus::{BusError, Delivery};
 use planck_common::{
     AgentId, Seq, SessionId,
     command::{AgentState, Events, ReadEvents, Snapshot},
-    envelope::{Envelope, Head},
+    envelope::{Envelope, SessionHead},
     event::Event,
     reply::Code,
     subject::Topic,
@@ -81,7 +81,7 @@ pub struct Follow {
     session: SessionId,
     reader: Reader,
     published: BoxStream<'static, Delivery>,
-    work: Option<BoxFuture<'static, Work>>,
+    work: Option<BoxFuture<'static, FetchResult>>,
     queue: VecDeque<FollowEvent>,
     joined: bool,
     is_retrying: bool,
@@ -99,14 +99,14 @@ impl fmt::Debug for Follow {
     }
 }
 
-enum Work {
+enum FetchResult {
     Page(Result<Events, ClientError>),
     Snapshots(Vec<Snapshot>),
 }
 
-enum News {
+enum FollowInput {
     Published(Option<Delivery>),
-    Done(Work),
+    Done(FetchResult),
     Waited,
 }
 
@@ -127,7 +127,7 @@ impl Follow {
     async fn start(client: Client, session: SessionId, from: Seq) -> Result<Self, ClientError> {
         let subject = Topic::Session(&session).to_string();
         let reader = if client.bus().is_private() {
-            Reader::from(from).trusting()
+            Reader::from(from).trusted()
         } else {
             Reader::from(from)
         };
@@ -166,14 +166,14 @@ impl Follow {
                 return Err(error.clone());
             }
             self.begin_work();
-            match self.news().await {
-                News::Published(Some(delivery)) => self.published(&delivery),
-                News::Published(None) => {
+            match self.next_input().await {
+                FollowInput::Published(Some(delivery)) => self.published(&delivery),
+                FollowInput::Published(None) => {
                     let error = BusError::Away("the subscription ended; connect again".into());
                     self.lost = Some(ClientError::Unreachable(error));
                 }
-                News::Done(work) => self.done(work),
-                News::Waited => {}
+                FollowInput::Done(work) => self.done(work),
+                FollowInput::Waited => {}
             }
         }
     }
@@ -182,7 +182,7 @@ impl Follow {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    async fn news(&mut self) -> News {
+    async fn next_input(&mut self) -> FollowInput {
         let until = self
             .reader
             .patience()
@@ -194,10 +194,10 @@ impl Follow {
             biased;
             Some(work) = work => {
                 self.work = None;
-                News::Done(work)
+                FollowInput::Done(work)
             }
-            delivery = self.published.next() => News::Published(delivery),
-            Some(()) = wait => News::Waited,
+            delivery = self.published.next() => FollowInput::Published(delivery),
+            Some(()) = wait => FollowInput::Waited,
         }
     }
 
@@ -222,76 +222,76 @@ impl Follow {
     fn published(&mut self, delivery: &Delivery) {
         let now = self.now();
         if let Ok(event) = serde_json::from_slice::<Envelope>(&delivery.payload) {
-            let told = self.reader.published(event, now);
-            self.give(told);
-        } else if let Ok(head) = serde_json::from_slice::<Head>(&delivery.payload) {
+            let returned = self.reader.published(event, now);
+            self.give(returned);
+        } else if let Ok(head) = serde_json::from_slice::<SessionHead>(&delivery.payload) {
             self.reader.head(head.seq, now);
         }
     }
 
-    fn done(&mut self, work: Work) {
+    fn done(&mut self, work: FetchResult) {
         let now = self.now();
         match work {
-            Work::Page(Ok(page)) => {
+            FetchResult::Page(Ok(page)) => {
                 self.is_retrying = false;
                 let events = page
                     .events
                     .iter()
                     .filter_map(|event| serde_json::from_str(event.get()).ok())
                     .collect();
-                let told = self.reader.page(events, page.next, page.head, now);
+                let returned = self.reader.page(events, page.next, page.head, now);
                 self.queue.extend(
                     self.reader
                         .take_retracted()
                         .into_iter()
                         .map(FollowEvent::Retracted),
                 );
-                self.give(told);
+                self.give(returned);
             }
-            Work::Page(Err(ClientError::Refused(refusal)))
+            FetchResult::Page(Err(ClientError::Refused(refusal)))
                 if matches!(refusal.code, Code::NotFound | Code::Denied) =>
             {
                 self.lost = Some(ClientError::Refused(refusal));
             }
-            Work::Page(Err(error)) => {
+            FetchResult::Page(Err(error)) => {
                 self.reader.page_failed();
                 if !std::mem::replace(&mut self.is_retrying, true) {
                     self.queue.push_back(FollowEvent::Retrying(error));
                 }
             }
-            Work::Snapshots(snapshots) => {
-                let told: Vec<_> = snapshots
+            FetchResult::Snapshots(snapshots) => {
+                let returned: Vec<_> = snapshots
                     .iter()
                     .flat_map(|snapshot| self.reader.snapshot(snapshot))
                     .collect();
-                self.give(told);
+                self.give(returned);
                 self.queue.push_back(FollowEvent::CaughtUp);
             }
         }
     }
 
     fn give(&mut self, events: Vec<Envelope>) {
-        let told = events.into_iter().map(|event| match event.seq {
+        let returned = events.into_iter().map(|event| match event.seq {
             Some(_) => FollowEvent::Durable(event),
             None => FollowEvent::Live(event),
         });
-        self.queue.extend(told);
+        self.queue.extend(returned);
     }
 }
 
-async fn page(client: Client, session: SessionId, from: Seq, pause: Duration) -> Work {
+async fn page(client: Client, session: SessionId, from: Seq, pause: Duration) -> FetchResult {
     tokio::time::sleep(pause).await;
     let read = ReadEvents {
         from: Some(from),
         limit: Some(PAGE),
         agent: None,
     };
-    Work::Page(client.events(&session, &read).await)
+    FetchResult::Page(client.events(&session, &read).await)
 }
 
 /// Reads the work in progress of the running agents. An agent that does not reply is left out, and
 /// its messages follow when they are saved.
-async fn snapshots(client: Client, session: SessionId) -> Work {
+async fn snapshots(client: Client, session: SessionId) -> FetchResult {
     let agents = client
         .session(&session)
         .await
@@ -310,7 +310,7 @@ async fn snapshots(client: Client, session: SessionId) -> Work {
         let client = client.clone();
         async move { client.snapshot(&id).await.ok() }
     });
-    Work::Snapshots(
+    FetchResult::Snapshots(
         asked
             .buffer_unordered(8)
             .filter_map(std::future::ready)

@@ -4,20 +4,22 @@
 //! returned before. Any user who may publish can forge events, so the returned publications are
 //! compared with the log when a turn ends and when a head is published.
 
-mod claims;
 mod live;
+mod unconfirmed;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-use planck_common::{Seq, command::Snapshot, envelope::Envelope, event::EventKind, message::Role};
+use planck_common::{
+    Seq, command::Snapshot, envelope::Envelope, event::EventKind, message::MessageRole,
+};
 
-use claims::Claims;
-use live::Live;
+use live::LiveEvents;
+use unconfirmed::UnconfirmedEvents;
 
-pub use claims::Retracted;
+pub use unconfirmed::Retracted;
 
 /// How long an early event waits for those before it, in milliseconds. The next constant is the
 /// maximum number of early events that wait.
@@ -41,11 +43,11 @@ pub struct Reader {
     /// Whether the missing events must be read from the log at once, because they will not arrive
     /// as publications.
     lost: bool,
-    reading: Option<Reading>,
-    claims: Claims,
+    reading: Option<PageRead>,
+    unconfirmed: UnconfirmedEvents,
     /// The time of the last read that a head caused.
-    looked: Option<u64>,
-    live: Live,
+    last_head_read: Option<u64>,
+    live: LiveEvents,
 }
 
 /// A durable event that waits. `is_log` says whether it was read from the log.
@@ -58,10 +60,10 @@ struct Early {
 
 /// A page of the log that was requested.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct PageRead {
     from: Seq,
     /// The highest row number published since the request.
-    heard: Seq,
+    published: Seq,
 }
 
 impl Reader {
@@ -75,16 +77,16 @@ impl Reader {
             missing_since: None,
             lost: true,
             reading: None,
-            claims: Claims::default(),
-            looked: None,
-            live: Live::default(),
+            unconfirmed: UnconfirmedEvents::default(),
+            last_head_read: None,
+            live: LiveEvents::default(),
         }
     }
 
     /// Makes the reader trust publications, for a bus on which only this process can publish.
-    pub fn trusting(self) -> Self {
+    pub fn trusted(self) -> Self {
         Self {
-            claims: Claims::believed(),
+            unconfirmed: UnconfirmedEvents::trusted(),
             ..self
         }
     }
@@ -102,12 +104,12 @@ impl Reader {
         };
         if seq < self.next {
             // If two different events have the same number, at least one of them is forged.
-            self.lost |= self.claims.contradicts(seq, &event);
+            self.lost |= self.unconfirmed.contradicts(seq, &event);
             return Vec::new();
         }
         self.hear_of(seq);
         // The log has the complete text of a truncated event.
-        let is_left_to_log = event.truncated || self.claims.are_checked() && is_end(&event);
+        let is_left_to_log = event.truncated || self.unconfirmed.are_checked() && is_end(&event);
         if is_left_to_log || self.early.len() >= EARLY && seq != self.next {
             self.lost = true;
         } else {
@@ -116,7 +118,7 @@ impl Reader {
                 Early {
                     event,
                     is_log: false,
-                    round: self.claims.round(),
+                    round: self.unconfirmed.round(),
                 },
             );
         }
@@ -128,10 +130,10 @@ impl Reader {
         self.hear_of(seq);
         self.lost |= self.head >= self.next;
         let may_look = self
-            .looked
-            .is_none_or(|looked| now.saturating_sub(looked) >= LOOK_MS);
-        if may_look && self.claims.first().is_some() {
-            self.looked = Some(now);
+            .last_head_read
+            .is_none_or(|last_head_read| now.saturating_sub(last_head_read) >= LOOK_MS);
+        if may_look && self.unconfirmed.first().is_some() {
+            self.last_head_read = Some(now);
             self.lost = true;
         }
         self.note_missing(now);
@@ -140,7 +142,7 @@ impl Reader {
     fn hear_of(&mut self, seq: Seq) {
         self.head = self.head.max(seq);
         if let Some(reading) = &mut self.reading {
-            reading.heard = reading.heard.max(seq);
+            reading.published = reading.published.max(seq);
         }
     }
 
@@ -155,11 +157,11 @@ impl Reader {
             return None;
         }
         let from = self
-            .claims
+            .unconfirmed
             .first()
             .map_or(self.next, |first| first.min(self.next));
-        self.reading = Some(Reading { from, heard: 0 });
-        self.claims.begin_round();
+        self.reading = Some(PageRead { from, published: 0 });
+        self.unconfirmed.begin_round();
         Some(from)
     }
 
@@ -174,11 +176,11 @@ impl Reader {
     /// Takes the requested page of the log, which is complete up to `upto`, where the next page
     /// begins. Returns the events that are due.
     pub fn page(&mut self, events: Vec<Envelope>, upto: Seq, head: Seq, now: u64) -> Vec<Envelope> {
-        let Reading { from, heard } = self.reading.take().unwrap_or(Reading {
+        let PageRead { from, published } = self.reading.take().unwrap_or(PageRead {
             from: self.next,
-            heard: 0,
+            published: 0,
         });
-        let mut told = self.check(&events, upto, head);
+        let mut returned = self.check(&events, upto, head);
         for event in events {
             if let Some(seq) = event.seq.filter(|seq| *seq >= self.next) {
                 self.early.insert(
@@ -186,14 +188,14 @@ impl Reader {
                     Early {
                         event,
                         is_log: true,
-                        round: self.claims.round(),
+                        round: self.unconfirmed.round(),
                     },
                 );
             }
         }
         // Rows are committed before they are published. An event that was published before this
         // read began and lies beyond the log's head is therefore forged.
-        let round = self.claims.round();
+        let round = self.unconfirmed.round();
         self.early
             .retain(|seq, early| *seq <= head || early.round >= round);
         self.head = self
@@ -203,16 +205,16 @@ impl Reader {
             .copied()
             .unwrap_or(0)
             .max(head)
-            .max(heard);
-        told.extend(self.settle(now));
+            .max(published);
+        returned.extend(self.settle(now));
         // Rows that this version cannot read are missing from the page, and are skipped.
         while self.next < upto {
             self.next += 1;
-            told.extend(self.settle(now));
+            returned.extend(self.settle(now));
         }
         self.missing_since = (self.next <= self.head).then_some(now);
-        self.lost = upto > from && (self.next <= head || self.claims.are_open_before(head));
-        told
+        self.lost = upto > from && (self.next <= head || self.unconfirmed.are_open_before(head));
+        returned
     }
 
     /// Compares the returned events with the log. Returns the log's events that replace others.
@@ -222,15 +224,15 @@ impl Reader {
             .iter()
             .filter(|event| event.seq.is_some_and(|seq| seq < next))
         {
-            if self.claims.check(event) {
+            if self.unconfirmed.check(event) {
                 right.push(event.clone());
             }
         }
-        self.claims.reject_before(upto);
-        if upto > head && self.claims.reject_beyond(head) {
+        self.unconfirmed.reject_before(upto);
+        if upto > head && self.unconfirmed.reject_beyond(head) {
             self.next = self.next.min(head + 1);
         }
-        for retracted in self.claims.retracted() {
+        for retracted in self.unconfirmed.retracted() {
             self.live.forget(&retracted.agent_id);
         }
         right
@@ -239,7 +241,7 @@ impl Reader {
     /// Returns the events that were returned but turned out not to be in the log since the last
     /// call. The log's events that replace them are returned afterwards.
     pub fn take_retracted(&mut self) -> Vec<Retracted> {
-        self.claims.take_retracted()
+        self.unconfirmed.take_retracted()
     }
 
     /// Records that the log could not be read.
@@ -253,15 +255,15 @@ impl Reader {
     }
 
     fn settle(&mut self, now: u64) -> Vec<Envelope> {
-        let mut told = Vec::new();
+        let mut returned = Vec::new();
         while let Some(Early { event, is_log, .. }) = self.early.remove(&self.next) {
             self.next += 1;
             self.live.settle(&event, settles(&event));
-            self.lost |= !is_log && self.claims.note(&event);
-            told.push(event);
+            self.lost |= !is_log && self.unconfirmed.note(&event);
+            returned.push(event);
         }
         self.note_missing(now);
-        told
+        returned
     }
 
     fn note_missing(&mut self, now: u64) {
@@ -300,8 +302,8 @@ fn is_reply(event: &Envelope) -> bool {
     }
     #[derive(serde::Deserialize)]
     struct Saved {
-        role: Role,
+        role: MessageRole,
     }
     serde_json::from_str::<Data>(event.data.get())
-        .is_ok_and(|data| data.message.role == Role::Assistant)
+        .is_ok_and(|data| data.message.role == MessageRole::Assistant)
 }

@@ -3,9 +3,9 @@
 use planck_common::{
     InputId, Seq, SessionId,
     command::{
-        Aborted, Accepted, Because, Empty, Events, HeadAt, ListSessions, Messages, Mode, Prompt,
-        ReadEvents, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, SessionVerb,
-        Sessions, SessionsVerb, Start, Started,
+        Aborted, Accepted, Because, Empty, Events, HeadAt, InputMode, ListSessions, Messages,
+        Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow,
+        SessionVerb, Sessions, SessionsVerb, Start, Started,
     },
     subject::{Address, Target},
 };
@@ -23,8 +23,8 @@ fn to(session: &str, verb: SessionVerb) -> Address {
 pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
     prompt.prompt_id.get_or_insert_with(InputId::mint);
     let policy = match prompt.mode {
-        Mode::Queue | Mode::Steer => RetryPolicy::Idempotent,
-        Mode::Reject => RetryPolicy::Never,
+        InputMode::Queue | InputMode::Steer => RetryPolicy::Idempotent,
+        InputMode::Reject => RetryPolicy::Never,
     };
     (prompt, policy)
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use planck_common::{
     AgentId, NodeId, SessionId,
-    command::{Mode, Prompt, Start},
+    command::{InputMode, Prompt, Start},
     reply::{Code, Refusal, encode},
     subject::Address,
 };
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Client, ClientError};
-use planck_bus::{Answer, Bus, BusError, Delivery, Published, Serving};
+use planck_bus::{Bus, BusError, CommandHandler, Delivery, Published, ServiceGuard};
 
 /// A bus that answers with prepared replies and records the requests.
 #[derive(Default)]
@@ -56,7 +56,11 @@ impl Bus for Answers {
         Err(BusError::Denied(subject.into()))
     }
 
-    async fn serve(&self, node: &NodeId, _: Answer) -> Result<Box<dyn Serving>, BusError> {
+    async fn serve(
+        &self,
+        node: &NodeId,
+        _: CommandHandler,
+    ) -> Result<Box<dyn ServiceGuard>, BusError> {
         Err(BusError::Denied(node.to_string()))
     }
 
@@ -93,7 +97,7 @@ fn client(replies: impl IntoIterator<Item = Result<String, BusError>>) -> (Clien
     (Client::over(bus.clone()), bus)
 }
 
-fn prompt(mode: Mode) -> Prompt {
+fn prompt(mode: InputMode) -> Prompt {
     Prompt {
         text: Some("hi".into()),
         content: None,
@@ -116,7 +120,11 @@ async fn prompt_is_sent_again_with_its_id_until_it_is_accepted() {
     ]);
     let began = Instant::now();
     assert_eq!(
-        client.prompt("s", prompt(Mode::Queue)).await.unwrap().seq,
+        client
+            .prompt("s", prompt(InputMode::Queue))
+            .await
+            .unwrap()
+            .seq,
         7
     );
     assert_eq!(began.elapsed(), Duration::from_secs(8));
@@ -164,7 +172,10 @@ async fn final_refusal_is_not_retried() {
         Code::TooLarge,
     ] {
         let (client, bus) = client([refused(code)]);
-        let error = client.prompt("s", prompt(Mode::Queue)).await.unwrap_err();
+        let error = client
+            .prompt("s", prompt(InputMode::Queue))
+            .await
+            .unwrap_err();
         assert!(matches!(error, ClientError::Refused(refusal) if refusal.code == code));
         assert_eq!(bus.asked.lock().unwrap().len(), 1);
     }
@@ -173,7 +184,10 @@ async fn final_refusal_is_not_retried() {
 #[tokio::test(start_paused = true)]
 async fn prompt_with_reject_is_tried_once() {
     let (client, bus) = client([refused(Code::Busy), accepted()]);
-    client.prompt("s", prompt(Mode::Reject)).await.unwrap_err();
+    client
+        .prompt("s", prompt(InputMode::Reject))
+        .await
+        .unwrap_err();
     assert_eq!(bus.asked.lock().unwrap().len(), 1);
 }
 

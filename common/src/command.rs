@@ -63,7 +63,8 @@ pub struct Empty {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+#[cfg_attr(feature = "schema", schemars(rename = "Mode"))]
+pub enum InputMode {
     /// The prompt waits for the next turn.
     #[default]
     Queue,
@@ -73,7 +74,7 @@ pub enum Mode {
     Reject,
 }
 
-impl Mode {
+impl InputMode {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",

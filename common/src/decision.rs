@@ -14,7 +14,7 @@ pub struct Decision {
     pub at: Timestamp,
     /// The node that decided.
     pub node_id: NodeId,
-    pub data: Decided,
+    pub data: DecisionData,
 }
 
 macro_rules! kinds {
@@ -54,7 +54,8 @@ kinds! {
 /// The reason, and what the decision is about. Fields that do not apply are absent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Decided {
+#[cfg_attr(feature = "schema", schemars(rename = "Decided"))]
+pub struct DecisionData {
     pub reason: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
@@ -69,7 +70,7 @@ pub struct Decided {
     pub silent_ms: Option<u64>,
 }
 
-impl Decided {
+impl DecisionData {
     pub fn because(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -80,7 +81,7 @@ impl Decided {
 
 impl Decision {
     /// Returns a decision made now.
-    pub fn new(kind: DecisionKind, node: &NodeId, data: Decided) -> Self {
+    pub fn new(kind: DecisionKind, node: &NodeId, data: DecisionData) -> Self {
         Self {
             v: PROTOCOL_VERSION,
             r#type: kind,

@@ -53,7 +53,8 @@ impl Envelope {
 /// readers notice the loss of the last event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Head {
+#[cfg_attr(feature = "schema", schemars(rename = "Head"))]
+pub struct SessionHead {
     pub v: u32,
     /// Always `head`.
     pub r#type: String,
@@ -61,7 +62,7 @@ pub struct Head {
     pub seq: Seq,
 }
 
-impl Head {
+impl SessionHead {
     pub fn new(session_id: SessionId, seq: Seq) -> Self {
         Self {
             v: crate::PROTOCOL_VERSION,
@@ -84,7 +85,7 @@ pub struct Writer {
 
 /// The turn and request to which an event belongs, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct EventPlace {
     pub turn: u32,
     pub request: u32,
     pub at: Timestamp,
@@ -92,7 +93,7 @@ pub struct Place {
 
 /// The position of a durable event in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct RowPosition {
     pub seq: Seq,
     pub prev: Seq,
     pub hidden_by: Option<Seq>,
@@ -100,7 +101,7 @@ pub struct Row {
 
 impl Writer {
     /// Returns the envelope of a live event around the JSON of its `data`.
-    pub fn live(&self, kind: EventKind, place: Place, data: &str) -> String {
+    pub fn live(&self, kind: EventKind, place: EventPlace, data: &str) -> String {
         let mut text = self.open(kind.name(), place, None, data.len());
         text.push_str(data);
         text.push('}');
@@ -108,13 +109,19 @@ impl Writer {
     }
 
     /// Returns the envelope of a durable event around its stored body.
-    pub fn durable(&self, kind: EventKind, place: Place, row: Row, body: &str) -> String {
+    pub fn durable(
+        &self,
+        kind: EventKind,
+        place: EventPlace,
+        row: RowPosition,
+        body: &str,
+    ) -> String {
         self.stored(kind.name(), place, row, body)
     }
 
     /// Returns the envelope of a durable event whose kind is given by name. A kind that only a
     /// newer version knows keeps its place in the log.
-    pub fn stored(&self, kind: &str, place: Place, row: Row, body: &str) -> String {
+    pub fn stored(&self, kind: &str, place: EventPlace, row: RowPosition, body: &str) -> String {
         let mut text = self.open(kind, place, Some(row), body.len());
         if kind == EventKind::Message.name() {
             let _ = write!(text, r#"{{"message":"#);
@@ -127,7 +134,7 @@ impl Writer {
         text
     }
 
-    fn open(&self, kind: &str, place: Place, row: Option<Row>, data: usize) -> String {
+    fn open(&self, kind: &str, place: EventPlace, row: Option<RowPosition>, data: usize) -> String {
         let mut text = String::with_capacity(data + 360);
         let Self {
             agent_id,
@@ -141,7 +148,7 @@ impl Writer {
             r#"{{"v":1,"type":"{}","agent_id":"{agent_id}","session_id":"{session_id}","team_id":"{team_id}","node_id":"{node_id}","epoch":{epoch}"#,
             kind
         );
-        if let Some(Row {
+        if let Some(RowPosition {
             seq,
             prev,
             hidden_by,
@@ -191,7 +198,7 @@ mod tests {
         }
     }
 
-    const PLACE: Place = Place {
+    const PLACE: EventPlace = EventPlace {
         turn: 4,
         request: 9,
         at: Timestamp::from_millis(1_767_268_800_123),
@@ -199,7 +206,7 @@ mod tests {
 
     #[test]
     fn durable_event_has_its_row() {
-        let row = Row {
+        let row = RowPosition {
             seq: 118,
             prev: 115,
             hidden_by: None,
@@ -223,7 +230,7 @@ mod tests {
 
     #[test]
     fn message_gets_its_id_and_time() {
-        let row = Row {
+        let row = RowPosition {
             seq: 7,
             prev: 0,
             hidden_by: Some(9),

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq,
     message::Message,
-    spec::{ModelRef, Role},
+    spec::{AgentRole, ModelRef},
     usage::Usage,
 };
 
@@ -172,7 +172,7 @@ data! {
         name: String,
         #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
         args: Box<RawValue>,
-        effect: Effect,
+        effect: ToolEffect,
     }
     ToolProgress {
         call_id: CallId,
@@ -224,7 +224,7 @@ data! {
         reason: String,
     }
     AgentStarted {
-        role: Role,
+        role: AgentRole,
         model: ModelRef,
         tools: Vec<String>,
         /// A field that only the next version has.
@@ -297,7 +297,8 @@ pub enum TurnOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+#[cfg_attr(feature = "schema", schemars(rename = "Effect"))]
+pub enum ToolEffect {
     /// The tool changes nothing.
     Pure,
     /// Running the tool again under the same call id changes nothing more.
@@ -307,7 +308,7 @@ pub enum Effect {
     Mutating,
 }
 
-impl Effect {
+impl ToolEffect {
     /// Whether an interrupted call may be run again under its call id.
     pub const fn may_run_again(self) -> bool {
         match self {
@@ -335,7 +336,7 @@ macro_rules! names {
 names! {
     InputKind { Prompt = "prompt", Question = "question", Task = "task", Response = "response", Note = "note", }
     TurnOutcome { Completed = "completed", Aborted = "aborted", Truncated = "truncated", Limit = "limit", }
-    Effect { Pure = "pure", Idempotent = "idempotent", Mutating = "mutating", }
+    ToolEffect { Pure = "pure", Idempotent = "idempotent", Mutating = "mutating", }
 }
 
 #[cfg(test)]

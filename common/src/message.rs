@@ -12,29 +12,30 @@ pub struct Message {
     pub id: Seq,
     pub agent_id: AgentId,
     pub at: Timestamp,
-    pub role: Role,
+    pub role: MessageRole,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<Custom>,
     pub content: Vec<Part>,
-    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
-    pub metadata: Metadata,
+    #[serde(default, skip_serializing_if = "MessageMetadata::is_empty")]
+    pub metadata: MessageMetadata,
 }
 
 /// A message as it is stored. The other fields are added when it is read or published.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Body {
-    pub role: Role,
+pub struct MessageBody {
+    pub role: MessageRole,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<Custom>,
     pub content: Vec<Part>,
-    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
-    pub metadata: Metadata,
+    #[serde(default, skip_serializing_if = "MessageMetadata::is_empty")]
+    pub metadata: MessageMetadata,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+#[cfg_attr(feature = "schema", schemars(rename = "Role"))]
+pub enum MessageRole {
     User,
     Assistant,
     ToolResult,
@@ -57,7 +58,8 @@ pub enum Custom {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Metadata {
+#[cfg_attr(feature = "schema", schemars(rename = "Metadata"))]
+pub struct MessageMetadata {
     /// Whether the reply was cut off by an abort or a failure. The content is what had arrived.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
@@ -79,7 +81,7 @@ pub struct Metadata {
     pub cut_results: Option<usize>,
 }
 
-impl Metadata {
+impl MessageMetadata {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -149,14 +151,14 @@ pub enum Part {
     Image {
         mime: String,
         #[serde(flatten)]
-        source: Source,
+        source: MediaSource,
     },
     File {
         mime: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<String>,
         #[serde(flatten)]
-        source: Source,
+        source: MediaSource,
     },
 }
 
@@ -164,7 +166,8 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+#[cfg_attr(feature = "schema", schemars(rename = "Source"))]
+pub enum MediaSource {
     /// The bytes as Base64.
     Data(String),
     Url(String),
@@ -196,7 +199,7 @@ pub fn text_of(content: &[Part]) -> String {
 /// Reads a part through a flat struct: for a tagged enum serde buffers the content, and a
 /// [`RawValue`] cannot be read from that buffer.
 mod part {
-    use super::{Part, Source};
+    use super::{MediaSource, Part};
     use crate::CallId;
     use serde::Deserialize;
     use serde_json::value::RawValue;
@@ -230,8 +233,8 @@ mod part {
         fn try_from(flat: Flat) -> Result<Self, String> {
             let kind = flat.r#type.as_str();
             let source = || match (flat.data.clone(), flat.url.clone()) {
-                (Some(data), None) => Ok(Source::Data(data)),
-                (None, Some(url)) => Ok(Source::Url(url)),
+                (Some(data), None) => Ok(MediaSource::Data(data)),
+                (None, Some(url)) => Ok(MediaSource::Url(url)),
                 (Some(_), Some(_)) | (None, None) => Err(format!(
                     "a part of type `{kind}` needs one of `data` and `url`"
                 )),

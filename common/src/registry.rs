@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{AgentId, NodeId, SessionId, TeamId, Timestamp, spec::Role};
+use crate::{AgentId, NodeId, SessionId, TeamId, Timestamp, spec::AgentRole};
 
 /// Identifies the writer of a record. A node that does not know whether its write succeeded reads
 /// the record: it succeeded if the record has the node's own nonce.
@@ -52,12 +52,13 @@ pub struct NodeRecord {
     pub times: BTreeMap<String, String>,
     /// For a dead node: which node declared it dead, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<DeathRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Verdict {
+#[cfg_attr(feature = "schema", schemars(rename = "Verdict"))]
+pub struct DeathRecord {
     pub by: NodeId,
     pub reason: String,
     /// How long the dead node had been silent, in milliseconds.
@@ -127,7 +128,7 @@ pub struct MemberRecord {
     pub session: SessionId,
     pub r#type: String,
     pub name: String,
-    pub role: Role,
+    pub role: AgentRole,
 }
 
 /// A record's key in the registry.

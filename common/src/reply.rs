@@ -100,7 +100,7 @@ impl std::error::Error for Refusal {}
 
 /// A reply as it is received.
 #[derive(Debug, Deserialize)]
-struct Wire<'a> {
+struct WireReply<'a> {
     v: Option<u32>,
     #[serde(borrow)]
     ok: Option<&'a RawValue>,
@@ -135,14 +135,14 @@ pub fn encode<T: Serialize>(result: &Result<T, Refusal>) -> String {
 
 /// Reads a reply.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReplyError> {
-    let wire: Wire<'_> = serde_json::from_slice(bytes)?;
+    let wire: WireReply<'_> = serde_json::from_slice(bytes)?;
     match wire {
-        Wire { v: None, .. } => Err(ReplyError::Foreign),
-        Wire {
+        WireReply { v: None, .. } => Err(ReplyError::Foreign),
+        WireReply {
             error: Some(refusal),
             ..
         } => Err(refusal.into()),
-        Wire { ok, .. } => Ok(serde_json::from_str(ok.map_or("{}", RawValue::get))?),
+        WireReply { ok, .. } => Ok(serde_json::from_str(ok.map_or("{}", RawValue::get))?),
     }
 }
 

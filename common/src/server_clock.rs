@@ -15,13 +15,13 @@ pub struct ServerClock {
 impl ServerClock {
     /// Computes the difference from the server's time, and this machine's times just before and
     /// just after.
-    pub fn read(asked: Timestamp, told: Timestamp, answered: Timestamp) -> Self {
-        let uncertainty_ms = answered.millis_since(asked).div_ceil(2);
-        let middle = asked
+    pub fn read(before: Timestamp, server: Timestamp, after: Timestamp) -> Self {
+        let uncertainty_ms = after.millis_since(before).div_ceil(2);
+        let middle = before
             .millis()
             .saturating_add(i64::try_from(uncertainty_ms).unwrap_or(i64::MAX));
         Self {
-            ahead_ms: told.millis().saturating_sub(middle),
+            ahead_ms: server.millis().saturating_sub(middle),
             uncertainty_ms,
         }
     }

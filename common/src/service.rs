@@ -14,40 +14,40 @@ use crate::{Timestamp, event::json};
 /// 0.51), so that a request would be lost.
 pub const NO_MORE: u64 = 10_000_000_000;
 
-pub type Metadata = BTreeMap<String, String>;
+pub type ServiceMetadata = BTreeMap<String, String>;
 
 /// The name of a service, and the id of one of its instances.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Identity {
+pub struct ServiceIdentity {
     pub name: String,
     /// The id of this instance.
     pub id: String,
     /// Three numbers, as in 1.0.0.
     pub version: String,
-    pub metadata: Metadata,
+    pub metadata: ServiceMetadata,
 }
 
 /// The required keys of an answer to `$SRV.INFO`. Other keys may be absent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Info {
+pub struct ServiceInfo {
     pub name: String,
     pub id: String,
     pub version: String,
     #[serde(default, deserialize_with = "or_nothing")]
-    pub metadata: Metadata,
+    pub metadata: ServiceMetadata,
     #[serde(default, deserialize_with = "or_nothing")]
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<ServiceEndpoint>,
 }
 
 /// A subject on which a service answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Endpoint {
+pub struct ServiceEndpoint {
     pub name: String,
     pub subject: String,
     #[serde(default)]
     pub queue_group: String,
     #[serde(default, deserialize_with = "or_nothing")]
-    pub metadata: Metadata,
+    pub metadata: ServiceMetadata,
 }
 
 /// Reads `null` as the default, because some services write it for absent values.
@@ -60,7 +60,7 @@ fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 /// One instance: its identity, and its statistics.
 #[derive(Debug, Clone)]
 pub struct Service {
-    identity: Identity,
+    identity: ServiceIdentity,
     description: String,
     started: Timestamp,
     endpoints: Vec<Served>,
@@ -68,7 +68,7 @@ pub struct Service {
 
 #[derive(Debug, Clone)]
 struct Served {
-    endpoint: Endpoint,
+    endpoint: ServiceEndpoint,
     requests: u64,
     errors: u64,
     took: Duration,
@@ -77,7 +77,11 @@ struct Served {
 }
 
 impl Service {
-    pub fn new(identity: Identity, description: impl Into<String>, started: Timestamp) -> Self {
+    pub fn new(
+        identity: ServiceIdentity,
+        description: impl Into<String>,
+        started: Timestamp,
+    ) -> Self {
         Self {
             identity,
             description: description.into(),
@@ -87,7 +91,7 @@ impl Service {
     }
 
     /// Adds an endpoint, and returns the number for [`Self::count`] and [`Self::leave`].
-    pub fn add(&mut self, endpoint: Endpoint) -> usize {
+    pub fn add(&mut self, endpoint: ServiceEndpoint) -> usize {
         let (requests, errors, took, last_error) = Default::default();
         self.endpoints.push(Served {
             endpoint,
@@ -128,13 +132,13 @@ impl Service {
                 r#type: "io.nats.micro.v1.ping_response",
                 identity: &self.identity,
             })),
-            "INFO" => Some(json(&InfoTold {
+            "INFO" => Some(json(&InfoReply {
                 r#type: "io.nats.micro.v1.info_response",
                 identity: &self.identity,
                 description: &self.description,
                 endpoints: there().map(|served| &served.endpoint).collect(),
             })),
-            "STATS" => Some(json(&StatsTold {
+            "STATS" => Some(json(&StatsReply {
                 r#type: "io.nats.micro.v1.stats_response",
                 identity: &self.identity,
                 started: self.started,
@@ -149,30 +153,30 @@ impl Service {
 struct Ping<'a> {
     r#type: &'a str,
     #[serde(flatten)]
-    identity: &'a Identity,
+    identity: &'a ServiceIdentity,
 }
 
 #[derive(Serialize)]
-struct InfoTold<'a> {
+struct InfoReply<'a> {
     r#type: &'a str,
     #[serde(flatten)]
-    identity: &'a Identity,
+    identity: &'a ServiceIdentity,
     description: &'a str,
-    endpoints: Vec<&'a Endpoint>,
+    endpoints: Vec<&'a ServiceEndpoint>,
 }
 
 #[derive(Serialize)]
-struct StatsTold<'a> {
+struct StatsReply<'a> {
     r#type: &'a str,
     #[serde(flatten)]
-    identity: &'a Identity,
+    identity: &'a ServiceIdentity,
     started: Timestamp,
-    endpoints: Vec<Stats<'a>>,
+    endpoints: Vec<EndpointStats<'a>>,
 }
 
 /// The statistics of an endpoint. Times are in nanoseconds.
 #[derive(Serialize)]
-struct Stats<'a> {
+struct EndpointStats<'a> {
     name: &'a str,
     subject: &'a str,
     queue_group: &'a str,
@@ -184,9 +188,9 @@ struct Stats<'a> {
 }
 
 impl Served {
-    fn stats(&self) -> Stats<'_> {
+    fn stats(&self) -> EndpointStats<'_> {
         let nanos = u64::try_from(self.took.as_nanos()).unwrap_or(u64::MAX);
-        Stats {
+        EndpointStats {
             name: &self.endpoint.name,
             subject: &self.endpoint.subject,
             queue_group: &self.endpoint.queue_group,
@@ -206,8 +210,8 @@ mod tests {
     use super::*;
 
     fn service() -> Service {
-        let metadata = Metadata::from([("planck".into(), "1".into())]);
-        let identity = Identity {
+        let metadata = ServiceMetadata::from([("planck".into(), "1".into())]);
+        let identity = ServiceIdentity {
             name: "s".into(),
             id: "i".into(),
             version: "1.0.0".into(),
@@ -215,11 +219,11 @@ mod tests {
         };
         let mut service = Service::new(identity, "serves", Timestamp::from_millis(0));
         for name in ["one", "two"] {
-            let endpoint = Endpoint {
+            let endpoint = ServiceEndpoint {
                 name: name.into(),
                 subject: format!("a.{name}"),
                 queue_group: "q".into(),
-                metadata: Metadata::new(),
+                metadata: ServiceMetadata::new(),
             };
             service.add(endpoint);
         }
@@ -252,14 +256,15 @@ mod tests {
 
     #[test]
     fn info_is_read_as_it_was_written() {
-        let info: Info = serde_json::from_str(&service().answer("$SRV.INFO.s.i").unwrap()).unwrap();
+        let info: ServiceInfo =
+            serde_json::from_str(&service().answer("$SRV.INFO.s.i").unwrap()).unwrap();
         assert_eq!(
             (info.name.as_str(), info.id.as_str(), info.version.as_str()),
             ("s", "i", "1.0.0")
         );
         assert_eq!(
             info.metadata,
-            Metadata::from([("planck".into(), "1".into())])
+            ServiceMetadata::from([("planck".into(), "1".into())])
         );
         assert_eq!(info.endpoints.len(), 2);
     }
@@ -267,7 +272,10 @@ mod tests {
     #[test]
     fn info_with_only_the_required_keys_is_read() {
         let text = r#"{"name":"s","id":"i","version":"1","metadata":null,"endpoints":[{"name":"one","subject":"a.one"}]}"#;
-        let info: Info = serde_json::from_str(text).unwrap();
-        assert_eq!((info.metadata, info.endpoints.len()), (Metadata::new(), 1));
+        let info: ServiceInfo = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            (info.metadata, info.endpoints.len()),
+            (ServiceMetadata::new(), 1)
+        );
     }
 }

@@ -57,7 +57,7 @@ pub fn unknown_required(schema: &Value) -> Option<&str> {
 }
 
 /// The error with which an instance answers a call that it is already running. The protocol has no
-/// other way to express this. [`ToolSaid`] is read and written with this text, and no other code
+/// other way to express this. [`ToolMessage`] is read and written with this text, and no other code
 /// compares it.
 pub const IN_PROGRESS: &str = "in progress";
 
@@ -88,13 +88,13 @@ pub struct ToolRequest {
 pub struct ToolReply {
     pub v: u32,
     #[serde(flatten)]
-    pub said: ToolSaid,
+    pub message: ToolMessage,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(from = "WireToolSaid", into = "WireToolSaid")]
-pub enum ToolSaid {
+#[serde(from = "WireToolMessage", into = "WireToolMessage")]
+pub enum ToolMessage {
     Ok(String),
     Error(String),
     /// The instance is still running this call from an earlier request.
@@ -106,12 +106,12 @@ pub enum ToolSaid {
     },
 }
 
-/// A [`ToolSaid`] on the wire, where [`ToolSaid::InProgress`] is the error [`IN_PROGRESS`].
+/// A [`ToolMessage`] on the wire, where [`ToolMessage::InProgress`] is the error [`IN_PROGRESS`].
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "ToolSaid"))]
 #[serde(rename_all = "snake_case")]
-enum WireToolSaid {
+enum WireToolMessage {
     Ok(String),
     Error(String),
     /// Restarts the call's idle time-out.
@@ -122,24 +122,24 @@ enum WireToolSaid {
     },
 }
 
-impl From<WireToolSaid> for ToolSaid {
-    fn from(said: WireToolSaid) -> Self {
-        match said {
-            WireToolSaid::Ok(text) => Self::Ok(text),
-            WireToolSaid::Error(text) if text == IN_PROGRESS => Self::InProgress,
-            WireToolSaid::Error(text) => Self::Error(text),
-            WireToolSaid::Progress { message, percent } => Self::Progress { message, percent },
+impl From<WireToolMessage> for ToolMessage {
+    fn from(wire: WireToolMessage) -> Self {
+        match wire {
+            WireToolMessage::Ok(text) => Self::Ok(text),
+            WireToolMessage::Error(text) if text == IN_PROGRESS => Self::InProgress,
+            WireToolMessage::Error(text) => Self::Error(text),
+            WireToolMessage::Progress { message, percent } => Self::Progress { message, percent },
         }
     }
 }
 
-impl From<ToolSaid> for WireToolSaid {
-    fn from(said: ToolSaid) -> Self {
-        match said {
-            ToolSaid::Ok(text) => Self::Ok(text),
-            ToolSaid::Error(text) => Self::Error(text),
-            ToolSaid::InProgress => Self::Error(IN_PROGRESS.into()),
-            ToolSaid::Progress { message, percent } => Self::Progress { message, percent },
+impl From<ToolMessage> for WireToolMessage {
+    fn from(message: ToolMessage) -> Self {
+        match message {
+            ToolMessage::Ok(text) => Self::Ok(text),
+            ToolMessage::Error(text) => Self::Error(text),
+            ToolMessage::InProgress => Self::Error(IN_PROGRESS.into()),
+            ToolMessage::Progress { message, percent } => Self::Progress { message, percent },
         }
     }
 }
@@ -174,13 +174,14 @@ pub struct CompactModel {
 pub struct CompactReply {
     pub v: u32,
     #[serde(flatten)]
-    pub said: CompactSaid,
+    pub message: CompactMessage,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum CompactSaid {
+#[cfg_attr(feature = "schema", schemars(rename = "CompactSaid"))]
+pub enum CompactMessage {
     /// The summary replaces every message before `keep_from`.
     Compact {
         summary: String,
@@ -224,36 +225,36 @@ mod tests {
 
     #[test]
     fn replies_are_written_as_in_the_protocol() {
-        for (text, said) in [
-            (r#"{"v":1,"ok":"done"}"#, ToolSaid::Ok("done".into())),
-            (r#"{"v":1,"error":"in progress"}"#, ToolSaid::InProgress),
+        for (text, message) in [
+            (r#"{"v":1,"ok":"done"}"#, ToolMessage::Ok("done".into())),
+            (r#"{"v":1,"error":"in progress"}"#, ToolMessage::InProgress),
             (
                 r#"{"v":1,"error":"still in progress"}"#,
-                ToolSaid::Error("still in progress".into()),
+                ToolMessage::Error("still in progress".into()),
             ),
             (
                 r#"{"v":1,"progress":{"message":"half","percent":50.0}}"#,
-                ToolSaid::Progress {
+                ToolMessage::Progress {
                     message: "half".into(),
                     percent: Some(50.0),
                 },
             ),
         ] {
-            let reply = ToolReply { v: 1, said };
+            let reply = ToolReply { v: 1, message };
             assert_eq!(serde_json::to_string(&reply).unwrap(), text);
             assert_eq!(serde_json::from_str::<ToolReply>(text).unwrap(), reply);
         }
-        for (text, said) in [
+        for (text, message) in [
             (
                 r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#,
-                CompactSaid::Compact {
+                CompactMessage::Compact {
                     summary: "s".into(),
                     keep_from: 7,
                 },
             ),
-            (r#"{"v":1,"skip":true}"#, CompactSaid::Skip(true)),
+            (r#"{"v":1,"skip":true}"#, CompactMessage::Skip(true)),
         ] {
-            let reply = CompactReply { v: 1, said };
+            let reply = CompactReply { v: 1, message };
             assert_eq!(serde_json::to_string(&reply).unwrap(), text);
             assert_eq!(serde_json::from_str::<CompactReply>(text).unwrap(), reply);
         }

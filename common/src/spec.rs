@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+#[cfg_attr(feature = "schema", schemars(rename = "Role"))]
+pub enum AgentRole {
     Orchestrator,
     Worker,
 }
@@ -123,7 +124,7 @@ pub struct AgentSpec {
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    pub role: Role,
+    pub role: AgentRole,
     pub model: ModelRef,
     /// AGENTS.md, the member's prompt and the list of skills, as the model reads them.
     pub system_prompt: String,

@@ -8,7 +8,7 @@
 use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use planck_common::message::{Body, Metadata, Part, Role};
+use planck_common::message::{MessageBody, MessageMetadata, MessageRole, Part};
 use planck_node::internals::llm::{
     ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, Secret, client,
 };
@@ -100,12 +100,12 @@ fn decode(criterion: &mut Criterion) {
     }
 }
 
-fn body(role: Role, text: &str) -> Body {
-    Body {
+fn body(role: MessageRole, text: &str) -> MessageBody {
+    MessageBody {
         role,
         custom: None,
         content: vec![Part::text(text)],
-        metadata: Metadata::default(),
+        metadata: MessageMetadata::default(),
     }
 }
 
@@ -134,9 +134,9 @@ fn encode(criterion: &mut Criterion) {
             for index in 0..messages {
                 encoder.push(&body(
                     if index % 2 == 0 {
-                        Role::User
+                        MessageRole::User
                     } else {
-                        Role::Assistant
+                        MessageRole::Assistant
                     },
                     &text,
                 ));

@@ -14,11 +14,11 @@ use nix::sys::resource::{UsageWho, getrusage};
 use planck_agent::{Entry, Mark, effect::Change};
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, TeamId, Timestamp,
-    command::{AgentState, Mode},
-    envelope::Place,
+    command::{AgentState, InputMode},
+    envelope::EventPlace,
     event::{EventKind, InputKind},
     spec::{
-        AgentLimits, AgentSpec, Grant, ModelRef, OnNodeDeath, Role, SessionLimits, SessionSpec,
+        AgentLimits, AgentRole, AgentSpec, Grant, ModelRef, OnNodeDeath, SessionLimits, SessionSpec,
     },
     usage::Usage,
 };
@@ -46,7 +46,7 @@ fn session(agents: usize) -> NewSession {
             r#type: "worker".into(),
             name: format!("agent {n}"),
             description: String::new(),
-            role: Role::Worker,
+            role: AgentRole::Worker,
             model: ModelRef {
                 provider: "scripted".into(),
                 id: "one".into(),
@@ -87,7 +87,7 @@ fn session(agents: usize) -> NewSession {
 fn entries(count: usize) -> Vec<Entry> {
     let body = json!({"role": "assistant", "content": [{"type": "text", "text": "x".repeat(600)}]})
         .to_string();
-    let place = Place {
+    let place = EventPlace {
         turn: 1,
         request: 1,
         at: Timestamp::now(),
@@ -107,7 +107,7 @@ fn prompt(agent: &AgentId) -> NewInput {
         id: InputId::mint(),
         agent: agent.clone(),
         kind: InputKind::Prompt,
-        mode: Mode::Queue,
+        mode: InputMode::Queue,
         sender: None,
         reply_to: None,
         content: r#"[{"type":"text","text":"do it"}]"#.into(),

@@ -6,7 +6,7 @@ use std::{env, fs, time::Duration};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use nix::sys::resource::{UsageWho, getrusage};
-use planck_bus::{Bus, Limits, NatsBus, NatsOptions, Published};
+use planck_bus::{Bus, NatsBus, NatsOptions, OutboxLimits, Published};
 use planck_common::{AgentId, SessionId};
 use planck_tests::nats::NatsServer;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -24,9 +24,9 @@ async fn main() -> Result<()> {
     };
     let (window_ms, rate, seconds) = (next(5.0)?, next(5000.0)?, next(5.0)?);
     let server = NatsServer::start()?;
-    let limits = Limits {
+    let limits = OutboxLimits {
         window: Duration::from_secs_f64(window_ms / 1000.0),
-        ..Limits::default()
+        ..OutboxLimits::default()
     };
     let bus = NatsBus::connect(NatsOptions {
         limits,
@@ -45,7 +45,7 @@ async fn main() -> Result<()> {
         r#"{{"window_ms":{window_ms},"events":{events},"own_us_per_event":{:.2},"server_us_per_event":{:.2},"forgotten":{}}}"#,
         each(own),
         each(servers),
-        bus.forgotten()
+        bus.dropped()
     );
     Ok(())
 }

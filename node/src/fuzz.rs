@@ -9,7 +9,7 @@ mod tests;
 
 use planck_common::{
     decision::Decision,
-    envelope::{Envelope, Head},
+    envelope::{Envelope, SessionHead},
     message::Message,
     node::Heartbeat,
     registry::{MemberRecord, NodeRecord, StoreRecord, TeamRecord},
@@ -43,7 +43,7 @@ fn wire(bytes: &[u8]) {
         .ok()
         .and_then(|envelope| envelope.event());
     read::<Envelope>(bytes);
-    read::<Head>(bytes);
+    read::<SessionHead>(bytes);
     read::<Heartbeat>(bytes);
     read::<Decision>(bytes);
     read::<Message>(bytes);

@@ -22,7 +22,7 @@ use planck_common::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{bus::Answer, nul, services::Services, sessions::CommandOrigin};
+use crate::{bus::CommandHandler, nul, services::Services, sessions::CommandOrigin};
 
 pub use read_only::{ReadOnly, read_only_handler};
 
@@ -47,7 +47,7 @@ impl IncomingCommand<'_> {
 }
 
 /// Returns the request handler of a node.
-pub fn answer(services: Arc<Services>) -> Answer {
+pub fn answer(services: Arc<Services>) -> CommandHandler {
     Arc::new(move |address, body| {
         let services = Arc::clone(&services);
         Box::pin(async move { dispatch(&services, CommandOrigin::Client, &address, &body).await })

@@ -22,8 +22,8 @@ pub mod tools {
     pub use crate::{
         project::ProjectSource,
         tools::{
-            CallEnd, Caps, Files, Guards, Invocation, Launcher, Outcome, Roots, Runner, Sandbox,
-            Shell, ToolCatalogue, Toolbox, UndoneChanges, built_in,
+            CallEnd, Caps, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell,
+            ToolCatalogue, ToolOutcome, Toolbox, UndoneChanges, built_in,
             cgroup::Groups,
             external,
             process::{CommandEnd, Finished, Launch, ReaperHeartbeat, heartbeat::INTERVAL},

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use planck_common::message::Body;
+use planck_common::message::MessageBody;
 use reqwest::header::HeaderMap;
 use serde_json::{Map, Value};
 
@@ -75,7 +75,7 @@ pub struct RequestHead {
 /// is assembled from the serialised bytes.
 pub trait Encoder: Send {
     /// Appends the next message of the conversation.
-    fn push(&mut self, message: &Body);
+    fn push(&mut self, message: &MessageBody);
     /// Returns a request with all messages that have been appended so far.
     fn request(&self) -> WireRequest;
 }

@@ -22,7 +22,7 @@ use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier, toolbox_factor
 use crate::{
     actor::{ActorContext, Host, activity::ActivityCounts, queues::Queues, runtimes::Runtimes},
     agent,
-    bus::{Bus, Serving},
+    bus::{Bus, ServiceGuard},
     cluster::view::ClusterView,
     gateway,
     late::Late,
@@ -83,7 +83,7 @@ pub struct Node {
 /// A running node, which answers commands and takes up agents without a living host.
 pub struct RunningNode {
     node: Arc<Node>,
-    service: Box<dyn Serving>,
+    service: Box<dyn ServiceGuard>,
 }
 
 impl Node {

@@ -23,7 +23,7 @@ type Schemas = Vec<(&'static str, Vec<(&'static str, Schema)>)>;
 /// Returns the schemas of published messages and of the registry's records.
 fn published() -> Schemas {
     schemas! {
-        "envelope" { "event": envelope::Envelope, "head": envelope::Head, "refusal": reply::Refusal, }
+        "envelope" { "event": envelope::Envelope, "head": envelope::SessionHead, "refusal": reply::Refusal, }
         "message" { "message": message::Message, "part": message::Part, "usage": usage::Usage, "member": spec::Member, }
         "cluster" {
             "heartbeat": node::Heartbeat,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use planck_common::{
     AgentId, NodeId, SessionId,
-    decision::{Decided, DecisionKind},
+    decision::{DecisionData, DecisionKind},
     registry::{MemberRecord, Nonce, TeamEnd, TeamRecord, TeamStanding},
     reply::{Code, Refusal},
     spec::AgentSpec,
@@ -156,9 +156,9 @@ impl TeamRegistry {
                 TeamEnd::Stopped => "its orchestrator was stopped",
                 TeamEnd::Closed => "its session was closed",
             };
-            let data = Decided {
+            let data = DecisionData {
                 team: Some(team.team.clone()),
-                ..Decided::because(reason)
+                ..DecisionData::because(reason)
             };
             self.decisions.publish(DecisionKind::TeamDown, data);
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use planck_common::{
     AgentId, InputId, Timestamp,
-    event::Effect,
+    event::ToolEffect,
     message::Sender,
     reply::{Code, Refusal},
     spec::AgentSpec,
@@ -29,7 +29,7 @@ use crate::{
     services::Services,
     store::{AgentRecord, NewInput},
     team::roster::{self, NoTarget},
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 /// A tool's handle to the services of the node.
@@ -149,7 +149,7 @@ impl CallerContext {
             id,
             agent: to.clone(),
             kind,
-            mode: planck_common::command::Mode::Queue,
+            mode: planck_common::command::InputMode::Queue,
             sender: Some(self.sender()),
             reply_to: None,
             content: planck_common::event::json(&[planck_common::message::Part::text(text)]),
@@ -167,11 +167,11 @@ fn arguments<T: DeserializeOwned>(call: &Invocation) -> Result<T, Refusal> {
 }
 
 /// Converts a result to the outcome of the tool call.
-fn outcome(result: Result<Outcome, Refusal>) -> Outcome {
-    result.unwrap_or_else(|refusal| Outcome::error(refusal.message))
+fn outcome(result: Result<ToolOutcome, Refusal>) -> ToolOutcome {
+    result.unwrap_or_else(|refusal| ToolOutcome::error(refusal.message))
 }
 
-fn spec(name: &str, description: &str, effect: Effect, parameters: &'static str) -> ToolSpec {
+fn spec(name: &str, description: &str, effect: ToolEffect, parameters: &'static str) -> ToolSpec {
     // The schemas are constants of this crate, and a test checks that they parse.
     let parameters = serde_json::from_str::<Box<RawValue>>(parameters)
         .unwrap_or_else(|_| RawValue::NULL.to_owned());

@@ -41,7 +41,7 @@ pub use catalogue::{BadTool, ToolCatalogue, Unknown};
 pub use files::Files;
 pub(crate) use files::{args, spec};
 pub use output::Caps;
-pub use planck_agent::outcome::{ABORTED, CallEnd, Outcome};
+pub use planck_agent::outcome::{ABORTED, CallEnd, ToolOutcome};
 pub use process::{Launcher, ReaperHeartbeat};
 pub use protect::{Guards, UndoneChanges};
 pub use runner::{CallBounds, Runner};
@@ -70,7 +70,7 @@ pub trait Tool: Send + Sync {
     }
 
     /// Runs a call. The runner has checked that the arguments fit the schema.
-    async fn run(&self, call: Invocation) -> Outcome;
+    async fn run(&self, call: Invocation) -> ToolOutcome;
 }
 
 /// One call of a tool. After `cancel`, the tool returns its partial result soon.

@@ -18,8 +18,8 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_node::internals::tools::{
-    CallEnd, Caps, Files, Guards, Invocation, Launcher, Outcome, ProjectSource, Roots, Runner,
-    Sandbox, SandboxSettings, Shell, ToolCatalogue, UndoneChanges, built_in, external,
+    CallEnd, Caps, Files, Guards, Invocation, Launcher, ProjectSource, Roots, Runner, Sandbox,
+    SandboxSettings, Shell, ToolCatalogue, ToolOutcome, UndoneChanges, built_in, external,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    async fn outcome(&self, tool: &str, args: Value, cancel: &CancellationToken) -> Outcome {
+    async fn outcome(&self, tool: &str, args: Value, cancel: &CancellationToken) -> ToolOutcome {
         let (toolbox, unknown) = self.catalogue.toolbox([tool]);
         assert!(unknown.is_empty(), "{unknown:?}");
         Runner::default()

@@ -6,10 +6,10 @@ use std::sync::{
 };
 
 use crate::{
-    asked::Asked,
-    script::{Call, Otherwise, Part, Reply, Rule, Script, Usage},
+    request::ModelRequest,
+    script::{Otherwise, Reply, Rule, Script, ScriptedCall, ScriptedPart, ScriptedUsage},
     template,
-    wire::{Speech, Spoken, Wire},
+    wire::{PreparedPart, PreparedReply, WireFormat},
 };
 
 /// A script in use, with the number of uses of each rule.
@@ -25,7 +25,7 @@ impl Playbook {
     }
 
     /// Returns the reply to a request, or why there is none.
-    pub fn reply(&self, asked: &Asked) -> Result<Reply, String> {
+    pub fn reply(&self, asked: &ModelRequest) -> Result<Reply, String> {
         let rules = self.script.rules.iter().zip(&self.used);
         let matching = rules.filter(|(rule, _)| rule.when.matches(asked));
         for (rule, used) in matching {
@@ -53,9 +53,9 @@ fn take(rule: &Rule, used: &AtomicU32) -> bool {
         .is_ok()
 }
 
-fn describe(asked: &Asked) -> String {
+fn describe(asked: &ModelRequest) -> String {
     let system: String = asked.system.chars().take(80).collect();
-    let last = format!("{:?}", asked.said.last());
+    let last = format!("{:?}", asked.messages.last());
     let last: String = last.chars().take(400).collect();
     format!(
         "model {:?}, round {}, system {system:?}, last {last}",
@@ -67,14 +67,16 @@ fn describe(asked: &Asked) -> String {
 /// Prepares a reply for one request: fills in its templates, ids and usage.
 pub fn speech(
     reply: &Reply,
-    asked: &Asked,
-    wire: Wire,
+    asked: &ModelRequest,
+    wire: WireFormat,
     serial: u64,
     chunk: usize,
     asked_bytes: usize,
-) -> Result<Speech, String> {
+) -> Result<PreparedReply, String> {
     let thought = |index: usize| {
-        let is_thinking = |part: &Part| matches!(part, Part::Thinking(_) | Part::Redacted(_));
+        let is_thinking = |part: &ScriptedPart| {
+            matches!(part, ScriptedPart::Thinking(_) | ScriptedPart::Redacted(_))
+        };
         reply.parts.iter().take(index).rposition(is_thinking)
     };
     let fresh_id = |index: usize| wire.call_id(serial, index, thought(index));
@@ -83,15 +85,15 @@ pub fn speech(
         .iter()
         .enumerate()
         .map(|(index, part)| spoken(part, asked, || fresh_id(index)));
-    let parts: Vec<Spoken> = parts.collect::<Result<_, _>>()?;
+    let parts: Vec<PreparedPart> = parts.collect::<Result<_, _>>()?;
     let usage = reply.usage.unwrap_or_else(|| estimate(&parts, asked_bytes));
     let (stop, model) = (reply.ending(), asked.model.clone());
-    let Asked {
+    let ModelRequest {
         include_usage,
         wants_ciphertext,
         ..
     } = *asked;
-    Ok(Speech {
+    Ok(PreparedReply {
         serial,
         model,
         parts,
@@ -103,17 +105,21 @@ pub fn speech(
     })
 }
 
-fn spoken(part: &Part, asked: &Asked, fresh_id: impl FnOnce() -> String) -> Result<Spoken, String> {
+fn spoken(
+    part: &ScriptedPart,
+    asked: &ModelRequest,
+    fresh_id: impl FnOnce() -> String,
+) -> Result<PreparedPart, String> {
     Ok(match part {
-        Part::Text(text) => Spoken::Text(filled(text, asked)?),
-        Part::Thinking(text) => Spoken::Thinking(filled(text, asked)?),
-        Part::Redacted(data) => Spoken::Redacted(data.clone()),
-        Part::Call(Call {
+        ScriptedPart::Text(text) => PreparedPart::Text(filled(text, asked)?),
+        ScriptedPart::Thinking(text) => PreparedPart::Thinking(filled(text, asked)?),
+        ScriptedPart::Redacted(data) => PreparedPart::Redacted(data.clone()),
+        ScriptedPart::Call(ScriptedCall {
             name,
             args,
             raw,
             id,
-        }) => Spoken::Call {
+        }) => PreparedPart::Call {
             id: id.clone().unwrap_or_else(fresh_id),
             name: name.clone(),
             args: match raw {
@@ -124,7 +130,7 @@ fn spoken(part: &Part, asked: &Asked, fresh_id: impl FnOnce() -> String) -> Resu
     })
 }
 
-fn filled(text: &Arc<str>, asked: &Asked) -> Result<Arc<str>, String> {
+fn filled(text: &Arc<str>, asked: &ModelRequest) -> Result<Arc<str>, String> {
     if text.contains("{{") {
         Ok(template::fill(text, asked)?.into())
     } else {
@@ -132,15 +138,17 @@ fn filled(text: &Arc<str>, asked: &Asked) -> Result<Arc<str>, String> {
     }
 }
 
-fn estimate(parts: &[Spoken], asked_bytes: usize) -> Usage {
+fn estimate(parts: &[PreparedPart], asked_bytes: usize) -> ScriptedUsage {
     let characters = parts.iter().map(|part| match part {
-        Spoken::Text(text) | Spoken::Thinking(text) | Spoken::Redacted(text) => text.len(),
-        Spoken::Call { name, args, .. } => name.len() + args.len(),
+        PreparedPart::Text(text) | PreparedPart::Thinking(text) | PreparedPart::Redacted(text) => {
+            text.len()
+        }
+        PreparedPart::Call { name, args, .. } => name.len() + args.len(),
     });
     let output = characters.sum::<usize>().div_ceil(4);
-    Usage {
+    ScriptedUsage {
         input: asked_bytes.div_ceil(4) as u64,
         output: output as u64,
-        ..Usage::default()
+        ..ScriptedUsage::default()
     }
 }

@@ -20,18 +20,18 @@ pub struct FrameWriter {
 
 impl FrameWriter {
     /// Writes pieces and then the end of the event.
-    pub fn frame(&mut self, pieces: &[Piece<'_>]) {
+    pub fn frame(&mut self, pieces: &[FramePiece<'_>]) {
         self.pieces(pieces);
         self.ends.push(self.buffer.len());
     }
 
     /// Writes pieces without ending the event.
-    pub fn pieces(&mut self, pieces: &[Piece<'_>]) {
+    pub fn pieces(&mut self, pieces: &[FramePiece<'_>]) {
         for piece in pieces {
             match piece {
-                Piece::Raw(text) => self.buffer.extend_from_slice(text.as_bytes()),
-                Piece::Json(text) => self.json(text),
-                Piece::Number(number) => self.json(number),
+                FramePiece::Raw(text) => self.buffer.extend_from_slice(text.as_bytes()),
+                FramePiece::Json(text) => self.json(text),
+                FramePiece::Number(number) => self.json(number),
             }
         }
     }
@@ -50,7 +50,7 @@ impl FrameWriter {
 }
 
 /// A piece of an event.
-pub enum Piece<'a> {
+pub enum FramePiece<'a> {
     /// Copied unchanged.
     Raw(&'a str),
     /// Written as a JSON string.

@@ -4,18 +4,20 @@
 pub mod script;
 
 mod answer;
-mod asked;
 mod frames;
 mod play;
 mod record;
 mod refusal;
+mod request;
 mod server;
 mod template;
 mod wire;
 
-pub use asked::{Asked, Called, Returned, Said};
-pub use record::{Request, Violation};
-pub use script::{Call, Fault, Pace, Part, Reply, Rule, Script, Stop, Usage, When};
+pub use record::{RecordedRequest, Violation};
+pub use request::{ModelRequest, RequestMessage, ToolCall, ToolResult};
+pub use script::{
+    Pace, Reply, Rule, Script, ScriptedCall, ScriptedFault, ScriptedPart, ScriptedUsage, Stop, When,
+};
 pub use server::Server;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{frames::Frames, script::Pace};
 const BLOCK: usize = 16 * 1024;
 
 /// What follows the events.
-pub enum Ending {
+pub enum StreamEnding {
     /// The body ends.
     End,
     /// The connection stays open without further data.
@@ -30,7 +30,7 @@ pub struct Player {
     pub frames: Frames,
     /// The number of events that are sent.
     pub limit: usize,
-    pub ending: Ending,
+    pub ending: StreamEnding,
     pub pace: Pace,
     /// If set, the bytes are cut at random places.
     pub split: Option<Rng>,
@@ -77,13 +77,13 @@ impl Playing {
             return None;
         }
         match &self.player.ending {
-            Ending::End => None,
-            Ending::Say(bytes) => Some(Ok(bytes.clone())),
-            Ending::Hang => {
+            StreamEnding::End => None,
+            StreamEnding::Say(bytes) => Some(Ok(bytes.clone())),
+            StreamEnding::Hang => {
                 self.player.stop.cancelled().await;
                 Some(Err(io::ErrorKind::TimedOut.into()))
             }
-            Ending::Cut => {
+            StreamEnding::Cut => {
                 tokio::task::yield_now().await; // lets the earlier data be written
                 Some(Err(io::ErrorKind::ConnectionReset.into()))
             }

@@ -12,11 +12,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::asked::Asked;
+use crate::request::ModelRequest;
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct RecordedRequest {
     /// The number of the request, from 0 in the order of arrival.
     pub serial: u64,
     pub at: Instant,
@@ -30,7 +30,7 @@ pub struct Request {
     /// The body, or `null` if it was not JSON.
     pub body: Value,
     /// The request as read, unless it was refused.
-    pub asked: Option<Asked>,
+    pub asked: Option<ModelRequest>,
 }
 
 /// A request that the real provider would have refused, or for which the script has no reply.
@@ -44,7 +44,7 @@ pub struct Violation {
 
 #[derive(Debug, Default)]
 pub struct Recorder {
-    requests: Mutex<VecDeque<Request>>,
+    requests: Mutex<VecDeque<RecordedRequest>>,
     violations: Mutex<Vec<Violation>>,
     pub serials: AtomicU64,
     pub connections: AtomicU64,
@@ -57,7 +57,7 @@ pub struct Recorder {
 const MOST_VIOLATIONS: usize = 1_000;
 
 impl Recorder {
-    pub fn keep(&self, request: Request, most: usize) {
+    pub fn keep(&self, request: RecordedRequest, most: usize) {
         let mut requests = lock(&self.requests);
         requests.push_back(request);
         let over = requests.len().saturating_sub(most);
@@ -71,7 +71,7 @@ impl Recorder {
         }
     }
 
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.requests).iter().cloned().collect()
     }
 

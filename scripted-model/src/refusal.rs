@@ -4,16 +4,16 @@ use serde_json::Value;
 
 /// A refusal. Each provider writes it in its own format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct WireRefusal {
     pub status: u16,
-    pub kind: Kind,
+    pub kind: RefusalKind,
     pub message: String,
     /// The faulty field, for providers that name it separately.
     pub field: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RefusalKind {
     Invalid,
     /// Messages in an order that the model's template does not support.
     Order,
@@ -24,11 +24,11 @@ pub enum Kind {
     Internal,
 }
 
-impl Refusal {
+impl WireRefusal {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
             status: 400,
-            kind: Kind::Invalid,
+            kind: RefusalKind::Invalid,
             message: message.into(),
             field: None,
         }
@@ -44,7 +44,7 @@ impl Refusal {
     pub fn auth(status: u16, message: impl Into<String>) -> Self {
         Self {
             status,
-            kind: Kind::Auth,
+            kind: RefusalKind::Auth,
             message: message.into(),
             field: None,
         }
@@ -53,15 +53,15 @@ impl Refusal {
     /// Returns the refusal that a provider sends with the status that a script asks for.
     pub fn of_status(status: u16) -> Self {
         let (kind, message) = match status {
-            401 | 403 => (Kind::Auth, "invalid key"),
-            404 => (Kind::NotFound, "not found"),
+            401 | 403 => (RefusalKind::Auth, "invalid key"),
+            404 => (RefusalKind::NotFound, "not found"),
             429 => (
-                Kind::RateLimit,
+                RefusalKind::RateLimit,
                 "rate limit reached, please try again later",
             ),
-            503 | 529 => (Kind::Overloaded, "Overloaded"),
-            500..=599 => (Kind::Internal, "Internal server error"),
-            _ => (Kind::Invalid, "invalid request"),
+            503 | 529 => (RefusalKind::Overloaded, "Overloaded"),
+            500..=599 => (RefusalKind::Internal, "Internal server error"),
+            _ => (RefusalKind::Invalid, "invalid request"),
         };
         Self {
             status,

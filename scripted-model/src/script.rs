@@ -11,7 +11,7 @@ mod when;
 
 use serde::{Deserialize, Serialize};
 
-pub use reply::{Call, Fault, Pace, Part, Reply, Stop, Usage};
+pub use reply::{Pace, Reply, ScriptedCall, ScriptedFault, ScriptedPart, ScriptedUsage, Stop};
 pub use when::When;
 
 /// A whole script. The first rule that matches a request answers it.

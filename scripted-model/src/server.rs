@@ -22,19 +22,19 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     answer::Playbook,
-    record::{Recorder, Request, Violation},
+    record::{RecordedRequest, Recorder, Violation},
     script::Script,
 };
 
 /// A running server. Dropping it ends its streams and closes its listener.
 pub struct Server {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     task: JoinHandle<io::Result<()>>,
     stop: DropGuard,
 }
 
-struct Shared {
+struct ServerState {
     playbook: RwLock<Arc<Playbook>>,
     recorder: Recorder,
     stop: CancellationToken,
@@ -51,7 +51,7 @@ impl Server {
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
         let playbook = RwLock::new(Arc::new(Playbook::new(script)));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             playbook,
             recorder: Recorder::default(),
             stop: stop.clone(),
@@ -63,7 +63,7 @@ impl Server {
             listener,
             shared: shared.clone(),
         };
-        let service = router.into_make_service_with_connect_info::<Connection>();
+        let service = router.into_make_service_with_connect_info::<ConnectionId>();
         let serving =
             axum::serve(numbered, service).with_graceful_shutdown(stop.clone().cancelled_owned());
         let task = tokio::spawn(serving.into_future());
@@ -104,7 +104,7 @@ impl Server {
     }
 
     /// Returns the latest requests, oldest first.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.shared.recorder.requests()
     }
 
@@ -140,7 +140,7 @@ impl Server {
     }
 }
 
-impl Shared {
+impl ServerState {
     fn playbook(&self) -> Arc<Playbook> {
         self.playbook
             .read()
@@ -152,23 +152,23 @@ impl Shared {
 /// A listener that numbers the connections it accepts.
 struct Numbered {
     listener: TcpListener,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 /// The number of a connection, from 1.
 #[derive(Debug, Clone, Copy)]
-struct Connection(u64);
+struct ConnectionId(u64);
 
 impl Listener for Numbered {
     type Io = TcpStream;
-    type Addr = Connection;
+    type Addr = ConnectionId;
 
-    async fn accept(&mut self) -> (TcpStream, Connection) {
+    async fn accept(&mut self) -> (TcpStream, ConnectionId) {
         let (stream, _) = Listener::accept(&mut self.listener).await;
         let _ = stream.set_nodelay(true); // without it only latency suffers
         (
             stream,
-            Connection(
+            ConnectionId(
                 self.shared
                     .recorder
                     .connections
@@ -178,12 +178,12 @@ impl Listener for Numbered {
         )
     }
 
-    fn local_addr(&self) -> io::Result<Connection> {
-        Ok(Connection(0))
+    fn local_addr(&self) -> io::Result<ConnectionId> {
+        Ok(ConnectionId(0))
     }
 }
 
-impl Connected<IncomingStream<'_, Numbered>> for Connection {
+impl Connected<IncomingStream<'_, Numbered>> for ConnectionId {
     fn connect_info(stream: IncomingStream<'_, Numbered>) -> Self {
         *stream.remote_addr()
     }

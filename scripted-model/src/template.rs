@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use crate::asked::{Asked, Said};
+use crate::request::{ModelRequest, RequestMessage};
 
 /// Fills in every `{{…}}`, or returns the first for which this request has no value.
-pub fn fill(text: &str, asked: &Asked) -> Result<String, String> {
+pub fn fill(text: &str, asked: &ModelRequest) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -25,7 +25,7 @@ pub fn fill(text: &str, asked: &Asked) -> Result<String, String> {
 }
 
 /// Fills in every string of a JSON value.
-pub fn fill_value(value: &Value, asked: &Asked) -> Result<Value, String> {
+pub fn fill_value(value: &Value, asked: &ModelRequest) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(fill(text, asked)?),
         Value::Array(items) => Value::Array(
@@ -44,7 +44,7 @@ pub fn fill_value(value: &Value, asked: &Asked) -> Result<Value, String> {
     })
 }
 
-fn capture(name: &str, asked: &Asked) -> Option<String> {
+fn capture(name: &str, asked: &ModelRequest) -> Option<String> {
     let (kind, argument) = name.split_once(':').unwrap_or((name, ""));
     match kind {
         "last_user" => Some(asked.last_user().to_owned()),
@@ -53,7 +53,7 @@ fn capture(name: &str, asked: &Asked) -> Option<String> {
         "round" => Some(asked.round().to_string()),
         "result" => result(argument, asked),
         "word_after" => asked
-            .said
+            .messages
             .iter()
             .rev()
             .find_map(|said| word_after(said, argument)),
@@ -63,7 +63,7 @@ fn capture(name: &str, asked: &Asked) -> Option<String> {
 
 /// Looks up a result. `TOOL` is the latest result of that tool, `TOOL.a.0.b` a value inside it as
 /// JSON, and `TOOL.name=x.id` the `id` of the object in a list whose `name` is `x`.
-fn result(argument: &str, asked: &Asked) -> Option<String> {
+fn result(argument: &str, asked: &ModelRequest) -> Option<String> {
     let (tool, path) = argument
         .split_once('.')
         .map_or((argument, None), |(tool, path)| (tool, Some(path)));
@@ -96,15 +96,15 @@ fn enter<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
 
 /// Returns the word that follows a text, up to a space, quote, comma or bracket, or `None` if the
 /// text does not occur.
-fn word_after(said: &Said, text: &str) -> Option<String> {
+fn word_after(said: &RequestMessage, text: &str) -> Option<String> {
     let heard = match said {
-        Said::User(text) => text.clone(),
-        Said::Results(results) => results
+        RequestMessage::User(text) => text.clone(),
+        RequestMessage::Results(results) => results
             .iter()
             .map(|result| result.text.as_str())
             .collect::<Vec<_>>()
             .join("\n"),
-        Said::Model { .. } => return None,
+        RequestMessage::Model { .. } => return None,
     };
     let (_, after) = heard.rsplit_once(text)?;
     let word = after

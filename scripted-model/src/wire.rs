@@ -12,15 +12,15 @@ mod tool_schema;
 use serde_json::Value;
 
 use crate::{
-    asked::Asked,
     frames::{FrameWriter, Frames},
-    refusal::Refusal,
-    script::{Auth, Stop, Usage},
+    refusal::WireRefusal,
+    request::ModelRequest,
+    script::{Auth, ScriptedUsage, Stop},
 };
 
 /// A provider's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wire {
+pub enum WireFormat {
     Anthropic,
     OpenAi,
     Azure,
@@ -39,13 +39,13 @@ pub struct Heading<'a> {
 
 /// A reply with its templates filled in and its ids set, ready to be written as a stream.
 #[derive(Debug, Clone)]
-pub struct Speech {
+pub struct PreparedReply {
     /// The number that distinguishes this answer from all others.
     pub serial: u64,
     pub model: String,
-    pub parts: Vec<Spoken>,
+    pub parts: Vec<PreparedPart>,
     pub stop: Stop,
-    pub usage: Usage,
+    pub usage: ScriptedUsage,
     pub chunk: usize,
     /// Whether the client asked for usage in the stream (OpenAI).
     pub include_usage: bool,
@@ -54,7 +54,7 @@ pub struct Speech {
 }
 
 #[derive(Debug, Clone)]
-pub enum Spoken {
+pub enum PreparedPart {
     Text(std::sync::Arc<str>),
     Thinking(std::sync::Arc<str>),
     Redacted(std::sync::Arc<str>),
@@ -74,7 +74,7 @@ impl Heading<'_> {
     }
 }
 
-impl Wire {
+impl WireFormat {
     /// Returns the format that is served at a path, or `None` if nothing is served there.
     pub fn of_path(path: &str) -> Option<Self> {
         match path {
@@ -90,7 +90,7 @@ impl Wire {
         }
     }
 
-    pub fn authorise(self, auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+    pub fn authorise(self, auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
         match self {
             Self::Anthropic => anthropic::authorise(auth, heading),
             Self::Responses => responses::authorise(auth, heading),
@@ -103,7 +103,7 @@ impl Wire {
     }
 
     /// Reads a request as strictly as the real server does.
-    pub fn read(self, body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
+    pub fn read(self, body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
         match self {
             Self::Anthropic => anthropic::read(body, heading),
             Self::Responses => responses::read(body),
@@ -116,7 +116,7 @@ impl Wire {
     }
 
     /// Returns the body of a refusal.
-    pub fn refuse(self, refusal: &Refusal) -> String {
+    pub fn refuse(self, refusal: &WireRefusal) -> String {
         match self {
             Self::Anthropic => anthropic::refuse(refusal),
             Self::Responses => responses::refuse(refusal),
@@ -128,7 +128,7 @@ impl Wire {
         }
     }
 
-    pub fn write(self, speech: &Speech) -> Frames {
+    pub fn write(self, speech: &PreparedReply) -> Frames {
         let mut out = FrameWriter::default();
         match self {
             Self::Anthropic => anthropic::write(speech, &mut out),

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use planck_common::{
     Seq,
     message::{Message, Part},
-    service::Metadata,
-    sidecar::{COMPACTOR_TIMEOUT_MS, CompactModel, CompactSaid, metadata},
+    service::ServiceMetadata,
+    sidecar::{COMPACTOR_TIMEOUT_MS, CompactMessage, CompactModel, metadata},
 };
 
 use crate::Context;
@@ -87,15 +87,17 @@ fn call(part: &Part) -> Option<Result<&str, &str>> {
     }
 }
 
-pub(crate) fn said(decision: Result<Decision, String>) -> CompactSaid {
+pub(crate) fn said(decision: Result<Decision, String>) -> CompactMessage {
     match decision {
-        Ok(Decision::Compact { summary, keep_from }) => CompactSaid::Compact { summary, keep_from },
-        Ok(Decision::Skip) => CompactSaid::Skip(true),
-        Err(error) => CompactSaid::Error(error),
+        Ok(Decision::Compact { summary, keep_from }) => {
+            CompactMessage::Compact { summary, keep_from }
+        }
+        Ok(Decision::Skip) => CompactMessage::Skip(true),
+        Err(error) => CompactMessage::Error(error),
     }
 }
 
-pub(crate) fn metadata(compactor: &dyn Compactor) -> Metadata {
+pub(crate) fn metadata(compactor: &dyn Compactor) -> ServiceMetadata {
     let pairs = [
         (metadata::KIND, metadata::COMPACTOR.to_owned()),
         (metadata::DESCRIPTION, compactor.description().to_owned()),

@@ -1,7 +1,7 @@
 //! Checks a sidecar from outside against the cases of the protocol, for `planck sidecar conform`.
 //! Each case is passed, failed or skipped, with a text that helps the sidecar's author.
 
-mod bench;
+mod checker;
 mod discovery;
 mod sample;
 mod wire;
@@ -12,7 +12,7 @@ mod mistakes;
 mod overlap;
 mod running;
 
-mod life;
+mod lifecycle;
 mod process;
 
 use std::time::Duration;
@@ -202,17 +202,17 @@ pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Fi
         only: plan.only.clone(),
         findings: Vec::new(),
     };
-    let (mut bench, mut child) = life::begin(plan, &mut report).await?;
-    report.add(discovery::check(&bench));
-    let good = calls::good_calls(&bench).await;
+    let (mut checker, mut child) = lifecycle::begin(plan, &mut report).await?;
+    report.add(discovery::check(&checker));
+    let good = calls::good_calls(&checker).await;
     report.add(good.findings);
-    bench.quick = good.works;
+    checker.quick = good.works;
     macro_rules! cases {
         ($($case:literal $check:path),+) => {$(
             if report.wants($case) {
-                report.add($check(&bench).await);
-                report.add(life::look(&mut bench, &mut child, $case).await?);
-                if bench.instances.is_empty() {
+                report.add($check(&checker).await);
+                report.add(lifecycle::check_alive(&mut checker, &mut child, $case).await?);
+                if checker.instances.is_empty() {
                     return Ok(report.findings);
                 }
             }
@@ -224,8 +224,8 @@ pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Fi
     cases!("deadline" running::deadline, "in_progress" running::in_progress);
     cases!("compaction" compaction::long, "compaction_short" compaction::short);
     match child {
-        Some(child) => life::check(&mut bench, child, &mut report).await?,
-        None => report.add(life::skipped()),
+        Some(child) => lifecycle::check(&mut checker, child, &mut report).await?,
+        None => report.add(lifecycle::skipped()),
     }
     Ok(report.findings)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use planck_common::{AgentId, CallId, SessionId, TeamId, sidecar::ToolSaid};
+use planck_common::{AgentId, CallId, SessionId, TeamId, sidecar::ToolMessage};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,7 @@ pub struct Context {
     pub(crate) team: Option<(TeamId, i64)>,
     pub(crate) deadline: Instant,
     pub(crate) cancel: CancellationToken,
-    pub(crate) reports: mpsc::Sender<ToolSaid>,
+    pub(crate) reports: mpsc::Sender<ToolMessage>,
     pub(crate) traceparent: Option<String>,
 }
 
@@ -86,6 +86,6 @@ impl Context {
             .map(|percent| percent.clamp(0.0, 100.0));
         let _left_out_when_full = self
             .reports
-            .try_send(ToolSaid::Progress { message, percent });
+            .try_send(ToolMessage::Progress { message, percent });
     }
 }

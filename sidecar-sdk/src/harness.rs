@@ -11,17 +11,17 @@ use std::{
 
 use planck_common::{
     message::Message,
-    sidecar::{CompactSaid, IN_PROGRESS, ToolSaid},
+    sidecar::{CompactMessage, IN_PROGRESS, ToolMessage},
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{Sidecar, context::REPORTS, desk::Desk};
+use crate::{Sidecar, context::REPORTS, request_handler::RequestHandler};
 
 /// A sidecar under test.
 #[derive(Clone)]
 pub struct Harness {
-    desk: Arc<Desk>,
+    handler: Arc<RequestHandler>,
     calls: Arc<AtomicU64>,
 }
 
@@ -43,7 +43,7 @@ pub struct Answer {
 impl Harness {
     pub fn of(sidecar: Sidecar) -> Self {
         Self {
-            desk: Arc::new(Desk::of(sidecar)),
+            handler: Arc::new(RequestHandler::of(sidecar)),
             calls: Arc::default(),
         }
     }
@@ -74,15 +74,15 @@ impl Harness {
     /// Sends a body unchanged.
     pub async fn send(&self, tool: &str, body: &[u8]) -> Answer {
         let (reports, mut heard) = mpsc::channel(REPORTS);
-        let reply = self.desk.tool(tool, body, None, reports).await;
-        let said = match reply.said {
-            ToolSaid::Ok(text) => Ok(text),
-            ToolSaid::InProgress => Err(IN_PROGRESS.into()),
-            ToolSaid::Error(text) | ToolSaid::Progress { message: text, .. } => Err(text),
+        let reply = self.handler.tool(tool, body, None, reports).await;
+        let said = match reply.message {
+            ToolMessage::Ok(text) => Ok(text),
+            ToolMessage::InProgress => Err(IN_PROGRESS.into()),
+            ToolMessage::Error(text) | ToolMessage::Progress { message: text, .. } => Err(text),
         };
         let mut progress = Vec::new();
         while let Ok(report) = heard.try_recv() {
-            if let ToolSaid::Progress { message, percent } = report {
+            if let ToolMessage::Progress { message, percent } = report {
                 progress.push((message, percent));
             }
         }
@@ -91,21 +91,26 @@ impl Harness {
 
     /// Cancels a call.
     pub fn cancel(&self, call_id: &str) {
-        self.desk.cancel(call_id);
+        self.handler.cancel(call_id);
     }
 
     /// Compacts a conversation for a model with a context window of `window` tokens.
-    pub async fn compact(&self, compactor: &str, messages: &[Message], window: u64) -> CompactSaid {
+    pub async fn compact(
+        &self,
+        compactor: &str,
+        messages: &[Message],
+        window: u64,
+    ) -> CompactMessage {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let text = serde_json::to_string(messages).unwrap_or_default();
         let request = json!({
             "v": 1, "call_id": format!("call-{number}"), "compactor": compactor, "model": {"id": "model", "context_window": window},
             "messages": messages, "tokens": text.len() / 4, "agent_id": "agent", "session_id": "session", "deadline_ms": 60_000,
         });
-        self.desk
+        self.handler
             .compact(compactor, request.to_string().as_bytes(), None)
             .await
-            .said
+            .message
     }
 }
 

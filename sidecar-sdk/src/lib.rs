@@ -46,8 +46,8 @@ pub mod tool;
 pub mod compactor;
 pub mod context;
 
-mod desk;
 mod epochs;
+mod request_handler;
 
 pub mod connection;
 mod replies;
@@ -65,12 +65,12 @@ pub use connection::Connection;
 pub use context::Context;
 pub use harness::Harness;
 pub use planck_common::{
-    event::Effect,
+    event::ToolEffect,
     inbox::InboxPrefix,
     message,
     sidecar::{
-        Cancel, CompactModel, CompactReply, CompactRequest, CompactSaid, Presence, PresenceKind,
-        ToolReply, ToolRequest, ToolSaid,
+        Cancel, CompactMessage, CompactModel, CompactReply, CompactRequest, Presence, PresenceKind,
+        ToolMessage, ToolReply, ToolRequest,
     },
 };
 pub use sidecar::{Error, Sidecar};

@@ -3,7 +3,7 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
-use planck_common::{AgentId, CallId, SessionId, TeamId, event::Effect, sidecar::ToolSaid};
+use planck_common::{AgentId, CallId, SessionId, TeamId, event::ToolEffect, sidecar::ToolMessage};
 use serde_json::value::RawValue;
 use tokio::{
     sync::mpsc,
@@ -65,7 +65,7 @@ impl LocalTool {
     }
 
     /// What running the tool changes.
-    pub fn effect(&self) -> Effect {
+    pub fn effect(&self) -> ToolEffect {
         self.tool.effect
     }
 
@@ -105,13 +105,13 @@ impl LocalTool {
             tokio::select! {
                 biased;
                 ended = &mut work => {
-                    while let Ok(ToolSaid::Progress { message, percent }) = reported.try_recv() {
+                    while let Ok(ToolMessage::Progress { message, percent }) = reported.try_recv() {
                         report(message, percent);
                     }
                     return ended.unwrap_or_else(|panic| Err(panic_text(panic.as_ref())));
                 }
                 () = &mut cancelled => return Err("cancelled: the answer was no longer wanted".into()),
-                Some(ToolSaid::Progress { message, percent }) = reported.recv() => {
+                Some(ToolMessage::Progress { message, percent }) = reported.recv() => {
                     report(message, percent);
                     silent_until = (Instant::now() + idle).min(deadline);
                 }

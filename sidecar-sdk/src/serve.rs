@@ -17,7 +17,7 @@ use planck_common::{
     PROTOCOL_VERSION, SidecarId, Timestamp,
     event::json,
     inbox::ReplyRule,
-    service::{Endpoint, Identity, NO_MORE, Service},
+    service::{NO_MORE, Service, ServiceEndpoint, ServiceIdentity},
     sidecar::{Cancel, Presence, PresenceKind, metadata},
     subject::{self, Prefix, Topic},
 };
@@ -29,7 +29,9 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use crate::{Connection, Error, Sidecar, compactor, desk::Desk, replies::ReplyGuard};
+use crate::{
+    Connection, Error, Sidecar, compactor, replies::ReplyGuard, request_handler::RequestHandler,
+};
 
 /// How long the server may take to confirm that it has handled earlier messages.
 const CONFIRM: Duration = Duration::from_secs(5);
@@ -37,11 +39,11 @@ const CONFIRM: Duration = Duration::from_secs(5);
 /// How long calls have to end after they were cancelled because the drain time was over.
 const LAST: Duration = Duration::from_secs(2);
 
-struct Serving {
+struct RunningSidecar {
     client: Client,
     name: SidecarId,
     prefix: Prefix,
-    desk: Desk,
+    handler: RequestHandler,
     /// The id of this instance.
     id: String,
     service: Mutex<Service>,
@@ -51,13 +53,13 @@ struct Serving {
 }
 
 /// A tool or compactor that answers on a subject.
-enum Offer {
+enum ServedEndpoint {
     Tool(String),
     Compactor(String),
 }
 
 /// Completes at SIGTERM or ctrl-c.
-pub async fn told_to_stop() {
+pub async fn stop_signal() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
             Ok(mut signals) => drop(signals.recv().await),
@@ -111,11 +113,11 @@ pub async fn serve(
         .chain([connection.inbox_prefix])
         .collect();
     let replies = ReplyGuard::new(ReplyRule::new(connection.prefix.clone(), inboxes));
-    let instance = Serving {
+    let instance = RunningSidecar {
         client,
         name,
         prefix: connection.prefix,
-        desk: Desk::of(sidecar),
+        handler: RequestHandler::of(sidecar),
         id,
         service: Mutex::new(service),
         tasks,
@@ -127,9 +129,9 @@ pub async fn serve(
         .await
 }
 
-fn identity(sidecar: &Sidecar, id: &str, prefix: &Prefix) -> Identity {
+fn identity(sidecar: &Sidecar, id: &str, prefix: &Prefix) -> ServiceIdentity {
     let pairs = [(metadata::PLANCK, "1"), (metadata::PREFIX, prefix.as_str())];
-    Identity {
+    ServiceIdentity {
         name: sidecar.name.to_string(),
         id: id.into(),
         version: sidecar.version.clone(),
@@ -144,14 +146,14 @@ fn register(
     sidecar: &Sidecar,
     service: &mut Service,
     prefix: &Prefix,
-) -> Vec<(usize, String, Offer)> {
+) -> Vec<(usize, String, ServedEndpoint)> {
     let tools = sidecar.tools.iter().map(|tool| {
         let subject = prefix.on(subject::tool(&sidecar.name, &tool.name));
         (
             tool.name.clone(),
             subject,
             tool.metadata(),
-            Offer::Tool(tool.name.clone()),
+            ServedEndpoint::Tool(tool.name.clone()),
         )
     });
     let compactors = sidecar.compactors.iter().map(|(name, offered)| {
@@ -160,13 +162,13 @@ fn register(
             name.clone(),
             subject,
             compactor::metadata(offered.as_ref()),
-            Offer::Compactor(name.clone()),
+            ServedEndpoint::Compactor(name.clone()),
         )
     });
     let offers = tools
         .chain(compactors)
         .map(|(name, subject, metadata, offer)| {
-            let endpoint = Endpoint {
+            let endpoint = ServiceEndpoint {
                 name,
                 subject: subject.clone(),
                 queue_group: sidecar.name.to_string(),
@@ -177,11 +179,11 @@ fn register(
     offers.collect()
 }
 
-impl Serving {
+impl RunningSidecar {
     async fn until(
         self: Arc<Self>,
         stop: impl Future<Output = ()> + Send,
-        offers: Vec<(usize, String, Offer)>,
+        offers: Vec<(usize, String, ServedEndpoint)>,
         connected: &Notify,
         drain: Duration,
         serving: impl FnOnce() + Send,
@@ -233,7 +235,7 @@ impl Serving {
                 "cancelling {} calls that did not end within {drain:?}",
                 self.tasks.len()
             );
-            self.desk.cancel_all();
+            self.handler.cancel_all();
             let _not_in_time = timeout(LAST, self.tasks.wait()).await;
         }
         self.confirm().await;
@@ -281,7 +283,7 @@ impl Serving {
     async fn read_cancels(self: Arc<Self>, mut cancels: Subscriber) {
         while let Some(message) = cancels.next().await {
             match serde_json::from_slice::<Cancel>(&message.payload) {
-                Ok(cancel) => self.desk.cancel(&cancel.call_id),
+                Ok(cancel) => self.handler.cancel(&cancel.call_id),
                 Err(error) => tracing::debug!("ignored a malformed cancel request: {error}"),
             }
         }
@@ -293,7 +295,7 @@ impl Serving {
         self: Arc<Self>,
         mut requests: Subscriber,
         endpoint: usize,
-        offer: Arc<Offer>,
+        offer: Arc<ServedEndpoint>,
         stopping: CancellationToken,
     ) {
         let take = |message| {

@@ -130,11 +130,11 @@ impl Sidecar {
     /// The server does not answer or refuses this user, or the sidecar has nothing to offer.
     pub async fn run(self) -> Result<(), Error> {
         let told_twice = async {
-            serve::told_to_stop().await;
-            serve::told_to_stop().await;
+            serve::stop_signal().await;
+            serve::stop_signal().await;
         };
         tokio::select! {
-            done = self.run_and_say(Connection::from_environment()?) => done,
+            done = self.run_with_notice(Connection::from_environment()?) => done,
             () = told_twice => Ok(()),
         }
     }
@@ -153,11 +153,11 @@ impl Sidecar {
         serve::serve(self, connection, stop, |_| ()).await
     }
 
-    async fn run_and_say(self, connection: Connection) -> Result<(), Error> {
+    async fn run_with_notice(self, connection: Connection) -> Result<(), Error> {
         self.check()?;
         let (name, version) = (self.name.clone(), self.version.clone());
         let say = move |server: &str| eprintln!("serving {name} {version} at {server}");
-        serve::serve(self, connection, serve::told_to_stop(), say).await
+        serve::serve(self, connection, serve::stop_signal(), say).await
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -4,8 +4,8 @@ use std::{fmt::Display, future::Future, time::Duration};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use planck_common::{
-    event::Effect,
-    service::Metadata,
+    event::ToolEffect,
+    service::ServiceMetadata,
     sidecar::{TOOL_TIMEOUT_MS, metadata},
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -26,7 +26,7 @@ pub struct Tool {
     pub(crate) parameters: String,
     /// Whether the arguments are an object, which is required because models name their arguments.
     pub(crate) takes_object: bool,
-    pub(crate) effect: Effect,
+    pub(crate) effect: ToolEffect,
     pub(crate) timeout: Duration,
     pub(crate) function: Function,
 }
@@ -67,7 +67,7 @@ impl Tool {
             takes_object: schema.get("type").is_some_and(|kind| kind == "object"),
             parameters: serde_json::to_string(&schema)
                 .unwrap_or_else(|_| r#"{"type":"object"}"#.into()),
-            effect: Effect::Mutating,
+            effect: ToolEffect::Mutating,
             timeout: Duration::from_millis(TOOL_TIMEOUT_MS),
             function: Box::new(function),
         }
@@ -76,18 +76,18 @@ impl Tool {
     /// Marks the tool as one that changes nothing.
     #[must_use]
     pub const fn pure(self) -> Self {
-        self.effect(Effect::Pure)
+        self.effect(ToolEffect::Pure)
     }
 
     /// Marks the tool as one that changes nothing more when it is run again under the same call id.
     #[must_use]
     pub const fn idempotent(self) -> Self {
-        self.effect(Effect::Idempotent)
+        self.effect(ToolEffect::Idempotent)
     }
 
     /// Sets what happens if the tool is run again.
     #[must_use]
-    pub const fn effect(mut self, effect: Effect) -> Self {
+    pub const fn effect(mut self, effect: ToolEffect) -> Self {
         self.effect = effect;
         self
     }
@@ -100,7 +100,7 @@ impl Tool {
         self
     }
 
-    pub(crate) fn metadata(&self) -> Metadata {
+    pub(crate) fn metadata(&self) -> ServiceMetadata {
         let pairs = [
             (metadata::KIND, metadata::TOOL.to_owned()),
             (metadata::DESCRIPTION, self.description.clone()),

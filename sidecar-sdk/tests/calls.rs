@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use planck_sidecar::{
-    CompactSaid, Compactor, Context, Conversation, Decision, Harness, Sidecar, Tool,
+    CompactMessage, Compactor, Context, Conversation, Decision, Harness, Sidecar, Tool,
     message::Message,
 };
 use schemars::JsonSchema;
@@ -204,7 +204,7 @@ async fn cut_keeps_calls_and_results_together() {
     let said = harness().compact("head", &messages, 1000).await;
     assert_eq!(
         said,
-        CompactSaid::Compact {
+        CompactMessage::Compact {
             summary: "short".into(),
             keep_from: 8
         }
@@ -212,7 +212,7 @@ async fn cut_keeps_calls_and_results_together() {
     let said = harness()
         .compact("head", messages.get(..2).unwrap(), 1000)
         .await;
-    assert_eq!(said, CompactSaid::Skip(true));
+    assert_eq!(said, CompactMessage::Skip(true));
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Caller {
     }
 
     /// Returns the `ok` of a reply, or the refusal.
-    pub async fn try_ask<T: DeserializeOwned>(
+    pub async fn try_request<T: DeserializeOwned>(
         &self,
         to: &Address,
         body: &Value,
@@ -83,14 +83,14 @@ impl Caller {
     }
 
     pub async fn ask<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
-        self.try_ask(to, body)
+        self.try_request(to, body)
             .await?
             .map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}"))
     }
 
     /// Returns why a request is refused; fails if it is accepted.
     pub async fn refusal(&self, to: &Address, body: &Value) -> Result<Refusal> {
-        let answer: Result<Value, Refusal> = self.try_ask(to, body).await?;
+        let answer: Result<Value, Refusal> = self.try_request(to, body).await?;
         answer
             .err()
             .with_context(|| format!("{to} {body} was not refused"))

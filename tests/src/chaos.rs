@@ -3,9 +3,9 @@
 //!
 //! Each tool run appends a line to a file, the ledger, which shows what really ran.
 
+mod checks;
 pub mod faults;
 pub mod figures;
-mod judge;
 mod load;
 mod stage;
 pub mod team;
@@ -76,7 +76,7 @@ impl Plan {
 pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
     let mut stage = Stage::set(plan, |_| team::script(plan.workers)).await?;
     let rounds = team::run(plan, &mut stage).await?;
-    stage.strike().await?;
+    stage.tear_down().await?;
     Ok(rounds)
 }
 
@@ -84,7 +84,7 @@ pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
 pub async fn run(plan: &Plan) -> Result<Figures> {
     let mut stage = Stage::set(plan, load::script).await?;
     let load = Load::start(&stage, plan.sessions).await?;
-    let readers = judge::Readers::start(&stage, &load).await?;
+    let readers = checks::Readers::start(&stage, &load).await?;
     let mut failovers = Vec::new();
     let mut disturbed = 0;
     for fault in faults::of(plan) {
@@ -95,8 +95,8 @@ pub async fn run(plan: &Plan) -> Result<Figures> {
     }
     tokio::time::sleep(plan.calm).await;
     let asked = load.finish().await?;
-    let found = judge::judge(&stage, readers, &asked).await?;
-    stage.strike().await?;
+    let found = checks::check(&stage, readers, &asked).await?;
+    stage.tear_down().await?;
     Ok(Figures {
         failovers,
         disturbed,

@@ -61,8 +61,9 @@ impl Example {
             return Ok(None);
         }
         static COMPILED: OnceLock<bool> = OnceLock::new();
-        let compiled = COMPILED
-            .get_or_init(|| said("node", &["node_modules/typescript/bin/tsc"], &folder).is_some());
+        let compiled = COMPILED.get_or_init(|| {
+            output_of("node", &["node_modules/typescript/bin/tsc"], &folder).is_some()
+        });
         ensure!(compiled, "the example in TypeScript does not compile");
         Ok(Some(Self {
             name: "text-typescript",
@@ -92,7 +93,7 @@ impl Example {
         };
         let program = text(&built()?.join("text-go"))?;
         let compiled =
-            BUILT.get_or_init(|| said(go, &["build", "-o", &program, "."], &folder).is_some());
+            BUILT.get_or_init(|| output_of(go, &["build", "-o", &program, "."], &folder).is_some());
         ensure!(compiled, "the example in Go does not compile");
         Ok(Some(Self {
             name: "text-go",
@@ -145,7 +146,7 @@ pub fn typescript_sdk() -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let compile = |project| {
-        said(
+        output_of(
             "node",
             &["node_modules/typescript/bin/tsc", "-p", project],
             &folder,
@@ -160,7 +161,7 @@ pub fn typescript_sdk() -> Result<Option<PathBuf>> {
 
 /// Returns whether Node 20 and a folder's packages are installed, and prints a warning if not.
 fn runs_typescript(what: &str, folder: &Path) -> bool {
-    let node = said("node", &["--version"], folder).unwrap_or_default();
+    let node = output_of("node", &["--version"], folder).unwrap_or_default();
     let version: u32 = node
         .trim_start_matches('v')
         .split('.')
@@ -180,7 +181,7 @@ fn runs_typescript(what: &str, folder: &Path) -> bool {
 pub fn go(what: &str) -> Option<&'static str> {
     let found = ["go", "/usr/local/go/bin/go"]
         .into_iter()
-        .find(|go| said(go, &["version"], root()).is_some());
+        .find(|go| output_of(go, &["version"], root()).is_some());
     if found.is_none() {
         eprintln!("NOT TESTED: {what} needs Go");
     }
@@ -229,7 +230,7 @@ fn text(path: &Path) -> Result<String> {
 }
 
 /// Returns what a program prints, or `None` if there is no such program or it fails.
-fn said(program: &str, args: &[&str], folder: &Path) -> Option<String> {
+fn output_of(program: &str, args: &[&str], folder: &Path) -> Option<String> {
     let output = Command::new(program)
         .args(args)
         .current_dir(folder)

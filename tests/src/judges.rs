@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use planck_scripted_model::Request;
+use planck_scripted_model::RecordedRequest;
 use serde_json::{Map, Value, json};
 
 /// If this is set, as in CI, tests that need the SDKs fail instead of being skipped when they are
@@ -21,7 +21,7 @@ pub struct Judges(PathBuf);
 impl Judges {
     /// Finds the checker. Returns `None` and prints why if this machine's Python cannot import the
     /// SDKs' types.
-    pub fn summon() -> Option<Self> {
+    pub fn find() -> Option<Self> {
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
         let said = judges.ask(&["--can"]);
         let can = said.as_ref().is_ok_and(|output| output.status.success());
@@ -44,7 +44,7 @@ impl Judges {
     }
 
     /// Checks the requests of one wire format. Fails with all faults that were found.
-    pub fn judge(&self, wire: &str, requests: &[Request], folder: &Path) -> Result<String> {
+    pub fn judge(&self, wire: &str, requests: &[RecordedRequest], folder: &Path) -> Result<String> {
         let lines = requests.iter().map(|request| {
             let headers: Map<String, Value> =
                 request.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();

@@ -14,18 +14,18 @@ use crate::eventually::eventually;
 
 /// Records until it is dropped.
 pub struct Recorder {
-    heard: Arc<Mutex<Vec<Heard>>>,
+    publications: Arc<Mutex<Vec<Publication>>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 /// One publication; `head` messages are included.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct Publication {
     pub subject: String,
     pub payload: Bytes,
 }
 
-impl Heard {
+impl Publication {
     /// Returns the event, or `None` for a `head`.
     pub fn envelope(&self) -> Option<Envelope> {
         serde_json::from_slice(&self.payload).ok()
@@ -39,17 +39,20 @@ impl Heard {
 impl Recorder {
     /// Subscribes. Everything that is published after this returns is recorded.
     pub async fn start(nats: &Client) -> Result<Self> {
-        let heard = Arc::new(Mutex::new(Vec::new()));
+        let publications = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for subject in ["agent.>", "session.>"] {
             let news = nats.subscribe(subject).await?;
-            tasks.push(tokio::spawn(record(news, Arc::clone(&heard))));
+            tasks.push(tokio::spawn(record(news, Arc::clone(&publications))));
         }
         round_trip(nats).await?;
-        Ok(Self { heard, tasks })
+        Ok(Self {
+            publications,
+            tasks,
+        })
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn publications(&self) -> Vec<Publication> {
         self.lock().clone()
     }
 
@@ -57,8 +60,8 @@ impl Recorder {
     pub fn on(&self, subject: &str) -> Vec<Bytes> {
         self.lock()
             .iter()
-            .filter(|heard| heard.subject == subject)
-            .map(|heard| heard.payload.clone())
+            .filter(|publications| publications.subject == subject)
+            .map(|publications| publications.payload.clone())
             .collect()
     }
 
@@ -66,8 +69,8 @@ impl Recorder {
     pub fn events(&self, subject: &str) -> Vec<Envelope> {
         self.lock()
             .iter()
-            .filter(|heard| heard.subject == subject)
-            .filter_map(Heard::envelope)
+            .filter(|publications| publications.subject == subject)
+            .filter_map(Publication::envelope)
             .collect()
     }
 
@@ -82,14 +85,14 @@ impl Recorder {
                 .lock()
                 .iter()
                 .rev()
-                .filter(|heard| heard.is_of_session())
-                .filter_map(Heard::envelope)
+                .filter(|publications| publications.is_of_session())
+                .filter_map(Publication::envelope)
                 .collect::<Vec<_>>();
             envelopes.into_iter().find(|envelope| is_it(envelope))
         });
         found
             .await
-            .with_context(|| format!("heard {:?}", self.kinds()))
+            .with_context(|| format!("publications {:?}", self.kinds()))
     }
 
     /// Waits for the end of the turn that consumed an input.
@@ -101,16 +104,20 @@ impl Recorder {
     }
 
     fn kinds(&self) -> Vec<String> {
-        let heard = self.lock();
-        let sessions = heard.iter().filter(|heard| heard.is_of_session());
+        let publications = self.lock();
+        let sessions = publications
+            .iter()
+            .filter(|publications| publications.is_of_session());
         sessions
-            .filter_map(Heard::envelope)
+            .filter_map(Publication::envelope)
             .map(|envelope| envelope.kind)
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Heard>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Publication>> {
+        self.publications
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,13 +136,13 @@ pub fn ends(envelope: &Envelope, input: &InputId) -> bool {
     }
 }
 
-async fn record(mut news: Subscriber, heard: Arc<Mutex<Vec<Heard>>>) {
+async fn record(mut news: Subscriber, publications: Arc<Mutex<Vec<Publication>>>) {
     while let Some(message) = news.next().await {
-        let news = Heard {
+        let news = Publication {
             subject: message.subject.to_string(),
             payload: message.payload,
         };
-        heard
+        publications
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(news);

@@ -3,7 +3,7 @@
 
 use planck_common::{
     Seq,
-    message::{Body, Metadata, Part, Role},
+    message::{MessageBody, MessageMetadata, MessageRole, Part},
 };
 
 use super::{Cut, Line, Material, cut::kept_tokens, is_legal, prompt::quote, tokens_of};
@@ -73,11 +73,11 @@ impl Material {
     }
 
     fn replace(&self, cut: Cut, content: Vec<Part>) -> Result<Replacement, Fault> {
-        let summary = Body {
-            role: Role::Custom,
+        let summary = MessageBody {
+            role: MessageRole::Custom,
             custom: None,
             content,
-            metadata: Metadata::default(),
+            metadata: MessageMetadata::default(),
         };
         let before = self.fixed
             + self

@@ -1,7 +1,7 @@
 //! Chooses where to cut a view. Calls stay with their results, the latest messages are kept, and
 //! very long results are shortened.
 
-use planck_common::message::{Body, Part, Role};
+use planck_common::message::{MessageBody, MessageRole, Part};
 
 use super::{Line, Rules, tokens_of};
 
@@ -42,7 +42,7 @@ impl Cut {
 pub fn is_legal(lines: &[Line], at: usize) -> bool {
     lines
         .get(at)
-        .is_some_and(|line| line.body.role != Role::ToolResult)
+        .is_some_and(|line| line.body.role != MessageRole::ToolResult)
 }
 
 /// Returns the length to which tool results have to be shortened so that the kept messages fit into
@@ -76,7 +76,7 @@ fn is_longer(text: &str, length: usize) -> bool {
 
 /// Returns the message with its tool results shortened to `length` characters, or `None` if none is
 /// longer.
-pub fn shorten(body: &Body, length: usize) -> Option<Body> {
+pub fn shorten(body: &MessageBody, length: usize) -> Option<MessageBody> {
     if !body
         .content
         .iter()

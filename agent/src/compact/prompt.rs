@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use planck_common::message::{Body, Custom, Part, Role};
+use planck_common::message::{Custom, MessageBody, MessageRole, Part};
 
 use super::{Line, Material, cut::shortened};
 
@@ -55,14 +55,14 @@ pub(super) fn written(line: &Line) -> String {
     text
 }
 
-fn speaker(body: &Body) -> &'static str {
+fn speaker(body: &MessageBody) -> &'static str {
     match (body.role, &body.custom) {
-        (Role::User, _) => "message from=\"user\"",
-        (Role::Assistant, _) => "message from=\"agent\"",
-        (Role::ToolResult, _) => "message from=\"tools\"",
-        (Role::Custom, Some(Custom::Summary)) => "message from=\"earlier summary\"",
-        (Role::Custom, Some(Custom::AgentMessage)) => "message from=\"another agent\"",
-        (Role::Custom, Some(Custom::Other(_)) | None) => "message from=\"runtime\"",
+        (MessageRole::User, _) => "message from=\"user\"",
+        (MessageRole::Assistant, _) => "message from=\"agent\"",
+        (MessageRole::ToolResult, _) => "message from=\"tools\"",
+        (MessageRole::Custom, Some(Custom::Summary)) => "message from=\"earlier summary\"",
+        (MessageRole::Custom, Some(Custom::AgentMessage)) => "message from=\"another agent\"",
+        (MessageRole::Custom, Some(Custom::Other(_)) | None) => "message from=\"runtime\"",
     }
 }
 
@@ -120,5 +120,5 @@ fn earlier_quote(older: &[Line]) -> impl Iterator<Item = Part> {
 }
 
 fn is_input(line: &Line) -> bool {
-    line.body.role == Role::User || line.body.custom == Some(Custom::AgentMessage)
+    line.body.role == MessageRole::User || line.body.custom == Some(Custom::AgentMessage)
 }

@@ -1,7 +1,7 @@
 //! Estimated sizes: four characters count as one token, and parts that are not text have a flat
 //! size.
 
-use planck_common::message::{Body, Part};
+use planck_common::message::{MessageBody, Part};
 
 /// The assumed size of an image or a file, in characters, until the provider has counted it.
 const ATTACHMENT: usize = 6_000;
@@ -12,7 +12,7 @@ pub fn tokens(chars: usize) -> u64 {
 }
 
 /// Returns the estimated number of tokens in a message.
-pub fn tokens_of(body: &Body) -> u64 {
+pub fn tokens_of(body: &MessageBody) -> u64 {
     tokens(body.content.iter().map(chars).sum())
 }
 

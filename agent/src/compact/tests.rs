@@ -1,6 +1,6 @@
 use planck_common::{
     CallId,
-    message::{Metadata, Part, Role, text_of},
+    message::{MessageMetadata, MessageRole, Part, text_of},
 };
 
 use super::*;
@@ -19,7 +19,7 @@ fn view(letters: &str) -> Vec<Line> {
     lines.collect()
 }
 
-fn body(letter: char) -> Body {
+fn body(letter: char) -> MessageBody {
     let call_id = CallId::parse("c").unwrap();
     let result = |text: String| Part::ToolResult {
         id: "c".into(),
@@ -28,13 +28,13 @@ fn body(letter: char) -> Body {
         error: false,
     };
     let (role, custom, part) = match letter {
-        'u' => (Role::User, None, Part::text("please ".repeat(20))),
-        'a' => (Role::Assistant, None, Part::text("well ".repeat(20))),
+        'u' => (MessageRole::User, None, Part::text("please ".repeat(20))),
+        'a' => (MessageRole::Assistant, None, Part::text("well ".repeat(20))),
         'c' => {
             let (id, call_id, name) = ("c".into(), call_id.clone(), "read".into());
             let args = serde_json::value::RawValue::from_string(r#"{"path":"a"}"#.into()).unwrap();
             (
-                Role::Assistant,
+                MessageRole::Assistant,
                 None,
                 Part::ToolCall {
                     id,
@@ -46,16 +46,24 @@ fn body(letter: char) -> Body {
                 },
             )
         }
-        'r' => (Role::ToolResult, None, result("found ".repeat(20))),
-        'R' => (Role::ToolResult, None, result("found ".repeat(10_000))),
-        's' => (Role::Custom, Some(Custom::Summary), Part::text("earlier")),
+        'r' => (MessageRole::ToolResult, None, result("found ".repeat(20))),
+        'R' => (
+            MessageRole::ToolResult,
+            None,
+            result("found ".repeat(10_000)),
+        ),
+        's' => (
+            MessageRole::Custom,
+            Some(Custom::Summary),
+            Part::text("earlier"),
+        ),
         other => panic!("{other}"),
     };
-    Body {
+    MessageBody {
         role,
         custom,
         content: vec![part],
-        metadata: Metadata::default(),
+        metadata: MessageMetadata::default(),
     }
 }
 

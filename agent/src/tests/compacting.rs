@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::{FailureKind, Finish},
-    outcome::Outcome,
+    outcome::ToolOutcome,
 };
 
 fn small() -> World {
@@ -86,7 +86,7 @@ fn long_talk(world: &mut World) {
             result: Ok(finish),
             jitter: 0.0,
         });
-        world.tool_done(Outcome::ok("hay ".repeat(100)));
+        world.tool_done(ToolOutcome::ok("hay ".repeat(100)));
     }
 }
 
@@ -125,7 +125,7 @@ fn single_huge_result_is_shortened_without_a_compactor() {
     let mut world = small();
     world.put(arrival("p1", InputKind::Prompt, "look"));
     world.call_tool("read", "{}");
-    world.tool_done(Outcome::ok("x".repeat(40_000)));
+    world.tool_done(ToolOutcome::ok("x".repeat(40_000)));
     assert!(world.compactor.is_none());
     assert!(world.model.is_some());
     let sizes: Vec<_> = world.agent.view().iter().map(|line| line.tokens).collect();

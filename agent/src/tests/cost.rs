@@ -9,7 +9,7 @@ use super::{
     script::{call, prompt},
     world::{World, setup},
 };
-use crate::{model::Finish, outcome::Outcome};
+use crate::{model::Finish, outcome::ToolOutcome};
 
 /// Returns the time that the agent's steps take in the fastest of some rounds with a tool, after
 /// `rounds` rounds.
@@ -38,7 +38,7 @@ fn round_after(rounds: usize) -> Duration {
             result: Ok(finish),
             jitter: 0.0,
         });
-        world.tool_done(Outcome::ok("text"));
+        world.tool_done(ToolOutcome::ok("text"));
         if n >= rounds {
             fastest = fastest.min(world.spent);
         }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     model::{Failure, FailureKind},
-    outcome::Outcome,
+    outcome::ToolOutcome,
 };
 
 #[test]
@@ -176,10 +176,10 @@ fn abort_gives_running_calls_a_result() {
         [call(0, "read", "{}"), call(1, "write", "{}")].concat(),
         StopReason::ToolUse,
     );
-    world.tool_done(Outcome::ok("fine"));
+    world.tool_done(ToolOutcome::ok("fine"));
     world.step(Input::Command(Command::Abort { reason: None }));
     assert!(world.agent.is_winding_down());
-    world.tool_done(Outcome::stopped("line 1"));
+    world.tool_done(ToolOutcome::stopped("line 1"));
     assert_eq!(world.results(), ["fine", "aborted by request\nline 1"]);
     assert!(world.tools.is_empty() && world.agent.is_idle());
 }
@@ -191,7 +191,7 @@ fn output_that_reads_like_an_abort_does_not_make_a_call_stopped() {
     world.call_tool("read", "{}");
     let reason = Some("enough".into());
     world.step(Input::Command(Command::Abort { reason }));
-    world.tool_done(Outcome::error("aborted by request\nof the remote side"));
+    world.tool_done(ToolOutcome::error("aborted by request\nof the remote side"));
     assert_eq!(world.results(), ["aborted by request\nof the remote side"]);
 }
 
@@ -228,7 +228,7 @@ fn stop_waits_for_running_calls() {
     }));
     world.put(prompt("p2"));
     assert!(!world.stopped && world.agent.is_winding_down());
-    world.tool_done(Outcome::ok("written"));
+    world.tool_done(ToolOutcome::ok("written"));
     assert!(world.stopped);
     assert_eq!(
         world.results(),
@@ -262,9 +262,9 @@ fn task_without_a_response_is_reported_to_its_sender() {
         world.put(arrival("t1", InputKind::Task, "count"));
         world.call_tool("ask", "{}");
         let responded = responds.then(|| InputId::parse("t1").unwrap());
-        world.tool_done(Outcome {
+        world.tool_done(ToolOutcome {
             responded,
-            ..Outcome::ok("sent")
+            ..ToolOutcome::ok("sent")
         });
         world.say("I counted 3");
         let notes: Vec<_> = world.puts.iter().map(|(_, text)| text.as_str()).collect();
@@ -307,7 +307,7 @@ fn turn_ends_with_the_name_of_the_limit_it_reached() {
         let mut world = World::new(setup);
         world.put(prompt("p1"));
         world.call_tool("read", "{}");
-        world.tool_done(Outcome::ok("text"));
+        world.tool_done(ToolOutcome::ok("text"));
         let Event::TurnEnd(end) = world.ends().remove(0) else {
             panic!()
         };
@@ -325,7 +325,7 @@ fn turn_ends_when_its_time_is_up() {
     world.call_tool("read", "{}");
     let ticket = world.waits.pop().unwrap();
     world.step(Input::Waited(ticket));
-    world.tool_done(Outcome::stopped(""));
+    world.tool_done(ToolOutcome::stopped(""));
     assert_eq!(world.results(), ["the turn's time is up"]);
     let Event::TurnEnd(end) = world.ends().remove(0) else {
         panic!()

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use planck_common::{
     InputId, Timestamp,
-    command::{AgentState, Mode},
+    command::{AgentState, InputMode},
     event::{Event, EventKind, InputKind, TurnStart, json},
     message::{Part, StopReason, text_of},
     usage::Usage,
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::{
     model::{Chunk, Failure, FailureKind, Finish},
-    outcome::Outcome,
+    outcome::ToolOutcome,
 };
 
 #[derive(Debug, Clone)]
 enum Move {
     Put {
         kind: InputKind,
-        mode: Mode,
+        mode: InputMode,
         fresh: bool,
     },
     /// A row of the inbox arrives a second time.
@@ -74,7 +74,7 @@ fn moves() -> impl Strategy<Value = Move> {
         Just(InputKind::Task),
         Just(InputKind::Note)
     ];
-    let mode = prop_oneof![3 => Just(Mode::Queue), 2 => Just(Mode::Steer), 1 => Just(Mode::Reject)];
+    let mode = prop_oneof![3 => Just(InputMode::Queue), 2 => Just(InputMode::Steer), 1 => Just(InputMode::Reject)];
     let stop = prop_oneof![6 => Just(StopReason::ToolUse), 1 => Just(StopReason::Length)];
     let failure = prop_oneof![
         4 => Just(FailureKind::Transient),
@@ -204,7 +204,7 @@ impl Player {
         }
     }
 
-    fn put(&mut self, kind: InputKind, mode: Mode, fresh: bool) {
+    fn put(&mut self, kind: InputKind, mode: InputMode, fresh: bool) {
         if self.world.stopped {
             return;
         }
@@ -286,7 +286,7 @@ impl Player {
             if self.world.deaths != deaths {
                 return;
             }
-            let outcome = Outcome::ok("result ".repeat(30));
+            let outcome = ToolOutcome::ok("result ".repeat(30));
             self.world.step(Input::ToolDone {
                 ticket,
                 outcome,

@@ -10,7 +10,7 @@ use super::{
     script::*,
     world::{World, setup},
 };
-use crate::outcome::Outcome;
+use crate::outcome::ToolOutcome;
 
 #[test]
 fn interrupted_call_is_repeated_or_failed_by_its_effect() {
@@ -26,7 +26,7 @@ fn interrupted_call_is_repeated_or_failed_by_its_effect() {
     world.answer(calls, StopReason::ToolUse);
     let before: Vec<_> = world.tools.iter().map(|run| run.call_id.clone()).collect();
     world.tools.swap(0, 3);
-    world.tool_done(Outcome::ok("had finished"));
+    world.tool_done(ToolOutcome::ok("had finished"));
     world.commit_all();
     world.crash();
     let again: Vec<_> = world.tools.iter().map(|run| run.call_id.clone()).collect();
@@ -35,8 +35,8 @@ fn interrupted_call_is_repeated_or_failed_by_its_effect() {
         before[1..3],
         "pure and idempotent calls run again under the same id"
     );
-    world.tool_done(Outcome::ok("read"));
-    world.tool_done(Outcome::ok("asked"));
+    world.tool_done(ToolOutcome::ok("read"));
+    world.tool_done(ToolOutcome::ok("asked"));
     assert_eq!(world.agent.request(), 2);
     world.say("done");
     assert_eq!(
@@ -161,7 +161,7 @@ fn call_after_a_rewind_has_an_id_of_its_own() {
     for id in ["p1", "p2"] {
         world.put(prompt(id));
         world.call_tool("write", "{}");
-        world.tool_done(Outcome::ok("written"));
+        world.tool_done(ToolOutcome::ok("written"));
         world.say("done");
     }
     world.rewind(0);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use planck_common::{
     InputId, Timestamp,
-    command::Mode,
+    command::InputMode,
     event::{Event, InputKind, json},
     message::{Part, StopReason},
     usage::Usage,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     model::{Chunk, Failure, FailureKind, Finish},
-    outcome::Outcome,
+    outcome::ToolOutcome,
 };
 
 pub fn arrival(id: &str, kind: InputKind, text: &str) -> NewInput {
@@ -26,7 +26,7 @@ pub fn arrival(id: &str, kind: InputKind, text: &str) -> NewInput {
         id,
         agent: setup().agent,
         kind,
-        mode: Mode::Queue,
+        mode: InputMode::Queue,
         sender: from,
         reply_to: None,
         content: json(&[Part::text(text)]),
@@ -100,7 +100,7 @@ impl World {
         });
     }
 
-    pub fn tool_done(&mut self, outcome: Outcome) {
+    pub fn tool_done(&mut self, outcome: ToolOutcome) {
         let ticket = self.tools.remove(0).ticket;
         self.step(Input::ToolDone {
             ticket,

@@ -1,7 +1,7 @@
 //! Tests of whole turns: the inputs that the agent gets, and the effects that it requests.
 
 use planck_common::{
-    command::{AgentState, Mode},
+    command::{AgentState, InputMode},
     event::{EventKind, InputKind},
     message::StopReason,
 };
@@ -10,7 +10,7 @@ use super::{
     super::{Input, NewInput},
     script::*,
 };
-use crate::{model::Chunk, outcome::Outcome};
+use crate::{model::Chunk, outcome::ToolOutcome};
 
 #[test]
 fn a_turn_with_two_tools_and_a_question() {
@@ -26,8 +26,8 @@ fn a_turn_with_two_tools_and_a_question() {
     world.answer(chunks, StopReason::ToolUse);
     assert_eq!(world.agent.state(), AgentState::ExecutingTools);
     world.tools.reverse();
-    world.tool_done(Outcome::ok("written"));
-    world.tool_done(Outcome::error("no such file"));
+    world.tool_done(ToolOutcome::ok("written"));
+    world.tool_done(ToolOutcome::error("no such file"));
     world.say("Nothing.");
     assert!(world.agent.is_idle());
     assert_eq!(world.inputs[0].answer.as_deref(), Some("Nothing."));
@@ -114,14 +114,14 @@ fn steered_input_joins_before_the_next_request() {
     world.put(prompt("p1"));
     world.call_tool("read", "{}");
     world.put(NewInput {
-        mode: Mode::Steer,
+        mode: InputMode::Steer,
         ..prompt("p2")
     });
     world.put(NewInput {
-        mode: Mode::Reject,
+        mode: InputMode::Reject,
         ..prompt("p3")
     });
-    world.tool_done(Outcome::ok("text"));
+    world.tool_done(ToolOutcome::ok("text"));
     world.say("done");
     let roles: Vec<_> = world
         .messages()
@@ -204,7 +204,7 @@ fn loop_guard_counts_across_requests() {
     world.put(prompt("p1"));
     for _ in 0..9 {
         world.call_tool("read", r#"{"a":1,"b":2}"#);
-        world.tool_done(Outcome::ok("same"));
+        world.tool_done(ToolOutcome::ok("same"));
     }
     world.call_tool("read", r#"{"b":2,"a":1}"#);
     assert!(world.tools.is_empty());

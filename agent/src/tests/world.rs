@@ -8,9 +8,9 @@ use std::{
 
 use planck_common::{
     AgentId, CallId, Seq, SessionId, Timestamp,
-    envelope::Place,
-    event::{Effect as ToolEffect, Event, EventKind, ToolEnd, ToolStart, TurnEnd, TurnOutcome},
-    message::{Body, Part, Role, Sender, text_of},
+    envelope::EventPlace,
+    event::{Event, EventKind, ToolEffect, ToolEnd, ToolStart, TurnEnd, TurnOutcome},
+    message::{MessageBody, MessageRole, Part, Sender, text_of},
     spec::{AgentLimits, AgentSpec, Grant, ModelRef, SessionLimits},
     usage::Usage,
 };
@@ -75,7 +75,7 @@ pub fn setup() -> Setup {
         r#type: "worker".into(),
         name: "w".into(),
         description: String::new(),
-        role: planck_common::spec::Role::Worker,
+        role: planck_common::spec::AgentRole::Worker,
         model: ModelRef {
             provider: "scripted".into(),
             id: "m".into(),
@@ -299,7 +299,7 @@ impl World {
     fn act(&mut self, effect: Effect) {
         match effect {
             Effect::Save(_) => unreachable!(),
-            Effect::Tell { event, .. } => {
+            Effect::Publish { event, .. } => {
                 assert!(!event.kind().is_durable());
                 self.told.push(event);
             }
@@ -414,7 +414,7 @@ impl World {
         let Some(start) = last.filter(|at| self.rows[*at].kind == EventKind::TurnStart) else {
             return;
         };
-        let place = Place {
+        let place = EventPlace {
             at: self.now(),
             ..self.rows.last().unwrap().place
         };
@@ -529,7 +529,7 @@ impl World {
             .collect()
     }
 
-    pub fn messages(&self) -> Vec<Body> {
+    pub fn messages(&self) -> Vec<MessageBody> {
         let rows = self
             .rows
             .iter()
@@ -550,7 +550,7 @@ fn call_of(end: &LogRow) -> CallId {
     end.call_id
 }
 
-fn ids(body: &Body) -> (Vec<&CallId>, Vec<&CallId>) {
+fn ids(body: &MessageBody) -> (Vec<&CallId>, Vec<&CallId>) {
     let calls = body.content.iter().filter_map(|part| {
         if let Part::ToolCall { call_id, .. } = part {
             Some(call_id)
@@ -570,12 +570,12 @@ fn ids(body: &Body) -> (Vec<&CallId>, Vec<&CallId>) {
 
 /// Checks that a provider would accept a history. Calls of the last message may be open while tools
 /// run.
-pub fn check_history<'a>(messages: impl Iterator<Item = &'a Body>, may_be_open: bool) {
+pub fn check_history<'a>(messages: impl Iterator<Item = &'a MessageBody>, may_be_open: bool) {
     let mut open: Vec<&CallId> = Vec::new();
     for body in messages {
         let (calls, results) = ids(body);
         assert_eq!(open, results, "calls and results do not match");
-        assert_eq!(body.role == Role::ToolResult, !results.is_empty());
+        assert_eq!(body.role == MessageRole::ToolResult, !results.is_empty());
         open = calls;
     }
     assert!(open.is_empty() || may_be_open, "calls without results");

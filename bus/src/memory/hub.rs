@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::{
     BusError, Delivery,
     answering::Answering,
-    publisher::{Link, Outlet},
+    publisher::{LinkStatus, Outlet},
 };
 
 /// The number of messages that a subscription holds. A reader that falls further behind loses the
@@ -21,18 +21,18 @@ const BEHIND: usize = 65_536;
 /// A bus without a server, shared by its connections.
 #[derive(Default)]
 pub struct MemoryHub {
-    state: Mutex<State>,
+    state: Mutex<HubState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HubState {
     next: u64,
     subscriptions: Vec<(String, mpsc::Sender<Delivery>)>,
-    endpoints: BTreeMap<u64, Endpoint>,
+    endpoints: BTreeMap<u64, HubService>,
 }
 
 /// The subjects that one service answers.
-struct Endpoint {
+struct HubService {
     patterns: Vec<String>,
     answering: Answering,
 }
@@ -42,7 +42,7 @@ impl MemoryHub {
         Arc::default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,7 +60,7 @@ impl MemoryHub {
         let id = state.next;
         state.endpoints.insert(
             id,
-            Endpoint {
+            HubService {
                 patterns,
                 answering,
             },
@@ -76,7 +76,7 @@ impl MemoryHub {
     /// none.
     pub(super) fn find(&self, subject: &str) -> Option<Answering> {
         let state = self.state();
-        let who: Vec<&Endpoint> = state
+        let who: Vec<&HubService> = state
             .endpoints
             .values()
             .filter(|endpoint| endpoint.patterns.iter().any(|p| matches(p, subject)))
@@ -104,8 +104,8 @@ impl MemoryHub {
 }
 
 impl Outlet for MemoryHub {
-    fn link(&self) -> Link {
-        Link {
+    fn link(&self) -> LinkStatus {
+        LinkStatus {
             up: true,
             connects: 1,
         }

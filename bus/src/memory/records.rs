@@ -28,17 +28,17 @@ pub struct MemoryRecords(Arc<Mutex<Bucket>>);
 struct Bucket {
     began: Instant,
     last: u64,
-    records: BTreeMap<String, Stored>,
-    watches: Vec<Watch>,
+    records: BTreeMap<String, StoredRecord>,
+    watches: Vec<MemoryWatch>,
 }
 
-struct Stored {
+struct StoredRecord {
     revision: u64,
     value: Option<Bytes>,
     until: Option<Instant>,
 }
 
-struct Watch {
+struct MemoryWatch {
     pattern: String,
     hints: mpsc::Sender<Hint>,
 }
@@ -81,7 +81,7 @@ impl Bucket {
 
     fn store(&mut self, write: Write) {
         self.last += 1;
-        let stored = Stored {
+        let stored = StoredRecord {
             revision: self.last,
             value: write.value,
             until: write
@@ -150,11 +150,11 @@ impl Records for MemoryRecords {
             .into_iter()
             .map(Hint::Changed)
             .collect();
-        bucket.watches.push(Watch {
+        bucket.watches.push(MemoryWatch {
             pattern: pattern.into(),
             hints: sender,
         });
-        stream::iter([Hint::LookAgain])
+        stream::iter([Hint::Restarted])
             .chain(stream::iter(now))
             .chain(ReceiverStream::new(receiver))
             .boxed()

@@ -13,11 +13,11 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    link::{Events, NatsLink},
+    link::{LinkEvents, NatsLink},
     replies::ReplyGuard,
     request::{Ask, Outgoing},
 };
-use crate::{BusError, Limits};
+use crate::{BusError, OutboxLimits};
 
 /// The oldest server with atomic batches, and the JetStream API level that provides them.
 const SERVER: (i64, i64) = (2, 12);
@@ -52,7 +52,7 @@ pub struct NatsOptions {
     pub reply_prefixes: Vec<InboxPrefix>,
     /// How long the first connection may take, with all its attempts.
     pub connect_timeout: Duration,
-    pub limits: Limits,
+    pub limits: OutboxLimits,
 }
 
 /// Settings for TLS, which is used if the server asks for it or if `required` is set.
@@ -78,7 +78,7 @@ impl NatsOptions {
             inbox_prefix: InboxPrefix::default(),
             reply_prefixes: Vec::new(),
             connect_timeout: Duration::from_secs(5),
-            limits: Limits::default(),
+            limits: OutboxLimits::default(),
         }
     }
 }
@@ -105,7 +105,7 @@ pub async fn connect(options: &NatsOptions) -> Result<NatsLink, BusError> {
 }
 
 async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<NatsLink, BusError> {
-    let events = Arc::new(Events::new());
+    let events = Arc::new(LinkEvents::new());
     let settings = with_user(settings(options, events.clone()).await?, servers);
     let client = settings
         .connect(without_users(servers))
@@ -168,7 +168,10 @@ fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions
     }
 }
 
-async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectOptions, BusError> {
+async fn settings(
+    options: &NatsOptions,
+    events: Arc<LinkEvents>,
+) -> Result<ConnectOptions, BusError> {
     check_files(&options.tls).await?;
     let mut settings = ConnectOptions::new()
         .name(&options.name)
@@ -191,8 +194,8 @@ async fn settings(options: &NatsOptions, events: Arc<Events>) -> Result<ConnectO
     if let Some(nkey) = options.nkey.as_deref().map(str::trim) {
         if !is_seed(nkey) {
             return Err(BusError::Unfit(
-                "`nats.nkey` (NATS_NKEY) is no seed of a user, which begins with `SU` and has 58 capital letters and digits; \
-                 give the seed or the path of its file"
+                "the nkey is no seed of a user, which begins with `SU` and has 58 capital letters and digits; give a node the \
+                 seed or the path of its file in `nats.nkey` (NATS_NKEY), and a program the seed in `nkey_seed`"
                     .into(),
             ));
         }
@@ -299,7 +302,7 @@ pub fn check_version(client: &Client) -> Result<(), BusError> {
 #[derive(Deserialize)]
 struct Account {
     api: Option<Api>,
-    error: Option<Refused>,
+    error: Option<ApiError>,
 }
 
 #[derive(Deserialize)]
@@ -309,7 +312,7 @@ struct Api {
 }
 
 #[derive(Deserialize)]
-struct Refused {
+struct ApiError {
     description: String,
 }
 
@@ -342,7 +345,7 @@ pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
     })?;
     match serde_json::from_slice(&answer) {
         Ok(Account {
-            error: Some(Refused { description }),
+            error: Some(ApiError { description }),
             ..
         }) => Err(no_jetstream(&description)),
         Ok(Account {

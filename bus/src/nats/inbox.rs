@@ -22,50 +22,50 @@ use tokio_util::task::AbortOnDropHandle;
 const ROOM: usize = 4096;
 
 /// A subscription for replies. It ends when the last conversation that uses it ends.
-pub struct Inbox {
+pub struct ReplyInbox {
     /// The subject of the subscription.
     pub subject: String,
     /// The common prefix of the reply subjects of all conversations.
     stem: String,
-    lines: Arc<Lines>,
+    channels: Arc<Channels>,
     last: AtomicU64,
     reading: AbortOnDropHandle<()>,
 }
 
-type Lines = Mutex<HashMap<u64, Sender<Message>>>;
+type Channels = Mutex<HashMap<u64, Sender<Message>>>;
 
 /// Receives the replies to one request.
-pub struct Line {
+pub struct ReplyChannel {
     pub subject: String,
-    pub inbox: Arc<Inbox>,
+    pub inbox: Arc<ReplyInbox>,
     number: u64,
     messages: Receiver<Message>,
 }
 
-impl Inbox {
+impl ReplyInbox {
     /// Subscribes. The replies are read on the given runtime, which must be that of the connection.
     pub async fn start(client: &Client, runtime: &Handle) -> Result<Arc<Self>, SubscribeError> {
         let stem = client.new_inbox();
         let subject = format!("{stem}.*");
-        let heard = client.subscribe(subject.clone()).await?;
-        let lines: Arc<Lines> = Arc::default();
-        let reading = AbortOnDropHandle::new(runtime.spawn(read(heard, Arc::clone(&lines))));
+        let messages = client.subscribe(subject.clone()).await?;
+        let channels: Arc<Channels> = Arc::default();
+        let reading = AbortOnDropHandle::new(runtime.spawn(read(messages, Arc::clone(&channels))));
         Ok(Arc::new(Self {
             subject,
             stem,
-            lines,
+            channels,
             last: AtomicU64::new(0),
             reading,
         }))
     }
 
-    pub fn line(self: Arc<Self>) -> Line {
+    pub fn channel(self: Arc<Self>) -> ReplyChannel {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let (sender, messages) = channel(ROOM);
         if !self.reading.is_finished() {
-            lock(&self.lines).insert(number, sender);
+            lock(&self.channels).insert(number, sender);
         }
-        Line {
+        ReplyChannel {
             subject: format!("{}.{number}", self.stem),
             inbox: self,
             number,
@@ -74,7 +74,7 @@ impl Inbox {
     }
 }
 
-impl Line {
+impl ReplyChannel {
     /// Returns the next reply, or `None` if the connection was closed or more replies waited than
     /// fit.
     pub async fn next(&mut self) -> Option<Message> {
@@ -82,14 +82,14 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ReplyChannel {
     fn drop(&mut self) {
-        lock(&self.inbox.lines).remove(&self.number);
+        lock(&self.inbox.channels).remove(&self.number);
     }
 }
 
-async fn read(mut heard: Subscriber, lines: Arc<Lines>) {
-    while let Some(message) = heard.next().await {
+async fn read(mut messages: Subscriber, channels: Arc<Channels>) {
+    while let Some(message) = messages.next().await {
         let Some(number) = message
             .subject
             .rsplit('.')
@@ -98,17 +98,17 @@ async fn read(mut heard: Subscriber, lines: Arc<Lines>) {
         else {
             continue;
         };
-        let mut lines = lock(&lines);
-        if lines
+        let mut channels = lock(&channels);
+        if channels
             .get(&number)
-            .is_some_and(|line| line.try_send(message).is_err())
+            .is_some_and(|channel| channel.try_send(message).is_err())
         {
-            lines.remove(&number);
+            channels.remove(&number);
         }
     }
-    lock(&lines).clear();
+    lock(&channels).clear();
 }
 
-fn lock(lines: &Lines) -> MutexGuard<'_, HashMap<u64, Sender<Message>>> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(channels: &Channels) -> MutexGuard<'_, HashMap<u64, Sender<Message>>> {
+    channels.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,10 +14,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{inbox::Inbox, replies::ReplyGuard};
+use super::{inbox::ReplyInbox, replies::ReplyGuard};
 use crate::{
     BusError,
-    publisher::{Link, Outlet},
+    publisher::{LinkStatus, Outlet},
 };
 
 /// How often the client's state is polled, because the client's event channel drops events when it
@@ -27,23 +27,23 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A connection with the state from its events.
 pub struct NatsLink {
     pub client: Client,
-    pub events: Arc<Events>,
+    pub events: Arc<LinkEvents>,
     pub replies: ReplyGuard,
     /// The subscription for replies, made when it is first needed, because an observer may not be
     /// allowed to have one.
-    inbox: OnceCell<Arc<Inbox>>,
+    inbox: OnceCell<Arc<ReplyInbox>>,
     /// The runtime on which the inbox is read, whichever task needs it first.
     runtime: Handle,
 }
 
 /// Passes on the events of the client library.
 #[derive(Debug)]
-pub struct Events {
+pub struct LinkEvents {
     changed: Notify,
     denied: broadcast::Sender<String>,
 }
 
-impl Events {
+impl LinkEvents {
     pub fn new() -> Self {
         Self {
             changed: Notify::new(),
@@ -127,7 +127,7 @@ impl Denials {
 
 impl NatsLink {
     /// Wraps a connection that was opened on the current runtime.
-    pub fn new(client: Client, events: Arc<Events>, replies: ReplyGuard) -> Self {
+    pub fn new(client: Client, events: Arc<LinkEvents>, replies: ReplyGuard) -> Self {
         Self {
             client,
             events,
@@ -138,10 +138,10 @@ impl NatsLink {
     }
 
     /// Returns the subscription for the replies to conversations.
-    pub async fn inbox(&self) -> Result<Arc<Inbox>, BusError> {
+    pub async fn inbox(&self) -> Result<Arc<ReplyInbox>, BusError> {
         let started = self
             .inbox
-            .get_or_try_init(|| Inbox::start(&self.client, &self.runtime))
+            .get_or_try_init(|| ReplyInbox::start(&self.client, &self.runtime))
             .await;
         started
             .cloned()
@@ -180,8 +180,8 @@ fn down() -> BusError {
 }
 
 impl Outlet for NatsLink {
-    fn link(&self) -> Link {
-        Link {
+    fn link(&self) -> LinkStatus {
+        LinkStatus {
             up: self.is_up(),
             connects: self.client.statistics().connects.load(Ordering::Relaxed),
         }

@@ -19,7 +19,7 @@ use planck_common::server_clock::ServerClock;
 use serde_json::json;
 use tokio::time::Instant;
 
-use self::reply::{Found, Stored};
+use self::reply::{StreamMessage, WriteAck};
 use super::{
     link::NatsLink,
     request::{Ask, LINK_PATIENCE, Outgoing},
@@ -153,7 +153,7 @@ impl NatsRecords {
         &self,
         question: serde_json::Value,
         patience: Duration,
-    ) -> Result<Option<Found>, RecordsError> {
+    ) -> Result<Option<StreamMessage>, RecordsError> {
         let answer = self
             .ask("MSG.GET", question.to_string().into(), patience)
             .await?;
@@ -162,7 +162,7 @@ impl NatsRecords {
 
     async fn publish(&self, writes: &[Outgoing]) -> Result<u64, RecordsError> {
         match self.exchange("the registry", writes, DEADLINE).await {
-            Ok(answer) => reply::stored(&answer, &self.bucket).map(|Stored { seq }| seq),
+            Ok(answer) => reply::stored(&answer, &self.bucket).map(|WriteAck { seq }| seq),
             Err(BusError::NoResponders(_)) => Err(self.why_nobody().await),
             Err(BusError::Denied(why)) => Err(RecordsError::Denied(why)),
             Err(error @ (BusError::TimedOut { .. } | BusError::Away(_))) => {
@@ -265,7 +265,7 @@ impl Records for NatsRecords {
         let (mut records, mut from) = (Vec::new(), 1);
         while Instant::now() < deadline {
             let question = json!({ "seq": from, "next_by_subj": subject });
-            let Some(Found {
+            let Some(StreamMessage {
                 subject,
                 seq,
                 value,

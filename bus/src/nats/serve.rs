@@ -22,9 +22,9 @@ use tokio_util::{
 };
 use tracing::Span;
 
-use super::{link::NatsLink, request::round_trip, service::Service};
+use super::{link::NatsLink, request::round_trip, service::NodeService};
 use crate::{
-    Answer, BusError, Serving,
+    BusError, CommandHandler, ServiceGuard,
     answering::{Answering, Reply},
     telemetry::{self, TRACEPARENT},
 };
@@ -39,21 +39,21 @@ const HEADER_ROOM: usize = 1024;
 
 /// A running service. Dropping it ends it at once.
 pub struct NatsService {
-    shared: Group,
-    own: Group,
+    shared: EndpointGroup,
+    own: EndpointGroup,
     _drop: DropGuard,
 }
 
 /// Endpoints that stop taking requests at the same time. Each group has its own limit, so that
 /// requests of clients cannot use up the limit for requests of other nodes.
-struct Group {
+struct EndpointGroup {
     leave: CancellationToken,
     tasks: TaskTracker,
     answering: Answering,
 }
 
-impl Group {
-    fn new(answer: Answer) -> Self {
+impl EndpointGroup {
+    fn new(answer: CommandHandler) -> Self {
         Self {
             leave: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -69,7 +69,7 @@ impl Group {
 }
 
 #[async_trait]
-impl Serving for NatsService {
+impl ServiceGuard for NatsService {
     async fn leave_queue(&self) {
         self.shared.leave().await;
     }
@@ -89,26 +89,29 @@ pub async fn start(
     link: Arc<NatsLink>,
     prefix: Prefix,
     node: &NodeId,
-    answer: Answer,
+    answer: CommandHandler,
 ) -> Result<NatsService, BusError> {
     let dropped = CancellationToken::new();
-    let service = Arc::new(Service::new(node, prefix.as_str()));
-    let (shared, own) = (Group::new(answer.clone()), Group::new(answer));
-    let worker = Worker {
+    let service = Arc::new(NodeService::new(node, prefix.as_str()));
+    let (shared, own) = (
+        EndpointGroup::new(answer.clone()),
+        EndpointGroup::new(answer),
+    );
+    let server = EndpointServer {
         link,
         prefix: prefix.clone(),
         service,
         dropped: dropped.clone(),
     };
-    let mut denials = worker.link.events.denials();
+    let mut denials = server.link.events.denials();
     for (name, pattern) in SHARED_ENDPOINTS {
-        worker.serve(&shared, name, pattern).await?;
+        server.serve(&shared, name, pattern).await?;
     }
-    worker.serve(&own, "node", &own_endpoint(node)).await?;
+    server.serve(&own, "node", &own_endpoint(node)).await?;
     for subject in discovery(NODE_SERVICE, node) {
-        worker.discover(&own, subject).await?;
+        server.discover(&own, subject).await?;
     }
-    round_trip(&worker.link, &worker.prefix).await?;
+    round_trip(&server.link, &server.prefix).await?;
     let patterns = SHARED_ENDPOINTS
         .iter()
         .map(|(_, pattern)| prefix.on(pattern));
@@ -117,7 +120,7 @@ pub async fn start(
         .chain(discovery(NODE_SERVICE, node))
         .collect();
     let subjects: Vec<&str> = subjects.iter().map(String::as_str).collect();
-    worker.link.none_denied(&mut denials, &subjects).await?;
+    server.link.none_denied(&mut denials, &subjects).await?;
     Ok(NatsService {
         shared,
         own,
@@ -126,15 +129,20 @@ pub async fn start(
 }
 
 #[derive(Clone)]
-struct Worker {
+struct EndpointServer {
     link: Arc<NatsLink>,
     prefix: Prefix,
-    service: Arc<Service>,
+    service: Arc<NodeService>,
     dropped: CancellationToken,
 }
 
-impl Worker {
-    async fn serve(&self, group: &Group, name: &str, pattern: &str) -> Result<(), BusError> {
+impl EndpointServer {
+    async fn serve(
+        &self,
+        group: &EndpointGroup,
+        name: &str,
+        pattern: &str,
+    ) -> Result<(), BusError> {
         let subject = self.prefix.on(pattern);
         let requests = self
             .link
@@ -142,28 +150,30 @@ impl Worker {
             .queue_subscribe(subject.clone(), NODE_QUEUE.into())
             .await
             .map_err(closed)?;
-        let (worker, endpoint) = (self.clone(), self.service.add(name, &subject, NODE_QUEUE));
+        let (server, endpoint) = (self.clone(), self.service.add(name, &subject, NODE_QUEUE));
         let (leave, answering) = (group.leave.clone(), group.answering.clone());
         group.tasks.spawn(async move {
-            worker
+            server
                 .clone()
                 .each(requests, leave, |message| {
-                    worker.take(&answering, endpoint, message)
+                    server.take(&answering, endpoint, message)
                 })
                 .await;
-            worker.service.left(endpoint);
+            server.service.left(endpoint);
         });
         Ok(())
     }
 
-    async fn discover(&self, group: &Group, subject: String) -> Result<(), BusError> {
+    async fn discover(&self, group: &EndpointGroup, subject: String) -> Result<(), BusError> {
         let requests = self.link.client.subscribe(subject).await.map_err(closed)?;
-        let (worker, leave, answering) =
+        let (server, leave, answering) =
             (self.clone(), group.leave.clone(), group.answering.clone());
         group.tasks.spawn(async move {
-            worker
+            server
                 .clone()
-                .each(requests, leave, |message| worker.tell(&answering, message))
+                .each(requests, leave, |message| {
+                    server.answer_discovery(&answering, message)
+                })
                 .await;
         });
         Ok(())
@@ -199,7 +209,7 @@ impl Worker {
             let refusal = Refusal::bad_request("the reply subject is no inbox");
             return self.service.count(endpoint, Duration::ZERO, Some(&refusal));
         }
-        let (worker, began) = (self.clone(), Instant::now());
+        let (server, began) = (self.clone(), Instant::now());
         let subject = self
             .prefix
             .off(&message.subject)
@@ -209,12 +219,12 @@ impl Worker {
         let body = std::mem::take(&mut message.payload);
         let span = span(&subject, &message);
         answering.take(&subject, body, span, move |reply| async move {
-            let reply = reply.within(room(&worker.link));
-            worker
+            let reply = reply.within(room(&server.link));
+            server
                 .service
                 .count(endpoint, began.elapsed(), reply.refusal.as_ref());
             let Reply { body, refusal } = reply;
-            worker
+            server
                 .link
                 .reply(
                     &message,
@@ -228,16 +238,16 @@ impl Worker {
     }
 
     /// Answers a discovery request.
-    fn tell(&self, answering: &Answering, message: Message) {
+    fn answer_discovery(&self, answering: &Answering, message: Message) {
         if !self.link.replies.admits(&message) {
             return;
         }
         let Some(body) = self.service.answer(&message.subject) else {
             return;
         };
-        let worker = self.clone();
+        let server = self.clone();
         answering.spawn(async move {
-            worker
+            server
                 .link
                 .reply(&message, HeaderMap::new(), body.into())
                 .await

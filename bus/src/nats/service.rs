@@ -8,23 +8,23 @@ use std::{
 use planck_common::{
     NodeId, Timestamp,
     reply::Refusal,
-    service::{self, Endpoint, Identity, Metadata},
+    service::{self, ServiceEndpoint, ServiceIdentity, ServiceMetadata},
     sidecar::metadata,
     subject::NODE_SERVICE,
 };
 
 /// The state of the service that discovery requests return.
 #[derive(Debug)]
-pub struct Service(Mutex<service::Service>);
+pub struct NodeService(Mutex<service::Service>);
 
-impl Service {
+impl NodeService {
     pub fn new(node: &NodeId, prefix: &str) -> Self {
         let pairs = [
             (metadata::PLANCK, "1"),
             (metadata::PREFIX, prefix),
             ("node", node.as_str()),
         ];
-        let identity = Identity {
+        let identity = ServiceIdentity {
             name: NODE_SERVICE.into(),
             id: node.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -43,11 +43,11 @@ impl Service {
 
     /// Adds an endpoint, and returns the number for [`Self::count`].
     pub fn add(&self, name: &str, subject: &str, queue_group: &str) -> usize {
-        let endpoint = Endpoint {
+        let endpoint = ServiceEndpoint {
             name: name.into(),
             subject: subject.into(),
             queue_group: queue_group.into(),
-            metadata: Metadata::new(),
+            metadata: ServiceMetadata::new(),
         };
         self.with(|service| service.add(endpoint))
     }

@@ -34,8 +34,8 @@ pub trait World: Send + Sync {
 macro_rules! records_cases {
     ($each:ident, $world:expr) => {
         $each! { $world,
-            what_was_never_written, a_record_is_created_once, a_revision_fences, another_key_fences, all_or_nothing,
-            one_condition_for_many, one_of_many_creates, what_is_removed, what_lasts_a_while, many_are_read_in_order, a_watch_tells, everybody_watches
+            missing_record_has_revision_0, record_is_created_once, write_at_an_old_revision_is_refused, write_can_depend_on_another_key, batch_is_written_whole_or_not_at_all,
+            one_condition_guards_a_batch, one_of_several_creators_succeeds, removed_record_has_no_value, record_with_a_lifetime_expires, records_are_read_in_order, watch_reports_changes, every_watch_gets_every_change
         }
     };
 }
@@ -75,7 +75,7 @@ async fn put(records: &Arc<dyn Records>, write: Write) -> Result<u64, RecordsErr
     records.write(vec![write]).await
 }
 
-pub async fn what_was_never_written(world: &impl World) {
+pub async fn missing_record_has_revision_0(world: &impl World) {
     let records = world.end().await;
     assert_eq!(
         records.read("node.a").await.unwrap(),
@@ -92,7 +92,7 @@ pub async fn what_was_never_written(world: &impl World) {
     );
 }
 
-pub async fn a_record_is_created_once(world: &impl World) {
+pub async fn record_is_created_once(world: &impl World) {
     let (one, two) = (world.end().await, world.end().await);
     let revision = put(&one, Write::put("node.a", "one").at(0)).await.unwrap();
     assert_eq!(
@@ -110,7 +110,7 @@ pub async fn a_record_is_created_once(world: &impl World) {
     );
 }
 
-pub async fn a_revision_fences(world: &impl World) {
+pub async fn write_at_an_old_revision_is_refused(world: &impl World) {
     let (one, two) = (world.end().await, world.end().await);
     let first = put(&one, Write::put("team.t.1", "born").at(0))
         .await
@@ -127,7 +127,7 @@ pub async fn a_revision_fences(world: &impl World) {
     assert_eq!(value(&one, "team.t.1").await.as_deref(), Some("moved"));
 }
 
-pub async fn another_key_fences(world: &impl World) {
+pub async fn write_can_depend_on_another_key(world: &impl World) {
     let (one, two) = (world.end().await, world.end().await);
     let alive = put(&one, Write::put("team.t.1", "alive").at(0))
         .await
@@ -160,49 +160,49 @@ pub async fn another_key_fences(world: &impl World) {
     );
 }
 
-pub async fn all_or_nothing(world: &impl World) {
+pub async fn batch_is_written_whole_or_not_at_all(world: &impl World) {
     let records = world.end().await;
-    let judge = put(&records, Write::put("node.judge", "alive").at(0))
+    let observer = put(&records, Write::put("node.observer", "alive").at(0))
         .await
         .unwrap();
-    let convict = put(&records, Write::put("node.convict", "alive").at(0))
+    let suspect = put(&records, Write::put("node.suspect", "alive").at(0))
         .await
         .unwrap();
-    let verdict = |judge: u64, convict: u64| {
+    let verdict = |observer: u64, suspect: u64| {
         vec![
-            Write::put("proof.judge", "").while_at("node.judge", judge),
-            Write::put("node.convict", "dead").at(convict),
+            Write::put("proof.observer", "").while_at("node.observer", observer),
+            Write::put("node.suspect", "dead").at(suspect),
         ]
     };
     assert_eq!(
-        records.write(verdict(judge + 50, convict)).await,
+        records.write(verdict(observer + 50, suspect)).await,
         Err(RecordsError::Refused),
         "a dead observer"
     );
     assert_eq!(
-        records.write(verdict(judge, convict + 50)).await,
+        records.write(verdict(observer, suspect + 50)).await,
         Err(RecordsError::Refused),
         "a suspect whose record changed"
     );
-    assert_eq!(value(&records, "proof.judge").await, None);
+    assert_eq!(value(&records, "proof.observer").await, None);
     assert_eq!(
-        value(&records, "node.convict").await.as_deref(),
+        value(&records, "node.suspect").await.as_deref(),
         Some("alive")
     );
 
-    let last = records.write(verdict(judge, convict)).await.unwrap();
-    assert_eq!(records.read("node.convict").await.unwrap().revision, last);
+    let last = records.write(verdict(observer, suspect)).await.unwrap();
+    assert_eq!(records.read("node.suspect").await.unwrap().revision, last);
     assert_eq!(
-        records.read("proof.judge").await.unwrap().revision,
+        records.read("proof.observer").await.unwrap().revision,
         last - 1
     );
     assert_eq!(
-        records.write(verdict(judge, convict)).await,
+        records.write(verdict(observer, suspect)).await,
         Err(RecordsError::Refused),
         "once"
     );
     let unseen = vec![
-        Write::put("proof.judge", "").while_at("node.judge", judge),
+        Write::put("proof.observer", "").while_at("node.observer", observer),
         Write::put("node.unknown", "dead")
             .at(0)
             .lasting(Duration::from_secs(60)),
@@ -216,7 +216,7 @@ pub async fn all_or_nothing(world: &impl World) {
 
 /// The first write's condition applies to all writes. Keys that were written before are written
 /// again.
-pub async fn one_condition_for_many(world: &impl World) {
+pub async fn one_condition_guards_a_batch(world: &impl World) {
     let records = world.end().await;
     let alive = put(&records, Write::put("team.t.1", "alive").at(0))
         .await
@@ -256,7 +256,7 @@ pub async fn one_condition_for_many(world: &impl World) {
     );
 }
 
-pub async fn one_of_many_creates(world: &impl World) {
+pub async fn one_of_several_creators_succeeds(world: &impl World) {
     let ends = join_all((0..8).map(|_| world.end())).await;
     let create = |(n, end): (usize, &Arc<dyn Records>)| {
         let (end, value) = (end.clone(), n.to_string());
@@ -278,7 +278,7 @@ pub async fn one_of_many_creates(world: &impl World) {
     );
 }
 
-pub async fn what_is_removed(world: &impl World) {
+pub async fn removed_record_has_no_value(world: &impl World) {
     let records = world.end().await;
     let revision = put(&records, Write::put("member.t.1.a", "a"))
         .await
@@ -313,7 +313,7 @@ pub async fn what_is_removed(world: &impl World) {
     assert_eq!(value(&records, "member.t.1.a").await.as_deref(), Some("b"));
 }
 
-pub async fn what_lasts_a_while(world: &impl World) {
+pub async fn record_with_a_lifetime_expires(world: &impl World) {
     let records = world.end().await;
     let stays = put(&records, Write::put("node.b", "alive").at(0))
         .await
@@ -343,7 +343,7 @@ pub async fn what_lasts_a_while(world: &impl World) {
     }
 }
 
-pub async fn many_are_read_in_order(world: &impl World) {
+pub async fn records_are_read_in_order(world: &impl World) {
     let records = world.end().await;
     for n in 0..50 {
         put(&records, Write::put(format!("node.n{n}"), n.to_string()))
@@ -377,11 +377,11 @@ async fn next(hints: &mut BoxStream<'static, Hint>) -> Hint {
         .expect("the watch ended")
 }
 
-pub async fn a_watch_tells(world: &impl World) {
+pub async fn watch_reports_changes(world: &impl World) {
     let records = world.end().await;
     let before = put(&records, Write::put("node.a", "before")).await.unwrap();
     let mut hints = records.watch("node.*");
-    assert_eq!(next(&mut hints).await, Hint::LookAgain);
+    assert_eq!(next(&mut hints).await, Hint::Restarted);
     let told = |revision, value: Option<&'static str>| {
         Hint::Changed(Record {
             key: "node.a".into(),
@@ -397,11 +397,11 @@ pub async fn a_watch_tells(world: &impl World) {
     assert_eq!(next(&mut hints).await, told(gone, None));
 }
 
-pub async fn everybody_watches(world: &impl World) {
+pub async fn every_watch_gets_every_change(world: &impl World) {
     let records = world.end().await;
     let mut watches: Vec<_> = (0..4).map(|_| records.watch(">")).collect();
     for hints in &mut watches {
-        assert_eq!(next(hints).await, Hint::LookAgain);
+        assert_eq!(next(hints).await, Hint::Restarted);
     }
     let revision = put(&records, Write::put("team.t.1", "alive"))
         .await

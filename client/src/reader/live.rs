@@ -14,27 +14,27 @@ use serde_json::value::RawValue;
 use super::Settles;
 
 /// One request of an agent under one lease. Later requests supersede earlier ones.
-type Request = (i64, u32, u32);
+type RequestPlace = (i64, u32, u32);
 
 #[derive(Debug, Default)]
-pub(super) struct Live {
-    agents: HashMap<AgentId, Agent>,
+pub(super) struct LiveEvents {
+    agents: HashMap<AgentId, AgentProgress>,
 }
 
 #[derive(Debug, Default)]
-struct Agent {
+struct AgentProgress {
     /// The highest epoch seen. A live event with a lower one comes from a node that has lost the
     /// lease.
     epoch: i64,
     /// Saved messages have replaced the live events of all requests up to this one.
-    settled: Request,
+    settled: RequestPlace,
     /// The running request.
-    current: Request,
+    current: RequestPlace,
     /// For each part of the request, the number of characters returned.
-    told: BTreeMap<usize, usize>,
+    returned: BTreeMap<usize, usize>,
 }
 
-impl Live {
+impl LiveEvents {
     /// Processes a live event. Returns the part of it that was not returned yet, or `None` if there
     /// is none or the event does not continue what was returned.
     pub(super) fn take(&mut self, event: Envelope) -> Option<Envelope> {
@@ -85,7 +85,7 @@ impl Live {
     }
 }
 
-impl Agent {
+impl AgentProgress {
     fn take(&mut self, event: Envelope) -> Option<Envelope> {
         let request = (event.epoch, event.turn, event.request);
         if request <= self.settled || request < self.current {
@@ -94,16 +94,16 @@ impl Agent {
         let delta: Delta = serde_json::from_str(event.data.get()).ok()?;
         if request > self.current {
             self.current = request;
-            self.told.clear();
+            self.returned.clear();
         }
-        let told = self.told.entry(delta.part).or_default();
-        let known = told.checked_sub(delta.offset)?;
+        let returned = self.returned.entry(delta.part).or_default();
+        let known = returned.checked_sub(delta.offset)?;
         let fresh: String = delta.text.chars().skip(known).collect();
         if fresh.is_empty() {
             return None;
         }
-        let offset = *told;
-        *told += fresh.chars().count();
+        let offset = *returned;
+        *returned += fresh.chars().count();
         let data = raw(&Delta {
             text: fresh,
             part: delta.part,

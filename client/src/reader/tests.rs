@@ -1,7 +1,7 @@
 use planck_common::{
     AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
     command::Snapshot,
-    envelope::{Envelope, Place, Row, Writer},
+    envelope::{Envelope, EventPlace, RowPosition, Writer},
     event::{Delta, EventKind, json},
 };
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Reader;
 
-const PLACE: Place = Place {
+const PLACE: EventPlace = EventPlace {
     turn: 1,
     request: 1,
     at: Timestamp::from_millis(0),
@@ -26,7 +26,7 @@ fn writer(epoch: i64) -> Writer {
 }
 
 fn durable(seq: Seq) -> Envelope {
-    let row = Row {
+    let row = RowPosition {
         seq,
         prev: seq - 1,
         hidden_by: None,
@@ -40,13 +40,13 @@ fn durable(seq: Seq) -> Envelope {
     serde_json::from_str(&text).unwrap()
 }
 
-fn reply(seq: Seq, place: Place, text: &str) -> Envelope {
+fn reply(seq: Seq, place: EventPlace, text: &str) -> Envelope {
     let body =
         json!({"role": "assistant", "content": [{"type": "text", "text": text}]}).to_string();
     serde_json::from_str(&writer(1).durable(
         EventKind::Message,
         place,
-        Row {
+        RowPosition {
             seq,
             prev: 0,
             hidden_by: None,
@@ -56,7 +56,7 @@ fn reply(seq: Seq, place: Place, text: &str) -> Envelope {
     .unwrap()
 }
 
-fn delta(epoch: i64, place: Place, offset: usize, text: &str) -> Envelope {
+fn delta(epoch: i64, place: EventPlace, offset: usize, text: &str) -> Envelope {
     let data = json(&Delta {
         text: text.into(),
         part: 0,
@@ -92,12 +92,12 @@ fn caught_up() -> Reader {
 /// Gives the reader the pages that it asks for, from a log of `length` rows with `page` rows a
 /// page.
 fn read_log(reader: &mut Reader, length: Seq, page: Seq, now: u64) -> Vec<Envelope> {
-    let mut told = Vec::new();
+    let mut returned = Vec::new();
     while let Some(from) = reader.wanted(now) {
         let upto = (from + page).min(length + 1);
-        told.extend(reader.page((from..upto).map(durable).collect(), upto, length, now));
+        returned.extend(reader.page((from..upto).map(durable).collect(), upto, length, now));
     }
-    told
+    returned
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn late_delta_of_a_saved_reply_is_dropped() {
     reader.published(delta(1, PLACE, 0, "He"), 0);
     assert_eq!(seqs(&reader.published(reply(1, PLACE, "Hello"), 0)), [1]);
     assert!(reader.published(delta(1, PLACE, 2, "llo"), 0).is_empty());
-    let next = Place {
+    let next = EventPlace {
         request: 2,
         ..PLACE
     };
@@ -215,7 +215,7 @@ fn live_event_of_a_fenced_writer_is_dropped() {
             .published(
                 delta(
                     1,
-                    Place {
+                    EventPlace {
                         request: 9,
                         ..PLACE
                     },
@@ -259,20 +259,20 @@ proptest! {
         page in 1..40_i64,
     ) {
         let mut reader = Reader::from(from);
-        let (mut told, mut now) = (Vec::new(), 0);
+        let (mut returned, mut now) = (Vec::new(), 0);
         for (seq, pause, is_head) in arrivals {
             let seq = seq.min(length);
             now += pause;
             if is_head && seq % 7 == 0 {
                 reader.head(seq, now);
             } else {
-                told.extend(reader.published(durable(seq), now));
+                returned.extend(reader.published(durable(seq), now));
             }
-            told.extend(read_log(&mut reader, length, page, now));
+            returned.extend(read_log(&mut reader, length, page, now));
         }
         reader.head(length, now);
-        told.extend(read_log(&mut reader, length, page, now));
-        prop_assert_eq!(seqs(&told), (from..=length).collect::<Vec<_>>());
+        returned.extend(read_log(&mut reader, length, page, now));
+        prop_assert_eq!(seqs(&returned), (from..=length).collect::<Vec<_>>());
         prop_assert_eq!(reader.wanted(now + 10_000), None);
     }
 
@@ -282,17 +282,17 @@ proptest! {
     fn returned_text_is_a_prefix_of_the_reply(order in prop::collection::vec(0..20_usize, 0..60)) {
         let whole: String = ('a'..='t').collect();
         let mut reader = caught_up();
-        let mut told = String::new();
+        let mut returned = String::new();
         for at in order {
             let piece: String = whole.chars().skip(at).take(1 + at % 3).collect();
-            told += &text_of(&reader.published(delta(1, PLACE, at, &piece), 0));
+            returned += &text_of(&reader.published(delta(1, PLACE, at, &piece), 0));
         }
-        prop_assert!(whole.starts_with(&told), "{}", told);
+        prop_assert!(whole.starts_with(&returned), "{}", returned);
     }
 }
 
 fn ends(seq: Seq) -> Envelope {
-    let row = Row {
+    let row = RowPosition {
         seq,
         prev: seq - 1,
         hidden_by: None,
@@ -336,10 +336,10 @@ fn forged_events_are_retracted_at_the_end_of_the_turn() {
     assert_eq!(seqs(&reader.published(durable(2), 0)), [2]);
     assert!(reader.published(ends(3), 0).is_empty());
     assert_eq!(reader.wanted(0), Some(1));
-    let told = reader.page(vec![reply(1, PLACE, "true"), durable(2), ends(3)], 4, 3, 0);
+    let returned = reader.page(vec![reply(1, PLACE, "true"), durable(2), ends(3)], 4, 3, 0);
     assert_eq!(retracted(&mut reader), [1]);
-    assert_eq!(seqs(&told), [1, 3]);
-    assert!(told[0].data.get().contains("true"));
+    assert_eq!(seqs(&returned), [1, 3]);
+    assert!(returned[0].data.get().contains("true"));
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn heads_make_it_read_the_log_at_most_once_a_second() {
 
 #[test]
 fn events_of_a_private_bus_are_not_compared_with_the_log() {
-    let mut reader = Reader::from(1).trusting();
+    let mut reader = Reader::from(1).trusted();
     assert_eq!(reader.wanted(0), Some(1));
     reader.page(Vec::new(), 1, 0, 0);
     assert_eq!(seqs(&reader.published(durable(1), 0)), [1]);
@@ -420,7 +420,7 @@ fn forged_live_event_does_not_suppress_true_ones_after_the_turn() {
     reader.published(ends(1), 0);
     reader.wanted(0);
     reader.page(vec![ends(1)], 2, 1, 0);
-    let next = Place { turn: 2, ..PLACE };
+    let next = EventPlace { turn: 2, ..PLACE };
     assert_eq!(
         text_of(&reader.published(delta(1, next, 0, "again"), 0)),
         "again"

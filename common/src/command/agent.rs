@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentState, Mode};
+use super::{AgentState, InputMode};
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, TeamId,
     message::Part,
-    spec::{ModelRef, Role},
+    spec::{AgentRole, ModelRef},
     usage::Usage,
 };
 
@@ -30,7 +30,7 @@ bodies! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prompt_id: Option<InputId>,
         #[serde(default)]
-        mode: Mode,
+        mode: InputMode,
         /// An agent's id or name; the orchestrator by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<String>,
@@ -50,7 +50,7 @@ bodies! {
         id: AgentId,
         name: String,
         r#type: String,
-        role: Role,
+        role: AgentRole,
         session_id: SessionId,
         team_id: TeamId,
         node_id: Option<NodeId>,

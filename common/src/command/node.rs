@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{NodeState, Prices};
-use crate::{NodeId, Timestamp, spec::Role};
+use crate::{NodeId, Timestamp, spec::AgentRole};
 
 /// Whether the field is left out of the JSON.
 fn is_false(value: &bool) -> bool {
@@ -50,7 +50,7 @@ bodies! {
         name: String,
         r#type: String,
         description: String,
-        role: Role,
+        role: AgentRole,
     }
     Models {
         models: Vec<ModelRow>,

@@ -75,8 +75,8 @@ bodies! {
         incarnation: i64,
         reason: TeamEnd,
         /// The reason written into the logs of the members; by default it follows from `reason`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        said: Option<String>,
+        #[serde(rename = "said", default, skip_serializing_if = "Option::is_none")]
+        log_reason: Option<String>,
     }
     StoppedTeam {
         agents: u32,

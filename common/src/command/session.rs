@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{AgentState, SessionActivity, SessionState};
 use crate::{
     AgentId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
-    spec::{Member, OnNodeDeath, Role, SessionLimits},
+    spec::{AgentRole, Member, OnNodeDeath, SessionLimits},
     usage::Usage,
 };
 
@@ -123,7 +123,7 @@ bodies! {
         id: AgentId,
         name: String,
         r#type: String,
-        role: Role,
+        role: AgentRole,
         node_id: Option<NodeId>,
         state: AgentState,
         epoch: i64,

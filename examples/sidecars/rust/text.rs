@@ -41,8 +41,8 @@ impl Compactor for Requests {
         let Some(keep_from) = conversation.cut(4) else {
             return Ok(Decision::Skip);
         };
-        let is_old = |m: &&message::Message| m.id < keep_from && m.role == message::Role::User;
-        let said = conversation.messages.iter().filter(is_old);
+        let said = conversation.messages.iter();
+        let said = said.filter(|m| m.id < keep_from && m.role == message::MessageRole::User);
         let said: Vec<String> = said.map(|m| message::text_of(&m.content)).collect();
         let summary = format!("The user had asked: {}", said.join(" "));
         Ok(Decision::Compact { summary, keep_from })

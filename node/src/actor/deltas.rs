@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use planck_common::{
-    envelope::Place,
+    envelope::EventPlace,
     event::{Delta, EventKind, json},
 };
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ pub struct Deltas {
 #[derive(Debug)]
 struct PendingDelta {
     kind: EventKind,
-    place: Place,
+    place: EventPlace,
     delta: Delta,
     /// The number of Unicode scalar values in `delta`.
     length: usize,
@@ -33,7 +33,7 @@ struct PendingDelta {
 #[derive(Debug, PartialEq)]
 pub struct ReadyEvent {
     pub kind: EventKind,
-    pub place: Place,
+    pub place: EventPlace,
     pub data: String,
 }
 
@@ -42,7 +42,7 @@ impl Deltas {
     pub fn push(
         &mut self,
         kind: EventKind,
-        place: Place,
+        place: EventPlace,
         delta: Delta,
         now: Instant,
     ) -> Vec<ReadyEvent> {
@@ -101,7 +101,7 @@ impl Deltas {
 }
 
 impl PendingDelta {
-    fn continues_with(&self, kind: EventKind, place: Place, delta: &Delta) -> bool {
+    fn continues_with(&self, kind: EventKind, place: EventPlace, delta: &Delta) -> bool {
         self.kind == kind
             && (self.place.turn, self.place.request) == (place.turn, place.request)
             && self.delta.part == delta.part
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place = Place {
+    const PLACE: EventPlace = EventPlace {
         turn: 1,
         request: 1,
         at: Timestamp::from_millis(0),
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn another_part_kind_or_request_begins_a_new_event() {
-        let other = Place {
+        let other = EventPlace {
             request: 2,
             ..PLACE
         };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
 use planck_common::{
     Seq,
-    envelope::{Row, Writer},
+    envelope::{RowPosition, Writer},
 };
 
 use super::queues::QueueHold;
@@ -162,7 +162,7 @@ impl Saves {
     fn publish(&self, bus: &dyn Bus, entries: &[Entry], written: &WrittenRows) {
         let mut prev: Seq = written.prev;
         for (entry, &seq) in entries.iter().zip(&written.seqs) {
-            let row = Row {
+            let row = RowPosition {
                 seq,
                 prev,
                 hidden_by: None,

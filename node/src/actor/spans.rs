@@ -18,7 +18,7 @@ use crate::{
     agent::Entry,
     model::{Failure, Finish},
     telemetry::{content, genai, metrics},
-    tools::{ABORTED, Outcome},
+    tools::{ABORTED, ToolOutcome},
 };
 
 /// The outcome in telemetry of a turn that failed.
@@ -141,8 +141,8 @@ pub(super) fn record_answer(span: &Span, result: &Result<Finish, Failure>) {
 }
 
 /// Records the result of a tool call in its span.
-pub(super) fn record_outcome(span: &Span, outcome: &Outcome) {
-    content::result(span, &outcome.told(ABORTED));
+pub(super) fn record_outcome(span: &Span, outcome: &ToolOutcome) {
+    content::result(span, &outcome.text_for_model(ABORTED));
     if outcome.is_error() {
         genai::record_error(span, "tool_error");
     }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent::{Input, Ticket, input::CompactionResult},
     model::{Failure, FailureKind},
-    tools::Outcome,
+    tools::ToolOutcome,
 };
 
 /// How many intermediate answers can be queued before the tasks have to wait for their actor.
@@ -166,7 +166,7 @@ impl ActorWork {
             tokio::time::sleep(GRACE).await;
             Input::ToolDone {
                 ticket,
-                outcome: Outcome::stopped(""),
+                outcome: ToolOutcome::stopped(""),
                 elapsed: since.elapsed(),
             }
             .into()
@@ -232,7 +232,7 @@ impl WorkKind {
             },
             Self::Tool => Input::ToolDone {
                 ticket,
-                outcome: Outcome::error(format!("the tool: {panicked}")),
+                outcome: ToolOutcome::error(format!("the tool: {panicked}")),
                 elapsed,
             },
             Self::Compaction => Input::Compacted {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{earlier, output::warn};
 use crate::{
-    bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, Serving},
+    bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard},
     client::Client,
     config::Config,
     node::{self, Inventory, RunningNode},
@@ -23,7 +23,7 @@ enum ConnectionEnd {
     /// A node in this process without connections to other nodes.
     Node(RunningNode),
     /// The store itself, which this process only reads.
-    Store(Box<dyn Serving>),
+    Store(Box<dyn ServiceGuard>),
 }
 
 impl ConnectedClient {

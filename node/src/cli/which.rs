@@ -10,7 +10,7 @@ use planck_common::{
     command::{AgentRow, ListSessions, Prompt, SessionInfo, SessionRow, Start},
     message::Part,
     reply::Code,
-    spec::{Member, Role},
+    spec::{AgentRole, Member},
 };
 
 use super::{
@@ -361,7 +361,7 @@ impl SessionChoice {
 pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
     info.agents
         .iter()
-        .find(|agent| agent.role == Role::Orchestrator)
+        .find(|agent| agent.role == AgentRole::Orchestrator)
         .or(info.agents.first())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use planck_common::{
     NodeId,
-    decision::{Decided, Decision, DecisionKind},
+    decision::{Decision, DecisionData, DecisionKind},
     event::json,
     subject::Topic,
 };
@@ -23,7 +23,7 @@ impl Decisions {
         Self { bus, node }
     }
 
-    pub fn publish(&self, kind: DecisionKind, data: Decided) {
+    pub fn publish(&self, kind: DecisionKind, data: DecisionData) {
         let decision = Decision::new(kind, &self.node, data);
         let subject = Topic::Cluster(kind.name()).to_string();
         self.bus.publish(subject, json(&decision).into());

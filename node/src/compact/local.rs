@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use planck_common::{
-    message::{Body, Metadata, Part, Role},
+    message::{MessageBody, MessageMetadata, MessageRole, Part},
     spec::ModelRef,
     usage::Usage,
 };
@@ -58,11 +58,11 @@ async fn ask(
         opts: serde_json::Map::new(),
         max_output,
     });
-    encoder.push(&Body {
-        role: Role::User,
+    encoder.push(&MessageBody {
+        role: MessageRole::User,
         custom: None,
         content: vec![Part::text(request.user)],
-        metadata: Metadata::default(),
+        metadata: MessageMetadata::default(),
     });
     let request = encoder.request();
     drop(encoder);

@@ -3,7 +3,7 @@
 use planck_common::{
     AgentId, CallId, PROTOCOL_VERSION, Seq, SessionId, Timestamp,
     message::Message,
-    sidecar::{CompactModel, CompactRequest, CompactSaid},
+    sidecar::{CompactMessage, CompactModel, CompactRequest},
     usage::Usage,
 };
 
@@ -52,11 +52,11 @@ impl SummaryRequest {
             deadline_ms: u64::try_from(compactor.timeout().as_millis()).unwrap_or(u64::MAX),
         };
         match compactor.ask(&request).await? {
-            CompactSaid::Compact { summary, keep_from } => {
+            CompactMessage::Compact { summary, keep_from } => {
                 self.judge(material, summary, keep_from, compactor.name())
             }
-            CompactSaid::Skip(_) => Ok(CompactionResult::Skipped),
-            CompactSaid::Error(why) => Err(why),
+            CompactMessage::Skip(_) => Ok(CompactionResult::Skipped),
+            CompactMessage::Error(why) => Err(why),
         }
     }
 

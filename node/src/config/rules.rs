@@ -220,7 +220,7 @@ fn sidecars(config: &Config) -> Vec<BrokenRule> {
                 remedy: "write the subject to ask".into(),
             });
         }
-        if planck_common::event::Effect::find(&tool.effect).is_none() {
+        if planck_common::event::ToolEffect::find(&tool.effect).is_none() {
             let remedy = "write pure, idempotent or mutating".into();
             broken.push(BrokenRule {
                 key: at("effect"),

@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use planck_common::{
-    message::{Body, StopReason},
+    message::{MessageBody, StopReason},
     usage::Usage,
 };
 use serde_json::Value;
@@ -178,7 +178,7 @@ impl Provider for ScriptedProvider {
 struct Unread;
 
 impl Encoder for Unread {
-    fn push(&mut self, _: &Body) {}
+    fn push(&mut self, _: &MessageBody) {}
 
     fn request(&self) -> llm::WireRequest {
         llm::WireRequest::default()

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     model::ToolSpec,
-    tools::{BadTool, CallProgress, Invocation, Outcome, Tool},
+    tools::{BadTool, CallProgress, Invocation, Tool, ToolOutcome},
 };
 
 /// A tool of the program, as an entry in the runtime's catalogue.
@@ -46,7 +46,7 @@ impl Tool for ProgramTool {
         None
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         let report = Arc::clone(&call.progress);
         let cancel = call.cancel.clone();
         let call = LocalCall {
@@ -62,9 +62,9 @@ impl Tool for ProgramTool {
             report(CallProgress { message, percent })
         });
         match result.await {
-            Ok(text) => Outcome::ok(text),
-            Err(_) if cancel.is_cancelled() => Outcome::stopped(""),
-            Err(why) => Outcome::error(why),
+            Ok(text) => ToolOutcome::ok(text),
+            Err(_) if cancel.is_cancelled() => ToolOutcome::stopped(""),
+            Err(why) => ToolOutcome::error(why),
         }
     }
 }

@@ -12,7 +12,7 @@ use planck_common::{
 
 use super::{CommandReply, agents, find, list, ok, read, sessions};
 use crate::{
-    bus::Answer,
+    bus::CommandHandler,
     lookup::{find_agent, find_session},
     store::{SessionRecord, SessionStore},
 };
@@ -26,7 +26,7 @@ pub struct ReadOnly {
 }
 
 /// Returns a request handler for the commands that only read. It refuses all others.
-pub fn read_only_handler(sources: ReadOnly) -> Answer {
+pub fn read_only_handler(sources: ReadOnly) -> CommandHandler {
     let sources = Arc::new(sources);
     Arc::new(move |address, body| {
         let sources = Arc::clone(&sources);

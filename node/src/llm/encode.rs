@@ -2,7 +2,7 @@
 //! the parts of a message that a model sees.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use planck_common::message::{Body, Custom, Part, Role, Source};
+use planck_common::message::{Custom, MediaSource, MessageBody, MessageRole, Part};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -32,12 +32,12 @@ pub enum Speaker {
 }
 
 /// Returns the role of a message, or `None` if the message is not sent to the model.
-pub fn side_of(message: &Body) -> Option<Speaker> {
+pub fn side_of(message: &MessageBody) -> Option<Speaker> {
     match message.role {
-        Role::User => Some(Speaker::User),
-        Role::Assistant => Some(Speaker::Assistant),
-        Role::ToolResult => Some(Speaker::Results),
-        Role::Custom => match message.custom {
+        MessageRole::User => Some(Speaker::User),
+        MessageRole::Assistant => Some(Speaker::Assistant),
+        MessageRole::ToolResult => Some(Speaker::Results),
+        MessageRole::Custom => match message.custom {
             Some(Custom::Summary | Custom::AgentMessage) => Some(Speaker::User),
             Some(Custom::Other(_)) | None => None,
         },
@@ -61,8 +61,8 @@ pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
 }
 
 /// Returns the text of an attached file, or `None` if it is not a text file.
-pub fn file_text(mime: &str, source: &Source) -> Option<String> {
-    let Source::Data(data) = source else {
+pub fn file_text(mime: &str, source: &MediaSource) -> Option<String> {
+    let MediaSource::Data(data) = source else {
         return None;
     };
     let textual = mime.starts_with("text/")
@@ -79,10 +79,10 @@ pub fn named_text(name: Option<&str>, text: &str) -> String {
 }
 
 /// Returns the text that replaces an attachment of a kind that the provider does not support.
-pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &Source) -> String {
+pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &MediaSource) -> String {
     let place = match source {
-        Source::Url(url) => format!(" at {url}"),
-        Source::Data(_) => String::new(),
+        MediaSource::Url(url) => format!(" at {url}"),
+        MediaSource::Data(_) => String::new(),
     };
     let name = name.map(|name| format!(" {name}")).unwrap_or_default();
     format!("[{what}{name} ({mime}){place}: this model cannot be shown it]")

@@ -5,8 +5,8 @@ use std::{fmt::Write as _, path::Path, sync::Arc};
 
 use planck_common::{
     CallId,
-    event::Effect,
-    message::{Body, Metadata, Part, Role},
+    event::ToolEffect,
+    message::{MessageBody, MessageMetadata, MessageRole, Part},
 };
 use serde_json::{Value, json, value::to_raw_value};
 
@@ -116,7 +116,7 @@ impl TestEndpoint {
     }
 
     /// Returns, as JSON, the request that would be sent after each message.
-    pub fn requests(&self, head: RequestHead, messages: &[Body]) -> Vec<Value> {
+    pub fn requests(&self, head: RequestHead, messages: &[MessageBody]) -> Vec<Value> {
         let mut encoder = self.encoder(head);
         let mut request = |message| {
             encoder.push(message);
@@ -126,7 +126,7 @@ impl TestEndpoint {
     }
 
     /// Returns the request after the last message.
-    pub fn request(&self, head: RequestHead, messages: &[Body]) -> Value {
+    pub fn request(&self, head: RequestHead, messages: &[MessageBody]) -> Value {
         self.requests(head, messages).pop().unwrap()
     }
 }
@@ -139,7 +139,7 @@ pub fn head(model: &str, opts: Value) -> RequestHead {
         name: name.into(),
         description: format!("Does {name}"),
         parameters: to_raw_value(&parameters).unwrap().into(),
-        effect: Effect::Pure,
+        effect: ToolEffect::Pure,
     };
     let path = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": false});
     let tools = [
@@ -155,17 +155,17 @@ pub fn head(model: &str, opts: Value) -> RequestHead {
     }
 }
 
-pub fn message(role: Role, content: Vec<Part>) -> Body {
-    Body {
+pub fn message(role: MessageRole, content: Vec<Part>) -> MessageBody {
+    MessageBody {
         role,
         custom: None,
         content,
-        metadata: Metadata::default(),
+        metadata: MessageMetadata::default(),
     }
 }
 
-pub fn user(text: &str) -> Body {
-    message(Role::User, vec![Part::text(text)])
+pub fn user(text: &str) -> MessageBody {
+    message(MessageRole::User, vec![Part::text(text)])
 }
 
 pub fn call(id: &str, name: &str, args: Value) -> Part {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use planck_common::{
-    message::{Body, Part, Role, Source, StopReason, text_of},
+    message::{MediaSource, MessageBody, MessageRole, Part, StopReason, text_of},
     spec::ModelRef,
 };
-use planck_scripted_model::{Call, Fault, Pace, Reply, Script, Server, When};
+use planck_scripted_model::{Pace, Reply, Script, ScriptedCall, ScriptedFault, Server, When};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -77,8 +77,8 @@ async fn ask(
     client: &Clients,
     provider: &dyn Provider,
     head: RequestHead,
-    messages: &[Body],
-) -> Result<(Body, Finish), Failure> {
+    messages: &[MessageBody],
+) -> Result<(MessageBody, Finish), Failure> {
     let model = head.model.clone();
     let mut encoder = provider.encoder(head);
     messages.iter().for_each(|message| encoder.push(message));
@@ -97,7 +97,7 @@ async fn ask(
         }
     }
     let finish = end.expect("a stream has an end")?;
-    Ok((message(Role::Assistant, folded(&chunks)), finish))
+    Ok((message(MessageRole::Assistant, folded(&chunks)), finish))
 }
 
 async fn fails(client: &Clients, provider: &str, reply: Reply, times: Times) -> Failure {
@@ -115,7 +115,7 @@ async fn fails(client: &Clients, provider: &str, reply: Reply, times: Times) -> 
     .unwrap_err()
 }
 
-fn names(body: &Body) -> Vec<String> {
+fn names(body: &MessageBody) -> Vec<String> {
     let name = |part: &Part| match part {
         Part::ToolCall { name, args, .. } => Some(format!("{name} {args}")),
         Part::Text { .. }
@@ -129,7 +129,7 @@ fn names(body: &Body) -> Vec<String> {
 
 /// Returns a result for each call of the reply. Calls without an id get a unique one, as in the
 /// agent.
-fn answered(reply: &mut Body, round: usize) -> Body {
+fn answered(reply: &mut MessageBody, round: usize) -> MessageBody {
     let mut results = Vec::new();
     for (index, part) in reply.content.iter_mut().enumerate() {
         if let Part::ToolCall { id, .. } = part {
@@ -143,7 +143,7 @@ fn answered(reply: &mut Body, round: usize) -> Body {
             ));
         }
     }
-    message(Role::ToolResult, results)
+    message(MessageRole::ToolResult, results)
 }
 
 #[tokio::test]
@@ -241,21 +241,21 @@ async fn servers_accept_options_and_attachments() {
             Part::text("see"),
             Part::Image {
                 mime: "image/png".into(),
-                source: Source::Data("iVBORw0KGgo=".into()),
+                source: MediaSource::Data("iVBORw0KGgo=".into()),
             },
             Part::Image {
                 mime: "image/png".into(),
-                source: Source::Url("https://example.org/y.png".into()),
+                source: MediaSource::Url("https://example.org/y.png".into()),
             },
             Part::File {
                 mime: "text/plain".into(),
                 name: Some("n.txt".into()),
-                source: Source::Data("aGk=".into()),
+                source: MediaSource::Data("aGk=".into()),
             },
             Part::File {
                 mime: "application/pdf".into(),
                 name: Some("p.pdf".into()),
-                source: Source::Data("JVBERi0=".into()),
+                source: MediaSource::Data("JVBERi0=".into()),
             },
         ];
         let opts =
@@ -264,7 +264,7 @@ async fn servers_accept_options_and_attachments() {
             &http(),
             &*provider,
             head("test-model", opts),
-            &[message(Role::User, parts), user("more")],
+            &[message(MessageRole::User, parts), user("more")],
         )
         .await;
         assert_eq!(
@@ -275,7 +275,7 @@ async fn servers_accept_options_and_attachments() {
         );
         let thinking = json!({"thinking_budget": 2000, "max_output_tokens": 5000});
         let partial = message(
-            Role::Assistant,
+            MessageRole::Assistant,
             vec![
                 Part::Thinking {
                     text: "cut".into(),
@@ -288,7 +288,7 @@ async fn servers_accept_options_and_attachments() {
         let messages = [
             user("go"),
             partial,
-            message(Role::Assistant, vec![]),
+            message(MessageRole::Assistant, vec![]),
             user("go on"),
             user(""),
         ];
@@ -385,9 +385,9 @@ async fn an_interrupted_reply_can_be_sent_back() {
 
 #[tokio::test]
 async fn each_failure_has_its_kind() {
-    let status = |status: u16| Reply::fault(Fault::status(status));
+    let status = |status: u16| Reply::fault(ScriptedFault::status(status));
     let said = |code: u16, body: Value| {
-        Reply::fault(Fault::Status {
+        Reply::fault(ScriptedFault::Status {
             status: code,
             body: Some(body.to_string()),
             retry_after: None,
@@ -397,7 +397,7 @@ async fn each_failure_has_its_kind() {
         400,
         json!({"error": {"message": "prompt is too long: 213251 tokens > 200000 maximum", "type": "invalid_request_error"}}),
     );
-    let at = |fault: Fault| {
+    let at = |fault: ScriptedFault| {
         Reply::text("one two three four")
             .pace(Pace::default().chunk(4))
             .with_fault(fault)
@@ -418,24 +418,24 @@ async fn each_failure_has_its_kind() {
                 "no ***!",
             ),
             (
-                Reply::fault(Fault::Html(
+                Reply::fault(ScriptedFault::Html(
                     "<html><title>Oops</title><body>502 <b>Bad</b></body>".into(),
                 )),
                 FailureKind::Transient,
                 "an HTML page: Oops 502 Bad",
             ),
             (
-                at(Fault::Cut { after: 2 }),
+                at(ScriptedFault::Cut { after: 2 }),
                 FailureKind::Transient,
                 "broke off",
             ),
             (
-                at(Fault::End { after: 2 }),
+                at(ScriptedFault::End { after: 2 }),
                 FailureKind::Transient,
                 "ended before",
             ),
             (
-                at(Fault::Error {
+                at(ScriptedFault::Error {
                     after: 2,
                     message: "Overloaded".into(),
                 }),
@@ -473,7 +473,13 @@ async fn a_silent_server_runs_into_a_deadline() {
     };
     let client = http();
     for name in PROVIDERS {
-        let before = fails(&client, name, Reply::fault(Fault::HangBeforeHead), first).await;
+        let before = fails(
+            &client,
+            name,
+            Reply::fault(ScriptedFault::HangBeforeHead),
+            first,
+        )
+        .await;
         assert_eq!(before.kind, FailureKind::Transient, "{name}: {before}");
         assert!(
             before.message.contains("no answer from http://127.0.0.1"),
@@ -482,7 +488,7 @@ async fn a_silent_server_runs_into_a_deadline() {
         let midway = fails(
             &client,
             name,
-            Reply::text("a b c d").with_fault(Fault::Hang { after: 1 }),
+            Reply::text("a b c d").with_fault(ScriptedFault::Hang { after: 1 }),
             between,
         )
         .await;
@@ -527,7 +533,7 @@ async fn a_server_that_is_not_there_is_a_passing_failure() {
 
 #[tokio::test]
 async fn an_overload_delays_all_requests_of_a_provider() {
-    let overload = Fault::Status {
+    let overload = ScriptedFault::Status {
         status: 429,
         body: None,
         retry_after: Some("0.4".into()),
@@ -567,11 +573,13 @@ async fn an_overload_delays_all_requests_of_a_provider() {
 #[tokio::test]
 async fn malformed_calls_reach_the_agent() {
     let wrong = Reply::new()
-        .part(planck_scripted_model::Part::Call(
-            Call::new("read", json!({})).id("same").raw("{\"path\": "),
+        .part(planck_scripted_model::ScriptedPart::Call(
+            ScriptedCall::new("read", json!({}))
+                .id("same")
+                .raw("{\"path\": "),
         ))
-        .part(planck_scripted_model::Part::Call(
-            Call::new("read", json!({})).id("same").raw(""),
+        .part(planck_scripted_model::ScriptedPart::Call(
+            ScriptedCall::new("read", json!({})).id("same").raw(""),
         ));
     for name in ["anthropic", "openai", "responses"] {
         let server = Server::start(Script::new().always(wrong.clone()))

@@ -19,7 +19,7 @@ use super::{Joining, Node, NodeParts, NodeSettings, RunningNode};
 use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
-    bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions, Serving},
+    bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard},
     cluster::{registry::Registry, thread::JoinError},
     compact,
     config::Config,
@@ -207,7 +207,7 @@ fn workspaces(config: &Config) -> Workspaces {
 pub(crate) async fn look(
     config: &Config,
     bus: &Arc<dyn Bus>,
-) -> Result<Box<dyn Serving>, AssemblyError> {
+) -> Result<Box<dyn ServiceGuard>, AssemblyError> {
     let store = store::look(config).await?;
     let models = Arc::new(Llm::new(models::options(config)));
     let read_only = gateway::ReadOnly {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    bus::{MemoryBus, MemoryHub, Serving},
+    bus::{MemoryBus, MemoryHub, ServiceGuard},
     cluster::census::Census,
     store::sqlite::{SqliteOptions, SqliteStore},
 };
@@ -31,7 +31,7 @@ struct Scene {
     census: Arc<Census>,
     /// The requests that the second node received, each with its verb and body.
     asked: Arc<Mutex<Vec<(String, Value)>>>,
-    _serving: Box<dyn Serving>,
+    _serving: Box<dyn ServiceGuard>,
     _folder: TempDir,
 }
 
@@ -145,7 +145,7 @@ async fn errors_name_an_absent_node_and_one_with_a_malformed_reply() {
             team_id: planck_common::TeamId::mint(),
             incarnation: 1,
             reason: planck_common::registry::TeamEnd::Closed,
-            said: None,
+            log_reason: None,
         };
         let answer = scene.peers.stop_team(node, &order, SOON).await;
         let refusal = answer.unwrap_err();

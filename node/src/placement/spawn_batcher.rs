@@ -10,7 +10,7 @@ use std::{
 use futures_util::future;
 use planck_common::{
     Timestamp,
-    command::{AgentState, FirstTask, HostAgent, Hosted, Mode},
+    command::{AgentState, FirstTask, HostAgent, Hosted, InputMode},
     event::{InputKind, json},
     message::Part,
     reply::{Code, Refusal},
@@ -236,7 +236,7 @@ impl Placement {
             last_seq: lease.last_seq,
             incarnation: lease.incarnation,
         };
-        let memory = Memory::of_newborn(task);
+        let memory = Memory::of_new_agent(task);
         let hosting = Hosting {
             session: Arc::clone(context),
             agent: agent.id.clone(),
@@ -290,7 +290,7 @@ fn member(request: &HostAgent, spec: AgentSpec) -> NewMember {
             id,
             agent: request.agent_id.clone(),
             kind: InputKind::Task,
-            mode: Mode::Queue,
+            mode: InputMode::Queue,
             sender: Some(from),
             reply_to: None,
             content: json(&[Part::text(text)]),

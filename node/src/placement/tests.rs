@@ -24,7 +24,7 @@ async fn spawn(node: &TestNode, started: &Started) -> (HostAgent, AgentSpec) {
     let hosting = node.services().host.hosting(&lead.id).unwrap();
     let spec = AgentSpec {
         name: "helper".into(),
-        role: planck_common::spec::Role::Worker,
+        role: planck_common::spec::AgentRole::Worker,
         ..lead.spec.clone()
     };
     let request = HostAgent {

@@ -3,7 +3,7 @@
 
 use planck_common::{
     InputId, Timestamp,
-    command::{Accepted, Mode, Prompt},
+    command::{Accepted, InputMode, Prompt},
     event::{InputKind, json},
     message::Part,
     reply::{Code, Refusal},
@@ -95,7 +95,7 @@ fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
 }
 
 fn was_refused(known: &StoredInput) -> bool {
-    known.input.mode == Mode::Reject && known.outcome == Some(InputOutcome::Busy)
+    known.input.mode == InputMode::Reject && known.outcome == Some(InputOutcome::Busy)
 }
 
 fn busy(agent: &AgentRecord) -> Refusal {

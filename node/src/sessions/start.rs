@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future;
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, TeamId, Timestamp,
-    command::{Mode, SessionsVerb, Start, Started},
+    command::{InputMode, SessionsVerb, Start, Started},
     event::{Event, InputKind, SessionStarted, Warning, json},
     message::Part,
     reply::Refusal,
@@ -294,7 +294,7 @@ fn plan(
         id: request.prompt_id.unwrap_or_else(InputId::mint),
         agent: lead.clone(),
         kind: InputKind::Prompt,
-        mode: Mode::Queue,
+        mode: InputMode::Queue,
         sender: None,
         reply_to: None,
         content,

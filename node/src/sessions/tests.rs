@@ -3,7 +3,8 @@
 use planck_common::{
     InputId, SessionId,
     command::{
-        Accepted, AgentState, AgentStateNow, AgentVerb, Mode, Prompt, SessionState, SessionVerb,
+        Accepted, AgentState, AgentStateNow, AgentVerb, InputMode, Prompt, SessionState,
+        SessionVerb,
     },
     envelope::Envelope,
     event::{InputKind, json},
@@ -252,7 +253,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
         id: InputId::mint(),
         agent: lead.id.clone(),
         kind: InputKind::Prompt,
-        mode: Mode::Reject,
+        mode: InputMode::Reject,
         sender: None,
         reply_to: None,
         content: json(&[Part::text("go")]),

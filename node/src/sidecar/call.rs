@@ -8,14 +8,14 @@ use futures_util::StreamExt;
 use planck_common::{
     CallId, PROTOCOL_VERSION, SidecarId,
     event::json,
-    sidecar::{Cancel, IN_PROGRESS, ToolReply, ToolSaid},
+    sidecar::{Cancel, IN_PROGRESS, ToolMessage, ToolReply},
     subject::Topic,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bus::{Bus, BusError, Conversation, Said},
+    bus::{Bus, BusError, ReplyStream, StreamedReply},
     tools::CallProgress,
 };
 
@@ -136,36 +136,39 @@ impl SidecarCall<'_> {
         }
     }
 
-    async fn ask(&self, context: &CallContext<'_>) -> Result<Conversation, CallFailure> {
-        let conversation = context.bus.converse(self.subject, self.body.clone()).await;
+    async fn ask(&self, context: &CallContext<'_>) -> Result<ReplyStream, CallFailure> {
+        let conversation = context
+            .bus
+            .request_stream(self.subject, self.body.clone())
+            .await;
         conversation.map_err(|error| self.refused(error))
     }
 
     /// Parses a message and discards the result. The fuzz target uses it.
     #[cfg(any(test, feature = "fuzz"))]
-    pub fn reads(&self, message: Said) {
+    pub fn reads(&self, message: StreamedReply) {
         let _message = self.read(message);
     }
 
-    fn read(&self, message: Said) -> ReplyMessage {
+    fn read(&self, message: StreamedReply) -> ReplyMessage {
         if let Some(error) = message.error {
             return ReplyMessage::Answer(Err(error));
         }
         match serde_json::from_slice::<ToolReply>(&message.payload) {
             Ok(ToolReply {
-                said: ToolSaid::Progress { message, percent },
+                message: ToolMessage::Progress { message, percent },
                 ..
             }) => ReplyMessage::Progress(CallProgress { message, percent }),
             Ok(ToolReply {
-                said: ToolSaid::Ok(text),
+                message: ToolMessage::Ok(text),
                 ..
             }) => ReplyMessage::Answer(Ok(text)),
             Ok(ToolReply {
-                said: ToolSaid::InProgress,
+                message: ToolMessage::InProgress,
                 ..
             }) => ReplyMessage::Running,
             Ok(ToolReply {
-                said: ToolSaid::Error(text),
+                message: ToolMessage::Error(text),
                 ..
             }) => ReplyMessage::Answer(Err(text)),
             Err(_) if *self.target == CallTarget::Plain => {

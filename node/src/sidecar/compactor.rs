@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use planck_common::{
     SidecarId,
     event::json,
-    sidecar::{CompactReply, CompactRequest, CompactSaid},
+    sidecar::{CompactMessage, CompactReply, CompactRequest},
 };
 use tokio::time::{Instant, timeout};
 
@@ -18,7 +18,7 @@ use super::{
     lock,
 };
 use crate::{
-    bus::{BusError, Said},
+    bus::{BusError, StreamedReply},
     telemetry::metrics,
 };
 
@@ -83,7 +83,7 @@ impl RemoteCompactor {
     }
 
     /// Asks the compactor for a summary. Returns the answer, or the reason why there is none.
-    pub async fn ask(&self, request: &CompactRequest) -> Result<CompactSaid, String> {
+    pub async fn ask(&self, request: &CompactRequest) -> Result<CompactMessage, String> {
         if self.is_resting() {
             return Err("it did not answer in time lately".into());
         }
@@ -107,23 +107,23 @@ impl RemoteCompactor {
         answer
     }
 
-    async fn converse(&self, body: Bytes) -> Result<CompactSaid, String> {
+    async fn converse(&self, body: Bytes) -> Result<CompactMessage, String> {
         let bus = &self.sidecars.0.bus;
         let mut answers = bus
-            .converse(&self.offer.subject, body)
+            .request_stream(&self.offer.subject, body)
             .await
             .map_err(|error| refused(&error))?;
         while let Some(message) = answers.next().await {
-            let Said { payload, error } = message.map_err(|error| refused(&error))?;
+            let StreamedReply { payload, error } = message.map_err(|error| refused(&error))?;
             if let Some(error) = error {
                 return Err(error);
             }
             match serde_json::from_slice::<CompactReply>(&payload) {
                 Ok(CompactReply {
-                    said: CompactSaid::Error(why),
+                    message: CompactMessage::Error(why),
                     ..
                 }) => return Err(why),
-                Ok(reply) => return Ok(reply.said),
+                Ok(reply) => return Ok(reply.message),
                 Err(why) if super::call::is_ours(&payload) => {
                     return Err(format!("its answer cannot be read: {why}"));
                 }

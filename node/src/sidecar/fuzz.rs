@@ -9,7 +9,7 @@ use super::{
     call::{CallTarget, SidecarCall},
     info::{DefaultTimeouts, SidecarInstance},
 };
-use crate::bus::Said;
+use crate::bus::StreamedReply;
 
 /// Parses the bytes as a sidecar's description and as its answer to a call.
 pub fn message(bytes: &[u8]) {
@@ -28,7 +28,7 @@ pub fn message(bytes: &[u8]) {
             longest: Duration::ZERO,
             may_run_again: false,
         };
-        call.reads(Said {
+        call.reads(StreamedReply {
             payload: Bytes::copy_from_slice(bytes),
             error: None,
         });

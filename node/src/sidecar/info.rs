@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     SidecarId,
-    event::Effect,
-    service::{Endpoint, Info},
+    event::ToolEffect,
+    service::{ServiceEndpoint, ServiceInfo},
     sidecar::{
         COMPACTOR_TIMEOUT_MS, MOST_PARAMETER_BYTES, TOOL_TIMEOUT_MS, metadata, unknown_required,
     },
@@ -63,7 +63,7 @@ impl Default for DefaultTimeouts {
 impl SidecarInstance {
     /// Parses a description. Returns `None` if it does not come from a sidecar of this cluster.
     pub fn read(answer: &[u8], prefix: &Prefix, patience: DefaultTimeouts) -> Option<Self> {
-        let info: Info = serde_json::from_slice(answer).ok()?;
+        let info: ServiceInfo = serde_json::from_slice(answer).ok()?;
         let metadata_of = |key: &str| info.metadata.get(key).map_or("", String::as_str);
         if metadata_of(metadata::PLANCK) != "1"
             || metadata_of(metadata::PREFIX) != prefix.as_str()
@@ -105,7 +105,7 @@ struct InfoReader<'a> {
 }
 
 impl InfoReader<'_> {
-    fn offer(&self, endpoint: Endpoint) -> Result<SidecarOffer, String> {
+    fn offer(&self, endpoint: ServiceEndpoint) -> Result<SidecarOffer, String> {
         let get = |key: &str| endpoint.metadata.get(key).map(String::as_str);
         let kind = get(metadata::KIND).unwrap_or_default();
         let (place, usual): (fn(&SidecarId, &str) -> String, _) = match kind {
@@ -175,8 +175,8 @@ fn tool<'a>(name: &str, get: impl Fn(&str) -> Option<&'a str>) -> Result<ToolSpe
         .ok_or("it has no `description`")?;
     let parameters = get(metadata::PARAMETERS).ok_or("it has no `parameters`")?;
     check_parameters(parameters)?;
-    let effect = get(metadata::EFFECT).map_or(Ok(Effect::default()), |text| {
-        Effect::find(text).ok_or_else(|| {
+    let effect = get(metadata::EFFECT).map_or(Ok(ToolEffect::default()), |text| {
+        ToolEffect::find(text).ok_or_else(|| {
             format!("its `effect` is `{text}`, not `pure`, `idempotent` or `mutating`")
         })
     })?;

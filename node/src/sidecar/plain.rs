@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde_json::value::RawValue;
 
 use super::RemoteTool;
@@ -33,7 +33,7 @@ fn tool(
         name: name.into(),
         description: plain.description.clone(),
         parameters: RawValue::from_string(plain.parameters.clone()).ok()?.into(),
-        effect: Effect::find(&plain.effect)?,
+        effect: ToolEffect::find(&plain.effect)?,
     };
     let idle = plain.timeout.as_ref().map_or(usual, |period| period.0);
     Some(Arc::new(RemoteTool::plain(

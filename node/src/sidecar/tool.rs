@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use planck_common::{
     PROTOCOL_VERSION, SidecarId,
-    event::{Effect, json},
+    event::{ToolEffect, json},
     sidecar::ToolRequest,
     subject::{self, Prefix},
 };
@@ -24,7 +24,7 @@ use crate::{
     bus::Bus,
     model::ToolSpec,
     telemetry::metrics,
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 /// The argument with which a model can set the idle time-out of a call.
@@ -149,7 +149,7 @@ impl Tool for RemoteTool {
         None
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         let (args, idle) = self.arguments(&call.args);
         let longest = idle.saturating_mul(RENEWALS);
         let request = SidecarCall {
@@ -160,7 +160,7 @@ impl Tool for RemoteTool {
             body: self.request(&call, args, longest),
             idle,
             longest,
-            may_run_again: self.spec.effect != Effect::Mutating,
+            may_run_again: self.spec.effect != ToolEffect::Mutating,
         };
         let caller = CallContext {
             bus: &*self.bus,
@@ -173,8 +173,8 @@ impl Tool for RemoteTool {
             metrics::meters().sidecar_called(sidecar.as_str(), answer.is_err(), since.elapsed());
         }
         match answer {
-            Ok(text) => Outcome::ok(text),
-            Err(why) => Outcome::error(why),
+            Ok(text) => ToolOutcome::ok(text),
+            Err(why) => ToolOutcome::error(why),
         }
     }
 }
@@ -187,12 +187,12 @@ pub async fn call_tool(
     tool: &str,
     idle: Duration,
     call: Invocation,
-) -> Outcome {
+) -> ToolOutcome {
     let spec = ToolSpec {
         name: tool.into(),
         description: String::new(),
         parameters: RawValue::NULL.to_owned().into(),
-        effect: Effect::Mutating,
+        effect: ToolEffect::Mutating,
     };
     let subject = prefix.on(subject::tool(sidecar, tool));
     let mut called = RemoteTool::new(

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{Skills, header};
 use crate::{
     model::ToolSpec,
-    tools::{Invocation, Outcome, Tool, Unknown, args, spec},
+    tools::{Invocation, Tool, ToolOutcome, Unknown, args, spec},
 };
 
 /// Returns the two tools for an agent with these skills.
@@ -43,7 +43,7 @@ impl LoadSkill {
             spec: spec(
                 "load_skill",
                 "Read a skill's instructions.",
-                Effect::Pure,
+                ToolEffect::Pure,
                 &parameters,
             ),
             skills,
@@ -57,19 +57,21 @@ impl Tool for LoadSkill {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         let LoadSkillArgs { name } = match args(&call) {
             Ok(args) => args,
             Err(refused) => return refused,
         };
         let Some(skill) = self.skills.find(&name) else {
-            return Outcome::error(Unknown::of("skill", &name, self.skills.names()).to_string());
+            return ToolOutcome::error(
+                Unknown::of("skill", &name, self.skills.names()).to_string(),
+            );
         };
         let wanted = skill.clone();
         match tokio::task::spawn_blocking(move || wanted.read()).await {
-            Err(panic) => Outcome::error(format!("failed: {panic}")),
-            Ok(Ok(text)) => Outcome::ok(header::body(&text)),
-            Ok(Err(why)) => Outcome::error(format!(
+            Err(panic) => ToolOutcome::error(format!("failed: {panic}")),
+            Ok(Ok(text)) => ToolOutcome::ok(header::body(&text)),
+            Ok(Err(why)) => ToolOutcome::error(format!(
                 "cannot read skill `{name}` from {}: {why}",
                 skill.file.display()
             )),
@@ -89,7 +91,7 @@ impl ListSkills {
             spec: spec(
                 "list_skills",
                 "List your skills with their files.",
-                Effect::Pure,
+                ToolEffect::Pure,
                 &parameters,
             ),
             skills,
@@ -103,10 +105,10 @@ impl Tool for ListSkills {
         &self.spec
     }
 
-    async fn run(&self, _: Invocation) -> Outcome {
+    async fn run(&self, _: Invocation) -> ToolOutcome {
         let skills: Vec<_> = self.skills.iter().map(|skill| {
             json!({"name": skill.name, "description": skill.description, "file": skill.file, "resources": skill.resources})
         }).collect();
-        Outcome::ok(json!(skills).to_string())
+        ToolOutcome::ok(json!(skills).to_string())
     }
 }

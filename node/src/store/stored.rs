@@ -2,7 +2,7 @@
 
 use planck_common::{
     command::{AgentState, SessionState},
-    spec::Role,
+    spec::AgentRole,
 };
 
 pub const fn session_state_name(state: SessionState) -> &'static str {
@@ -25,9 +25,9 @@ pub fn agent_state(name: &str) -> Option<AgentState> {
         .find(|state| state.name() == name)
 }
 
-pub const fn role_name(role: Role) -> &'static str {
+pub const fn role_name(role: AgentRole) -> &'static str {
     match role {
-        Role::Orchestrator => "orchestrator",
-        Role::Worker => "worker",
+        AgentRole::Orchestrator => "orchestrator",
+        AgentRole::Worker => "worker",
     }
 }

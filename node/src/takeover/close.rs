@@ -125,7 +125,7 @@ impl Takeover {
             team_id: session.spec.team_id.clone(),
             incarnation: lead.incarnation,
             reason: TeamEnd::Closed,
-            said: Some(reason.to_owned()),
+            log_reason: Some(reason.to_owned()),
         };
         let mut ends = Vec::with_capacity(by_node.len());
         for (node, members) in &by_node {

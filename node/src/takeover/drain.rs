@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future;
 use planck_common::{
     AgentId,
-    decision::{Decided, DecisionKind},
+    decision::{DecisionData, DecisionKind},
 };
 use tokio::time::{Instant, sleep};
 
@@ -126,11 +126,11 @@ impl Takeover {
         let request = claim_request(&hosting.session, &held, None);
         match self.placement.host_on(&node, &request).await {
             Ok(hosted) => {
-                let data = Decided {
+                let data = DecisionData {
                     node: Some(hosted.node_id),
                     agent: Some(agent.id.clone()),
                     session: Some(agent.session.clone()),
-                    ..Decided::because("its node is drained")
+                    ..DecisionData::because("its node is drained")
                 };
                 self.decisions.publish(DecisionKind::Drain, data);
                 Move::Done

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use planck_common::{
     NodeId,
     command::StopTeam,
-    decision::{Decided, DecisionKind},
+    decision::{DecisionData, DecisionKind},
     registry::TeamEnd,
     reply::Refusal,
     spec::OnNodeDeath,
@@ -269,11 +269,11 @@ impl Claiming<'_> {
         if self.taken.is_none() {
             return Ok(Input::LeaseRefused);
         }
-        let data = Decided {
+        let data = DecisionData {
             session: Some(self.session.id.clone()),
             team: Some(self.session.spec.team_id.clone()),
             node: self.lead.node.clone(),
-            ..Decided::because("no live node held it")
+            ..DecisionData::because("no live node held it")
         };
         self.takeover
             .decisions
@@ -361,7 +361,7 @@ impl OtherNodes {
             team_id: session.spec.team_id.clone(),
             incarnation,
             reason: TeamEnd::NodeDead,
-            said: None,
+            log_reason: None,
         };
         if node == *self.view.id() {
             self.teams.stop_here(&order).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use planck_common::spec::{AgentLimits, AgentSpec, Member, Role};
+use planck_common::spec::{AgentLimits, AgentRole, AgentSpec, Member};
 
 use super::{
     context::{TeamContext, limits},
@@ -47,7 +47,7 @@ fn settle_all(
     if !found.is_empty() {
         return Err(found);
     }
-    specs.sort_by_key(|spec| spec.role == Role::Worker);
+    specs.sort_by_key(|spec| spec.role == AgentRole::Worker);
     Ok(specs)
 }
 
@@ -161,11 +161,11 @@ pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<St
     sorted(named.iter().copied().chain(team).chain(skill))
 }
 
-pub(super) fn role(tools: &[String]) -> Role {
+pub(super) fn role(tools: &[String]) -> AgentRole {
     if tools.iter().any(|name| name == SPAWN) {
-        Role::Orchestrator
+        AgentRole::Orchestrator
     } else {
-        Role::Worker
+        AgentRole::Worker
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 
 use planck_common::{
     AgentId,
-    spec::{AgentLimits, AgentSpec, Grant, Member, ModelRef, Role},
+    spec::{AgentLimits, AgentRole, AgentSpec, Grant, Member, ModelRef},
 };
 use serde_json::json;
 
@@ -68,7 +68,10 @@ fn without_members_there_is_one_agent_with_the_defaults() {
         only.tools,
         ["bash", "edit", "list_skills", "load_skill", "read", "write"]
     );
-    assert_eq!((only.name.as_str(), only.role), ("agent", Role::Worker));
+    assert_eq!(
+        (only.name.as_str(), only.role),
+        ("agent", AgentRole::Worker)
+    );
     assert_eq!(only.skills, ["pdf", "sql"]);
     assert!(
         only.system_prompt.starts_with(
@@ -126,7 +129,7 @@ fn a_team_has_its_orchestrator_first_and_the_tools_of_a_team() {
     ]));
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
     assert_eq!(names, ["lead", "coder", "coder-2"]);
-    assert_eq!(specs[0].role, Role::Orchestrator);
+    assert_eq!(specs[0].role, AgentRole::Orchestrator);
     assert_eq!(
         specs[0].tools,
         [
@@ -227,7 +230,7 @@ fn a_spawned_agent_inherits_and_is_granted_tools() {
     );
     assert_eq!(
         (plain.spec.role, plain.spec.spawned_by),
-        (Role::Worker, AgentId::parse("lead").ok())
+        (AgentRole::Worker, AgentId::parse("lead").ok())
     );
     assert!(plain.not_granted.is_empty());
 
@@ -236,7 +239,7 @@ fn a_spawned_agent_inherits_and_is_granted_tools() {
     assert_eq!(greedy.not_granted, ["write", "spawn_agent", "sql"]);
     assert_eq!(greedy.spec.skills, ["pdf"]);
     assert_eq!(greedy.spec.model, model("google", "pro"));
-    assert_eq!(greedy.spec.role, Role::Worker);
+    assert_eq!(greedy.spec.role, AgentRole::Worker);
 }
 
 #[test]

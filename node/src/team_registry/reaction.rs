@@ -139,7 +139,7 @@ impl TeamRegistry {
             team_id: life.team.clone(),
             incarnation: life.incarnation,
             reason: end,
-            said: None,
+            log_reason: None,
         };
         self.stop_here(&order).await;
         for agent in agents {

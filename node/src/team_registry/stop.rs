@@ -35,10 +35,13 @@ impl TeamRegistry {
     }
 
     async fn end(&self, members: &[AgentId], order: &StopTeam) {
-        let reason = order.said.clone().unwrap_or_else(|| match order.reason {
-            TeamEnd::NodeDead | TeamEnd::Stopped => "stopped".into(),
-            TeamEnd::Closed => "closed".into(),
-        });
+        let reason = order
+            .log_reason
+            .clone()
+            .unwrap_or_else(|| match order.reason {
+                TeamEnd::NodeDead | TeamEnd::Stopped => "stopped".into(),
+                TeamEnd::Closed => "closed".into(),
+            });
         for some in members.chunks(AT_ONCE) {
             let stops = some.iter().map(|agent| {
                 let stop = Command::Stop {

@@ -72,7 +72,7 @@ impl TestTeams {
             team_id: self.session.team.clone(),
             incarnation: self.session.incarnation,
             reason,
-            said: None,
+            log_reason: None,
         }
     }
 

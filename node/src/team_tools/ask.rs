@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use planck_common::{
     InputId,
-    event::{Effect, InputKind, TurnOutcome},
+    event::{InputKind, ToolEffect, TurnOutcome},
     reply::{Code, Refusal},
 };
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::{
     actor::waiters::Waiter,
     model::ToolSpec,
     store::{AgentRecord, AskOutcome, InputOutcome, NewInput, StoredInput},
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -43,7 +43,7 @@ impl AskAgent {
         let spec = spec(
             "ask_agent",
             "Ask another agent of the team and wait for its answer, which is the text of the turn that takes the question up.",
-            Effect::Idempotent,
+            ToolEffect::Idempotent,
             r#"{"type":"object","properties":{
                 "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
                 "question":{"type":"string","minLength":1},
@@ -54,7 +54,7 @@ impl AskAgent {
         Self { link, spec }
     }
 
-    async fn ask(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+    async fn ask(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let args: AskArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let target = &caller.other(&args.agent, "ask").await?;
@@ -145,16 +145,16 @@ struct PendingQuestion<'a> {
 }
 
 impl PendingQuestion<'_> {
-    async fn wait(&self, waiter: &Waiter<'_>, limit: Duration) -> Result<Outcome, Refusal> {
+    async fn wait(&self, waiter: &Waiter<'_>, limit: Duration) -> Result<ToolOutcome, Refusal> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(answer) = self.answer().await? {
                 return answer;
             }
             let given_up = tokio::select! {
-                () = self.call.cancel.cancelled() => Outcome::stopped(""),
+                () = self.call.cancel.cancelled() => ToolOutcome::stopped(""),
                 () = tokio::time::sleep_until(deadline) => {
-                    Outcome::error(format!("{} has not answered in time", self.target.spec.name))
+                    ToolOutcome::error(format!("{} has not answered in time", self.target.spec.name))
                 }
                 () = waiter.news() => continue,
                 () = tokio::time::sleep(LOOK_AGAIN) => continue,
@@ -195,7 +195,7 @@ impl PendingQuestion<'_> {
 
     /// Returns the result of the tool call once the question has an outcome, or `None` while it has
     /// none.
-    async fn answer(&self) -> Result<Option<Result<Outcome, Refusal>>, Refusal> {
+    async fn answer(&self) -> Result<Option<Result<ToolOutcome, Refusal>>, Refusal> {
         let Some(StoredInput {
             outcome: Some(outcome),
             answer,
@@ -212,12 +212,14 @@ impl PendingQuestion<'_> {
         let nothing = || format!("{name} did not answer: its turn ended with `{outcome}`");
         Ok(Some(
             match (&outcome, answer.filter(|text| !text.is_empty())) {
-                (InputOutcome::Turn(TurnOutcome::Completed), Some(text)) => Ok(Outcome::ok(text)),
-                (InputOutcome::Turn(TurnOutcome::Completed), None) => {
-                    Ok(Outcome::ok(format!("({name} ended its turn without text)")))
+                (InputOutcome::Turn(TurnOutcome::Completed), Some(text)) => {
+                    Ok(ToolOutcome::ok(text))
                 }
+                (InputOutcome::Turn(TurnOutcome::Completed), None) => Ok(ToolOutcome::ok(format!(
+                    "({name} ended its turn without text)"
+                ))),
                 (InputOutcome::Turn(TurnOutcome::Truncated | TurnOutcome::Limit), Some(text)) => {
-                    Ok(Outcome::ok(format!(
+                    Ok(ToolOutcome::ok(format!(
                         "{text}\n[the answer was cut: {outcome}]"
                     )))
                 }
@@ -244,7 +246,7 @@ impl Tool for AskAgent {
         true
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.ask(&call).await)
     }
 }

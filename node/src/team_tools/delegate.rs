@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    event::{Effect, InputKind},
+    event::{InputKind, ToolEffect},
     reply::Refusal,
 };
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use super::{ServicesHandle, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
     store::PutResult,
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 pub(super) struct DelegateTask {
@@ -32,7 +32,7 @@ impl DelegateTask {
         let spec = spec(
             "delegate_task",
             "Give another agent of the team a task and go on at once. Its response comes as a message with the task's id.",
-            Effect::Idempotent,
+            ToolEffect::Idempotent,
             r#"{"type":"object","properties":{
                 "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
                 "task":{"type":"string","minLength":1},
@@ -42,7 +42,7 @@ impl DelegateTask {
         Self { link, spec }
     }
 
-    async fn delegate(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+    async fn delegate(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let args: DelegateArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let target = caller.other(&args.agent, "delegate to").await?;
@@ -80,7 +80,7 @@ impl DelegateTask {
                 )));
             }
         }
-        Ok(Outcome::ok(
+        Ok(ToolOutcome::ok(
             serde_json::json!({ "task_id": task.id }).to_string(),
         ))
     }
@@ -92,7 +92,7 @@ impl Tool for DelegateTask {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.delegate(&call).await)
     }
 }

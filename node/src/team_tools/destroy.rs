@@ -1,14 +1,14 @@
 //! `destroy_agent`: stops a worker permanently.
 
 use async_trait::async_trait;
-use planck_common::{event::Effect, reply::Refusal};
+use planck_common::{event::ToolEffect, reply::Refusal};
 use serde::Deserialize;
 
 use super::{CallerContext, ServicesHandle, arguments, outcome, roster, spec};
 use crate::{
     model::ToolSpec,
     store::AgentRecord,
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 pub(super) struct DestroyAgent {
@@ -27,7 +27,7 @@ impl DestroyAgent {
         let spec = spec(
             "destroy_agent",
             "End an agent of the team for good, with its running turn and its processes.",
-            Effect::Idempotent,
+            ToolEffect::Idempotent,
             r#"{"type":"object","properties":{
                 "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
                 "reason":{"type":"string"}},
@@ -36,11 +36,14 @@ impl DestroyAgent {
         Self { link, spec }
     }
 
-    async fn destroy(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+    async fn destroy(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let args: DestroyArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         if is_stopped(&caller, &args.agent).await? {
-            return Ok(Outcome::ok(format!("{} was stopped before", args.agent)));
+            return Ok(ToolOutcome::ok(format!(
+                "{} was stopped before",
+                args.agent
+            )));
         }
         let target = caller.worker(&args.agent, "destroy", "destroys").await?;
         let reason = args.reason.unwrap_or_else(|| "destroyed".into());
@@ -49,7 +52,7 @@ impl DestroyAgent {
             .sessions
             .stop_agent(&target, &reason)
             .await?;
-        Ok(Outcome::ok(format!("{} is stopped", target.spec.name)))
+        Ok(ToolOutcome::ok(format!("{} is stopped", target.spec.name)))
     }
 }
 
@@ -71,7 +74,7 @@ impl Tool for DestroyAgent {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.destroy(&call).await)
     }
 }

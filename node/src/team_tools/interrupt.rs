@@ -1,12 +1,12 @@
 //! `interrupt_agent`: aborts a worker's running turn. The worker can continue to work.
 
 use async_trait::async_trait;
-use planck_common::{event::Effect, reply::Refusal};
+use planck_common::{event::ToolEffect, reply::Refusal};
 
 use super::{ServicesHandle, arguments, destroy::DestroyArgs, outcome, spec};
 use crate::{
     model::ToolSpec,
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 pub(super) struct InterruptAgent {
@@ -19,7 +19,7 @@ impl InterruptAgent {
         let spec = spec(
             "interrupt_agent",
             "Abort the running turn of an agent of the team. The agent stays, and continues with the inputs in its inbox.",
-            Effect::Idempotent,
+            ToolEffect::Idempotent,
             r#"{"type":"object","properties":{
                 "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
                 "reason":{"type":"string"}},
@@ -28,7 +28,7 @@ impl InterruptAgent {
         Self { link, spec }
     }
 
-    async fn interrupt(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+    async fn interrupt(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let args: DestroyArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let target = caller
@@ -39,7 +39,10 @@ impl InterruptAgent {
             .sessions
             .abort_agent(&target, args.reason)
             .await?;
-        Ok(Outcome::ok(format!("{} is interrupted", target.spec.name)))
+        Ok(ToolOutcome::ok(format!(
+            "{} is interrupted",
+            target.spec.name
+        )))
     }
 }
 
@@ -49,7 +52,7 @@ impl Tool for InterruptAgent {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.interrupt(&call).await)
     }
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures_util::future;
-use planck_common::{command::AgentInfo, event::Effect, reply::Refusal};
+use planck_common::{command::AgentInfo, event::ToolEffect, reply::Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
     model::ToolSpec,
     sessions::Sessions,
     store::AgentRecord,
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 /// How many members are asked for their state at once. If a member does not answer in time, the
@@ -34,7 +34,7 @@ impl ListTeam {
         let spec = spec(
             "list_team",
             "List the agents of the team, yourself included: id, name, type, description, role, node, state, turn and usage.",
-            Effect::Pure,
+            ToolEffect::Pure,
             r#"{"type":"object","properties":{
                 "verbose":{"type":"boolean","description":"Add each agent's model and tools"}},
               "additionalProperties":false}"#,
@@ -42,7 +42,7 @@ impl ListTeam {
         Self { link, spec }
     }
 
-    async fn list(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+    async fn list(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let args: ListArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let members = caller.services.lookup.members(&caller.session.id).await?;
@@ -54,7 +54,7 @@ impl ListTeam {
             }
             rows.extend(future::join_all(looks).await);
         }
-        Ok(Outcome::ok(Value::Array(rows).to_string()))
+        Ok(ToolOutcome::ok(Value::Array(rows).to_string()))
     }
 }
 
@@ -84,7 +84,7 @@ impl Tool for ListTeam {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.list(&call).await)
     }
 }

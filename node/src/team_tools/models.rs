@@ -1,12 +1,12 @@
 //! `list_models`: lists the models that a spawned agent can use.
 
 use async_trait::async_trait;
-use planck_common::{event::Effect, reply::Refusal};
+use planck_common::{event::ToolEffect, reply::Refusal};
 
 use super::{ServicesHandle, outcome, spec};
 use crate::{
     model::ToolSpec,
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 pub(super) struct ListModels {
@@ -19,14 +19,14 @@ impl ListModels {
         let spec = spec(
             "list_models",
             "List the models agents can use, with context window, output limit and prices in US dollars per million tokens.",
-            Effect::Pure,
+            ToolEffect::Pure,
             r#"{"type":"object","properties":{},"additionalProperties":false}"#,
         );
         Self { link, spec }
     }
 
-    fn list(&self) -> Result<Outcome, Refusal> {
-        Ok(Outcome::ok(planck_common::event::json(
+    fn list(&self) -> Result<ToolOutcome, Refusal> {
+        Ok(ToolOutcome::ok(planck_common::event::json(
             &self.link.services()?.models.list().models,
         )))
     }
@@ -38,7 +38,7 @@ impl Tool for ListModels {
         &self.spec
     }
 
-    async fn run(&self, _call: Invocation) -> Outcome {
+    async fn run(&self, _call: Invocation) -> ToolOutcome {
         outcome(self.list())
     }
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    event::{Effect, InputKind},
+    event::{InputKind, ToolEffect},
     message::Sender,
     reply::Refusal,
 };
@@ -12,7 +12,7 @@ use super::{ServicesHandle, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
     store::{PutResult, TaskRecord},
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 pub(super) struct SendResponse {
@@ -31,7 +31,7 @@ impl SendResponse {
         let spec = spec(
             "send_response",
             "Respond to a task that another agent delegated to you. Without `task_id`: to the latest one you have not answered.",
-            Effect::Idempotent,
+            ToolEffect::Idempotent,
             r#"{"type":"object","properties":{
                 "response":{"type":"string","minLength":1},
                 "task_id":{"type":"string"}},
@@ -40,7 +40,7 @@ impl SendResponse {
         Self { link, spec }
     }
 
-    async fn respond(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+    async fn respond(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let args: RespondArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let own = call.call_id.as_input();
@@ -89,9 +89,9 @@ impl SendResponse {
                 )));
             }
         }
-        Ok(Outcome {
+        Ok(ToolOutcome {
             responded: Some(id.clone()),
-            ..Outcome::ok(format!("sent to {name}"))
+            ..ToolOutcome::ok(format!("sent to {name}"))
         })
     }
 }
@@ -122,7 +122,7 @@ impl Tool for SendResponse {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.respond(&call).await)
     }
 }

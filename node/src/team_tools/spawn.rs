@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, CallId, NodeId,
     command::{FirstTask, HostAgent, Hosted},
-    event::{Effect, Event, InputKind, Warning, WorkerSpawned},
+    event::{Event, InputKind, ToolEffect, Warning, WorkerSpawned},
     reply::Refusal,
     spec::{AgentSpec, Member},
 };
@@ -18,7 +18,7 @@ use crate::{
     placement::wanted,
     store::PutResult,
     team::{self, Spawned, agents_file},
-    tools::{Invocation, Outcome, Tool},
+    tools::{Invocation, Tool, ToolOutcome},
 };
 
 pub(super) struct SpawnAgent {
@@ -110,13 +110,13 @@ impl SpawnAgent {
         let spec = spec(
             "spawn_agent",
             "Start a new agent in the team. It inherits your model and limits unless named; `tools` and `skills` are those you may grant.",
-            Effect::Idempotent,
+            ToolEffect::Idempotent,
             parameters,
         );
         Self { link, spec }
     }
 
-    async fn spawn(&self, call: &Invocation) -> Result<Outcome, Refusal> {
+    async fn spawn(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let mut args: SpawnArgs = arguments(call)?;
         let (task, near) = (args.task.take(), args.near);
         let caller = self.link.caller(call).await?;
@@ -221,7 +221,7 @@ impl SpawnAgent {
 
     /// Returns the outcome, with a `worker_spawned` event. A resumed turn that finds the agent it
     /// created reports the event again, because the first one may not have been saved.
-    fn report(&self, spawned: SpawnedAgent, not_granted: &[String]) -> Outcome {
+    fn report(&self, spawned: SpawnedAgent, not_granted: &[String]) -> ToolOutcome {
         let SpawnedAgent {
             id,
             name,
@@ -253,9 +253,9 @@ impl SpawnAgent {
                 message,
             })
         }));
-        Outcome {
+        ToolOutcome {
             events,
-            ..Outcome::ok(text.to_string())
+            ..ToolOutcome::ok(text.to_string())
         }
     }
 }
@@ -270,7 +270,7 @@ impl Tool for SpawnAgent {
         true
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.spawn(&call).await)
     }
 }

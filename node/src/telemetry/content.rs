@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use planck_common::message::{Body, Part, Role};
+use planck_common::message::{MessageBody, MessageRole, Part};
 use serde_json::{Value, json};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -34,7 +34,11 @@ pub fn is_asked() -> bool {
 
 /// Records a request to a model: the system prompt, and as many of the latest messages as fit into
 /// the limit.
-pub fn request<'a>(span: &Span, system: &str, messages: impl DoubleEndedIterator<Item = &'a Body>) {
+pub fn request<'a>(
+    span: &Span,
+    system: &str,
+    messages: impl DoubleEndedIterator<Item = &'a MessageBody>,
+) {
     if !is_asked() {
         return;
     }
@@ -117,11 +121,11 @@ impl ReplyContent {
     }
 }
 
-fn written(message: &Body) -> Value {
+fn written(message: &MessageBody) -> Value {
     let role = match message.role {
-        Role::Assistant => "assistant",
-        Role::ToolResult => "tool",
-        Role::User | Role::Custom => "user",
+        MessageRole::Assistant => "assistant",
+        MessageRole::ToolResult => "tool",
+        MessageRole::User | MessageRole::Custom => "user",
     };
     let parts: Vec<Value> = message.content.iter().filter_map(part).collect();
     json!({ "role": role, "parts": parts })

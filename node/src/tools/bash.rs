@@ -3,12 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Invocation, Outcome, Tool,
+    Invocation, Tool, ToolOutcome,
     files::{Files, args, spec},
     process::Launch,
     shell::Shell,
@@ -54,7 +54,7 @@ impl Bash {
             "additionalProperties": false,
         });
         Self {
-            spec: spec("bash", description, Effect::Mutating, &parameters),
+            spec: spec("bash", description, ToolEffect::Mutating, &parameters),
             files,
             shell,
             timeout,
@@ -85,14 +85,14 @@ impl Tool for Bash {
         None
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         let args: BashArgs = match args(&call) {
             Ok(args) => args,
             Err(refused) => return refused,
         };
         let (workspace, dir) = match self.prepare(&call, &args) {
             Ok(ready) => ready,
-            Err(why) => return Outcome::error(why),
+            Err(why) => return ToolOutcome::error(why),
         };
         let launch = Launch {
             program: "bash".into(),

@@ -303,8 +303,8 @@ mod tests {
             fn spec(&self) -> &crate::model::ToolSpec {
                 &self.0
             }
-            async fn run(&self, _: crate::tools::Invocation) -> crate::tools::Outcome {
-                crate::tools::Outcome::ok("")
+            async fn run(&self, _: crate::tools::Invocation) -> crate::tools::ToolOutcome {
+                crate::tools::ToolOutcome::ok("")
             }
         }
         let own = |name: &str, parameters| -> Arc<dyn Tool> {

@@ -4,12 +4,12 @@ use std::io::{self, Read};
 
 use async_trait::async_trait;
 use memchr::memmem;
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Invocation, Outcome, Tool,
+    Invocation, Tool, ToolOutcome,
     files::{FileError, Files, spec},
     workspace::ParentFolder,
 };
@@ -45,7 +45,7 @@ impl EditFile {
             "additionalProperties": false,
         });
         Self {
-            spec: spec("edit", description, Effect::Mutating, &parameters),
+            spec: spec("edit", description, ToolEffect::Mutating, &parameters),
             files,
         }
     }
@@ -57,7 +57,7 @@ impl Tool for EditFile {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         self.files.blocking(call, edit).await
     }
 }

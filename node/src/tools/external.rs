@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use super::{
-    Invocation, Outcome, Tool,
+    Invocation, Tool, ToolOutcome,
     files::{Files, args},
     process::Launch,
     shell::Shell,
@@ -215,17 +215,17 @@ impl Tool for ExternalTool {
         None
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         let args: Map<String, Value> = match args(&call) {
             Ok(args) => args,
             Err(refused) => return refused,
         };
         let workspace = match self.files.workspace(&call.dir) {
             Ok(workspace) => workspace,
-            Err(why) => return Outcome::error(why.to_string()),
+            Err(why) => return ToolOutcome::error(why.to_string()),
         };
         if let Err(why) = self.check().await {
-            return Outcome::error(why);
+            return ToolOutcome::error(why);
         }
         let mut words = match self
             .definition
@@ -233,7 +233,7 @@ impl Tool for ExternalTool {
             .fill(&args, &self.definition.options)
         {
             Ok(words) => words.into_iter(),
-            Err(refused) => return Outcome::error(refused),
+            Err(refused) => return ToolOutcome::error(refused),
         };
         let launch = Launch {
             program: self.program(words.next().unwrap_or_default()),

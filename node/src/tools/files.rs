@@ -8,11 +8,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    Invocation, Outcome,
+    Invocation, ToolOutcome,
     output::Caps,
     workspace::{PathError, ResolvedPath, Roots, Workspace},
 };
@@ -78,7 +78,7 @@ impl Files {
     }
 
     /// Runs `act` on a thread that may block.
-    pub(super) async fn blocking<A, F>(&self, call: Invocation, act: F) -> Outcome
+    pub(super) async fn blocking<A, F>(&self, call: Invocation, act: F) -> ToolOutcome
     where
         A: serde::de::DeserializeOwned + Send + 'static,
         F: FnOnce(&Self, &Invocation, A) -> Result<String, FileError> + Send + 'static,
@@ -90,25 +90,25 @@ impl Files {
         let files = self.clone();
         let done = tokio::task::spawn_blocking(move || act(&files, &call, args)).await;
         match done {
-            Ok(Ok(text)) => Outcome::ok(text),
-            Ok(Err(FileError::Stopped)) => Outcome::stopped(""),
-            Ok(Err(why)) => Outcome::error(why.to_string()),
-            Err(panic) => Outcome::error(format!("failed: {panic}")),
+            Ok(Ok(text)) => ToolOutcome::ok(text),
+            Ok(Err(FileError::Stopped)) => ToolOutcome::stopped(""),
+            Ok(Err(why)) => ToolOutcome::error(why.to_string()),
+            Err(panic) => ToolOutcome::error(format!("failed: {panic}")),
         }
     }
 }
 
 /// Parses the arguments of a call. Returns the outcome for the model if they cannot be parsed.
-pub(crate) fn args<A: serde::de::DeserializeOwned>(call: &Invocation) -> Result<A, Outcome> {
+pub(crate) fn args<A: serde::de::DeserializeOwned>(call: &Invocation) -> Result<A, ToolOutcome> {
     serde_json::from_str(call.args.get())
-        .map_err(|why| Outcome::error(format!("the arguments do not fit: {why}")))
+        .map_err(|why| ToolOutcome::error(format!("the arguments do not fit: {why}")))
 }
 
 /// Builds the specification of a tool. `parameters` is the JSON Schema of its arguments.
 pub(crate) fn spec(
     name: &str,
     description: &str,
-    effect: Effect,
+    effect: ToolEffect,
     parameters: &serde_json::Value,
 ) -> ToolSpec {
     let parameters: Box<RawValue> = to_raw_value(parameters).unwrap_or_default();

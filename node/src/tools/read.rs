@@ -6,13 +6,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Invocation, Outcome, Tool,
+    Invocation, Tool, ToolOutcome,
     files::{FileError, Files, spec},
     output::{Caps, Capture, TRUNCATED, cut},
     workspace::ParentFolder,
@@ -54,7 +54,7 @@ impl ReadFile {
             "additionalProperties": false,
         });
         Self {
-            spec: spec("read", &description, Effect::Pure, &parameters),
+            spec: spec("read", &description, ToolEffect::Pure, &parameters),
             files,
         }
     }
@@ -66,7 +66,7 @@ impl Tool for ReadFile {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         self.files.blocking(call, read).await
     }
 }

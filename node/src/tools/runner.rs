@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    CallEnd, Invocation, Outcome, Tool, output::Caps, schema::CompiledSchema, toolbox::Toolbox,
+    CallEnd, Invocation, Tool, ToolOutcome, output::Caps, schema::CompiledSchema, toolbox::Toolbox,
 };
 use crate::nul;
 
@@ -70,12 +70,12 @@ impl Runner {
 
     /// Runs a call. It always returns an outcome, and does so soon after `call.cancel` or the time
     /// limit.
-    pub async fn run(&self, toolbox: &Toolbox, name: &str, call: Invocation) -> Outcome {
+    pub async fn run(&self, toolbox: &Toolbox, name: &str, call: Invocation) -> ToolOutcome {
         let Some(entry) = toolbox.find(name) else {
-            return self.capped(Outcome::error(toolbox.no_such_tool(name)));
+            return self.capped(ToolOutcome::error(toolbox.no_such_tool(name)));
         };
         if let Err(mistakes) = check(name, &entry.schema, call.args.get()) {
-            return self.capped(Outcome::error(mistakes));
+            return self.capped(ToolOutcome::error(mistakes));
         }
         let cancel = call.cancel.clone();
         let slots = if entry.tool.waits() {
@@ -85,7 +85,7 @@ impl Runner {
         };
         let slot = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Outcome::stopped(""),
+            () = cancel.cancelled() => return ToolOutcome::stopped(""),
             slot = slots.acquire() => slot,
         };
         let outcome = run_bounded(entry.tool.as_ref(), name, call, self.bounds.timeout).await;
@@ -93,8 +93,8 @@ impl Runner {
         self.capped(outcome)
     }
 
-    fn capped(&self, outcome: Outcome) -> Outcome {
-        Outcome {
+    fn capped(&self, outcome: ToolOutcome) -> ToolOutcome {
+        ToolOutcome {
             text: self.bounds.caps.apply(nul::replaced(outcome.text)),
             ..outcome
         }
@@ -120,7 +120,7 @@ async fn run_bounded(
     name: &str,
     mut call: Invocation,
     usual: Duration,
-) -> Outcome {
+) -> ToolOutcome {
     let abort = call.cancel.clone();
     let stop = abort.child_token();
     call.cancel = stop.clone();
@@ -134,7 +134,7 @@ async fn run_bounded(
     };
     stop.cancel();
     let ended = timeout(GRACE, running).await;
-    let outcome = stopped(ended.unwrap_or_else(|_| Outcome::stopped("")));
+    let outcome = stopped(ended.unwrap_or_else(|_| ToolOutcome::stopped("")));
     match over {
         Some(limit) => timed_out(outcome, name, limit),
         None => outcome,
@@ -153,17 +153,17 @@ async fn over(limit: Option<Duration>) -> Duration {
 
 /// Returns the outcome of a cancelled tool. A result that the tool completed is kept. An error may
 /// be a consequence of the cancellation, so its text becomes the partial result.
-fn stopped(outcome: Outcome) -> Outcome {
+fn stopped(outcome: ToolOutcome) -> ToolOutcome {
     let end = match outcome.end {
         CallEnd::Done => CallEnd::Done,
         CallEnd::Failed | CallEnd::Stopped => CallEnd::Stopped,
     };
-    Outcome { end, ..outcome }
+    ToolOutcome { end, ..outcome }
 }
 
 /// Returns the outcome of a tool that was cancelled at its time limit. Only the runner knows that
 /// the time limit was the reason, so it adds the message.
-fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
+fn timed_out(outcome: ToolOutcome, name: &str, limit: Duration) -> ToolOutcome {
     match outcome.end {
         CallEnd::Done | CallEnd::Failed => outcome,
         CallEnd::Stopped => {
@@ -171,9 +171,9 @@ fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
                 "`{name}` was stopped: it took longer than {} ms",
                 limit.as_millis()
             );
-            Outcome {
+            ToolOutcome {
                 end: CallEnd::Failed,
-                text: outcome.told(&why).into_owned(),
+                text: outcome.text_for_model(&why).into_owned(),
                 ..outcome
             }
         }
@@ -181,13 +181,13 @@ fn timed_out(outcome: Outcome, name: &str, limit: Duration) -> Outcome {
 }
 
 /// Runs the tool. A panic becomes a failure of this call, and the agent continues.
-async fn guarded(tool: &dyn Tool, name: &str, call: Invocation) -> Outcome {
+async fn guarded(tool: &dyn Tool, name: &str, call: Invocation) -> ToolOutcome {
     AssertUnwindSafe(tool.run(call))
         .catch_unwind()
         .await
         .unwrap_or_else(|panic| {
             tracing::error!(tool = name, "a tool panicked");
-            Outcome::error(format!("`{name}` failed: {}", message(panic.as_ref())))
+            ToolOutcome::error(format!("`{name}` failed: {}", message(panic.as_ref())))
         })
 }
 

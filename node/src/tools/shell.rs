@@ -10,7 +10,7 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Outcome, environment,
+    ToolOutcome, environment,
     output::{Caps, Captured, cut},
     process::{CommandEnd, Finished, Launch, Launcher},
     protect::{Guard, Guards, RestoreReport},
@@ -73,18 +73,18 @@ impl Shell {
         readable: &[PathBuf],
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Outcome {
+    ) -> ToolOutcome {
         let (shell, workspace, readable) = (self.clone(), workspace.clone(), readable.to_vec());
         let (sandboxed, guard) =
             match blocking(move || shell.prepare(launch, &workspace, &readable)).await {
                 Ok(Ok(prepared)) => prepared,
-                Ok(Err(refused)) => return Outcome::error(refused.to_string()),
+                Ok(Err(refused)) => return ToolOutcome::error(refused.to_string()),
                 Err(failed) => return failed,
             };
         let dir = sandboxed.launch.dir.display().to_string();
         let outcome = match self.0.launcher.run(&sandboxed.launch, limit, cancel).await {
             Ok(finished) => outcome(finished, limit, self.0.caps),
-            Err(why) => Outcome::error(format!("cannot start a process in {dir}: {why}")),
+            Err(why) => ToolOutcome::error(format!("cannot start a process in {dir}: {why}")),
         };
         let caps = self.0.caps;
         let undone = blocking(move || {
@@ -115,14 +115,14 @@ impl Shell {
 /// Runs `act` on a thread that may block.
 async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Outcome> {
+) -> Result<T, ToolOutcome> {
     tokio::task::spawn_blocking(act)
         .await
-        .map_err(|panic| Outcome::error(format!("failed: {panic}")))
+        .map_err(|panic| ToolOutcome::error(format!("failed: {panic}")))
 }
 
 /// Adds a line to the result for each change that was undone, within the limits.
-fn noted(mut outcome: Outcome, reports: &[RestoreReport], caps: Caps) -> Outcome {
+fn noted(mut outcome: ToolOutcome, reports: &[RestoreReport], caps: Caps) -> ToolOutcome {
     let notes = reports
         .iter()
         .map(|report| format!("{report}\n"))
@@ -139,7 +139,7 @@ fn noted(mut outcome: Outcome, reports: &[RestoreReport], caps: Caps) -> Outcome
     outcome
 }
 
-fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
+fn outcome(finished: Finished, limit: Duration, caps: Caps) -> ToolOutcome {
     let Finished {
         end,
         left,
@@ -148,7 +148,7 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
     } = finished;
     let complaint = match (end, left.is_empty()) {
         (CommandEnd::Exited(status), true) if status.success() => {
-            return Outcome::ok(joined("", stdout, stderr, caps));
+            return ToolOutcome::ok(joined("", stdout, stderr, caps));
         }
         (CommandEnd::Exited(status), _) => ended(status),
         (CommandEnd::TimedOut, true) => {
@@ -157,14 +157,14 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps) -> Outcome {
         (CommandEnd::TimedOut, false) => format!("timed out after {} ms", limit.as_millis()),
         (CommandEnd::Aborted, _) => {
             let still = still_there(&left).unwrap_or_default();
-            return Outcome::stopped(joined(&still, stdout, stderr, caps));
+            return ToolOutcome::stopped(joined(&still, stdout, stderr, caps));
         }
     };
     let complaint = match still_there(&left) {
         Some(still) => format!("{complaint}; {still}"),
         None => complaint,
     };
-    Outcome::error(joined(&complaint, stdout, stderr, caps))
+    ToolOutcome::error(joined(&complaint, stdout, stderr, caps))
 }
 
 /// Returns a line that lists the processes that could not be killed, or `None` if there are none.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 
 use super::{
     Tool,
@@ -63,7 +63,7 @@ impl Toolbox {
     }
 
     /// Returns the effect of running a tool again, or `None` if the toolbox does not have the tool.
-    pub fn effect(&self, name: &str) -> Option<Effect> {
+    pub fn effect(&self, name: &str) -> Option<ToolEffect> {
         self.specs
             .iter()
             .find(|spec| spec.name == name)

@@ -1,12 +1,12 @@
 //! The tool `write`, which replaces the content of a file.
 
 use async_trait::async_trait;
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Invocation, Outcome, Tool,
+    Invocation, Tool, ToolOutcome,
     files::{FileError, Files, spec},
     workspace::ParentFolder,
 };
@@ -36,7 +36,7 @@ impl WriteFile {
             "additionalProperties": false,
         });
         Self {
-            spec: spec("write", description, Effect::Mutating, &parameters),
+            spec: spec("write", description, ToolEffect::Mutating, &parameters),
             files,
         }
     }
@@ -48,7 +48,7 @@ impl Tool for WriteFile {
         &self.spec
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         self.files.blocking(call, write).await
     }
 }

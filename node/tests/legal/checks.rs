@@ -7,7 +7,7 @@ use planck_common::{
     AgentId, InputId, Seq,
     envelope::Envelope,
     event::{Event, EventKind, SavedMessage},
-    message::{Message, Part, Role},
+    message::{Message, MessageRole, Part},
 };
 
 /// Checks the log of a session in which no turn is running. Each of the given prompts must have
@@ -162,7 +162,7 @@ fn check_history(shown: &[&Envelope]) -> Result<()> {
             }
         };
         let results: Vec<String> = content.iter().filter_map(result).collect();
-        if role == Role::Custom && results.is_empty() && !open.is_empty() {
+        if role == MessageRole::Custom && results.is_empty() && !open.is_empty() {
             continue; // A summary precedes the messages that follow it.
         }
         ensure!(

@@ -9,13 +9,13 @@ use serde_json::Value;
 #[derive(Debug, Clone, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reply {
-    pub parts: Vec<Part>,
+    pub parts: Vec<ScriptedPart>,
     /// Why the reply ends. Default: `tool_use` if there is a call, otherwise `end`.
     pub stop: Option<Stop>,
     /// The usage to report. By default it is estimated: four characters count as one token.
-    pub usage: Option<Usage>,
+    pub usage: Option<ScriptedUsage>,
     pub pace: Option<Pace>,
-    pub fault: Option<Fault>,
+    pub fault: Option<ScriptedFault>,
     /// The delay before the head of the response, in milliseconds.
     pub delay_ms: u64,
     /// If set, the body is sent in pieces of 1 to 7 bytes. Their random lengths come from this
@@ -28,7 +28,7 @@ pub struct Reply {
 #[serde(untagged)]
 enum Written {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ScriptedPart>),
     Whole(Reply),
 }
 
@@ -52,18 +52,18 @@ impl From<Written> for Reply {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum ScriptedPart {
     Text(Arc<str>),
     Thinking(Arc<str>),
     /// Thinking whose text is withheld (Anthropic, Responses).
     Redacted(Arc<str>),
-    Call(Call),
+    Call(ScriptedCall),
 }
 
 /// A tool call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
+pub struct ScriptedCall {
     pub name: String,
     #[serde(default = "no_arguments")]
     pub args: Value,
@@ -90,7 +90,7 @@ pub enum Stop {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub struct Usage {
+pub struct ScriptedUsage {
     /// All input tokens, including those from the cache.
     pub input: u64,
     pub output: u64,
@@ -120,7 +120,7 @@ impl Default for Pace {
 /// A fault. `after` is the number of events of the stream that are sent before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Fault {
+pub enum ScriptedFault {
     /// A status instead of a stream. Without a body, the provider's own error is sent.
     Status {
         status: u16,
@@ -157,7 +157,7 @@ fn overloaded() -> String {
     "Overloaded".to_owned()
 }
 
-impl Fault {
+impl ScriptedFault {
     pub fn status(status: u16) -> Self {
         Self::Status {
             status,
@@ -181,7 +181,7 @@ impl Pace {
     }
 }
 
-impl Call {
+impl ScriptedCall {
     pub fn new(name: &str, args: Value) -> Self {
         Self {
             name: name.to_owned(),
@@ -215,23 +215,23 @@ impl Reply {
         Self::new().and_call(name, args)
     }
 
-    pub fn fault(fault: Fault) -> Self {
+    pub fn fault(fault: ScriptedFault) -> Self {
         Self::new().with_fault(fault)
     }
 
     pub fn say(self, text: impl Into<Arc<str>>) -> Self {
-        self.part(Part::Text(text.into()))
+        self.part(ScriptedPart::Text(text.into()))
     }
 
     pub fn think(self, text: impl Into<Arc<str>>) -> Self {
-        self.part(Part::Thinking(text.into()))
+        self.part(ScriptedPart::Thinking(text.into()))
     }
 
     pub fn and_call(self, name: &str, args: Value) -> Self {
-        self.part(Part::Call(Call::new(name, args)))
+        self.part(ScriptedPart::Call(ScriptedCall::new(name, args)))
     }
 
-    pub fn part(mut self, part: Part) -> Self {
+    pub fn part(mut self, part: ScriptedPart) -> Self {
         self.parts.push(part);
         self
     }
@@ -241,7 +241,7 @@ impl Reply {
         self
     }
 
-    pub fn usage(mut self, usage: Usage) -> Self {
+    pub fn usage(mut self, usage: ScriptedUsage) -> Self {
         self.usage = Some(usage);
         self
     }
@@ -251,7 +251,7 @@ impl Reply {
         self
     }
 
-    pub fn with_fault(mut self, fault: Fault) -> Self {
+    pub fn with_fault(mut self, fault: ScriptedFault) -> Self {
         self.fault = Some(fault);
         self
     }
@@ -268,7 +268,10 @@ impl Reply {
 
     /// Why the reply ends, as set or by default.
     pub(crate) fn ending(&self) -> Stop {
-        let calls = self.parts.iter().any(|part| matches!(part, Part::Call(_)));
+        let calls = self
+            .parts
+            .iter()
+            .any(|part| matches!(part, ScriptedPart::Call(_)));
         self.stop
             .unwrap_or(if calls { Stop::ToolUse } else { Stop::End })
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::asked::{Asked, Said};
+use crate::request::{ModelRequest, RequestMessage};
 
 /// Conditions on a request. Every field that is set must hold. Texts are searched for verbatim and
 /// case-sensitively.
@@ -78,11 +78,14 @@ impl When {
         self
     }
 
-    pub(crate) fn matches(&self, asked: &Asked) -> bool {
+    pub(crate) fn matches(&self, asked: &ModelRequest) -> bool {
         holds(&self.model, |model| asked.model == model)
             && holds(&self.system, |text| asked.system.contains(text))
             && holds(&self.last, |text| {
-                asked.said.last().is_some_and(|said| said.contains(text))
+                asked
+                    .messages
+                    .last()
+                    .is_some_and(|said| said.contains(text))
             })
             && holds(&self.user, |text| asked.last_user().contains(text))
             && self.anywhere.iter().all(|text| heard(asked, text))
@@ -109,9 +112,9 @@ fn holds(field: &Option<String>, test: impl FnOnce(&str) -> bool) -> bool {
     field.as_deref().is_none_or(test)
 }
 
-fn heard(asked: &Asked, text: &str) -> bool {
+fn heard(asked: &ModelRequest, text: &str) -> bool {
     asked
-        .said
+        .messages
         .iter()
-        .any(|said| !matches!(said, Said::Model { .. }) && said.contains(text))
+        .any(|said| !matches!(said, RequestMessage::Model { .. }) && said.contains(text))
 }

@@ -15,23 +15,23 @@ use axum::{
 };
 use serde_json::Value;
 
-use super::{Connection, Shared};
+use super::{ConnectionId, ServerState};
 use crate::{
     answer::{self, Playbook},
-    asked::Asked,
-    play::{Ending, Player},
-    record::{Request, Violation},
-    refusal::{Kind, Refusal},
-    script::{Fault, Reply},
-    wire::{Heading, Wire},
+    play::{Player, StreamEnding},
+    record::{RecordedRequest, Violation},
+    refusal::{RefusalKind, WireRefusal},
+    request::ModelRequest,
+    script::{Reply, ScriptedFault},
+    wire::{Heading, WireFormat},
 };
 
 /// The maximum size of a request body that is read, in bytes. Real providers accept less.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 pub async fn handle(
-    State(shared): State<Arc<Shared>>,
-    ConnectInfo(connection): ConnectInfo<Connection>,
+    State(shared): State<Arc<ServerState>>,
+    ConnectInfo(connection): ConnectInfo<ConnectionId>,
     request: HttpRequest<Body>,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
@@ -42,7 +42,7 @@ pub async fn handle(
         );
     };
     let mut request = seen(&shared, connection, &head, &bytes);
-    let Some(wire) = Wire::of_path(&request.path) else {
+    let Some(wire) = WireFormat::of_path(&request.path) else {
         let message = format!("nothing is served at {}", request.path);
         shared.recorder.violated(Violation {
             serial: request.serial,
@@ -80,13 +80,13 @@ pub async fn handle(
 }
 
 fn seen(
-    shared: &Shared,
-    Connection(connection): Connection,
+    shared: &ServerState,
+    ConnectionId(connection): ConnectionId,
     head: &Parts,
     body: &Bytes,
-) -> Request {
+) -> RecordedRequest {
     let headers = head.headers.iter();
-    Request {
+    RecordedRequest {
         serial: shared.recorder.serials.fetch_add(1, Ordering::Relaxed),
         at: Instant::now(),
         connection,
@@ -106,11 +106,15 @@ fn seen(
     }
 }
 
-fn judge(wire: Wire, playbook: &Playbook, request: &Request) -> Result<Asked, Refusal> {
+fn judge(
+    wire: WireFormat,
+    playbook: &Playbook,
+    request: &RecordedRequest,
+) -> Result<ModelRequest, WireRefusal> {
     if request.method != "POST" {
-        return Err(Refusal {
+        return Err(WireRefusal {
             status: 405,
-            ..Refusal::invalid("Method Not Allowed")
+            ..WireRefusal::invalid("Method Not Allowed")
         });
     }
     let heading = Heading {
@@ -123,29 +127,29 @@ fn judge(wire: Wire, playbook: &Playbook, request: &Request) -> Result<Asked, Re
         .header("content-type")
         .is_some_and(|kind| kind.starts_with("application/json"))
     {
-        return Err(Refusal {
+        return Err(WireRefusal {
             status: 415,
-            ..Refusal::invalid("content-type must be application/json")
+            ..WireRefusal::invalid("content-type must be application/json")
         });
     }
     let asked = wire.read(&request.body, &heading)?;
     if !asked.stream {
-        return Err(Refusal::invalid("this server only streams"));
+        return Err(WireRefusal::invalid("this server only streams"));
     }
     Ok(asked)
 }
 
 async fn answer(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     playbook: &Playbook,
-    wire: Wire,
-    asked: &Asked,
+    wire: WireFormat,
+    asked: &ModelRequest,
     serial: u64,
     asked_bytes: usize,
-) -> Result<Response<Body>, Refusal> {
-    let unscripted = |message| Refusal {
-        kind: Kind::Invalid,
-        ..Refusal::invalid(message)
+) -> Result<Response<Body>, WireRefusal> {
+    let unscripted = |message| WireRefusal {
+        kind: RefusalKind::Invalid,
+        ..WireRefusal::invalid(message)
     };
     let reply = playbook.reply(asked).map_err(unscripted)?;
     if reply.delay_ms > 0 {
@@ -165,7 +169,7 @@ async fn answer(
         pace,
         split: reply.split.map(fastrand::Rng::with_seed),
         stop: shared.stop.clone(),
-        open: Box::new(Open::new(shared)),
+        open: Box::new(OpenRequest::new(shared)),
     };
     let id = HeaderValue::from(serial);
     let kind = HeaderValue::from_static(wire.content_type());
@@ -178,14 +182,18 @@ async fn answer(
 }
 
 /// Returns the response for a fault that replaces the stream, or `None` if a stream is sent.
-async fn instead(shared: &Shared, wire: Wire, fault: Option<&Fault>) -> Option<Response<Body>> {
+async fn instead(
+    shared: &ServerState,
+    wire: WireFormat,
+    fault: Option<&ScriptedFault>,
+) -> Option<Response<Body>> {
     match fault? {
-        Fault::Status {
+        ScriptedFault::Status {
             status,
             body,
             retry_after,
         } => {
-            let refusal = Refusal::of_status(*status);
+            let refusal = WireRefusal::of_status(*status);
             let body = body.clone().unwrap_or_else(|| wire.refuse(&refusal));
             let wait = retry_after
                 .as_deref()
@@ -203,40 +211,44 @@ async fn instead(shared: &Shared, wire: Wire, fault: Option<&Fault>) -> Option<R
                 header,
             ))
         }
-        Fault::Html(page) => Some(with(
+        ScriptedFault::Html(page) => Some(with(
             StatusCode::OK,
             HeaderValue::from_static("text/html; charset=utf-8"),
             page.clone().into(),
             None,
         )),
-        Fault::HangBeforeHead => {
+        ScriptedFault::HangBeforeHead => {
             shared.stop.cancelled().await;
             Some(plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the server stops".to_owned(),
             ))
         }
-        Fault::Hang { .. } | Fault::Cut { .. } | Fault::End { .. } | Fault::Error { .. } => None,
+        ScriptedFault::Hang { .. }
+        | ScriptedFault::Cut { .. }
+        | ScriptedFault::End { .. }
+        | ScriptedFault::Error { .. } => None,
     }
 }
 
 /// Returns how many events are sent, and what follows them.
-fn ending(wire: Wire, reply: &Reply) -> (usize, Ending) {
+fn ending(wire: WireFormat, reply: &Reply) -> (usize, StreamEnding) {
     match &reply.fault {
-        Some(Fault::Hang { after }) => (*after, Ending::Hang),
-        Some(Fault::Cut { after }) => (*after, Ending::Cut),
-        Some(Fault::End { after }) => (*after, Ending::End),
-        Some(Fault::Error { after, message }) => {
+        Some(ScriptedFault::Hang { after }) => (*after, StreamEnding::Hang),
+        Some(ScriptedFault::Cut { after }) => (*after, StreamEnding::Cut),
+        Some(ScriptedFault::End { after }) => (*after, StreamEnding::End),
+        Some(ScriptedFault::Error { after, message }) => {
             let event = wire.error_event(message);
-            (*after, Ending::Say(event.range(0, event.count())))
+            (*after, StreamEnding::Say(event.range(0, event.count())))
         }
-        Some(Fault::Status { .. } | Fault::Html(_) | Fault::HangBeforeHead) | None => {
-            (usize::MAX, Ending::End)
-        }
+        Some(
+            ScriptedFault::Status { .. } | ScriptedFault::Html(_) | ScriptedFault::HangBeforeHead,
+        )
+        | None => (usize::MAX, StreamEnding::End),
     }
 }
 
-fn refused(wire: Wire, refusal: &Refusal) -> Response<Body> {
+fn refused(wire: WireFormat, refusal: &WireRefusal) -> Response<Body> {
     let json = HeaderValue::from_static("application/json");
     with(
         status_code(refusal.status),
@@ -273,16 +285,16 @@ fn with(
 }
 
 /// Counts a stream as open until it is dropped.
-struct Open(Arc<Shared>);
+struct OpenRequest(Arc<ServerState>);
 
-impl Open {
-    fn new(shared: &Arc<Shared>) -> Self {
+impl OpenRequest {
+    fn new(shared: &Arc<ServerState>) -> Self {
         shared.recorder.begin_stream();
         Self(shared.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.recorder.end_stream();
     }

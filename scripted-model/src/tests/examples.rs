@@ -4,7 +4,8 @@
 use serde_json::json;
 
 use crate::{
-    Called, Fault, Part, Returned, Said, Script, answer::Playbook, asked::Asked, script::Reply,
+    RequestMessage, Script, ScriptedFault, ScriptedPart, ToolCall, ToolResult, answer::Playbook,
+    request::ModelRequest, script::Reply,
 };
 
 const LEAD: &str = "You are the lead of a small team.";
@@ -15,11 +16,11 @@ fn playbook() -> Playbook {
     )
 }
 
-fn asked(system: &str, said: Vec<Said>) -> Asked {
-    Asked {
+fn asked(system: &str, said: Vec<RequestMessage>) -> ModelRequest {
+    ModelRequest {
         system: system.to_owned(),
-        said,
-        ..Asked::default()
+        messages: said,
+        ..ModelRequest::default()
     }
 }
 
@@ -29,7 +30,7 @@ fn heard(reply: &Reply) -> String {
         .parts
         .iter()
         .filter_map(|part| {
-            if let Part::Call(call) = part {
+            if let ScriptedPart::Call(call) = part {
                 Some(call.name.as_str())
             } else {
                 None
@@ -37,27 +38,27 @@ fn heard(reply: &Reply) -> String {
         })
         .collect();
     match (calls.is_empty(), reply.parts.first()) {
-        (true, Some(Part::Text(text))) => text.to_string(),
+        (true, Some(ScriptedPart::Text(text))) => text.to_string(),
         _ => calls.join(" "),
     }
 }
 
-fn user(text: &str) -> Said {
-    Said::User(text.to_owned())
+fn user(text: &str) -> RequestMessage {
+    RequestMessage::User(text.to_owned())
 }
 
-fn round(tool: &str, result: &str) -> [Said; 2] {
+fn round(tool: &str, result: &str) -> [RequestMessage; 2] {
     let (id, name) = ("a".to_owned(), tool.to_owned());
-    let calls = vec![Called {
+    let calls = vec![ToolCall {
         id: id.clone(),
         name: name.clone(),
     }];
     [
-        Said::Model {
+        RequestMessage::Model {
             text: String::new(),
             calls,
         },
-        Said::Results(vec![Returned {
+        RequestMessage::Results(vec![ToolResult {
             id,
             name,
             text: result.to_owned(),
@@ -105,7 +106,7 @@ fn failing_test_is_fixed_and_run_again() {
         said.extend(round("ask_agent", result));
         let reply = playbook.reply(&asked(LEAD, said.clone())).unwrap();
         let call = reply.parts.iter().find_map(|part| {
-            if let Part::Call(call) = part {
+            if let ScriptedPart::Call(call) = part {
                 Some(call)
             } else {
                 None
@@ -119,11 +120,11 @@ fn failing_test_is_fixed_and_run_again() {
 
 #[test]
 fn tester_with_the_words_tool_uses_it_first() {
-    let asks = |tools: &[&str], said: Vec<Said>| {
+    let asks = |tools: &[&str], said: Vec<RequestMessage>| {
         let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
         heard(
             &playbook()
-                .reply(&Asked {
+                .reply(&ModelRequest {
                     tools,
                     ..asked("You are the tester", said)
                 })
@@ -185,7 +186,7 @@ fn scripts_in_the_readme_are_valid() {
         .split('`')
         .filter(|code| code.starts_with("{\"") && !code.contains('…'))
         .chain(["\"hang_before_head\""]);
-    let read: Vec<Fault> = faults
+    let read: Vec<ScriptedFault> = faults
         .map(|code| serde_json::from_str(code).unwrap())
         .collect();
     assert_eq!(read.len(), 6, "{read:?}");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 use super::http::{Answer, open, post};
-use crate::{Fault, Pace, Reply, Script, Server};
+use crate::{Pace, Reply, Script, ScriptedFault, Server};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -28,7 +28,7 @@ async fn play(reply: Reply) -> Answer {
 
 #[tokio::test]
 async fn status_comes_with_the_error_of_the_provider_and_retry_after() {
-    let fault = Fault::Status {
+    let fault = ScriptedFault::Status {
         status: 429,
         body: None,
         retry_after: Some("7".to_owned()),
@@ -45,7 +45,7 @@ async fn status_comes_with_the_error_of_the_provider_and_retry_after() {
 
 #[tokio::test]
 async fn web_page_can_replace_the_stream() {
-    let answer = play(Reply::fault(Fault::Html("<html>".to_owned()))).await;
+    let answer = play(Reply::fault(ScriptedFault::Html("<html>".to_owned()))).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "<html>"));
     assert!(answer.head.contains("text/html"));
 }
@@ -54,10 +54,10 @@ async fn web_page_can_replace_the_stream() {
 async fn broken_stream_ends_early_or_with_an_error_event() {
     let reply = || Reply::text("one two three").pace(Pace::default().chunk(4));
     let cases = [
-        (Fault::Cut { after: 2 }, false, "one "),
-        (Fault::End { after: 2 }, true, "one "),
+        (ScriptedFault::Cut { after: 2 }, false, "one "),
+        (ScriptedFault::End { after: 2 }, true, "one "),
         (
-            Fault::Error {
+            ScriptedFault::Error {
                 after: 2,
                 message: "busy".to_owned(),
             },
@@ -83,7 +83,10 @@ async fn broken_stream_ends_early_or_with_an_error_event() {
 
 #[tokio::test]
 async fn hanging_stream_ends_when_the_server_stops() {
-    for fault in [Fault::HangBeforeHead, Fault::Hang { after: 2 }] {
+    for fault in [
+        ScriptedFault::HangBeforeHead,
+        ScriptedFault::Hang { after: 2 },
+    ] {
         let server = Server::start(script(Reply::text("one").with_fault(fault)))
             .await
             .unwrap();
@@ -120,7 +123,7 @@ async fn deltas_come_at_their_pace_and_bytes_may_be_cut_anywhere() {
 #[tokio::test]
 async fn dropped_server_ends_its_streams_and_closes_its_listener() {
     let server = Server::start(script(
-        Reply::text("one").with_fault(Fault::Hang { after: 1 }),
+        Reply::text("one").with_fault(ScriptedFault::Hang { after: 1 }),
     ))
     .await
     .unwrap();

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{Case, events, http::post, judge};
-use crate::{Reply, Script, Server, Stop, Usage};
+use crate::{Reply, Script, ScriptedUsage, Server, Stop};
 
 const HEADERS: &[(&str, &str)] = &[("authorization", "Bearer k")];
 
@@ -200,7 +200,7 @@ async fn request_without_a_key_is_refused() {
 
 #[tokio::test]
 async fn stream_has_chunks_usage_and_done() {
-    let usage = Usage {
+    let usage = ScriptedUsage {
         input: 10,
         output: 4,
         cache_read: 3,

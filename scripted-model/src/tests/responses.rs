@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{Case, events, http::post, judge};
-use crate::{Reply, Said, Script, Server, Stop, Usage};
+use crate::{Reply, RequestMessage, Script, ScriptedUsage, Server, Stop};
 
 const PATH: &str = "/v1/responses";
 const HEADERS: &[(&str, &str)] = &[("authorization", "Bearer k")];
@@ -258,13 +258,13 @@ async fn request_is_read_in_the_common_form() {
         ("be brief", &["read".to_owned(), "list".to_owned()][..])
     );
     let [
-        Said::User(first),
-        Said::Model { text, calls },
-        Said::Results(results),
-        Said::User(last),
-    ] = asked.said.as_slice()
+        RequestMessage::User(first),
+        RequestMessage::Model { text, calls },
+        RequestMessage::Results(results),
+        RequestMessage::User(last),
+    ] = asked.messages.as_slice()
     else {
-        panic!("{:?}", asked.said)
+        panic!("{:?}", asked.messages)
     };
     assert_eq!([first, text, last], ["hello", "reading", "go on"]);
     assert_eq!(
@@ -293,7 +293,7 @@ fn after(items: &[Value], more: &[Value]) -> Value {
 
 #[tokio::test]
 async fn stream_has_items_whose_reasoning_must_be_sent_back() {
-    let usage = Usage {
+    let usage = ScriptedUsage {
         input: 10,
         output: 4,
         cache_read: 3,

@@ -7,37 +7,39 @@ use serde_json::json;
 
 use super::Heading;
 use crate::{
-    refusal::{Kind, Refusal},
+    refusal::{RefusalKind, WireRefusal},
     script::Auth,
 };
 
 pub use read::read;
 pub use write::{error_event, write};
 
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     if heading.header("anthropic-version") != Some("2023-06-01") {
-        return Err(Refusal::invalid("anthropic-version: header is required"));
+        return Err(WireRefusal::invalid(
+            "anthropic-version: header is required",
+        ));
     }
     match (auth, heading.header("x-api-key")) {
         (Auth::Off, _) => Ok(()),
-        (_, None | Some("")) => Err(Refusal::auth(401, "x-api-key header is required")),
+        (_, None | Some("")) => Err(WireRefusal::auth(401, "x-api-key header is required")),
         (Auth::Key(key), Some(given)) if key != given => {
-            Err(Refusal::auth(401, "invalid x-api-key"))
+            Err(WireRefusal::auth(401, "invalid x-api-key"))
         }
         (Auth::Present | Auth::Key(_), Some(_)) => Ok(()),
     }
 }
 
-pub fn refuse(refusal: &Refusal) -> String {
+pub fn refuse(refusal: &WireRefusal) -> String {
     let kind = match (refusal.kind, refusal.status) {
-        (Kind::Auth, 403) => "permission_error",
-        (Kind::Auth, _) => "authentication_error",
-        (Kind::Invalid, 413) => "request_too_large",
-        (Kind::Invalid | Kind::Order, _) => "invalid_request_error",
-        (Kind::NotFound, _) => "not_found_error",
-        (Kind::RateLimit, _) => "rate_limit_error",
-        (Kind::Overloaded, _) => "overloaded_error",
-        (Kind::Internal, _) => "api_error",
+        (RefusalKind::Auth, 403) => "permission_error",
+        (RefusalKind::Auth, _) => "authentication_error",
+        (RefusalKind::Invalid, 413) => "request_too_large",
+        (RefusalKind::Invalid | RefusalKind::Order, _) => "invalid_request_error",
+        (RefusalKind::NotFound, _) => "not_found_error",
+        (RefusalKind::RateLimit, _) => "rate_limit_error",
+        (RefusalKind::Overloaded, _) => "overloaded_error",
+        (RefusalKind::Internal, _) => "api_error",
     };
     let message = match &refusal.field {
         Some(field) => format!("{field}: {}", refusal.message),

@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Heading, Speech, openai};
+use super::{Heading, PreparedReply, openai};
 use crate::{
-    asked::Asked,
-    frames::{FrameWriter, Piece::Raw},
-    refusal::{Kind, Refusal},
+    frames::{FramePiece::Raw, FrameWriter},
+    refusal::{RefusalKind, WireRefusal},
+    request::ModelRequest,
     script::Auth,
 };
 
@@ -29,7 +29,7 @@ fn deployment(path: &str) -> Option<&str> {
 }
 
 /// Checks the key, which Azure expects in a header of its own.
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let key = heading.header("api-key").filter(|key| !key.is_empty());
     let is_wrong = match auth {
         Auth::Off => false,
@@ -37,7 +37,7 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
         Auth::Key(expected) => key != Some(expected),
     };
     match is_wrong {
-        true => Err(Refusal::auth(
+        true => Err(WireRefusal::auth(
             401,
             "Access denied due to invalid subscription key or wrong API endpoint.",
         )),
@@ -45,35 +45,35 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
     }
 }
 
-pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
+pub fn read(body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
     let version = heading
         .query
         .split('&')
         .find_map(|pair| pair.strip_prefix("api-version="));
     let named = deployment(heading.path);
     if named.is_some() && version.is_none_or(|version| !is_dated(version)) {
-        return Err(Refusal {
+        return Err(WireRefusal {
             status: 404,
-            kind: Kind::NotFound,
-            ..Refusal::invalid("Resource not found")
+            kind: RefusalKind::NotFound,
+            ..WireRefusal::invalid("Resource not found")
         });
     }
     if named.is_none() && version.is_some_and(|version| !matches!(version, "v1" | "preview")) {
-        return Err(Refusal::invalid("API version not supported"));
+        return Err(WireRefusal::invalid("API version not supported"));
     }
     let asked = openai::read(body)?;
     if named.unwrap_or(&asked.model).starts_with(ABSENT) {
         let message = "The API deployment for this resource does not exist. If you created the deployment within the last 5 \
                        minutes, please wait a moment and try again.";
-        return Err(Refusal {
+        return Err(WireRefusal {
             status: 404,
-            kind: Kind::NotFound,
-            ..Refusal::invalid(message)
+            kind: RefusalKind::NotFound,
+            ..WireRefusal::invalid(message)
         });
     }
     if body.get("max_tokens").is_some() {
         let message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
-        return Err(Refusal::at("max_tokens", message));
+        return Err(WireRefusal::at("max_tokens", message));
     }
     Ok(asked)
 }
@@ -91,13 +91,16 @@ fn is_dated(version: &str) -> bool {
         })
 }
 
-pub fn refuse(refusal: &Refusal) -> String {
+pub fn refuse(refusal: &WireRefusal) -> String {
     let code = match refusal.kind {
-        Kind::NotFound if refusal.message.starts_with("Resource") => "404",
-        Kind::NotFound => "DeploymentNotFound",
-        Kind::Auth => "401",
-        Kind::RateLimit => "429",
-        Kind::Invalid | Kind::Order | Kind::Overloaded | Kind::Internal => {
+        RefusalKind::NotFound if refusal.message.starts_with("Resource") => "404",
+        RefusalKind::NotFound => "DeploymentNotFound",
+        RefusalKind::Auth => "401",
+        RefusalKind::RateLimit => "429",
+        RefusalKind::Invalid
+        | RefusalKind::Order
+        | RefusalKind::Overloaded
+        | RefusalKind::Internal => {
             return openai::refuse(refusal);
         }
     };
@@ -106,7 +109,7 @@ pub fn refuse(refusal: &Refusal) -> String {
 
 /// Writes a chunk without choices, which reports the results of the prompt filters, and then
 /// OpenAI's chunks.
-pub fn write(speech: &Speech, out: &mut FrameWriter) {
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     out.frame(&[Raw(
         "data: {\"choices\":[],\"created\":0,\"id\":\"\",\"model\":\"\",\"object\":\"\",\"prompt_filter_results\":[{\"prompt_index\":0,\
          \"content_filter_results\":{\"hate\":{\"filtered\":false,\"severity\":\"safe\"},\"jailbreak\":{\"filtered\":false,\

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Heading;
 use crate::{
-    refusal::{Kind, Refusal},
+    refusal::{RefusalKind, WireRefusal},
     script::Auth,
 };
 
@@ -24,19 +24,19 @@ pub fn model_of(path: &str) -> Option<&str> {
     (!model.is_empty() && !model.contains('/')).then_some(model)
 }
 
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let in_query = heading
         .query
         .split('&')
         .find_map(|pair| pair.strip_prefix("key="));
     match (auth, heading.header("x-goog-api-key").or(in_query)) {
         (Auth::Off, _) => Ok(()),
-        (_, None | Some("")) => Err(Refusal::auth(
+        (_, None | Some("")) => Err(WireRefusal::auth(
             403,
             "Method doesn't allow unregistered callers (callers without established identity). \
              Please use API Key or other form of API consumer identity to call this API.",
         )),
-        (Auth::Key(key), Some(given)) if key != given => Err(Refusal::auth(
+        (Auth::Key(key), Some(given)) if key != given => Err(WireRefusal::auth(
             400,
             "API key not valid. Please pass a valid API key.",
         )),
@@ -44,15 +44,15 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
     }
 }
 
-pub fn refuse(refusal: &Refusal) -> String {
+pub fn refuse(refusal: &WireRefusal) -> String {
     let status = match (refusal.kind, refusal.status) {
-        (Kind::Auth, 401) => "UNAUTHENTICATED",
-        (Kind::Auth, 403) => "PERMISSION_DENIED",
-        (Kind::Invalid | Kind::Order | Kind::Auth, _) => "INVALID_ARGUMENT",
-        (Kind::NotFound, _) => "NOT_FOUND",
-        (Kind::RateLimit, _) => "RESOURCE_EXHAUSTED",
-        (Kind::Overloaded, _) => "UNAVAILABLE",
-        (Kind::Internal, _) => "INTERNAL",
+        (RefusalKind::Auth, 401) => "UNAUTHENTICATED",
+        (RefusalKind::Auth, 403) => "PERMISSION_DENIED",
+        (RefusalKind::Invalid | RefusalKind::Order | RefusalKind::Auth, _) => "INVALID_ARGUMENT",
+        (RefusalKind::NotFound, _) => "NOT_FOUND",
+        (RefusalKind::RateLimit, _) => "RESOURCE_EXHAUSTED",
+        (RefusalKind::Overloaded, _) => "UNAVAILABLE",
+        (RefusalKind::Internal, _) => "INTERNAL",
     };
     let message = match &refusal.field {
         Some(field) => format!("* GenerateContentRequest.{field}: {}", refusal.message),

@@ -7,36 +7,38 @@ use serde_json::{Value, json};
 
 use super::{Heading, openai};
 use crate::{
-    asked::Asked,
-    refusal::{Kind, Refusal},
+    refusal::{RefusalKind, WireRefusal},
+    request::ModelRequest,
     script::Auth,
 };
 
 pub use write::{error_event, write};
 
 /// Checks the key, which is required only if one is set.
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let given = heading
         .header("authorization")
         .and_then(|value| value.strip_prefix("Bearer "));
     match auth {
-        Auth::Key(key) if given != Some(key) => Err(Refusal::auth(401, "Invalid API Key")),
+        Auth::Key(key) if given != Some(key) => Err(WireRefusal::auth(401, "Invalid API Key")),
         Auth::Key(_) | Auth::Present | Auth::Off => Ok(()),
     }
 }
 
-pub fn read(body: &Value) -> Result<Asked, Refusal> {
+pub fn read(body: &Value) -> Result<ModelRequest, WireRefusal> {
     openai::read_lenient(body)
 }
 
-pub fn refuse(refusal: &Refusal) -> String {
+pub fn refuse(refusal: &WireRefusal) -> String {
     let kind = match (refusal.kind, refusal.status) {
-        (Kind::Auth, 403) => "permission_error",
-        (Kind::Auth, _) => "authentication_error",
-        (Kind::NotFound, _) => "not_found_error",
-        (Kind::Invalid | Kind::Order | Kind::RateLimit, _) => "invalid_request_error",
-        (Kind::Overloaded, _) => "unavailable_error",
-        (Kind::Internal, _) => "server_error",
+        (RefusalKind::Auth, 403) => "permission_error",
+        (RefusalKind::Auth, _) => "authentication_error",
+        (RefusalKind::NotFound, _) => "not_found_error",
+        (RefusalKind::Invalid | RefusalKind::Order | RefusalKind::RateLimit, _) => {
+            "invalid_request_error"
+        }
+        (RefusalKind::Overloaded, _) => "unavailable_error",
+        (RefusalKind::Internal, _) => "server_error",
     };
     json!({"error": {"code": refusal.status, "message": refusal.message, "type": kind}}).to_string()
 }

@@ -9,12 +9,12 @@ use serde_json::json;
 
 use super::Heading;
 use crate::{
-    refusal::{Kind, Refusal},
+    refusal::{RefusalKind, WireRefusal},
     script::Auth,
 };
 
 pub use read::{read, read_lenient};
-pub use write::{Chat, error_event, write};
+pub use write::{ChatWriter, error_event, write};
 
 /// Returns a call's id, which encodes whether reasoning precedes the call.
 pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
@@ -41,29 +41,29 @@ fn wants_reasoning(model: &str) -> bool {
         .any(|start| model.starts_with(start))
 }
 
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), Refusal> {
+pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let key = heading
         .header("authorization")
         .and_then(|value| value.strip_prefix("Bearer "))
         .filter(|key| !key.is_empty());
     match (auth, key) {
         (Auth::Off, _) => Ok(()),
-        (_, None) => Err(Refusal::auth(401, "You didn't provide an API key.")),
+        (_, None) => Err(WireRefusal::auth(401, "You didn't provide an API key.")),
         (Auth::Key(key), Some(given)) if key != given => {
-            Err(Refusal::auth(401, "Incorrect API key provided."))
+            Err(WireRefusal::auth(401, "Incorrect API key provided."))
         }
         (Auth::Present | Auth::Key(_), Some(_)) => Ok(()),
     }
 }
 
-pub fn refuse(refusal: &Refusal) -> String {
+pub fn refuse(refusal: &WireRefusal) -> String {
     let (kind, code) = match refusal.kind {
-        Kind::Invalid => ("invalid_request_error", None),
-        Kind::Order => ("invalid_request_message_order", Some("3230")),
-        Kind::Auth => ("invalid_request_error", Some("invalid_api_key")),
-        Kind::NotFound => ("invalid_request_error", Some("model_not_found")),
-        Kind::RateLimit => ("requests", Some("rate_limit_exceeded")),
-        Kind::Overloaded | Kind::Internal => ("server_error", None),
+        RefusalKind::Invalid => ("invalid_request_error", None),
+        RefusalKind::Order => ("invalid_request_message_order", Some("3230")),
+        RefusalKind::Auth => ("invalid_request_error", Some("invalid_api_key")),
+        RefusalKind::NotFound => ("invalid_request_error", Some("model_not_found")),
+        RefusalKind::RateLimit => ("requests", Some("rate_limit_exceeded")),
+        RefusalKind::Overloaded | RefusalKind::Internal => ("server_error", None),
     };
     json!({"error": {"message": refusal.message, "type": kind, "param": refusal.field, "code": code}}).to_string()
 }

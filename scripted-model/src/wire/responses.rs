@@ -9,7 +9,7 @@ mod read;
 mod tools;
 mod write;
 
-use crate::wire::{Speech, Spoken};
+use crate::wire::{PreparedPart, PreparedReply};
 
 pub use super::openai::{authorise, refuse};
 pub use read::read;
@@ -51,11 +51,11 @@ impl Follower {
         (Self::Nothing, 'n'),
     ];
 
-    fn of(speech: &Speech, index: usize) -> Self {
+    fn of(speech: &PreparedReply, index: usize) -> Self {
         match speech.parts.get(index + 1) {
-            Some(Spoken::Text(_)) => Self::Message,
-            Some(Spoken::Call { .. }) => Self::Call,
-            Some(Spoken::Thinking(_) | Spoken::Redacted(_)) => Self::Reasoning,
+            Some(PreparedPart::Text(_)) => Self::Message,
+            Some(PreparedPart::Call { .. }) => Self::Call,
+            Some(PreparedPart::Thinking(_) | PreparedPart::Redacted(_)) => Self::Reasoning,
             None => Self::Nothing,
         }
     }
@@ -71,7 +71,7 @@ impl Follower {
     }
 }
 
-fn reasoning_id(speech: &Speech, index: usize) -> String {
+fn reasoning_id(speech: &PreparedReply, index: usize) -> String {
     let follower = Follower::of(speech, index);
     let letter = Follower::ALL
         .iter()

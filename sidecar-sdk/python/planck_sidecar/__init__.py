@@ -12,7 +12,7 @@
     sidecar.run()
 """
 
-from .desk import Context, Conversation, Skip, Summary
+from .request_handler import Context, Conversation, Skip, Summary
 from .harness import Answer, Harness
 from .sidecar import Sidecar
 

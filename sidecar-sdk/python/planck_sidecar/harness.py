@@ -22,7 +22,7 @@ class Harness:
     """A sidecar under test. Create it inside a running event loop."""
 
     def __init__(self, sidecar: Sidecar) -> None:
-        self.desk = sidecar.desk()
+        self.handler = sidecar.handler()
         self._calls = itertools.count()
 
     async def call(self, tool: str, args: Any, **said: Any) -> Answer:
@@ -40,7 +40,7 @@ class Harness:
         async def report(said: dict[str, Any]) -> None:
             progress.append(said["progress"])
 
-        reply = await self.desk.tool(tool, body, report)
+        reply = await self.handler.tool(tool, body, report)
         return Answer(reply.get("ok"), reply.get("error"), progress)
 
     async def compact(self, compactor: str, messages: list[dict[str, Any]], window: int = 100_000) -> dict[str, Any]:
@@ -50,8 +50,8 @@ class Harness:
             "model": {"id": "model", "context_window": window}, "tokens": len(json.dumps(messages)) // 4,
             "session_id": "session", "deadline_ms": 60_000,
         }  # fmt: skip
-        reply = await self.desk.compact(compactor, json.dumps(request).encode())
+        reply = await self.handler.compact(compactor, json.dumps(request).encode())
         return {key: value for key, value in reply.items() if key != "v"}
 
     def cancel(self, call_id: str) -> None:
-        self.desk.cancel(call_id)
+        self.handler.cancel(call_id)

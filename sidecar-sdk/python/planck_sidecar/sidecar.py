@@ -20,7 +20,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from .desk import Compactor, Desk, Tool
+from .request_handler import Compactor, RequestHandler, Tool
 from .replies import ReplyGuard
 from .trace import HEADER
 
@@ -80,8 +80,8 @@ class Sidecar:
             raise ValueError(f"the name {name!r} is taken, or not 1 to 64 of A-Z a-z 0-9 _ -")
         return name
 
-    def desk(self) -> Desk:
-        return Desk(self.tools, self.compactors, self.at_once)
+    def handler(self) -> RequestHandler:
+        return RequestHandler(self.tools, self.compactors, self.at_once)
 
     def run(self) -> None:
         """Connects with the settings from the environment (`NATS_URL`, `NATS_CREDS`, `NATS_NKEY`, and with the prefix
@@ -193,7 +193,7 @@ class _Serving:
     """Serves one instance. It answers discovery itself, because the client library's service loses messages when it stops."""
 
     def __init__(self, sidecar: Sidecar, client: Client, prefix: str) -> None:
-        self.sidecar, self.client, self.desk = sidecar, client, sidecar.desk()
+        self.sidecar, self.client, self.handler = sidecar, client, sidecar.handler()
         self.id, self.prefix, self.started = uuid.uuid4().hex, prefix, datetime.now(timezone.utc)
         self.tasks: set[asyncio.Task[None]] = set()
         self.endpoints: list[dict[str, Any]] = []
@@ -224,7 +224,7 @@ class _Serving:
         await self.tell("bye")
         await _in_time(CONFIRM, *(subscription.drain() for subscription in requests))
         if self.tasks and (await asyncio.wait(self.tasks, timeout=self.sidecar.drain_timeout))[1]:
-            self.desk.cancel_all()
+            self.handler.cancel_all()
             await asyncio.wait(self.tasks, timeout=3.0)
         await _in_time(CONFIRM, self.client.flush())
 
@@ -255,9 +255,9 @@ class _Serving:
 
         traceparent = (message.headers or {}).get(HEADER)
         if endpoint["metadata"]["kind"] == "tool":
-            reply = await self.desk.tool(endpoint["name"], message.data, report, traceparent)
+            reply = await self.handler.tool(endpoint["name"], message.data, report, traceparent)
         else:
-            reply = await self.desk.compact(endpoint["name"], message.data, traceparent)
+            reply = await self.handler.compact(endpoint["name"], message.data, traceparent)
         body = json.dumps(reply).encode()
         if len(body) > self.client.max_payload:
             reply = {"v": 1, "error": f"the answer has {len(body)} bytes, and NATS carries at most {self.client.max_payload}"}
@@ -269,7 +269,7 @@ class _Serving:
 
     async def _cancel(self, message: Msg) -> None:
         try:
-            self.desk.cancel(json.loads(message.data).get("call_id"))
+            self.handler.cancel(json.loads(message.data).get("call_id"))
         except (ValueError, AttributeError):
             log.debug("ignored a malformed cancel request")
 

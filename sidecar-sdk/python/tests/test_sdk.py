@@ -113,7 +113,7 @@ class Replies(unittest.TestCase):
             self.assertEqual(admits(subject, prefix, ["replies.team"]), admitted, subject)
 
 
-class Desk(unittest.IsolatedAsyncioTestCase):
+class Handler(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self) -> None:
         self.harness = Harness(make())
 
@@ -158,7 +158,7 @@ class Desk(unittest.IsolatedAsyncioTestCase):
         async def report(_: object) -> None:
             pass
 
-        reply = await self.harness.desk.tool("place", json.dumps(request).encode(), report, f"00-{trace}-{span}-01")
+        reply = await self.harness.handler.tool("place", json.dumps(request).encode(), report, f"00-{trace}-{span}-01")
         self.assertEqual(reply["ok"].split()[0], f"00-{trace}-{span}-01")
         self.assertEqual((await self.harness.call("place", {})).ok, "None None")
         try:

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{
     Finding,
-    bench::{Bench, End},
-    discovery::Offer,
+    checker::{Checker, ObservedEnd},
+    discovery::OfferedEndpoint,
     sample,
-    wire::{Said, shown},
+    wire::{FinalReply, shown},
 };
 
 /// How long the checker waits for a message that must not come.
@@ -19,18 +19,21 @@ pub struct Good {
     pub findings: Vec<Finding>,
     /// A tool, and arguments that it answered with `ok`. A tool that gives the same answer each
     /// time is preferred.
-    pub works: Option<(Offer, Value)>,
+    pub works: Option<(OfferedEndpoint, Value)>,
 }
 
 /// Makes one valid call of every tool that may be called.
-pub async fn good_calls(bench: &Bench) -> Good {
+pub async fn good_calls(checker: &Checker) -> Good {
     let mut good = Good {
         findings: Vec::new(),
         works: None,
     };
-    for tool in bench.tools().filter(|tool| !is_always_slow(bench, tool)) {
-        match bench.arguments(tool, 0) {
-            Ok(args) => good_call(bench, tool, args, &mut good).await,
+    for tool in checker
+        .tools()
+        .filter(|tool| !is_always_slow(checker, tool))
+    {
+        match checker.arguments(tool, 0) {
+            Ok(args) => good_call(checker, tool, args, &mut good).await,
             Err(why) => good
                 .findings
                 .push(Finding::skipped("good_call", &tool.name, why)),
@@ -39,12 +42,12 @@ pub async fn good_calls(bench: &Bench) -> Good {
     good
 }
 
-async fn good_call(bench: &Bench, tool: &Offer, args: Value, good: &mut Good) {
+async fn good_call(checker: &Checker, tool: &OfferedEndpoint, args: Value, good: &mut Good) {
     let (on, given) = (
         &tool.name,
-        bench.plan.args.iter().any(|(name, _)| *name == tool.name),
+        checker.plan.args.iter().any(|(name, _)| *name == tool.name),
     );
-    let mut line = match bench.open(&bench.call(tool, &args)).await {
+    let mut line = match checker.open(&checker.call(tool, &args)).await {
         Ok(line) => line,
         Err(error) => {
             return good
@@ -52,10 +55,10 @@ async fn good_call(bench: &Bench, tool: &Offer, args: Value, good: &mut Good) {
                 .push(Finding::failed("good_call", on, error.to_string()));
         }
     };
-    let end = line.end(bench.patience()).await;
+    let end = line.end(checker.patience()).await;
     let finding = match &end {
-        End::Said(Said::Ok(_)) => Finding::passed("good_call", on),
-        End::Said(Said::Error(text)) if !given => {
+        ObservedEnd::FinalReply(FinalReply::Ok(_)) => Finding::passed("good_call", on),
+        ObservedEnd::FinalReply(FinalReply::Error(text)) if !given => {
             let told = format!(
                 "it answered the made-up arguments {args} with the error `{}`",
                 shown(text)
@@ -66,34 +69,35 @@ async fn good_call(bench: &Bench, tool: &Offer, args: Value, good: &mut Good) {
                 format!("{told}; name good ones with --args {on}=JSON"),
             )
         }
-        other @ (End::Said(_) | End::Malformed(_) | End::Nobody | End::Silent(_)) => {
-            Finding::failed(
-                "good_call",
-                on,
-                format!("called with {args}, {}", other.told()),
-            )
-        }
+        other @ (ObservedEnd::FinalReply(_)
+        | ObservedEnd::Malformed(_)
+        | ObservedEnd::NoResponders
+        | ObservedEnd::Silent(_)) => Finding::failed(
+            "good_call",
+            on,
+            format!("called with {args}, {}", other.describe()),
+        ),
     };
     good.findings.push(finding);
-    if matches!(end, End::Said(_)) {
+    if matches!(end, ObservedEnd::FinalReply(_)) {
         let more = line.next(QUIET).await;
         let once = more.map_or(Ok(()), |_| {
             Err("after its answer it sent another message to the reply subject".to_owned())
         });
         good.findings.push(Finding::of("one_answer", on, once));
     }
-    if matches!(end, End::Said(Said::Ok(_))) && good.works.is_none() {
+    if matches!(end, ObservedEnd::FinalReply(FinalReply::Ok(_))) && good.works.is_none() {
         good.works = Some((tool.clone(), args));
     }
 }
 
 /// Whether every call of the tool is slow.
-pub fn is_always_slow(bench: &Bench, tool: &Offer) -> bool {
+pub fn is_always_slow(checker: &Checker, tool: &OfferedEndpoint) -> bool {
     let required = tool.parameters.get("required").and_then(Value::as_array);
     let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));
-    match &bench.plan.slow {
+    match &checker.plan.slow {
         Some((name, _)) => {
-            *name == tool.name && !bench.plan.args.iter().any(|(named, _)| named == name)
+            *name == tool.name && !checker.plan.args.iter().any(|(named, _)| named == name)
         }
         None => needs_seconds,
     }
@@ -102,38 +106,38 @@ pub fn is_always_slow(bench: &Bench, tool: &Offer) -> bool {
 /// Why a case that needs a quick call is skipped.
 pub const NOTHING_QUICK: &str = "no tool answered a good call with ok";
 
-pub async fn unknown_fields(bench: &Bench) -> Vec<Finding> {
+pub async fn unknown_fields(checker: &Checker) -> Vec<Finding> {
     const CASE: &str = "unknown_fields";
-    let Some((tool, args)) = &bench.quick else {
+    let Some((tool, args)) = &checker.quick else {
         return vec![Finding::skipped(CASE, "", NOTHING_QUICK)];
     };
-    let mut request = bench.call(tool, args);
+    let mut request = checker.call(tool, args);
     if let Some(body) = request.body.as_object_mut() {
         body.insert("from_a_later_version".into(), json!({"a": [1]}));
     }
-    let answered = bench.ask(&request).await.ok();
+    let answered = checker.ask(&request).await.ok();
     let checked = answered.map(drop).map_err(|why| {
         format!("with a key of a later version in the request, {why}; ignore unknown keys")
     });
     vec![Finding::of(CASE, &tool.name, checked)]
 }
 
-pub async fn stale_epoch(bench: &Bench) -> Vec<Finding> {
+pub async fn stale_epoch(checker: &Checker) -> Vec<Finding> {
     const CASE: &str = "stale_epoch";
-    let Some((tool, args)) = &bench.quick else {
+    let Some((tool, args)) = &checker.quick else {
         return vec![Finding::skipped(CASE, "", NOTHING_QUICK)];
     };
-    if let Some(several) = several_instances(bench, CASE, tool) {
+    if let Some(several) = several_instances(checker, CASE, tool) {
         return several;
     }
-    let agent = bench.fresh("agent");
+    let agent = checker.fresh("agent");
     let with_epoch = async |epoch: i64| {
-        let mut request = bench.call(tool, args);
+        let mut request = checker.call(tool, args);
         if let Some(body) = request.body.as_object_mut() {
             body.insert("agent_id".into(), json!(agent));
             body.insert("epoch".into(), json!(epoch));
         }
-        bench.ask(&request).await
+        checker.ask(&request).await
     };
     let checked = async {
         with_epoch(5)
@@ -153,24 +157,28 @@ pub async fn stale_epoch(bench: &Bench) -> Vec<Finding> {
 
 /// Returns a skipped finding for a case that depends on the memory of one instance if several are
 /// running, otherwise `None`.
-pub fn several_instances(bench: &Bench, case: &'static str, tool: &Offer) -> Option<Vec<Finding>> {
-    let count = bench.instances.len();
+pub fn several_instances(
+    checker: &Checker,
+    case: &'static str,
+    tool: &OfferedEndpoint,
+) -> Option<Vec<Finding>> {
+    let count = checker.instances.len();
     let why = format!("{count} instances share the calls; run one alone to try this");
     (count > 1).then(|| vec![Finding::skipped(case, &tool.name, why)])
 }
 
-pub async fn large_answer(bench: &Bench) -> Vec<Finding> {
+pub async fn large_answer(checker: &Checker) -> Vec<Finding> {
     const CASE: &str = "large_answer";
-    let (tool, args) = match large(bench) {
+    let (tool, args) = match large(checker) {
         Ok(found) => found,
         Err(why) => return vec![Finding::skipped(CASE, "", why)],
     };
-    let request = bench.call(tool, &args);
-    let end = match bench.open(&request).await {
-        Ok(mut line) => line.end(bench.patience() * 3).await,
-        Err(error) => End::Malformed(error.to_string()),
+    let request = checker.call(tool, &args);
+    let end = match checker.open(&request).await {
+        Ok(mut line) => line.end(checker.patience() * 3).await,
+        Err(error) => ObservedEnd::Malformed(error.to_string()),
     };
-    if let End::Said(Said::Ok(text)) = &end {
+    if let ObservedEnd::FinalReply(FinalReply::Ok(text)) = &end {
         let told = format!(
             "its answer of {} bytes was not too large; name a call whose answer is, with --large TOOL=JSON",
             text.len()
@@ -183,27 +191,27 @@ pub async fn large_answer(bench: &Bench) -> Vec<Finding> {
     vec![Finding::of(CASE, &tool.name, checked)]
 }
 
-fn large(bench: &Bench) -> Result<(&Offer, Value), String> {
-    if let Some((name, args)) = &bench.plan.large {
-        return named(bench, name).map(|tool| (tool, args.clone()));
+fn large(checker: &Checker) -> Result<(&OfferedEndpoint, Value), String> {
+    if let Some((name, args)) = &checker.plan.large {
+        return named(checker, name).map(|tool| (tool, args.clone()));
     }
-    let most = bench.client.server_info().max_payload;
-    let found = by_property(bench, "times", json!(most / 4 + 1000));
+    let most = checker.client.server_info().max_payload;
+    let found = by_property(checker, "times", json!(most / 4 + 1000));
     found.ok_or_else(|| "no tool here is known to give large answers; name a call that does with --large TOOL=JSON".into())
 }
 
 /// Returns a tool and arguments with which its call takes at least `at_least`. By convention such a
 /// tool has a numeric argument `seconds`.
-pub fn slow(bench: &Bench, at_least: Duration) -> Result<(&Offer, Value), String> {
-    if let Some((name, args)) = &bench.plan.slow {
-        return named(bench, name).map(|tool| (tool, args.clone()));
+pub fn slow(checker: &Checker, at_least: Duration) -> Result<(&OfferedEndpoint, Value), String> {
+    if let Some((name, args)) = &checker.plan.slow {
+        return named(checker, name).map(|tool| (tool, args.clone()));
     }
-    let found = by_property(bench, "seconds", json!(at_least.as_secs().max(1)));
+    let found = by_property(checker, "seconds", json!(at_least.as_secs().max(1)));
     found.ok_or_else(|| "no tool here is known to be slow; name a call that takes its time with --slow TOOL=JSON".into())
 }
 
-fn named<'a>(bench: &'a Bench, name: &str) -> Result<&'a Offer, String> {
-    bench
+fn named<'a>(checker: &'a Checker, name: &str) -> Result<&'a OfferedEndpoint, String> {
+    checker
         .tools()
         .find(|tool| tool.name == name)
         .ok_or_else(|| format!("it has no tool `{name}`"))
@@ -211,8 +219,12 @@ fn named<'a>(bench: &'a Bench, name: &str) -> Result<&'a Offer, String> {
 
 /// Returns a tool that may be called and has an argument of this name, with arguments in which it
 /// has this value, or `None` if there is no such tool.
-fn by_property<'a>(bench: &'a Bench, property: &str, value: Value) -> Option<(&'a Offer, Value)> {
-    bench
+fn by_property<'a>(
+    checker: &'a Checker,
+    property: &str,
+    value: Value,
+) -> Option<(&'a OfferedEndpoint, Value)> {
+    checker
         .tools()
         .filter(|tool| tool.effect.may_run_again())
         .find_map(|tool| {

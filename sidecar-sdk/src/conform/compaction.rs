@@ -4,31 +4,31 @@ use serde_json::{Value, json};
 
 use super::{
     Finding,
-    bench::{Bench, End},
-    discovery::{Kind, Offer},
-    wire::Said,
+    checker::{Checker, ObservedEnd},
+    discovery::{EndpointKind, OfferedEndpoint},
+    wire::FinalReply,
 };
 
-pub async fn long(bench: &Bench) -> Vec<Finding> {
-    check(bench, "compaction", &long_conversation()).await
+pub async fn long(checker: &Checker) -> Vec<Finding> {
+    check(checker, "compaction", &long_conversation()).await
 }
 
-pub async fn short(bench: &Bench) -> Vec<Finding> {
+pub async fn short(checker: &Checker) -> Vec<Finding> {
     let messages = [
         message(101, "user", &json!([text("Hi.")])),
         message(102, "assistant", &json!([text("Hello.")])),
     ];
-    check(bench, "compaction_short", &messages).await
+    check(checker, "compaction_short", &messages).await
 }
 
-async fn check(bench: &Bench, case: &'static str, messages: &[Value]) -> Vec<Finding> {
+async fn check(checker: &Checker, case: &'static str, messages: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for offer in bench
+    for offer in checker
         .offers
         .iter()
-        .filter(|offer| offer.kind == Kind::Compactor)
+        .filter(|offer| offer.kind == EndpointKind::Compactor)
     {
-        findings.push(finding(bench, case, offer, messages).await);
+        findings.push(finding(checker, case, offer, messages).await);
     }
     if findings.is_empty() {
         findings.push(Finding::skipped(case, "", "it has no compactors"));
@@ -36,21 +36,27 @@ async fn check(bench: &Bench, case: &'static str, messages: &[Value]) -> Vec<Fin
     findings
 }
 
-async fn finding(bench: &Bench, case: &'static str, offer: &Offer, messages: &[Value]) -> Finding {
-    let request = bench.compaction(offer, messages, size(messages) / 4);
-    match bench.ask(&request).await {
-        End::Said(Said::Skip) => Finding::passed(case, &offer.name),
-        End::Said(Said::Compact { summary, keep_from }) => {
+async fn finding(
+    checker: &Checker,
+    case: &'static str,
+    offer: &OfferedEndpoint,
+    messages: &[Value],
+) -> Finding {
+    let request = checker.compaction(offer, messages, size(messages) / 4);
+    match checker.ask(&request).await {
+        ObservedEnd::FinalReply(FinalReply::Skip) => Finding::passed(case, &offer.name),
+        ObservedEnd::FinalReply(FinalReply::Compact { summary, keep_from }) => {
             Finding::of(case, &offer.name, fits(messages, &summary, keep_from))
         }
-        End::Said(Said::Error(text)) => Finding::skipped(
+        ObservedEnd::FinalReply(FinalReply::Error(text)) => Finding::skipped(
             case,
             &offer.name,
             format!("it answered with the error `{text}`, so its summaries could not be looked at"),
         ),
-        other @ (End::Said(Said::Ok(_)) | End::Malformed(_) | End::Nobody | End::Silent(_)) => {
-            Finding::failed(case, &offer.name, other.told())
-        }
+        other @ (ObservedEnd::FinalReply(FinalReply::Ok(_))
+        | ObservedEnd::Malformed(_)
+        | ObservedEnd::NoResponders
+        | ObservedEnd::Silent(_)) => Finding::failed(case, &offer.name, other.describe()),
     }
 }
 

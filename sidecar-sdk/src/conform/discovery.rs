@@ -1,40 +1,40 @@
 //! Cases for discovery: how a sidecar describes itself.
 
 use planck_common::{
-    event::Effect,
+    event::ToolEffect,
     id::is_id,
-    service::{Endpoint, Info},
+    service::{ServiceEndpoint, ServiceInfo},
     sidecar::{MOST_PARAMETER_BYTES, metadata, unknown_required},
     subject::{compactor, tool},
 };
 use serde_json::{Value, json};
 
-use super::{Finding, bench::Bench};
+use super::{Finding, checker::Checker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EndpointKind {
     Tool,
     Compactor,
 }
 
 /// An endpoint. Parts of its description that are invalid have default values.
 #[derive(Debug, Clone)]
-pub struct Offer {
+pub struct OfferedEndpoint {
     pub name: String,
     pub subject: String,
-    pub kind: Kind,
-    pub effect: Effect,
+    pub kind: EndpointKind,
+    pub effect: ToolEffect,
     pub parameters: Value,
 }
 
-impl Offer {
-    pub fn of_all(info: &Info) -> Vec<Self> {
+impl OfferedEndpoint {
+    pub fn of_all(info: &ServiceInfo) -> Vec<Self> {
         let mut offers: Vec<Self> = info.endpoints.iter().map(Self::of).collect();
         offers.sort_by(|one, other| one.name.cmp(&other.name));
         offers
     }
 
-    fn of(endpoint: &Endpoint) -> Self {
+    fn of(endpoint: &ServiceEndpoint) -> Self {
         let said = |key: &str| endpoint.metadata.get(key).map(String::as_str);
         let words: Vec<&str> = endpoint.subject.split('.').collect();
         let is_compactor = said(metadata::KIND).map_or_else(
@@ -45,9 +45,9 @@ impl Offer {
             name: words.last().copied().unwrap_or_default().into(),
             subject: endpoint.subject.clone(),
             kind: if is_compactor {
-                Kind::Compactor
+                EndpointKind::Compactor
             } else {
-                Kind::Tool
+                EndpointKind::Tool
             },
             effect: said(metadata::EFFECT).and_then(effect).unwrap_or_default(),
             parameters: said(metadata::PARAMETERS)
@@ -57,13 +57,13 @@ impl Offer {
     }
 }
 
-fn effect(text: &str) -> Option<Effect> {
+fn effect(text: &str) -> Option<ToolEffect> {
     serde_json::from_value(text.into()).ok()
 }
 
-pub fn check(bench: &Bench) -> Vec<Finding> {
-    let mut findings = vec![Finding::of("discovery", "", service(bench))];
-    for endpoint in bench
+pub fn check(checker: &Checker) -> Vec<Finding> {
+    let mut findings = vec![Finding::of("discovery", "", service(checker))];
+    for endpoint in checker
         .instances
         .first()
         .into_iter()
@@ -71,19 +71,23 @@ pub fn check(bench: &Bench) -> Vec<Finding> {
     {
         let name = endpoint.subject.rsplit('.').next().unwrap_or_default();
         findings.push(Finding::of("metadata", name, readable(endpoint)));
-        findings.push(Finding::of("subject", name, subject(bench, endpoint, name)));
+        findings.push(Finding::of(
+            "subject",
+            name,
+            subject(checker, endpoint, name),
+        ));
         findings.push(Finding::of(
             "queue_group",
             name,
-            queue_group(bench, endpoint),
+            queue_group(checker, endpoint),
         ));
     }
     findings
 }
 
-fn service(bench: &Bench) -> Result<(), String> {
-    let prefix = bench.prefix().as_str();
-    for info in &bench.instances {
+fn service(checker: &Checker) -> Result<(), String> {
+    let prefix = checker.prefix().as_str();
+    for info in &checker.instances {
         if info.metadata.get(metadata::PLANCK).map(String::as_str) != Some("1") {
             return Err(
                 "the service's metadata needs `planck` = `1`; without it nodes ignore the service"
@@ -104,12 +108,12 @@ fn service(bench: &Bench) -> Result<(), String> {
             return Err("the service has no endpoints: neither a tool nor a compactor".into());
         }
     }
-    let sorted = |info: &Info| {
+    let sorted = |info: &ServiceInfo| {
         let mut endpoints = info.endpoints.clone();
         endpoints.sort();
         endpoints
     };
-    let mut all = bench.instances.iter().map(sorted);
+    let mut all = checker.instances.iter().map(sorted);
     let first = all.next();
     match all.find(|other| Some(other) != first.as_ref()) {
         Some(_) => {
@@ -119,7 +123,7 @@ fn service(bench: &Bench) -> Result<(), String> {
     }
 }
 
-fn readable(endpoint: &Endpoint) -> Result<(), String> {
+fn readable(endpoint: &ServiceEndpoint) -> Result<(), String> {
     let said = |key: &str| endpoint.metadata.get(key).map(String::as_str);
     if let Some(timeout) = said(metadata::TIMEOUT_MS)
         && !timeout.parse::<u64>().is_ok_and(|timeout| timeout > 0)
@@ -176,14 +180,14 @@ fn or_missing(text: Option<&str>) -> String {
     text.map_or_else(|| "missing".into(), |text| format!("`{text}`"))
 }
 
-fn subject(bench: &Bench, endpoint: &Endpoint, name: &str) -> Result<(), String> {
+fn subject(checker: &Checker, endpoint: &ServiceEndpoint, name: &str) -> Result<(), String> {
     let kind = endpoint.metadata.get(metadata::KIND).map(String::as_str);
     let build = if kind == Some(metadata::COMPACTOR) {
         compactor
     } else {
         tool
     };
-    let expected = bench.prefix().on(build(&bench.plan.name, name));
+    let expected = checker.prefix().on(build(&checker.plan.name, name));
     if endpoint.subject != expected {
         return Err(format!(
             "it is on `{}`; nodes ask on `{expected}`",
@@ -197,8 +201,8 @@ fn subject(bench: &Bench, endpoint: &Endpoint, name: &str) -> Result<(), String>
     }
 }
 
-fn queue_group(bench: &Bench, endpoint: &Endpoint) -> Result<(), String> {
-    let (expected, found) = (bench.plan.name.as_str(), endpoint.queue_group.as_str());
+fn queue_group(checker: &Checker, endpoint: &ServiceEndpoint) -> Result<(), String> {
+    let (expected, found) = (checker.plan.name.as_str(), endpoint.queue_group.as_str());
     if found == expected {
         return Ok(());
     }

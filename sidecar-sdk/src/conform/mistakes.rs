@@ -4,16 +4,16 @@ use serde_json::json;
 
 use super::{
     Finding,
-    bench::{Bench, End},
-    discovery::{Kind, Offer},
+    checker::{Checker, ObservedEnd},
+    discovery::{EndpointKind, OfferedEndpoint},
     sample,
 };
 
-pub async fn bad_args(bench: &Bench) -> Vec<Finding> {
+pub async fn bad_args(checker: &Checker) -> Vec<Finding> {
     const CASE: &str = "bad_args";
     let mut findings = Vec::new();
-    for tool in bench.tools() {
-        let may = bench
+    for tool in checker.tools() {
+        let may = checker
             .arguments(tool, 0)
             .err()
             .filter(|why| why.contains("mutating"));
@@ -24,7 +24,7 @@ pub async fn bad_args(bench: &Bench) -> Vec<Finding> {
         findings.push(Finding::of(
             CASE,
             &tool.name,
-            refuses_misfits(bench, tool).await,
+            refuses_misfits(checker, tool).await,
         ));
     }
     if findings.is_empty() {
@@ -33,15 +33,15 @@ pub async fn bad_args(bench: &Bench) -> Vec<Finding> {
     findings
 }
 
-async fn refuses_misfits(bench: &Bench, tool: &Offer) -> Result<(), String> {
+async fn refuses_misfits(checker: &Checker, tool: &OfferedEndpoint) -> Result<(), String> {
     for (wrong, args) in sample::misfits(&tool.parameters) {
         let told = |why| {
             format!(
                 "called with {wrong} ({args}), {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}"
             )
         };
-        bench
-            .ask(&bench.call(tool, &args))
+        checker
+            .ask(&checker.call(tool, &args))
             .await
             .error()
             .map_err(told)?;
@@ -49,23 +49,23 @@ async fn refuses_misfits(bench: &Bench, tool: &Offer) -> Result<(), String> {
     Ok(())
 }
 
-pub async fn malformed(bench: &Bench) -> Vec<Finding> {
+pub async fn malformed(checker: &Checker) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for offer in &bench.offers {
+    for offer in &checker.offers {
         findings.push(Finding::of(
             "malformed",
             &offer.name,
-            refuses_malformed(bench, offer).await,
+            refuses_malformed(checker, offer).await,
         ));
     }
     findings
 }
 
 /// Sends bodies that lack what a call needs, so that none of them can run a tool.
-async fn refuses_malformed(bench: &Bench, offer: &Offer) -> Result<(), String> {
+async fn refuses_malformed(checker: &Checker, offer: &OfferedEndpoint) -> Result<(), String> {
     // A request without a reply subject must do no harm either.
-    bench.publish(offer.subject.clone(), "{".into()).await;
-    let without_args = json!({"v": 1, "call_id": bench.fresh("call"), "agent_id": "conform", "session_id": "conform",
+    checker.publish(offer.subject.clone(), "{".into()).await;
+    let without_args = json!({"v": 1, "call_id": checker.fresh("call"), "agent_id": "conform", "session_id": "conform",
         "team_id": "conform", "epoch": 1, "deadline_ms": 1000});
     let bodies = [
         "{\"v\":1,\"call_id\":".to_owned(),
@@ -75,12 +75,16 @@ async fn refuses_malformed(bench: &Bench, offer: &Offer) -> Result<(), String> {
         without_args.to_string(),
     ];
     for body in bodies {
-        let end = match bench
-            .send(&offer.subject, body.clone(), offer.kind == Kind::Compactor)
+        let end = match checker
+            .send(
+                &offer.subject,
+                body.clone(),
+                offer.kind == EndpointKind::Compactor,
+            )
             .await
         {
-            Ok(mut line) => line.end(bench.patience()).await,
-            Err(error) => End::Malformed(error.to_string()),
+            Ok(mut line) => line.end(checker.patience()).await,
+            Err(error) => ObservedEnd::Malformed(error.to_string()),
         };
         let told = |why| {
             format!("sent the body {body:?}, {why}; answer {{\"v\":1,\"error\":\"what is wrong\"}}")

@@ -5,28 +5,28 @@ use serde_json::Value;
 
 use super::{
     Finding,
-    bench::Bench,
     calls::{NOTHING_QUICK, is_always_slow, slow},
-    discovery::Offer,
+    checker::Checker,
+    discovery::OfferedEndpoint,
     running::{BEGIN, cancel_call},
 };
 
 /// The number of calls at once.
 const AT_ONCE: u32 = 16;
 
-pub async fn concurrency(bench: &Bench) -> Vec<Finding> {
+pub async fn concurrency(checker: &Checker) -> Vec<Finding> {
     const CASE: &str = "concurrency";
-    let tools = bench
+    let tools = checker
         .tools()
-        .filter(|tool| tool.effect.may_run_again() && !is_always_slow(bench, tool));
+        .filter(|tool| tool.effect.may_run_again() && !is_always_slow(checker, tool));
     let mut reasons = Vec::new();
     for tool in tools {
-        match distinct(bench, tool).await {
+        match distinct(checker, tool).await {
             Ok(expected) => {
                 return vec![Finding::of(
                     CASE,
                     &tool.name,
-                    own_results(bench, tool, expected).await,
+                    own_results(checker, tool, expected).await,
                 )];
             }
             Err(why) => reasons.push(format!("{}: {why}", tool.name)),
@@ -42,18 +42,21 @@ pub async fn concurrency(bench: &Bench) -> Vec<Finding> {
 
 /// Returns different arguments for a tool, each with the result of a call during which no other
 /// call runs.
-async fn distinct(bench: &Bench, tool: &Offer) -> Result<Vec<(Value, String)>, String> {
-    if bench.plan.args.iter().any(|(name, _)| *name == tool.name) {
+async fn distinct(
+    checker: &Checker,
+    tool: &OfferedEndpoint,
+) -> Result<Vec<(Value, String)>, String> {
+    if checker.plan.args.iter().any(|(name, _)| *name == tool.name) {
         return Err("its arguments are given, and so all the same".into());
     }
     let mut expected = Vec::new();
     for nth in 0..AT_ONCE {
-        let args = bench.arguments(tool, nth)?;
-        let result = bench.ask(&bench.call(tool, &args)).await.ok()?;
+        let args = checker.arguments(tool, nth)?;
+        let result = checker.ask(&checker.call(tool, &args)).await.ok()?;
         expected.push((args, result));
     }
     let first = expected.first().ok_or("nothing to call")?;
-    if bench.ask(&bench.call(tool, &first.0)).await.ok()? != first.1 {
+    if checker.ask(&checker.call(tool, &first.0)).await.ok()? != first.1 {
         return Err("its results differ from call to call".into());
     }
     let mut results: Vec<&String> = expected.iter().map(|(_, result)| result).collect();
@@ -67,13 +70,13 @@ async fn distinct(bench: &Bench, tool: &Offer) -> Result<Vec<(Value, String)>, S
 }
 
 async fn own_results(
-    bench: &Bench,
-    tool: &Offer,
+    checker: &Checker,
+    tool: &OfferedEndpoint,
     expected: Vec<(Value, String)>,
 ) -> Result<(), String> {
     let calls = expected
         .iter()
-        .map(|(args, _)| async { bench.ask(&bench.call(tool, args)).await });
+        .map(|(args, _)| async { checker.ask(&checker.call(tool, args)).await });
     for (end, (args, result)) in join_all(calls).await.into_iter().zip(&expected) {
         let said = end
             .ok()
@@ -87,25 +90,25 @@ async fn own_results(
     Ok(())
 }
 
-pub async fn quick_beside_slow(bench: &Bench) -> Vec<Finding> {
+pub async fn quick_beside_slow(checker: &Checker) -> Vec<Finding> {
     const CASE: &str = "overlap";
-    let Some((tool, args)) = &bench.quick else {
+    let Some((tool, args)) = &checker.quick else {
         return vec![Finding::skipped(CASE, "", NOTHING_QUICK)];
     };
-    let (slow, slow_args) = match slow(bench, bench.patience() * 3) {
+    let (slow, slow_args) = match slow(checker, checker.patience() * 3) {
         Ok(found) => found,
         Err(why) => return vec![Finding::skipped(CASE, &tool.name, why)],
     };
     // The number of slow calls is twice that of the instances, so that each instance probably gets
     // one.
-    let requests: Vec<_> = (0..bench.instances.len() * 2)
-        .map(|_| bench.call(slow, &slow_args))
+    let requests: Vec<_> = (0..checker.instances.len() * 2)
+        .map(|_| checker.call(slow, &slow_args))
         .collect();
     let checked = async {
         let mut lines = Vec::new();
         for request in &requests {
             lines.push(
-                bench
+                checker
                     .open(request)
                     .await
                     .map_err(|error| error.to_string())?,
@@ -114,7 +117,7 @@ pub async fn quick_beside_slow(bench: &Bench) -> Vec<Finding> {
         for line in &mut lines {
             let _ended = line.begun(BEGIN).await;
         }
-        let answered = bench.ask(&bench.call(tool, args)).await.ok();
+        let answered = checker.ask(&checker.call(tool, args)).await.ok();
         answered.map(drop).map_err(|why| {
             format!(
                 "while calls of {} ran, {why}; give each request a task of its own",
@@ -124,7 +127,7 @@ pub async fn quick_beside_slow(bench: &Bench) -> Vec<Finding> {
     };
     let checked = checked.await;
     for request in &requests {
-        cancel_call(bench, &request.call_id).await;
+        cancel_call(checker, &request.call_id).await;
     }
     vec![Finding::of(CASE, &tool.name, checked)]
 }

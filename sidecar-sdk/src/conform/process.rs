@@ -17,12 +17,12 @@ use tokio::{
 use super::{Error, Plan};
 
 /// A running instance. Dropping it kills its whole process group.
-pub struct Instance {
+pub struct ChildProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-impl Instance {
+impl ChildProcess {
     /// Starts an instance. Its output goes to standard error.
     pub fn start(plan: &Plan) -> Result<Self, Error> {
         let (program, arguments) = plan
@@ -83,7 +83,7 @@ impl Instance {
     }
 }
 
-impl Drop for Instance {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
     }

@@ -6,18 +6,18 @@ use serde_json::Value;
 
 /// One message to the reply subject.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Piece {
+pub enum ReplyPart {
     Progress,
-    Said(Said),
+    FinalReply(FinalReply),
     /// A message that breaks the protocol, with the reason.
     Malformed(String),
     /// The server has no subscription for the request.
-    Nobody,
+    NoResponders,
 }
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
+pub enum FinalReply {
     Ok(String),
     Error(String),
     Compact { summary: String, keep_from: i64 },
@@ -31,9 +31,9 @@ const OF_COMPACTORS: &[&str] = &["compact", "skip", "error"];
 /// The header in which service libraries put an error.
 const ERROR_HEADER: &str = "Nats-Service-Error";
 
-pub fn read(message: &Message, compactor: bool) -> Piece {
+pub fn read(message: &Message, compactor: bool) -> ReplyPart {
     if message.status == Some(StatusCode::NO_RESPONDERS) {
-        return Piece::Nobody;
+        return ReplyPart::NoResponders;
     }
     if let Some(error) = message
         .headers
@@ -41,16 +41,16 @@ pub fn read(message: &Message, compactor: bool) -> Piece {
         .and_then(|headers: &HeaderMap| headers.get(ERROR_HEADER))
         && message.payload.is_empty()
     {
-        return Piece::Malformed(format!(
+        return ReplyPart::Malformed(format!(
             "the error is in the header {ERROR_HEADER} ({error}), and the body is empty; send {{\"v\":1,\"error\":\"text\"}}"
         ));
     }
     let text = String::from_utf8_lossy(&message.payload);
     parse(&text, compactor)
-        .unwrap_or_else(|why| Piece::Malformed(format!("{why}: {}", shown(&text))))
+        .unwrap_or_else(|why| ReplyPart::Malformed(format!("{why}: {}", shown(&text))))
 }
 
-fn parse(text: &str, compactor: bool) -> Result<Piece, String> {
+fn parse(text: &str, compactor: bool) -> Result<ReplyPart, String> {
     let reply: Value =
         serde_json::from_str(text).map_err(|error| format!("the answer is not JSON ({error})"))?;
     if reply.get("v").and_then(Value::as_u64) != Some(PROTOCOL_VERSION.into()) {
@@ -69,7 +69,7 @@ fn parse(text: &str, compactor: bool) -> Result<Piece, String> {
     }
 }
 
-fn piece(key: &str, value: &Value) -> Result<Piece, String> {
+fn piece(key: &str, value: &Value) -> Result<ReplyPart, String> {
     let text = || {
         value
             .as_str()
@@ -77,11 +77,11 @@ fn piece(key: &str, value: &Value) -> Result<Piece, String> {
             .ok_or_else(|| format!("`{key}` must be text"))
     };
     let said = match key {
-        "ok" => Said::Ok(text()?),
-        "error" => Said::Error(text()?),
-        "skip" if value == &Value::Bool(true) => Said::Skip,
+        "ok" => FinalReply::Ok(text()?),
+        "error" => FinalReply::Error(text()?),
+        "skip" if value == &Value::Bool(true) => FinalReply::Skip,
         "skip" => return Err("`skip` must be true".into()),
-        "compact" => Said::Compact {
+        "compact" => FinalReply::Compact {
             summary: value
                 .get("summary")
                 .and_then(Value::as_str)
@@ -92,9 +92,9 @@ fn piece(key: &str, value: &Value) -> Result<Piece, String> {
                 .and_then(Value::as_i64)
                 .ok_or("`compact.keep_from` must be a message id, a number")?,
         },
-        _ => return progress(value).map(|()| Piece::Progress),
+        _ => return progress(value).map(|()| ReplyPart::Progress),
     };
-    Ok(Piece::Said(said))
+    Ok(ReplyPart::FinalReply(said))
 }
 
 fn progress(value: &Value) -> Result<(), String> {
@@ -134,12 +134,18 @@ mod tests {
     #[test]
     fn answers_are_read_strictly() {
         let tools = [
-            (r#"{"v":1,"ok":"a"}"#, Ok(Piece::Said(Said::Ok("a".into())))),
+            (
+                r#"{"v":1,"ok":"a"}"#,
+                Ok(ReplyPart::FinalReply(FinalReply::Ok("a".into()))),
+            ),
             (
                 r#"{"v":1,"error":"a","new":1}"#,
-                Ok(Piece::Said(Said::Error("a".into()))),
+                Ok(ReplyPart::FinalReply(FinalReply::Error("a".into()))),
             ),
-            (r#"{"v":1,"progress":{"message":"m"}}"#, Ok(Piece::Progress)),
+            (
+                r#"{"v":1,"progress":{"message":"m"}}"#,
+                Ok(ReplyPart::Progress),
+            ),
             (
                 r#"{"v":1,"progress":{"message":"m","percent":101}}"#,
                 Err("percent"),
@@ -161,14 +167,14 @@ mod tests {
         let compact = parse(r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#, true);
         assert_eq!(
             compact,
-            Ok(Piece::Said(Said::Compact {
+            Ok(ReplyPart::FinalReply(FinalReply::Compact {
                 summary: "s".into(),
                 keep_from: 7
             }))
         );
         assert_eq!(
             parse(r#"{"v":1,"skip":true}"#, true),
-            Ok(Piece::Said(Said::Skip))
+            Ok(ReplyPart::FinalReply(FinalReply::Skip))
         );
         assert!(parse(r#"{"v":1,"skip":false}"#, true).is_err());
         assert!(parse(r#"{"v":1,"ok":"a"}"#, true).is_err());

@@ -6,17 +6,17 @@ use async_nats::{Message, Subject};
 use planck_common::{
     PROTOCOL_VERSION,
     event::json,
-    sidecar::{CompactReply, CompactSaid, IN_PROGRESS, ToolReply, ToolSaid},
+    sidecar::{CompactMessage, CompactReply, IN_PROGRESS, ToolMessage, ToolReply},
 };
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Offer, Serving};
+use super::{RunningSidecar, ServedEndpoint};
 use crate::{context::REPORTS, trace};
 
-impl Serving {
+impl RunningSidecar {
     /// Answers a request. A request without a reply subject, or with one that is not an inbox, is
     /// not performed.
-    pub(super) async fn answer(&self, endpoint: usize, offer: &Offer, message: Message) {
+    pub(super) async fn answer(&self, endpoint: usize, offer: &ServedEndpoint, message: Message) {
         let Some(reply) = message
             .reply
             .filter(|reply| self.replies.admits(&message.subject, reply))
@@ -30,11 +30,11 @@ impl Serving {
             .and_then(|headers| headers.get(trace::HEADER))
             .map(ToString::to_string);
         let (text, error) = match offer {
-            Offer::Tool(name) => {
+            ServedEndpoint::Tool(name) => {
                 self.answer_tool(name, &message.payload, traceparent, &reply)
                     .await
             }
-            Offer::Compactor(name) => {
+            ServedEndpoint::Compactor(name) => {
                 self.answer_compaction(name, &message.payload, traceparent)
                     .await
             }
@@ -57,12 +57,12 @@ impl Serving {
                 reply.clone(),
                 json(&ToolReply {
                     v: PROTOCOL_VERSION,
-                    said,
+                    message: said,
                 }),
             )
             .await
         };
-        let mut call = pin!(self.desk.tool(name, body, traceparent, reports));
+        let mut call = pin!(self.handler.tool(name, body, traceparent, reports));
         let answer = loop {
             tokio::select! {
                 biased;
@@ -74,17 +74,17 @@ impl Serving {
             tell(said).await;
         }
         let text = json(&answer);
-        match (self.too_large(&text), answer.said) {
+        match (self.too_large(&text), answer.message) {
             (Some(why), _) => (
                 json(&ToolReply {
                     v: PROTOCOL_VERSION,
-                    said: ToolSaid::Error(why.clone()),
+                    message: ToolMessage::Error(why.clone()),
                 }),
                 Some(why),
             ),
-            (None, ToolSaid::Error(error)) => (text, Some(error)),
-            (None, ToolSaid::InProgress) => (text, Some(IN_PROGRESS.into())),
-            (None, ToolSaid::Ok(_) | ToolSaid::Progress { .. }) => (text, None),
+            (None, ToolMessage::Error(error)) => (text, Some(error)),
+            (None, ToolMessage::InProgress) => (text, Some(IN_PROGRESS.into())),
+            (None, ToolMessage::Ok(_) | ToolMessage::Progress { .. }) => (text, None),
         }
     }
 
@@ -94,18 +94,18 @@ impl Serving {
         body: &[u8],
         traceparent: Option<String>,
     ) -> (String, Option<String>) {
-        let answer = self.desk.compact(name, body, traceparent).await;
+        let answer = self.handler.compact(name, body, traceparent).await;
         let text = json(&answer);
-        match (self.too_large(&text), answer.said) {
+        match (self.too_large(&text), answer.message) {
             (Some(why), _) => (
                 json(&CompactReply {
                     v: PROTOCOL_VERSION,
-                    said: CompactSaid::Error(why.clone()),
+                    message: CompactMessage::Error(why.clone()),
                 }),
                 Some(why),
             ),
-            (None, CompactSaid::Error(error)) => (text, Some(error)),
-            (None, CompactSaid::Compact { .. } | CompactSaid::Skip(_)) => (text, None),
+            (None, CompactMessage::Error(error)) => (text, Some(error)),
+            (None, CompactMessage::Compact { .. } | CompactMessage::Skip(_)) => (text, None),
         }
     }
 

@@ -1,7 +1,7 @@
 // Calls a sidecar's tools in a test, without a node and without NATS. The calls run through the same code that answers a node.
 
 import type { Message } from "./compactor.js";
-import type { Desk, Progress } from "./desk.js";
+import type { RequestHandler, Progress } from "./request_handler.js";
 import type { Sidecar } from "./sidecar.js";
 
 /** The result of a call: either `ok` or `error` is set. */
@@ -21,11 +21,11 @@ export interface Said {
 
 /** A sidecar under test. */
 export class Harness {
-  readonly #desk: Desk;
+  readonly #handler: RequestHandler;
   #calls = 0;
 
   constructor(sidecar: Sidecar) {
-    this.#desk = sidecar.desk();
+    this.#handler = sidecar.handler();
   }
 
   /** Calls a tool. */
@@ -38,7 +38,7 @@ export class Harness {
   async send(tool: string, body: string | Uint8Array): Promise<Answer> {
     const progress: Progress[] = [];
     const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
-    const { v: _, ...reply } = await this.#desk.tool(tool, bytes, { report: (told) => void progress.push(told) });
+    const { v: _, ...reply } = await this.#handler.tool(tool, bytes, { report: (told) => void progress.push(told) });
     return { ...reply, progress };
   }
 
@@ -48,12 +48,12 @@ export class Harness {
     const model = { id: "model", context_window: window };
     const tokens = Math.floor(JSON.stringify(messages).length / 4);
     const request = { v: 1, ...ids, compactor, model, messages, tokens, deadline_ms: 60_000 };
-    const { v: _, ...reply } = await this.#desk.compact(compactor, new TextEncoder().encode(JSON.stringify(request)));
+    const { v: _, ...reply } = await this.#handler.compact(compactor, new TextEncoder().encode(JSON.stringify(request)));
     return reply;
   }
 
   /** Cancels a call. */
   cancel(callId: string): void {
-    this.#desk.cancel(callId);
+    this.#handler.cancel(callId);
   }
 }

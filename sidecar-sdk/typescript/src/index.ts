@@ -15,7 +15,7 @@
  */
 export { Conversation, type Compactor, type Message, type Part, type Summary } from "./compactor.js";
 export { ConnectionError, type Environment } from "./connection.js";
-export { type Context, type Effect, type Progress } from "./desk.js";
+export { type Context, type Effect, type Progress } from "./request_handler.js";
 export { Harness, type Answer, type Said } from "./harness.js";
 export { Misfit, any, array, boolean, integer, number, object, oneOf, optional, string, type ArgsOf, type Fields, type Schema } from "./schema.js";
 export { Sidecar, type ServeOptions, type SidecarOptions, type ToolOptions } from "./sidecar.js";

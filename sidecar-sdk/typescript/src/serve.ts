@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import type { Msg, NatsConnection, Subscription } from "@nats-io/transport-node";
 
 import { shown, type Environment } from "./connection.js";
-import type { Reply } from "./desk.js";
+import type { Reply } from "./request_handler.js";
 import { ReplyGuard } from "./replies.js";
 import type { Sidecar } from "./sidecar.js";
 
@@ -31,7 +31,7 @@ export class Serving {
   readonly #started = new Date().toISOString();
   readonly #prefix: string;
   readonly #replies: ReplyGuard;
-  readonly #desk;
+  readonly #handler;
   readonly #tasks = new Set<Promise<void>>();
   readonly #endpoints: { info: Endpoint; counts: Counts }[] = [];
 
@@ -44,13 +44,13 @@ export class Serving {
     this.#prefix = environment.PLANCK_NATS_SUBJECT_PREFIX ?? "";
     const inboxes = [...(environment.PLANCK_NATS_REPLY_PREFIXES ?? "").split(","), environment.PLANCK_NATS_INBOX_PREFIX ?? ""];
     this.#replies = new ReplyGuard(this.#prefix, inboxes.map((inbox) => inbox.trim()).filter(Boolean), log);
-    this.#desk = sidecar.desk();
+    this.#handler = sidecar.handler();
   }
 
   async until(stop: AbortSignal): Promise<void> {
     const { name, version } = this.sidecar;
     void this.#watch();
-    this.#subscribe(this.#on(`cancel.${name}`), (message) => this.#desk.cancel(callId(message)));
+    this.#subscribe(this.#on(`cancel.${name}`), (message) => this.#handler.cancel(callId(message)));
     const requests = [...this.sidecar.tools.values()].map((tool) => this.#serve("tool", tool.name, tool.metadata));
     const compactor = { kind: "compactor", timeout_ms: "120000" };
     requests.push(...[...this.sidecar.compactors.keys()].map((made) => this.#serve("compact", made, compactor)));
@@ -71,7 +71,7 @@ export class Serving {
     await within(CONFIRM_MS, Promise.all(requests.map((subscription) => subscription.drain())));
     if (!(await within(this.sidecar.drainTimeoutMs, Promise.all(this.#tasks)))) {
       this.log(`cancelling ${this.#tasks.size} calls that did not end in time`);
-      this.#desk.cancelAll();
+      this.#handler.cancelAll();
       await within(LAST_MS, Promise.all(this.#tasks));
     }
     await within(CONFIRM_MS, this.client.flush());
@@ -114,7 +114,7 @@ export class Serving {
     let open = true;
     const report = (progress: object) => void (open && this.#publish(to, { progress }));
     const traceparent = message.headers?.get("traceparent") || undefined;
-    const said = kind === "tool" ? await this.#desk.tool(name, message.data, { traceparent, report }) : await this.#desk.compact(name, message.data);
+    const said = kind === "tool" ? await this.#handler.tool(name, message.data, { traceparent, report }) : await this.#handler.compact(name, message.data);
     open = false;
     const reply = this.#carried(said);
     this.#publish(to, reply);

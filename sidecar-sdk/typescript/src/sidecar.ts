@@ -2,7 +2,7 @@
 
 import type { Compactor } from "./compactor.js";
 import { ConnectionError, open, optionsOf, type Environment } from "./connection.js";
-import { Desk, type Context, type Effect, type Tool } from "./desk.js";
+import { RequestHandler, type Context, type Effect, type Tool } from "./request_handler.js";
 import { object, type ArgsOf, type Fields } from "./schema.js";
 import { Serving } from "./serve.js";
 
@@ -84,8 +84,8 @@ export class Sidecar {
   }
 
   /** Creates a request handler. Each one knows only its own calls. */
-  desk(): Desk {
-    return new Desk(this.tools, this.compactors, this.#atOnce);
+  handler(): RequestHandler {
+    return new RequestHandler(this.tools, this.compactors, this.#atOnce);
   }
 
   /**

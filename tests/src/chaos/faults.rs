@@ -205,7 +205,7 @@ async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Fai
         member.link.set(Link::Up);
         timeout(ENDS, member.node.ended())
             .await
-            .context("a convicted node goes on")??;
+            .context("a node that was declared dead goes on")??;
     }
     let detected = stage
         .timeline

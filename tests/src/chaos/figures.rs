@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{faults::Failover, judge::Found, team::Round};
+use super::{checks::Found, faults::Failover, team::Round};
 
 #[derive(Debug, Clone)]
 pub struct Figures {
@@ -86,12 +86,12 @@ impl fmt::Display for Figures {
             events,
             executions,
             interrupted,
-            convicted,
-            falsely,
+            declared_dead,
+            wrongly,
         } = &self.found;
         writeln!(
             f,
-            "nodes ended   {}, convicted {convicted}; {falsely} that nothing was done to",
+            "nodes ended   {}, declared dead {declared_dead}; {wrongly} that nothing was done to",
             self.failovers.len()
         )?;
         writeln!(f, "NATS          {} faults of it alone", self.disturbed)?;

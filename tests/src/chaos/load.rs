@@ -36,13 +36,13 @@ const ANSWERED: Duration = Duration::from_secs(300);
 
 pub struct Load {
     pub sessions: Vec<SessionId>,
-    clients: JoinSet<Result<Vec<Asked>>>,
+    clients: JoinSet<Result<Vec<AcknowledgedPrompt>>>,
     stop: Arc<AtomicBool>,
 }
 
 /// A prompt that was acknowledged.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct AcknowledgedPrompt {
     pub session: SessionId,
     pub prompt: String,
 }
@@ -74,7 +74,7 @@ impl Load {
     }
 
     /// Stops sending prompts, and waits for the answers to the acknowledged ones.
-    pub async fn finish(mut self) -> Result<Vec<Asked>> {
+    pub async fn finish(mut self) -> Result<Vec<AcknowledgedPrompt>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut asked = Vec::new();
         while let Some(client) = self.clients.join_next().await {
@@ -91,12 +91,12 @@ struct Client {
 }
 
 impl Client {
-    async fn keep_asking(self, stop: Arc<AtomicBool>) -> Result<Vec<Asked>> {
+    async fn keep_asking(self, stop: Arc<AtomicBool>) -> Result<Vec<AcknowledgedPrompt>> {
         let mut asked = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let prompt = format!("s{}-{}", self.number, asked.len());
             self.ask(&prompt).await?;
-            asked.push(Asked {
+            asked.push(AcknowledgedPrompt {
                 session: self.session.clone(),
                 prompt: prompt.clone(),
             });
@@ -112,7 +112,7 @@ impl Client {
         loop {
             let next = Instant::now() + TRY;
             let to = session_at(&self.session, SessionVerb::Prompt);
-            let error = match timeout(TRY, self.caller.try_ask::<Accepted>(&to, &body)).await {
+            let error = match timeout(TRY, self.caller.try_request::<Accepted>(&to, &body)).await {
                 Ok(Ok(Ok(_))) => return Ok(()),
                 Ok(Ok(Err(refusal))) if !refusal.retryable => {
                     bail!(
@@ -141,7 +141,7 @@ impl Client {
         loop {
             if let Ok(Ok(page)) = timeout(TRY, self.caller.events(&self.session, from)).await {
                 if page.events.iter().any(|event| {
-                    super::judge::ends_of(event.get())
+                    super::checks::ends_of(event.get())
                         .iter()
                         .any(|input| input == prompt)
                 }) {

@@ -112,7 +112,7 @@ impl Stage {
 
     /// Ends the cluster. Nodes that were disturbed may have logged warnings, and nodes that were
     /// declared dead have ended or will end.
-    pub async fn strike(self) -> Result<()> {
+    pub async fn tear_down(self) -> Result<()> {
         let Self {
             world,
             timeline,

@@ -11,34 +11,34 @@ use tokio::{task::JoinHandle, time::Instant};
 
 /// Records events until it is dropped.
 pub struct Timeline {
-    told: Arc<Mutex<Told>>,
+    recorded: Arc<Mutex<Recorded>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Recorded {
     resumed: Vec<(Instant, SessionId, Option<NodeId>)>,
     dead: Vec<(Instant, NodeId)>,
 }
 
 impl Timeline {
     pub async fn start(nats: &Client) -> Result<Self> {
-        let told = Arc::new(Mutex::new(Told::default()));
+        let recorded = Arc::new(Mutex::new(Recorded::default()));
         let sessions = nats.subscribe("session.*").await?;
         let cluster = nats.subscribe("cluster.*").await?;
         nats.flush().await?;
         let tasks = vec![
-            tokio::spawn(hear(sessions, Arc::clone(&told), of_session)),
-            tokio::spawn(hear(cluster, Arc::clone(&told), of_cluster)),
+            tokio::spawn(hear(sessions, Arc::clone(&recorded), of_session)),
+            tokio::spawn(hear(cluster, Arc::clone(&recorded), of_cluster)),
         ];
-        Ok(Self { told, tasks })
+        Ok(Self { recorded, tasks })
     }
 
     /// Returns when a session first continued after its node was gone, or `None` if it has not
     /// continued yet.
     pub fn resumed(&self, session: &SessionId, after: Instant, gone: &NodeId) -> Option<Instant> {
-        let told = self.told();
-        let here = told
+        let recorded = self.recorded();
+        let here = recorded
             .resumed
             .iter()
             .find(|(at, id, from)| id == session && *at >= after && from.as_ref() == Some(gone));
@@ -47,7 +47,7 @@ impl Timeline {
 
     /// Returns when a node was declared dead, or `None` if it was not.
     pub fn death(&self, node: &NodeId) -> Option<Instant> {
-        self.told()
+        self.recorded()
             .dead
             .iter()
             .find(|(_, dead)| dead == node)
@@ -56,15 +56,15 @@ impl Timeline {
 
     /// Returns every node that was declared dead.
     pub fn deaths(&self) -> Vec<NodeId> {
-        self.told()
+        self.recorded()
             .dead
             .iter()
             .map(|(_, node)| node.clone())
             .collect()
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,26 +74,27 @@ impl Drop for Timeline {
     }
 }
 
-async fn hear(mut news: Subscriber, told: Arc<Mutex<Told>>, of: fn(&mut Told, &[u8])) {
+async fn hear(mut news: Subscriber, recorded: Arc<Mutex<Recorded>>, of: fn(&mut Recorded, &[u8])) {
     while let Some(message) = news.next().await {
         of(
-            &mut told.lock().unwrap_or_else(PoisonError::into_inner),
+            &mut recorded.lock().unwrap_or_else(PoisonError::into_inner),
             &message.payload,
         );
     }
 }
 
-fn of_session(told: &mut Told, payload: &[u8]) {
+fn of_session(recorded: &mut Recorded, payload: &[u8]) {
     let Ok(envelope) = serde_json::from_slice::<Envelope>(payload) else {
         return;
     };
     if let Some(Ok(Event::SessionResumed(resumed))) = envelope.event() {
-        told.resumed
+        recorded
+            .resumed
             .push((Instant::now(), envelope.session_id, resumed.from_node));
     }
 }
 
-fn of_cluster(told: &mut Told, payload: &[u8]) {
+fn of_cluster(recorded: &mut Recorded, payload: &[u8]) {
     let Ok(decision) = serde_json::from_slice::<Value>(payload) else {
         return;
     };
@@ -101,6 +102,6 @@ fn of_cluster(told: &mut Told, payload: &[u8]) {
     if decision.get("type").and_then(Value::as_str) == Some("node_dead")
         && let Some(node) = about.and_then(|id| NodeId::parse(id).ok())
     {
-        told.dead.push((Instant::now(), node));
+        recorded.dead.push((Instant::now(), node));
     }
 }

@@ -8,7 +8,7 @@ use planck_common::{
     command::{AgentState, AgentVerb, SessionState, SessionVerb},
     event::Event,
 };
-use planck_scripted_model::{Fault, Pace, Reply, Script};
+use planck_scripted_model::{Pace, Reply, Script, ScriptedFault};
 use planck_tests::{
     caller::{agent_at, session_at},
     eventually::{eventually, within},
@@ -37,7 +37,10 @@ async fn at_work(marker: &Marker) -> Result<Scene> {
                 json!({ "command": escaping(marker), "timeout": 600_000 }),
             ),
         )
-        .rule(by("lead").user("hang"), Reply::fault(Fault::HangBeforeHead))
+        .rule(
+            by("lead").user("hang"),
+            Reply::fault(ScriptedFault::HangBeforeHead),
+        )
         .always(Reply::text("ready"));
     let members = [
         lead(&["bash"]),

@@ -11,7 +11,7 @@ mod served;
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
-    desk::{Desk, run},
+    machine::{PersonalMachine, run},
     postgres::Database,
 };
 use serde_json::json;
@@ -25,8 +25,8 @@ fn script() -> Script {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let ran = desk
+    let machine = PersonalMachine::start(script()).await?;
+    let ran = machine
         .run(&[
             "run",
             "--model",
@@ -64,7 +64,7 @@ async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<
         (&["config", "show", "--origin"], "OPENAI_API_KEY"),
         (&["team", "ls"], ""),
     ] {
-        let ran = desk.run(command).await?;
+        let ran = machine.run(command).await?;
         assert!(
             ran.code == 0 && ran.out.contains(told),
             "{command:?}: {ran:?}"
@@ -74,14 +74,14 @@ async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<
             "{command:?} shows a key"
         );
     }
-    let gone = desk.run(&["session", "show", "bold-oak"]).await?;
+    let gone = machine.run(&["session", "show", "bold-oak"]).await?;
     assert!(gone.code == 3 && gone.err.contains("bold-oak"), "{gone:?}");
-    desk.check_model()
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_tell_the_kinds_of_failure_apart() -> Result<()> {
-    let desk = Desk::start(script()).await?;
+    let machine = PersonalMachine::start(script()).await?;
     for (command, code, told) in [
         (&["run"][..], 2, "no prompt"),
         (&["run", "--bogus"], 2, "--bogus"),
@@ -118,7 +118,7 @@ async fn exit_codes_tell_the_kinds_of_failure_apart() -> Result<()> {
         ),
         (&["session", "ls", "--store", "mysql://x"], 2, "sqlite:DIR"),
     ] {
-        let ran = desk.run(command).await?;
+        let ran = machine.run(command).await?;
         assert!(
             ran.code == code && ran.err.contains(told),
             "{command:?}: {ran:?}"
@@ -129,8 +129,8 @@ async fn exit_codes_tell_the_kinds_of_failure_apart() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn error_without_a_model_names_the_ways_out() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut command = desk.planck(&["run", "go"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut command = machine.planck(&["run", "go"])?;
     for name in ["ANTHROPIC", "OPENAI", "GOOGLE"] {
         command.env_remove(format!("{name}_API_KEY"));
     }
@@ -144,35 +144,38 @@ async fn error_without_a_model_names_the_ways_out() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chat_without_a_terminal_reads_one_prompt_per_line() -> Result<()> {
-    let desk = Desk::start(
+    let machine = PersonalMachine::start(
         Script::new()
             .rule(When::any().last("two"), "Second.")
             .always("First."),
     )
     .await?;
-    std::fs::write(desk.folder().join("lines"), "one\n\ntwo\n/quit\nthree\n")?;
-    let mut command = desk.planck(&["chat", "--model", "openai:gpt-5"])?;
-    command.stdin(std::fs::File::open(desk.folder().join("lines"))?);
+    std::fs::write(machine.folder().join("lines"), "one\n\ntwo\n/quit\nthree\n")?;
+    let mut command = machine.planck(&["chat", "--model", "openai:gpt-5"])?;
+    command.stdin(std::fs::File::open(machine.folder().join("lines"))?);
     let ran = run(command).await?;
     assert!(
         ran.code == 0 && ran.out.contains("First.") && ran.out.contains("Second."),
         "{ran:?}"
     );
     assert!(ran.out.contains("planck chat --session "), "{ran:?}");
-    assert_eq!(desk.model.request_count(), 2);
-    desk.check_model()
+    assert_eq!(machine.model.request_count(), 2);
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_postgres_of_a_newer_planck_is_refused() -> Result<()> {
-    let (desk, database) = (Desk::start(script()).await?, Database::create().await?);
+    let (machine, database) = (
+        PersonalMachine::start(script()).await?,
+        Database::create().await?,
+    );
     let url = database.url();
-    let looked = desk.run(&["session", "ls", "--store", &url]).await?;
+    let looked = machine.run(&["session", "ls", "--store", &url]).await?;
     assert!(
         looked.code == 0,
         "a database without tables has no sessions: {looked:?}"
     );
-    let first = desk
+    let first = machine
         .run(&["run", "--model", "openai:gpt-5", "--store", &url, "look"])
         .await?;
     assert_eq!(first.code, 0, "{first:?}");
@@ -181,7 +184,7 @@ async fn a_postgres_of_a_newer_planck_is_refused() -> Result<()> {
         .execute(&mut connection)
         .await?;
     for command in [&["session", "ls"][..], &["doctor"]] {
-        let ran = desk.run(&[command, &["--store", &url]].concat()).await?;
+        let ran = machine.run(&[command, &["--store", &url]].concat()).await?;
         assert!(
             ran.code == 1 && format!("{}{}", ran.out, ran.err).contains("run a newer planck"),
             "{ran:?}"

@@ -8,7 +8,7 @@ use planck_common::{
     InputId,
     command::{Accepted, AgentStateNow, AgentVerb, SessionVerb, Started},
 };
-use planck_scripted_model::{Call, Pace, Part, Reply, Script, When};
+use planck_scripted_model::{Pace, Reply, Script, ScriptedCall, ScriptedPart, When};
 use planck_tests::{
     caller::{agent_at, session_at},
     eventually::eventually,
@@ -106,8 +106,8 @@ const WIRES: &[Wire] = &[
 ];
 
 fn script(wire: &Wire) -> Script {
-    let read = |path: &str| Part::Call(Call::new("read", json!({ "path": path })));
-    let broken = Call::new("read", json!({ "path": 3 }));
+    let read = |path: &str| ScriptedPart::Call(ScriptedCall::new("read", json!({ "path": path })));
+    let broken = ScriptedCall::new("read", json!({ "path": 3 }));
     let broken = if wire.has_text_arguments {
         broken.raw("{\"path\": ")
     } else {
@@ -120,7 +120,7 @@ fn script(wire: &Wire) -> Script {
         .part(read("b.txt"));
     let wrong = Reply::new()
         .think("Again.")
-        .part(Part::Call(broken))
+        .part(ScriptedPart::Call(broken))
         .and_call("raed", json!({}))
         .part(read("../secret"));
     let slow = Reply::new()
@@ -164,7 +164,7 @@ fn without_thoughts(mut script: Script) -> Script {
     for reply in script.rules.iter_mut().flat_map(|rule| &mut rule.replies) {
         reply
             .parts
-            .retain(|part| !matches!(part, Part::Thinking(_)));
+            .retain(|part| !matches!(part, ScriptedPart::Thinking(_)));
     }
     script
 }
@@ -383,7 +383,7 @@ async fn judged(judges: &Judges, wire: &Wire) -> Result<String> {
 }
 
 async fn strangers_accept(name: &str) -> Result<()> {
-    let Some(judges) = Judges::summon() else {
+    let Some(judges) = Judges::find() else {
         return Ok(());
     };
     let wire = WIRES
@@ -415,7 +415,7 @@ mod strangers_accept_what_is_sent_over {
 
 #[test]
 fn judges_find_each_known_fault_and_no_other() -> Result<()> {
-    let Some(judges) = Judges::summon() else {
+    let Some(judges) = Judges::find() else {
         return Ok(());
     };
     let said = judges.test(&Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/wrong.jsonl"))?;

@@ -3,29 +3,29 @@
 
 use anyhow::Result;
 use planck_common::{envelope::Envelope, event::EventKind};
-use planck_scripted_model::{Call, Part, Reply, Script, Stop, Usage, When};
-use planck_tests::desk::{Desk, Ran, of_kind};
+use planck_scripted_model::{Reply, Script, ScriptedCall, ScriptedPart, ScriptedUsage, Stop, When};
+use planck_tests::machine::{PersonalMachine, Ran, of_kind};
 use serde_json::{Value, json};
 
 const PROVIDERS: [&str; 2] = ["anthropic", "openai"];
 
-fn calls(calls: impl IntoIterator<Item = Call>) -> Reply {
-    calls
-        .into_iter()
-        .fold(Reply::new(), |reply, call| reply.part(Part::Call(call)))
+fn calls(calls: impl IntoIterator<Item = ScriptedCall>) -> Reply {
+    calls.into_iter().fold(Reply::new(), |reply, call| {
+        reply.part(ScriptedPart::Call(call))
+    })
 }
 
-fn read(path: &str) -> Call {
-    Call::new("read", json!({ "path": path }))
+fn read(path: &str) -> ScriptedCall {
+    ScriptedCall::new("read", json!({ "path": path }))
 }
 
 /// The result of calls that a model made.
-struct Came {
+struct CallResults {
     ran: Ran,
     events: Vec<Envelope>,
 }
 
-impl Came {
+impl CallResults {
     fn of(&self, kind: EventKind) -> Vec<Value> {
         of_kind(&self.events, kind)
     }
@@ -49,15 +49,15 @@ impl Came {
 
 /// Runs a session in which the model gives `first`, then answers "Well.", and answers "Again." to
 /// the next prompt.
-async fn answers(provider: &str, first: Reply) -> Result<Came> {
+async fn answers(provider: &str, first: Reply) -> Result<CallResults> {
     let script = Script::new()
         .limited(1, When::any(), first)
         .rule(When::any().last("again"), "Again.")
         .always("Well.");
-    let desk = Desk::start(script).await?;
-    desk.write("a.txt", "alpha")?;
+    let machine = PersonalMachine::start(script).await?;
+    machine.write("a.txt", "alpha")?;
     let model = format!("{provider}:m");
-    let ran = desk
+    let ran = machine
         .run(&[
             "run",
             "-o",
@@ -70,17 +70,17 @@ async fn answers(provider: &str, first: Reply) -> Result<Came> {
         ])
         .await?;
     let events = ran.events()?;
-    let again = desk
+    let again = machine
         .run(&["run", "-o", "jsonl", "--session", "one", "again"])
         .await?;
-    desk.check_model()?;
+    machine.check_model()?;
     assert_eq!(again.code, 0, "{provider}: {again:?}");
     assert_eq!(
         of_kind(&again.events()?, EventKind::TurnEnd)[0]["message"],
         "Again.",
         "{provider}"
     );
-    Ok(Came { ran, events })
+    Ok(CallResults { ran, events })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,10 +88,10 @@ async fn invalid_calls_are_answered_with_the_fault() -> Result<()> {
     for provider in PROVIDERS {
         for (call, told) in [
             (read("").raw("{\"path\": "), "not a JSON object"),
-            (Call::new("read", json!({"path": 3})), "`path`"),
-            (Call::new("read", json!({})), "path"),
+            (ScriptedCall::new("read", json!({"path": 3})), "`path`"),
+            (ScriptedCall::new("read", json!({})), "path"),
             (
-                Call::new("raed", json!({"path": "a.txt"})),
+                ScriptedCall::new("raed", json!({"path": "a.txt"})),
                 "did you mean `read`?",
             ),
             (read("../secret"), "outside"),
@@ -147,21 +147,21 @@ async fn five_megabytes_of_arguments_are_written() -> Result<()> {
                 "write",
                 json!({"path": "big", "content": "x".repeat(5 << 20)}),
             ));
-        let desk = Desk::start(script).await?;
-        let (ran, _) = desk.prompt(&format!("{provider}:m"), "go").await?;
+        let machine = PersonalMachine::start(script).await?;
+        let (ran, _) = machine.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 0, "{}", ran.err);
-        assert_eq!(desk.read("big")?.len(), 5 << 20);
-        desk.check_model()?;
+        assert_eq!(machine.read("big")?.len(), 5 << 20);
+        machine.check_model()?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_with_the_most_calls_gets_all_results_in_order() -> Result<()> {
-    let mut many: Vec<Call> = (0..128)
+    let mut many: Vec<ScriptedCall> = (0..128)
         .map(|n| read(if n % 2 == 0 { "a.txt" } else { "b.txt" }))
         .collect();
-    many[100] = Call::new("read", json!({"path": "c.txt"}));
+    many[100] = ScriptedCall::new("read", json!({"path": "c.txt"}));
     let came = answers("anthropic", calls(many)).await?;
     let results = came.results();
     assert_eq!(results.len(), 128);
@@ -182,11 +182,11 @@ async fn a_repeated_call_is_remarked_on_then_refused() -> Result<()> {
     let script = Script::new()
         .rule(When::any().round(11), "I give up.")
         .always(calls([read("a.txt")]));
-    let desk = Desk::start(script).await?;
-    desk.write("a.txt", "alpha")?;
-    let (ran, events) = desk.prompt("anthropic:m", "go").await?;
+    let machine = PersonalMachine::start(script).await?;
+    machine.write("a.txt", "alpha")?;
+    let (ran, events) = machine.prompt("anthropic:m", "go").await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    let results = Came { ran, events }.results();
+    let results = CallResults { ran, events }.results();
     let kinds: Vec<&str> = results
         .iter()
         .map(|(error, text)| match (error, text.trim_end() == "alpha") {
@@ -197,7 +197,7 @@ async fn a_repeated_call_is_remarked_on_then_refused() -> Result<()> {
         .collect();
     assert_eq!(kinds[..3], ["plain", "plain", "noted"], "{results:?}");
     assert_eq!(kinds[8..], ["noted", "refused", "refused"], "{results:?}");
-    desk.check_model()
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,15 +227,15 @@ async fn empty_thinking_refused_and_cut_answers_end_their_turn() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_a_cut_answer_are_not_run() -> Result<()> {
     for provider in PROVIDERS {
-        let write = Call::new("write", json!({"path": "made", "content": "x"}));
-        let cut = Call::new("write", json!({})).raw("{\"path\": \"made\", \"cont");
+        let write = ScriptedCall::new("write", json!({"path": "made", "content": "x"}));
+        let cut = ScriptedCall::new("write", json!({})).raw("{\"path\": \"made\", \"cont");
         let script = Script::new()
             .limited(1, When::any(), calls([write, cut]).stop(Stop::Length))
             .rule(When::any().last("again"), "Again.")
             .always("Well.");
-        let desk = Desk::start(script).await?;
-        let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
-        let results = Came { ran, events }.results();
+        let machine = PersonalMachine::start(script).await?;
+        let (ran, events) = machine.prompt(&format!("{provider}:m"), "go").await?;
+        let results = CallResults { ran, events }.results();
         assert_eq!(results.len(), 2, "{provider}: {results:?}");
         assert!(
             results
@@ -243,18 +243,18 @@ async fn calls_of_a_cut_answer_are_not_run() -> Result<()> {
                 .all(|(error, text)| *error && text.contains("cut off before it was complete")),
             "{results:?}"
         );
-        assert!(desk.read("made").is_err(), "{provider}");
-        desk.check_model()?;
+        assert!(machine.read("made").is_err(), "{provider}");
+        machine.check_model()?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_end_the_turn_and_say_which() -> Result<()> {
-    let usage = Usage {
+    let usage = ScriptedUsage {
         input: 600,
         output: 500,
-        ..Usage::default()
+        ..ScriptedUsage::default()
     };
     for (key, value, limit) in [
         ("max_requests_per_turn", "2", "max_requests_per_turn"),
@@ -265,7 +265,7 @@ async fn limits_end_the_turn_and_say_which() -> Result<()> {
         let script = Script::new()
             .rule(When::any().round(6), "Done.")
             .always(calls([read("a.txt")]).usage(usage));
-        let desk = Desk::start(script).await?;
+        let machine = PersonalMachine::start(script).await?;
         let (section, key) = key
             .split_once('.')
             .map_or(("limits".into(), key), |(part, key)| {
@@ -273,8 +273,8 @@ async fn limits_end_the_turn_and_say_which() -> Result<()> {
             });
         let prices =
             "[models.entries.m]\nprovider = \"anthropic\"\nprices = {input = 1.0, output = 1.0}\n";
-        desk.configure(&format!("[{section}]\n{key} = {value}\n{prices}"))?;
-        let (ran, events) = desk.prompt("anthropic:m", "go").await?;
+        machine.configure(&format!("[{section}]\n{key} = {value}\n{prices}"))?;
+        let (ran, events) = machine.prompt("anthropic:m", "go").await?;
         let end = of_kind(&events, EventKind::TurnEnd);
         assert_eq!(
             (&end[0]["outcome"], ran.code),
@@ -285,7 +285,7 @@ async fn limits_end_the_turn_and_say_which() -> Result<()> {
             end[0]["limit"].as_str().unwrap().contains(limit),
             "{section}.{key}: {end:?}"
         );
-        desk.check_model()?;
+        machine.check_model()?;
     }
     Ok(())
 }
@@ -296,13 +296,13 @@ async fn a_small_context_is_summarised_during_a_turn() -> Result<()> {
         .limited(12, When::any().tool("read"), calls([read("long.txt")]))
         .rule(When::any().tool("read"), "All read.")
         .always("Summary: long.txt was read several times; go on.");
-    let desk = Desk::start(script).await?;
-    desk.write(
+    let machine = PersonalMachine::start(script).await?;
+    machine.write(
         "long.txt",
         &"one line of many words that say little\n".repeat(60),
     )?;
-    desk.configure("[models.entries.m]\nprovider = \"anthropic\"\ncontext_window = 6000\n[tools]\nrepeat_refuse = 100\n")?;
-    let (ran, events) = desk.prompt("anthropic:m", "read it many times").await?;
+    machine.configure("[models.entries.m]\nprovider = \"anthropic\"\ncontext_window = 6000\n[tools]\nrepeat_refuse = 100\n")?;
+    let (ran, events) = machine.prompt("anthropic:m", "read it many times").await?;
     assert!(
         !of_kind(&events, EventKind::Compacting).is_empty(),
         "{ran:?}"
@@ -316,13 +316,13 @@ async fn a_small_context_is_summarised_during_a_turn() -> Result<()> {
         );
     }
     assert_eq!(ran.code, 0, "{:?}", of_kind(&events, EventKind::Error));
-    desk.check_model()
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undescribed_model_is_warned_about_once() -> Result<()> {
-    let desk = Desk::start(Script::new().always("Hello.")).await?;
-    let (_, events) = desk.prompt("openai:my-own", "go").await?;
+    let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+    let (_, events) = machine.prompt("openai:my-own", "go").await?;
     let warnings = of_kind(&events, EventKind::Warning);
     assert_eq!(
         (warnings.len(), &warnings[0]["code"]),

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use planck_common::event::EventKind;
-use planck_scripted_model::{Fault, Pace, Reply, Script, When};
+use planck_scripted_model::{Pace, Reply, Script, ScriptedFault, When};
 use planck_tests::{
-    desk::{Desk, of_kind, run},
+    machine::{PersonalMachine, of_kind, run},
     world::{Backend, World},
 };
 use serde_json::json;
@@ -38,15 +38,15 @@ fn team(provider: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_team_works_over_every_wire_in_one_process() -> Result<()> {
     for provider in PROVIDERS {
-        let desk = Desk::start(example()).await?;
-        desk.write("team/TEAM.json", &team(provider))?;
-        let ran = desk
+        let machine = PersonalMachine::start(example()).await?;
+        machine.write("team/TEAM.json", &team(provider))?;
+        let ran = machine
             .run(&["run", "--team", "team", "build a word counter"])
             .await?;
-        desk.check_model()?;
+        machine.check_model()?;
         assert_eq!(ran.code, 0, "{provider}: {ran:?}");
         assert!(
-            desk.read("count.sh")?.contains("wc -w"),
+            machine.read("count.sh")?.contains("wc -w"),
             "{provider}: the coder edited it: {}",
             ran.out
         );
@@ -93,7 +93,7 @@ async fn a_team_works_over_nats() -> Result<()> {
 /// Checks which failures are retried, and the reason in the `retry` event.
 #[tokio::test(flavor = "multi_thread")]
 async fn transient_failures_are_retried_with_an_event() -> Result<()> {
-    let busy = Fault::Status {
+    let busy = ScriptedFault::Status {
         status: 429,
         body: None,
         retry_after: Some("0.2".into()),
@@ -101,31 +101,31 @@ async fn transient_failures_are_retried_with_an_event() -> Result<()> {
     for (provider, fault, reason) in [
         (
             "anthropic",
-            Fault::Html("<h1>Down for lunch</h1>".into()),
+            ScriptedFault::Html("<h1>Down for lunch</h1>".into()),
             "Down for lunch",
         ),
         ("openai", busy.clone(), "429"),
-        ("anthropic", Fault::status(529), "529"),
-        ("google", Fault::status(503), "503"),
-        ("ollama", Fault::status(500), "500"),
+        ("anthropic", ScriptedFault::status(529), "529"),
+        ("google", ScriptedFault::status(503), "503"),
+        ("ollama", ScriptedFault::status(500), "500"),
         (
             "anthropic",
-            Fault::Error {
+            ScriptedFault::Error {
                 after: 3,
                 message: "Overloaded".into(),
             },
             "Overloaded",
         ),
-        ("openai", Fault::Cut { after: 2 }, "broke off"),
-        ("llama_cpp", Fault::End { after: 2 }, "end"),
+        ("openai", ScriptedFault::Cut { after: 2 }, "broke off"),
+        ("llama_cpp", ScriptedFault::End { after: 2 }, "end"),
     ] {
         let script = Script::new().limited(
             1,
             When::any(),
             Reply::text("never whole").with_fault(fault.clone()),
         );
-        let desk = Desk::start(script.always("At last.")).await?;
-        let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
+        let machine = PersonalMachine::start(script.always("At last.")).await?;
+        let (ran, events) = machine.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 0, "{provider} {fault:?}: {ran:?}");
         let retries = of_kind(&events, EventKind::Retry);
         assert_eq!(retries.len(), 1, "{provider} {fault:?}: {retries:?}");
@@ -137,8 +137,8 @@ async fn transient_failures_are_retried_with_an_event() -> Result<()> {
             of_kind(&events, EventKind::TurnEnd)[0]["message"],
             "At last."
         );
-        assert_eq!(desk.model.request_count(), 2);
-        desk.check_model()?;
+        assert_eq!(machine.model.request_count(), 2);
+        machine.check_model()?;
     }
     Ok(())
 }
@@ -148,16 +148,16 @@ async fn a_silent_stream_is_abandoned_and_retried() -> Result<()> {
     let script = Script::new().limited(
         1,
         When::any(),
-        Reply::text("a b c d").with_fault(Fault::Hang { after: 2 }),
+        Reply::text("a b c d").with_fault(ScriptedFault::Hang { after: 2 }),
     );
-    let desk = Desk::start(script.always("At last.")).await?;
-    desk.configure(
+    let machine = PersonalMachine::start(script.always("At last.")).await?;
+    machine.configure(
         "[providers.openai]
 idle_timeout = \"300ms\"
 first_byte_timeout = \"5s\"
 ",
     )?;
-    let (ran, events) = desk.prompt("openai:m", "go").await?;
+    let (ran, events) = machine.prompt("openai:m", "go").await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(
         of_kind(&events, EventKind::Retry)[0]["reason"]
@@ -166,7 +166,7 @@ first_byte_timeout = \"5s\"
             .contains("brought nothing for 0.3 s"),
         "{ran:?}"
     );
-    desk.check_model()
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,17 +179,18 @@ async fn permanent_failures_end_the_turn_and_the_command_fails() -> Result<()> {
         ("openai", 404, None, "provider"),
         ("anthropic", 400, Some(full.to_string()), "context_full"),
     ] {
-        let desk = Desk::start(Script::new().always(Reply::fault(Fault::Status {
-            status,
-            body,
-            retry_after: None,
-        })))
-        .await?;
-        let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
+        let machine =
+            PersonalMachine::start(Script::new().always(Reply::fault(ScriptedFault::Status {
+                status,
+                body,
+                retry_after: None,
+            })))
+            .await?;
+        let (ran, events) = machine.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 1, "{provider} {status}: {ran:?}");
         let errors = of_kind(&events, EventKind::Error);
         assert_eq!(errors[0]["code"], code, "{provider} {status}: {errors:?}");
-        assert_eq!(desk.model.request_count(), 1, "{provider} {status}");
+        assert_eq!(machine.model.request_count(), 1, "{provider} {status}");
         assert!(!ran.out.contains("key-0123456789"));
     }
     Ok(())
@@ -211,17 +212,17 @@ async fn azure_takes_a_round_of_tools_at_both_of_its_addresses() -> Result<()> {
             .key("key-0123456789")
             .rule(When::any().result("alpha"), "It says alpha.")
             .always(read);
-        let desk = Desk::start(script).await?;
-        desk.write("a.txt", "alpha")?;
+        let machine = PersonalMachine::start(script).await?;
+        machine.write("a.txt", "alpha")?;
         let endpoint = format!(
             "base_url = \"{}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}",
-            desk.model.url()
+            machine.model.url()
         );
-        desk.configure(&format!(
+        machine.configure(&format!(
             "[providers.azure]\n{endpoint}\n[providers.company]\npreset = \"azure\"\n{endpoint}"
         ))?;
         for provider in ["azure", "company"] {
-            let (ran, events) = desk.prompt(&format!("{provider}:our-gpt"), "go").await?;
+            let (ran, events) = machine.prompt(&format!("{provider}:our-gpt"), "go").await?;
             assert_eq!(ran.code, 0, "{provider} {path}: {ran:?}");
             assert_eq!(
                 of_kind(&events, EventKind::TurnEnd)[0]["message"],
@@ -236,8 +237,8 @@ async fn azure_takes_a_round_of_tools_at_both_of_its_addresses() -> Result<()> {
                 "{provider} {path}: {warnings:?}"
             );
         }
-        desk.check_model()?;
-        let requests = desk.model.requests();
+        machine.check_model()?;
+        let requests = machine.model.requests();
         assert_eq!(requests.len(), 4, "{path}");
         assert!(
             requests.iter().all(|request| request.path == path),
@@ -257,13 +258,13 @@ async fn azure_takes_a_round_of_tools_at_both_of_its_addresses() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deployment_that_azure_does_not_have_is_named_after_one_request() -> Result<()> {
     for version in ["", "api_version = \"2025-04-01-preview\"\n"] {
-        let desk = Desk::start(Script::new()).await?;
-        let url = desk.model.url();
-        desk.configure(&format!(
+        let machine = PersonalMachine::start(Script::new()).await?;
+        let url = machine.model.url();
+        machine.configure(&format!(
             "[providers.azure]\nbase_url = \"{url}\"\napi_key = \"env:OPENAI_API_KEY\"\n{version}"
         ))?;
-        let (ran, events) = desk.prompt("azure:absent-gpt", "go").await?;
-        assert_eq!((ran.code, desk.model.request_count()), (1, 1), "{ran:?}");
+        let (ran, events) = machine.prompt("azure:absent-gpt", "go").await?;
+        assert_eq!((ran.code, machine.model.request_count()), (1, 1), "{ran:?}");
         let reason = of_kind(&events, EventKind::Error)[0]["reason"]
             .as_str()
             .unwrap()
@@ -283,9 +284,11 @@ async fn a_deployment_that_azure_does_not_have_is_named_after_one_request() -> R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_end_at_the_configured_number() -> Result<()> {
-    let desk = Desk::start(Script::new().always(Reply::fault(Fault::status(500)))).await?;
-    desk.configure("[providers.openai]\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n")?;
-    let (ran, events) = desk.prompt("openai:m", "go").await?;
+    let machine =
+        PersonalMachine::start(Script::new().always(Reply::fault(ScriptedFault::status(500))))
+            .await?;
+    machine.configure("[providers.openai]\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n")?;
+    let (ran, events) = machine.prompt("openai:m", "go").await?;
     assert_eq!(ran.code, 1, "{ran:?}");
     let retries = of_kind(&events, EventKind::Retry);
     assert_eq!(retries.len(), 2, "{retries:?}");
@@ -296,18 +299,21 @@ async fn retries_end_at_the_configured_number() -> Result<()> {
         "{retries:?}"
     );
     assert_eq!(of_kind(&events, EventKind::Error)[0]["retryable"], true);
-    assert_eq!(desk.model.request_count(), 3);
+    assert_eq!(machine.model.request_count(), 3);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_never_answers_is_abandoned() -> Result<()> {
     for provider in ["anthropic", "openai"] {
-        let desk = Desk::start(Script::new().always(Reply::fault(Fault::HangBeforeHead))).await?;
+        let machine = PersonalMachine::start(
+            Script::new().always(Reply::fault(ScriptedFault::HangBeforeHead)),
+        )
+        .await?;
         let times =
             "first_byte_timeout = \"300ms\"\nmax_attempts = 3\nmax_retry_delay = \"20ms\"\n";
-        desk.configure(&format!("[providers.{provider}]\n{times}"))?;
-        let (ran, events) = desk.prompt(&format!("{provider}:m"), "go").await?;
+        machine.configure(&format!("[providers.{provider}]\n{times}"))?;
+        let (ran, events) = machine.prompt(&format!("{provider}:m"), "go").await?;
         assert_eq!(ran.code, 1, "{provider}: {ran:?}");
         let retries = of_kind(&events, EventKind::Retry);
         assert_eq!(retries.len(), 2, "{provider}: {retries:?}");
@@ -329,7 +335,7 @@ async fn a_provider_that_never_answers_is_abandoned() -> Result<()> {
                 .contains("within 0.3 s"),
             "{provider}: {errors:?}"
         );
-        assert_eq!(desk.model.request_count(), 3);
+        assert_eq!(machine.model.request_count(), 3);
     }
     Ok(())
 }
@@ -358,10 +364,10 @@ impl Full {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_accepts_no_connection_is_abandoned() -> Result<()> {
-    let (desk, full) = (Desk::start(Script::new()).await?, Full::new()?);
+    let (machine, full) = (PersonalMachine::start(Script::new()).await?, Full::new()?);
     let config = "[providers]\nconnect_timeout = \"200ms\"\n[providers.openai]\nmax_attempts = 2\nmax_retry_delay = \"20ms\"\n";
-    desk.configure(config)?;
-    let mut command = desk.planck(&["run", "-o", "jsonl", "--model", "openai:m", "go"])?;
+    machine.configure(config)?;
+    let mut command = machine.planck(&["run", "-o", "jsonl", "--model", "openai:m", "go"])?;
     command.env(
         "OPENAI_BASE_URL",
         format!("http://{}/v1", full.listener.local_addr()?),

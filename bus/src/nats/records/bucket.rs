@@ -20,7 +20,7 @@ const MAKING: Duration = Duration::from_secs(5);
 const LARGEST: i32 = 256 * 1024;
 
 #[derive(Deserialize)]
-struct Info {
+struct BucketInfo {
     config: Value,
     created: String,
     /// The time on the server's clock.
@@ -56,27 +56,27 @@ pub(super) async fn clock(records: &NatsRecords) -> Result<Option<ServerClock>, 
     Ok(Some(ServerClock::read(asked, told, answered)))
 }
 
-impl Info {
+impl BucketInfo {
     fn age(&self) -> Duration {
         let at = |text: &str| Timestamp::parse(text).unwrap_or_default();
         Duration::from_millis(at(&self.ts).millis_since(at(&self.created)))
     }
 }
 
-async fn info(records: &NatsRecords) -> Result<Info, RecordsError> {
+async fn info(records: &NatsRecords) -> Result<BucketInfo, RecordsError> {
     let answer = records.ask("INFO", Bytes::new(), DEADLINE).await?;
-    reply::parse(&answer, &records.bucket).map_err(reply::Failure::into_error)
+    reply::parse(&answer, &records.bucket).map_err(reply::JetStreamError::into_error)
 }
 
 /// Creates the bucket. This is safe if another node does the same, because JetStream then returns
 /// the existing one.
-async fn make(records: &NatsRecords) -> Result<Info, RecordsError> {
+async fn make(records: &NatsRecords) -> Result<BucketInfo, RecordsError> {
     let config = json!(settings(records));
     let answer = records
         .ask("CREATE", config.to_string().into(), MAKING)
         .await?;
-    let made: Result<Info, _> = reply::parse(&answer, &records.bucket);
-    match made.map_err(reply::Failure::into_error) {
+    let made: Result<BucketInfo, _> = reply::parse(&answer, &records.bucket);
+    match made.map_err(reply::JetStreamError::into_error) {
         // Another client has created one with other settings, or the cluster is too small.
         Err(RecordsError::Unfit(why)) => info(records)
             .await

@@ -21,7 +21,7 @@ const NO_MESSAGE_FOUND: u64 = 10_037;
 const UNAVAILABLE: u64 = 503;
 
 /// A message of the stream.
-pub(super) struct Found {
+pub(super) struct StreamMessage {
     pub subject: String,
     pub seq: u64,
     /// The value, or `None` if the message removes the key.
@@ -30,17 +30,17 @@ pub(super) struct Found {
 
 /// The confirmation of a write.
 #[derive(Deserialize)]
-pub(super) struct Stored {
+pub(super) struct WriteAck {
     pub seq: u64,
 }
 
 #[derive(Deserialize)]
 struct Failed {
-    error: Error,
+    error: ErrorReply,
 }
 
 #[derive(Deserialize)]
-struct Error {
+struct ErrorReply {
     code: u64,
     #[serde(default)]
     err_code: u64,
@@ -49,12 +49,12 @@ struct Error {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    message: Message,
+struct MessageReply {
+    message: RawMessage,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct RawMessage {
     subject: String,
     seq: u64,
     #[serde(default)]
@@ -63,15 +63,15 @@ struct Message {
     data: String,
 }
 
-pub(super) fn stored(answer: &[u8], bucket: &str) -> Result<Stored, RecordsError> {
-    parse(answer, bucket).map_err(Failure::into_error)
+pub(super) fn stored(answer: &[u8], bucket: &str) -> Result<WriteAck, RecordsError> {
+    parse(answer, bucket).map_err(JetStreamError::into_error)
 }
 
 /// Reads a reply with a message of the stream. Returns `None` if there is no such message.
-pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<Found>, RecordsError> {
-    match parse::<Answer>(answer, bucket) {
-        Ok(Answer { message }) => message.read().map(Some),
-        Err(Failure {
+pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<StreamMessage>, RecordsError> {
+    match parse::<MessageReply>(answer, bucket) {
+        Ok(MessageReply { message }) => message.read().map(Some),
+        Err(JetStreamError {
             code: NO_MESSAGE_FOUND,
             ..
         }) => Ok(None),
@@ -80,11 +80,11 @@ pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<Found>, Record
 }
 
 /// Reads a reply of the API, or its error.
-pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<T, Failure> {
+pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<T, JetStreamError> {
     if let Ok(Failed { error }) = serde_json::from_slice(answer) {
-        return Err(Failure::of(error, bucket));
+        return Err(JetStreamError::of(error, bucket));
     }
-    let foreign = |error: serde_json::Error| Failure {
+    let foreign = |error: serde_json::Error| JetStreamError {
         code: 0,
         error: RecordsError::Unfit(format!(
             "cannot read JetStream's answer about bucket {bucket}: {error}"
@@ -94,18 +94,18 @@ pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<
 }
 
 /// An error code of JetStream, and its meaning.
-pub(super) struct Failure {
+pub(super) struct JetStreamError {
     code: u64,
     error: RecordsError,
 }
 
-impl Failure {
+impl JetStreamError {
     fn of(
-        Error {
+        ErrorReply {
             code,
             err_code,
             description,
-        }: Error,
+        }: ErrorReply,
         bucket: &str,
     ) -> Self {
         let error = match (err_code, code) {
@@ -127,8 +127,8 @@ impl Failure {
     }
 }
 
-impl Message {
-    fn read(self) -> Result<Found, RecordsError> {
+impl RawMessage {
+    fn read(self) -> Result<StreamMessage, RecordsError> {
         let broken =
             |error| RecordsError::Unfit(format!("cannot read a message of JetStream: {error}"));
         let (headers, data) = (
@@ -137,7 +137,7 @@ impl Message {
         );
         let (headers, data) = (headers.map_err(broken)?, data.map_err(broken)?);
         let value = (!removes(&String::from_utf8_lossy(&headers))).then(|| data.into());
-        Ok(Found {
+        Ok(StreamMessage {
             subject: self.subject,
             seq: self.seq,
             value,

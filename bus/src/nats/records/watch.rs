@@ -49,7 +49,7 @@ impl Watching {
                 None => match timeout(DEADLINE, begin(&self.records, &self.pattern)).await {
                     Ok(Ok(watch)) => {
                         self.watch = Some(watch);
-                        return Hint::LookAgain;
+                        return Hint::Restarted;
                     }
                     Ok(Err(error)) => pause(&self.records.bucket, &error).await,
                     Err(_) => pause(&self.records.bucket, "no answer").await,

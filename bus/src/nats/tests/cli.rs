@@ -179,7 +179,7 @@ async fn frozen_observer_does_not_slow_publishing() {
         "100 MB took {:?}",
         began.elapsed()
     );
-    assert_eq!(mouth.forgotten(), 0);
+    assert_eq!(mouth.dropped(), 0);
 }
 
 async fn until_observed(world: &Nats, connections: u64) {

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, future::join_all};
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::{Conversation, Said};
+use crate::{ReplyStream, StreamedReply};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,15 +31,15 @@ where
     })
 }
 
-async fn next(conversation: &mut Conversation) -> Result<Said, BusError> {
+async fn next(conversation: &mut ReplyStream) -> Result<StreamedReply, BusError> {
     timeout(PATIENCE, conversation.next())
         .await
         .expect("nothing came")
         .expect("the conversation ended")
 }
 
-fn said(text: &str) -> Result<Said, BusError> {
-    Ok(Said {
+fn said(text: &str) -> Result<StreamedReply, BusError> {
+    Ok(StreamedReply {
         payload: Bytes::copy_from_slice(text.as_bytes()),
         error: None,
     })
@@ -62,12 +62,12 @@ async fn replies_come_in_order_and_errors_from_their_headers() {
             .unwrap();
     });
     let answers = answers.await;
-    let mut heard = bus.converse(ASKED, "question".into()).await.unwrap();
+    let mut heard = bus.request_stream(ASKED, "question".into()).await.unwrap();
     assert_eq!(next(&mut heard).await, said("1"));
     assert_eq!(next(&mut heard).await, said("2"));
     assert_eq!(
         next(&mut heard).await,
-        Ok(Said {
+        Ok(StreamedReply {
             payload: "question".into(),
             error: Some("broken".into())
         })
@@ -87,7 +87,10 @@ async fn concurrent_conversations_get_their_own_replies_over_one_subscription() 
     });
     let answers = answers.await;
     let ask = async |text: String| {
-        let mut heard = bus.converse(ASKED, text.clone().into()).await.unwrap();
+        let mut heard = bus
+            .request_stream(ASKED, text.clone().into())
+            .await
+            .unwrap();
         assert_eq!(next(&mut heard).await, said(&text));
     };
     ask("the first".into()).await;
@@ -101,7 +104,10 @@ async fn concurrent_conversations_get_their_own_replies_over_one_subscription() 
 async fn request_that_cannot_be_sent_is_refused() {
     let world = Nats::with("max_payload: 1000");
     let bus = world.connect().await;
-    let error = bus.converse(ASKED, vec![b'x'; 1001].into()).await.err();
+    let error = bus
+        .request_stream(ASKED, vec![b'x'; 1001].into())
+        .await
+        .err();
     assert_eq!(
         error,
         Some(BusError::TooLarge {
@@ -121,7 +127,7 @@ async fn reply_may_arrive_after_an_outage() {
         async move { asked.send((client, message.reply.unwrap())).unwrap() }
     });
     let answers = answers.await;
-    let mut heard = bus.converse(ASKED, Bytes::new()).await.unwrap();
+    let mut heard = bus.request_stream(ASKED, Bytes::new()).await.unwrap();
     let (client, reply) = timeout(PATIENCE, heard_of.recv()).await.unwrap().unwrap();
     world.server.restart().unwrap();
     // The reply is sent repeatedly, because the caller may reconnect later than the service.
@@ -149,7 +155,7 @@ async fn forbidden_conversation_is_denied_at_once_every_time() {
     let world = Nats::with(USERS);
     let bus = world.connect_as("mute").await.unwrap();
     for _ in 0..3 {
-        let mut heard = bus.converse(ASKED, Bytes::new()).await.unwrap();
+        let mut heard = bus.request_stream(ASKED, Bytes::new()).await.unwrap();
         let error = next(&mut heard).await.unwrap_err();
         assert!(
             matches!(&error, BusError::Denied(text) if text.contains(ASKED)),

@@ -15,7 +15,7 @@ use super::*;
 use crate::{
     Delivery,
     conformance::{echo, event, next, node},
-    outbox::Limits,
+    outbox::OutboxLimits,
 };
 
 const SOON: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ async fn short_outage_loses_no_event() {
     let mut heard = ear.subscribe("session.*").await.unwrap();
     let last = publish_through(&mut world, &mouth, Duration::from_millis(500)).await;
     assert_eq!(next_head(&mut heard).await, last);
-    assert_eq!(mouth.forgotten(), 0);
+    assert_eq!(mouth.dropped(), 0);
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn head_is_published_after_a_long_outage() {
         back.elapsed()
     );
     assert!(
-        mouth.forgotten() > 0,
+        mouth.dropped() > 0,
         "publications are dropped during a long outage"
     );
     mouth.publish_event(event("s1", "a1", Some(last + 1), "{}"));
@@ -97,9 +97,9 @@ async fn head_is_published_after_a_long_outage() {
 #[tokio::test]
 async fn full_queue_is_dropped_and_blocks_no_caller() {
     let mut world = Nats::start();
-    let limits = Limits {
+    let limits = OutboxLimits {
         count: 1000,
-        ..Limits::default()
+        ..OutboxLimits::default()
     };
     let mouth = NatsBus::connect(NatsOptions {
         limits,
@@ -114,7 +114,7 @@ async fn full_queue_is_dropped_and_blocks_no_caller() {
     for seq in 1..=100_000 {
         mouth.publish_event(event("s1", "a1", Some(seq), "{}"));
     }
-    assert!(mouth.forgotten() >= 99_000, "{}", mouth.forgotten());
+    assert!(mouth.dropped() >= 99_000, "{}", mouth.dropped());
     world.server.restart().unwrap();
     assert_eq!(next_head(&mut heard).await, 100_000);
 }

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use planck_common::{
     Timestamp,
-    envelope::Place,
+    envelope::EventPlace,
     event::{self, Event, EventKind},
 };
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,7 @@ impl Actor {
                         || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
                     todo.extend(Box::pin(self.save(save, beside)).await?);
                 }
-                Effect::Tell { place, event } => self.publish_event(place, event),
+                Effect::Publish { place, event } => self.publish_event(place, event),
                 Effect::CallModel { ticket } => self.call_model(ticket),
                 Effect::RunTool(run) => self.run_tool(run),
                 Effect::Compact { ticket } => self.compact(ticket),
@@ -119,7 +119,7 @@ impl Actor {
         }
     }
 
-    fn publish_event(&mut self, place: Place, event: Event) {
+    fn publish_event(&mut self, place: EventPlace, event: Event) {
         let kind = event.kind();
         if let Event::TextDelta(delta) | Event::ThinkingDelta(delta) = event {
             for ready in self
@@ -140,7 +140,7 @@ impl Actor {
         }
     }
 
-    fn publish(&self, kind: EventKind, place: Place, data: &str) {
+    fn publish(&self, kind: EventKind, place: EventPlace, data: &str) {
         let writer = &self.saves.writer;
         self.parts.bus.publish_event(Published {
             session_id: writer.session_id.clone(),
@@ -240,7 +240,7 @@ impl Actor {
         let (runner, toolbox, start) = (self.runner.clone(), self.toolbox.clone(), self.start());
         let may_be_repeated = toolbox
             .effect(&name)
-            .is_some_and(|effect| effect != event::Effect::Mutating);
+            .is_some_and(|effect| effect != event::ToolEffect::Mutating);
         let bound = start.binding.upgrade().filter(|_| !may_be_repeated);
         let span = self.spans.tool_call(&name, &invocation.call_id);
         content::arguments(&span, invocation.args.get());

@@ -13,7 +13,7 @@ use clap::Args;
 use futures_util::{StreamExt as _, TryStreamExt as _, future::join_all, stream};
 use planck_common::{
     AgentId, SessionId,
-    command::{Mode, Prompt, Start},
+    command::{InputMode, Prompt, Start},
     spec::{Member, SessionLimits},
 };
 use tempfile::TempDir;
@@ -283,7 +283,7 @@ impl BenchNode {
             text,
             content: None,
             prompt_id: None,
-            mode: Mode::Queue,
+            mode: InputMode::Queue,
             agent: None,
         };
         self.client.prompt_agent(agent, prompt).await?;

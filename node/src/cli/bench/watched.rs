@@ -16,7 +16,7 @@ use futures_util::stream::BoxStream;
 use planck_common::{AgentId, NodeId, SessionId, subject::Address};
 use tokio::{sync::Notify, time::timeout};
 
-use crate::bus::{Answer, Bus, BusError, Delivery, Published, Serving};
+use crate::bus::{Bus, BusError, CommandHandler, Delivery, Published, ServiceGuard};
 
 /// The first bytes of the event that reports a failed turn.
 const FAILED: &[u8] = br#"{"v":1,"type":"error""#;
@@ -93,7 +93,11 @@ impl Bus for WatchedBus {
         self.inner.subscribe(subject).await
     }
 
-    async fn serve(&self, node: &NodeId, answer: Answer) -> Result<Box<dyn Serving>, BusError> {
+    async fn serve(
+        &self,
+        node: &NodeId,
+        answer: CommandHandler,
+    ) -> Result<Box<dyn ServiceGuard>, BusError> {
         self.inner.serve(node, answer).await
     }
 

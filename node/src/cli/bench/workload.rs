@@ -1,7 +1,7 @@
 //! The workloads: their prompts, their numbers of agents, and the model's answers.
 
 use clap::{Args, ValueEnum};
-use planck_scripted_model::{Call, Pace, Part, Reply, Script, When};
+use planck_scripted_model::{Pace, Reply, Script, ScriptedCall, ScriptedPart, When};
 use serde_json::json;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -165,14 +165,16 @@ fn reply(round: usize, answer: ModelAnswer) -> Reply {
     } else {
         Reply::text(DELTA.repeat(answer.deltas))
     };
-    (0..answer.calls).fold(reply, |reply, at| reply.part(Part::Call(call(round, at))))
+    (0..answer.calls).fold(reply, |reply, at| {
+        reply.part(ScriptedPart::Call(call(round, at)))
+    })
 }
 
 /// Returns the `at`-th tool call of the `round`-th answer. No two calls are equal, because the loop
 /// guard would stop a turn that repeats a call.
-pub fn call(round: usize, at: usize) -> Call {
+pub fn call(round: usize, at: usize) -> ScriptedCall {
     let args = json!({ "path": FILE, "offset": round * 8 + at, "limit": 1 });
-    Call::new("read", args).id(&format!("call_{round}_{at}"))
+    ScriptedCall::new("read", args).id(&format!("call_{round}_{at}"))
 }
 
 /// The name of the file that the tool calls read.

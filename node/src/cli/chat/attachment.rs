@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use planck_common::message::{Part, Source};
+use planck_common::message::{MediaSource, Part};
 
 use crate::{
     cli::exit::UsageError,
@@ -61,7 +61,7 @@ fn part(name: &str, path: &Path) -> Result<Part, FileRefused> {
     if let Some(mime) = image(&content.bytes) {
         return Ok(Part::Image {
             mime: mime.into(),
-            source: Source::Data(STANDARD.encode(&content.bytes)),
+            source: MediaSource::Data(STANDARD.encode(&content.bytes)),
         });
     }
     if content.bytes.starts_with(b"%PDF-") {
@@ -69,7 +69,7 @@ fn part(name: &str, path: &Path) -> Result<Part, FileRefused> {
         return Ok(Part::File {
             mime: "application/pdf".into(),
             name,
-            source: Source::Data(STANDARD.encode(&content.bytes)),
+            source: MediaSource::Data(STANDARD.encode(&content.bytes)),
         });
     }
     if content.bytes.len() as u64 > MOST_TEXT {

@@ -42,8 +42,8 @@ const SDK: [(&str, &str); 7] = [
         include_str!("../../../../sidecar-sdk/python/planck_sidecar/__init__.py"),
     ),
     (
-        "desk.py",
-        include_str!("../../../../sidecar-sdk/python/planck_sidecar/desk.py"),
+        "request_handler.py",
+        include_str!("../../../../sidecar-sdk/python/planck_sidecar/request_handler.py"),
     ),
     (
         "harness.py",

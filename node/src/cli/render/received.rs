@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use planck_common::{
     InputId,
     event::{Event, InputKind},
-    message::{Custom, Message, Part, Role, text_of},
+    message::{Custom, Message, MessageRole, Part, text_of},
 };
 
 use super::style::{Paint, Style, one_line};
@@ -49,8 +49,10 @@ impl ReceivedMessages {
             return None;
         }
         match (message.role, &message.custom) {
-            (Role::User, _) => Some((Paint::Strong, format!("› {}", text_of(&message.content)))),
-            (Role::Custom, Some(Custom::AgentMessage)) => {
+            (MessageRole::User, _) => {
+                Some((Paint::Strong, format!("› {}", text_of(&message.content))))
+            }
+            (MessageRole::Custom, Some(Custom::AgentMessage)) => {
                 let kind = message
                     .metadata
                     .inputs
@@ -64,7 +66,7 @@ impl ReceivedMessages {
                 let text = text_of(without_sender(&message.content));
                 Some((Paint::Dim, format!("← {}: {text}", introduced(kind, who))))
             }
-            (Role::Custom | Role::Assistant | Role::ToolResult, _) => None,
+            (MessageRole::Custom | MessageRole::Assistant | MessageRole::ToolResult, _) => None,
         }
     }
 }

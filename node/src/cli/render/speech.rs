@@ -7,7 +7,7 @@ use planck_common::{
     CallId,
     envelope::Envelope,
     event::{Delta, Event, ToolEnd, ToolStart},
-    message::{Message, Part, Role},
+    message::{Message, MessageRole, Part},
 };
 
 use super::{
@@ -64,7 +64,7 @@ impl SpeechRenderer {
         match event {
             Event::TextDelta(delta) => self.flow(envelope, delta, false, style),
             Event::ThinkingDelta(delta) => self.flow(envelope, delta, true, style),
-            Event::Message(saved) if saved.message.role == Role::Assistant => {
+            Event::Message(saved) if saved.message.role == MessageRole::Assistant => {
                 self.settle(envelope, &saved.message, style)
             }
             Event::ToolStart(tool) => self.tool_begins(tool, names, style),

@@ -1,6 +1,6 @@
 use planck_common::{
     AgentId, NodeId, SessionId, TeamId, Timestamp,
-    envelope::{Envelope, Place, Row, Writer},
+    envelope::{Envelope, EventPlace, RowPosition, Writer},
     event::EventKind,
 };
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ impl Stage {
             epoch: 1,
         };
         self.at += 500;
-        let place = Place {
+        let place = EventPlace {
             turn: 1,
             request: self.request,
             at: Timestamp::from_millis(self.at),
@@ -52,7 +52,7 @@ impl Stage {
             writer.durable(
                 kind,
                 place,
-                Row {
+                RowPosition {
                     seq: self.seq,
                     prev: 0,
                     hidden_by: None,

@@ -1,7 +1,7 @@
 //! The commands `planck session prompt`, `abort`, `resume`, `close` and `rm`.
 
 use clap::{Args, ValueEnum};
-use planck_common::command::{Mode, Prompt};
+use planck_common::command::{InputMode, Prompt};
 
 use super::look::state;
 use crate::{
@@ -34,11 +34,11 @@ pub struct SendPrompt {
 }
 
 impl PromptTiming {
-    pub fn mode(self) -> Mode {
+    pub fn mode(self) -> InputMode {
         match self {
-            Self::Queue => Mode::Queue,
-            Self::Steer => Mode::Steer,
-            Self::Reject => Mode::Reject,
+            Self::Queue => InputMode::Queue,
+            Self::Steer => InputMode::Steer,
+            Self::Reject => InputMode::Reject,
         }
     }
 }

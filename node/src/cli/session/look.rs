@@ -49,8 +49,8 @@ pub const AGENT_COLUMNS: [&str; 6] = ["name", "type", "role", "state", "node", "
 
 pub fn agent_row(agent: &planck_common::command::AgentRow) -> Vec<String> {
     let role = match agent.role {
-        planck_common::spec::Role::Orchestrator => "orchestrator",
-        planck_common::spec::Role::Worker => "worker",
+        planck_common::spec::AgentRole::Orchestrator => "orchestrator",
+        planck_common::spec::AgentRole::Worker => "worker",
     };
     vec![
         agent.name.clone(),

@@ -5,7 +5,7 @@ use planck_common::{
     command::ReadEvents,
     envelope::Envelope,
     event::Event,
-    message::{Role, text_of},
+    message::{MessageRole, text_of},
 };
 
 use crate::{
@@ -79,7 +79,7 @@ fn row(event: &Envelope) -> Option<Vec<String>> {
     let Event::Message(saved) = event.event()?.ok()? else {
         return None;
     };
-    let is_prompt = saved.message.role == Role::User;
+    let is_prompt = saved.message.role == MessageRole::User;
     is_prompt.then(|| {
         vec![
             seq.to_string(),

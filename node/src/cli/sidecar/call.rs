@@ -67,7 +67,7 @@ impl CallArgs {
         };
         let _late = bus.flush(Duration::from_secs(1)).await;
         if outcome.is_error() {
-            warn(&format!("planck: {}", outcome.told(ABORTED)));
+            warn(&format!("planck: {}", outcome.text_for_model(ABORTED)));
             return Ok(Exit::Failed);
         }
         data(&format!("{}\n", outcome.text))?;

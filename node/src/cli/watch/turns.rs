@@ -196,7 +196,7 @@ impl OpenTurns {
 mod tests {
     use planck_common::{
         NodeId, SessionId, TeamId, Timestamp,
-        envelope::{Place, Row, Writer},
+        envelope::{EventPlace, RowPosition, Writer},
         event::{EventKind, TurnEnd, TurnStart},
         usage::Usage,
     };
@@ -211,7 +211,7 @@ mod tests {
             node_id: NodeId::parse("n").unwrap(),
             epoch: 1,
         };
-        let place = Place {
+        let place = EventPlace {
             turn: 1,
             request: 1,
             at: Timestamp::from_millis(0),
@@ -219,7 +219,7 @@ mod tests {
         let text = writer.durable(
             event.kind(),
             place,
-            Row {
+            RowPosition {
                 seq: 1,
                 prev: 0,
                 hidden_by: None,

@@ -26,7 +26,7 @@ pub struct Sentence<'a> {
 /// What a watch of nodes tells.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeHint {
-    LookAgain,
+    Restarted,
     Changed(NodeId, Option<Box<Found<NodeRecord>>>),
 }
 
@@ -114,7 +114,7 @@ fn node_of(key: Key) -> Option<NodeId> {
 
 fn node_hint(hint: Hint) -> Option<NodeHint> {
     match hint {
-        Hint::LookAgain => Some(NodeHint::LookAgain),
+        Hint::Restarted => Some(NodeHint::Restarted),
         Hint::Changed(record) => {
             let node = node_of(Key::parse(&record.key)?)?;
             match record.value {

@@ -3,9 +3,9 @@
 use planck_common::{
     AgentId, NodeId, SessionId, TeamId, Timestamp,
     registry::{
-        MemberRecord, NodeRecord, NodeStanding, TeamEnd, TeamRecord, TeamStanding, Verdict,
+        DeathRecord, MemberRecord, NodeRecord, NodeStanding, TeamEnd, TeamRecord, TeamStanding,
     },
-    spec::Role,
+    spec::AgentRole,
 };
 use planck_tests::nats::NatsServer;
 use tokio::task::JoinSet;
@@ -57,7 +57,7 @@ fn member(node: &str) -> MemberRecord {
         session: id("s"),
         r#type: "worker".into(),
         name: "w".into(),
-        role: Role::Worker,
+        role: AgentRole::Worker,
     }
 }
 
@@ -111,7 +111,7 @@ async fn only_the_living_convict_and_once() {
         .write_node(&convict, &node(NodeStanding::Alive), None)
         .await
         .unwrap();
-    let verdict = Verdict {
+    let verdict = DeathRecord {
         by: judge.clone(),
         reason: "silent".into(),
         silent_ms: 2_600,

@@ -2,7 +2,7 @@
 
 use planck_common::{
     NodeId,
-    decision::{Decided, Decision, DecisionKind},
+    decision::{Decision, DecisionData, DecisionKind},
     event::json,
     registry::NodeStanding,
     subject::Topic,
@@ -98,7 +98,7 @@ impl Member {
             why,
             "this node is suspended: what runs goes on, and nothing new is begun"
         );
-        self.decided(DecisionKind::NodeSuspended, Decided::because(why));
+        self.decided(DecisionKind::NodeSuspended, DecisionData::because(why));
         self.tell(Fact::Suspended);
     }
 
@@ -110,7 +110,7 @@ impl Member {
         self.tell_heartbeat();
         self.decided(
             DecisionKind::NodeResumed,
-            Decided::because("its heartbeat came back and its proof is written"),
+            DecisionData::because("its heartbeat came back and its proof is written"),
         );
         self.tell(Fact::Resumed);
     }
@@ -139,7 +139,7 @@ impl Member {
             NodeStanding::Left => {
                 self.decided(
                     DecisionKind::NodeLeft,
-                    Decided::because("it was asked to leave"),
+                    DecisionData::because("it was asked to leave"),
                 );
                 self.over = true;
             }
@@ -173,7 +173,7 @@ impl Member {
         }
     }
 
-    pub(super) fn decided(&self, kind: DecisionKind, data: Decided) {
+    pub(super) fn decided(&self, kind: DecisionKind, data: DecisionData) {
         let decision = Decision::new(kind, &self.options.node, data);
         self.bus.publish(
             Topic::Cluster(kind.name()).to_string(),

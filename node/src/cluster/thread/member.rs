@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream::BoxStream};
 use planck_common::{
     NodeId,
-    decision::{Decided, DecisionKind},
+    decision::{DecisionData, DecisionKind},
     node::Heartbeat,
     registry::NodeRecord,
     subject::Topic,
@@ -137,7 +137,7 @@ impl Member {
             {
                 self.decided(
                     DecisionKind::NodeJoined,
-                    Decided::because("its heartbeat came back and its proof is written"),
+                    DecisionData::because("its heartbeat came back and its proof is written"),
                 );
                 // Its peers know that it may work before anybody is told that it does.
                 let _soon_enough = self.bus.flush(FLUSHED).await;
@@ -180,7 +180,7 @@ impl Member {
 
     fn hinted(&mut self, hint: NodeHint) {
         match hint {
-            NodeHint::LookAgain => self.perform(Effect::ReadAll),
+            NodeHint::Restarted => self.perform(Effect::ReadAll),
             NodeHint::Changed(_, None) => {}
             NodeHint::Changed(node, Some(found)) => {
                 let seen = Some(Seen::of(&found.record, found.revision));
@@ -240,10 +240,10 @@ impl Member {
                 self.happened(Input::Records(seen));
             }
             Done::Convicted(node, silent) => {
-                let data = Decided {
+                let data = DecisionData {
                     node: Some(node.clone()),
                     silent_ms: u64::try_from(silent.as_millis()).ok(),
-                    ..Decided::because("it was not heard")
+                    ..DecisionData::because("it was not heard")
                 };
                 self.decided(DecisionKind::NodeDead, data);
                 self.happened(Input::Convicted { node });

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::{
     NodeId, Timestamp,
-    registry::{NodeRecord, NodeStanding, StoreRecord, Verdict},
+    registry::{DeathRecord, NodeRecord, NodeStanding, StoreRecord},
 };
 use tokio::time::Instant;
 
@@ -127,7 +127,7 @@ impl Performer {
         silent: Duration,
         known: Option<(u64, NodeRecord)>,
     ) -> Done {
-        let verdict = Verdict {
+        let verdict = DeathRecord {
             by: self.node.clone(),
             reason: "it was not heard".into(),
             silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),

@@ -3,7 +3,7 @@
 
 mod block;
 
-use planck_common::message::Body;
+use planck_common::message::MessageBody;
 use reqwest::header::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -106,7 +106,7 @@ impl AnthropicMessages {
 }
 
 impl Encoder for AnthropicMessages {
-    fn push(&mut self, message: &Body) {
+    fn push(&mut self, message: &MessageBody) {
         let Some(side) = side_of(message) else { return };
         let Self {
             ids, label, images, ..

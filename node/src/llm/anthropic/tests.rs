@@ -1,4 +1,4 @@
-use planck_common::message::{Part, Role, Source};
+use planck_common::message::{MediaSource, MessageRole, Part};
 use serde_json::{Value, json};
 
 use crate::llm::{
@@ -31,7 +31,7 @@ fn a_whole_request() {
     let messages = [
         user("go"),
         message(
-            Role::Assistant,
+            MessageRole::Assistant,
             vec![
                 thinking,
                 call("t1", "read", json!({"path": "a"})),
@@ -39,7 +39,7 @@ fn a_whole_request() {
             ],
         ),
         message(
-            Role::ToolResult,
+            MessageRole::ToolResult,
             vec![
                 result("t1", "text", false),
                 result("t2", "no such folder", true),
@@ -62,9 +62,9 @@ fn the_cache_is_marked_at_the_ends_of_the_users_last_two_turns() {
     let messages = [
         user("a"),
         user("b"),
-        message(Role::Assistant, vec![Part::text("c")]),
+        message(MessageRole::Assistant, vec![Part::text("c")]),
         user("d"),
-        message(Role::Assistant, vec![Part::text("e")]),
+        message(MessageRole::Assistant, vec![Part::text("e")]),
         user("f"),
     ];
     let text = |text: &str| json!({"type": "text", "text": text});
@@ -148,7 +148,7 @@ fn parts_that_cannot_be_sent_are_left_out() {
             json!([{"type": "tool_use", "id": "functions_read_0", "name": "read", "input": {}}]),
         ),
     ] {
-        let messages = [user("go"), message(Role::Assistant, content)];
+        let messages = [user("go"), message(MessageRole::Assistant, content)];
         assert_eq!(
             spoken().request(head("claude-x", json!({})), &messages)["messages"][1]["content"],
             expected
@@ -232,7 +232,7 @@ fn a_model_with_adaptive_thinking_is_given_no_budget() {
 
 #[test]
 fn attachments() {
-    let data = |data: &str| Source::Data(data.into());
+    let data = |data: &str| MediaSource::Data(data.into());
     let parts = vec![
         Part::Image {
             mime: "image/png".into(),
@@ -240,7 +240,7 @@ fn attachments() {
         },
         Part::Image {
             mime: "image/png".into(),
-            source: Source::Url("https://x/y.png".into()),
+            source: MediaSource::Url("https://x/y.png".into()),
         },
         Part::File {
             mime: "application/pdf".into(),
@@ -259,7 +259,10 @@ fn attachments() {
         },
     ];
     insta::assert_json_snapshot!(
-        spoken().request(head("claude-x", json!({})), &[message(Role::User, parts)])["messages"]
+        spoken().request(
+            head("claude-x", json!({})),
+            &[message(MessageRole::User, parts)]
+        )["messages"]
     );
 }
 
@@ -339,7 +342,7 @@ fn unsigned_thinking_goes_back_to_a_server_that_signs_nothing() {
     let elsewhere = || TestEndpoint::new(crate::llm::WireKind::Anthropic, "gateway");
     let said = |spoken: &TestEndpoint| {
         message(
-            Role::Assistant,
+            MessageRole::Assistant,
             folded(&spoken.decoded(stream.as_bytes()).0),
         )
     };

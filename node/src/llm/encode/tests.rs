@@ -1,4 +1,4 @@
-use planck_common::message::Body;
+use planck_common::message::MessageBody;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -28,20 +28,20 @@ fn heard() -> impl Strategy<Value = Part> {
         "[ a-c\"ü]{0,3}".prop_map(Part::text),
         Just(Part::Image {
             mime: "image/png".into(),
-            source: Source::Data("AA==".into())
+            source: MediaSource::Data("AA==".into())
         }),
         Just(Part::File {
             mime: "text/plain".into(),
             name: None,
-            source: Source::Data("aGk=".into())
+            source: MediaSource::Data("aGk=".into())
         }),
     ]
 }
 
 /// Generates messages in any order, including partial and empty ones. Results follow their calls.
-fn conversation() -> impl Strategy<Value = Vec<Body>> {
-    let user =
-        proptest::collection::vec(heard(), 0..3).prop_map(|parts| vec![message(Role::User, parts)]);
+fn conversation() -> impl Strategy<Value = Vec<MessageBody>> {
+    let user = proptest::collection::vec(heard(), 0..3)
+        .prop_map(|parts| vec![message(MessageRole::User, parts)]);
     let reply = proptest::collection::vec(said(), 0..4).prop_map(|parts| {
         let results: Vec<Part> = parts
             .iter()
@@ -53,8 +53,8 @@ fn conversation() -> impl Strategy<Value = Vec<Body>> {
                 }
             })
             .collect();
-        let answered = (!results.is_empty()).then(|| message(Role::ToolResult, results));
-        [message(Role::Assistant, parts)]
+        let answered = (!results.is_empty()).then(|| message(MessageRole::ToolResult, results));
+        [message(MessageRole::Assistant, parts)]
             .into_iter()
             .chain(answered)
             .collect()
@@ -106,7 +106,7 @@ fn an_error_without_a_flag_is_marked_in_its_text() {
 
 #[test]
 fn only_text_is_read_as_text() {
-    let data = |data: &str| Source::Data(data.into());
+    let data = |data: &str| MediaSource::Data(data.into());
     assert_eq!(file_text("text/plain", &data("aGk=")), Some("hi".into()));
     assert_eq!(
         file_text("application/json", &data("e30=")),
@@ -116,7 +116,7 @@ fn only_text_is_read_as_text() {
     assert_eq!(file_text("text/plain", &data("/w==")), None);
     assert_eq!(file_text("text/plain", &data("?")), None);
     assert_eq!(
-        file_text("text/plain", &Source::Url("https://x".into())),
+        file_text("text/plain", &MediaSource::Url("https://x".into())),
         None
     );
 }
@@ -133,8 +133,8 @@ fn a_call_of_an_unknown_tool_can_be_sent_back() {
     }
     assert_eq!(legal_name(&"x".repeat(99)).len(), 64);
     let messages = [
-        message(Role::User, vec![Part::text("go")]),
-        message(Role::Assistant, vec![call("a", "do it!", json!({}))]),
+        message(MessageRole::User, vec![Part::text("go")]),
+        message(MessageRole::Assistant, vec![call("a", "do it!", json!({}))]),
     ];
     for preset in ["anthropic", "openai", "google", "ollama"] {
         let request = TestEndpoint::by(preset)

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use planck_common::message::{Body, Part, Source};
+use planck_common::message::{MediaSource, MessageBody, Part};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -125,7 +125,7 @@ impl GoogleContents {
 }
 
 impl Encoder for GoogleContents {
-    fn push(&mut self, message: &Body) {
+    fn push(&mut self, message: &MessageBody) {
         match side_of(message) {
             Some(Speaker::Assistant) => self.push_model(&message.content),
             Some(Speaker::User | Speaker::Results) => self.push_user(&message.content),
@@ -346,16 +346,16 @@ fn encode_user_part<'a>(
     }
 }
 
-fn attached<'a>(mime: &'a str, source: &'a Source) -> GoogleRequestPart<'a> {
+fn attached<'a>(mime: &'a str, source: &'a MediaSource) -> GoogleRequestPart<'a> {
     match source {
-        Source::Data(data) => GoogleRequestPart {
+        MediaSource::Data(data) => GoogleRequestPart {
             inline_data: Some(InlineData {
                 mime_type: mime,
                 data,
             }),
             ..GoogleRequestPart::default()
         },
-        Source::Url(url) => GoogleRequestPart {
+        MediaSource::Url(url) => GoogleRequestPart {
             file_data: Some(Linked {
                 mime_type: mime,
                 file_uri: url,

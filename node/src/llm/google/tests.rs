@@ -1,4 +1,4 @@
-use planck_common::message::{Part, Role, Source};
+use planck_common::message::{MediaSource, MessageRole, Part};
 use serde_json::{Value, json};
 
 use crate::llm::testing::{TestEndpoint, call, head, message, result, user};
@@ -55,9 +55,9 @@ fn a_whole_request() {
     ];
     let messages = [
         user("go"),
-        message(Role::Assistant, calls),
+        message(MessageRole::Assistant, calls),
         message(
-            Role::ToolResult,
+            MessageRole::ToolResult,
             vec![
                 result("t1", "text", false),
                 result("t2", "no such folder", true),
@@ -65,7 +65,7 @@ fn a_whole_request() {
         ),
         user("and now?"),
         message(
-            Role::Assistant,
+            MessageRole::Assistant,
             vec![signed(Part::text(""), "google:c2ln2")],
         ),
     ];
@@ -84,7 +84,7 @@ fn a_call_of_another_model_gets_a_placeholder_signature() {
             call("b", "read", json!({})),
         ]
     };
-    let messages = || [user("go"), message(Role::Assistant, calls())];
+    let messages = || [user("go"), message(MessageRole::Assistant, calls())];
     let signatures = |model: &str| -> Vec<Value> {
         let parts =
             spoken().request(head(model, json!({})), &messages())["contents"][1]["parts"].clone();
@@ -117,23 +117,23 @@ fn attachments() {
     let parts = vec![
         Part::Image {
             mime: "image/png".into(),
-            source: Source::Data("AAAA".into()),
+            source: MediaSource::Data("AAAA".into()),
         },
         Part::File {
             mime: "application/pdf".into(),
             name: None,
-            source: Source::Url("https://x/y.pdf".into()),
+            source: MediaSource::Url("https://x/y.pdf".into()),
         },
         Part::File {
             mime: "text/plain".into(),
             name: Some("n.txt".into()),
-            source: Source::Data("aGk=".into()),
+            source: MediaSource::Data("aGk=".into()),
         },
     ];
     assert_eq!(
         spoken().request(
             head("gemini-2.5-pro", json!({})),
-            &[message(Role::User, parts)]
+            &[message(MessageRole::User, parts)]
         )["contents"][0]["parts"],
         json!([{"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
                {"fileData": {"mimeType": "application/pdf", "fileUri": "https://x/y.pdf"}},

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use planck_common::message::{Body, Part, Source, text_of};
+use planck_common::message::{MediaSource, MessageBody, Part, text_of};
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -103,7 +103,7 @@ impl OllamaMessages {
 }
 
 impl Encoder for OllamaMessages {
-    fn push(&mut self, message: &Body) {
+    fn push(&mut self, message: &MessageBody) {
         match side_of(message) {
             Some(Speaker::User) => self.push_user(&message.content),
             Some(Speaker::Assistant) => self.push_assistant(&message.content),
@@ -219,7 +219,7 @@ fn user_text(part: &Part, images: bool) -> Option<String> {
     match part {
         Part::Text { text, .. } => Some(text.clone()),
         Part::Image {
-            source: Source::Data(_),
+            source: MediaSource::Data(_),
             ..
         } if images => None,
         Part::Image { mime, source } => Some(cannot_show("image", None, mime, source)),
@@ -233,7 +233,7 @@ fn user_text(part: &Part, images: bool) -> Option<String> {
 
 fn image(part: &Part) -> Option<&str> {
     let Part::Image {
-        source: Source::Data(data),
+        source: MediaSource::Data(data),
         ..
     } = part
     else {

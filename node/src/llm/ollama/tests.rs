@@ -1,4 +1,4 @@
-use planck_common::message::{Part, Role, Source};
+use planck_common::message::{MediaSource, MessageRole, Part};
 use serde_json::json;
 
 use crate::llm::testing::{TestEndpoint, call, head, message, result, user};
@@ -20,23 +20,23 @@ fn a_whole_request() {
         redacted: false,
     };
     let picture = message(
-        Role::User,
+        MessageRole::User,
         vec![
             Part::text("see"),
             Part::Image {
                 mime: "image/png".into(),
-                source: Source::Data("AAAA".into()),
+                source: MediaSource::Data("AAAA".into()),
             },
             Part::Image {
                 mime: "image/png".into(),
-                source: Source::Url("https://x/y.png".into()),
+                source: MediaSource::Url("https://x/y.png".into()),
             },
         ],
     );
     let messages = [
         picture,
         message(
-            Role::Assistant,
+            MessageRole::Assistant,
             vec![
                 thinking,
                 call("t1", "read", json!({"path": "a"})),
@@ -44,13 +44,13 @@ fn a_whole_request() {
             ],
         ),
         message(
-            Role::ToolResult,
+            MessageRole::ToolResult,
             vec![
                 result("t1", "text", false),
                 result("t2", "no such folder", true),
             ],
         ),
-        message(Role::Assistant, vec![]),
+        message(MessageRole::Assistant, vec![]),
         user(""),
     ];
     let opts = json!({"temperature": 0.5, "seed": 3, "keep_alive": "5m", "max_output_tokens": 9, "thinking_budget": 0});

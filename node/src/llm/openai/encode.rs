@@ -1,6 +1,6 @@
 //! Encodes a conversation as the messages of a chat completion.
 
-use planck_common::message::{Body, Part};
+use planck_common::message::{MessageBody, Part};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -165,7 +165,7 @@ impl ChatMessages {
 }
 
 impl Encoder for ChatMessages {
-    fn push(&mut self, message: &Body) {
+    fn push(&mut self, message: &MessageBody) {
         match side_of(message) {
             Some(Speaker::User) => self.push_user(&message.content),
             Some(Speaker::Assistant) => self.push_assistant(&message.content),

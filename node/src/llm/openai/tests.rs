@@ -1,4 +1,4 @@
-use planck_common::message::{Custom, Part, Role, Source};
+use planck_common::message::{Custom, MediaSource, MessageRole, Part};
 use serde_json::{Value, json};
 
 use crate::llm::{
@@ -27,15 +27,15 @@ fn a_whole_request() {
         redacted: false,
     };
     let mut summary = user("so far");
-    (summary.role, summary.custom) = (Role::Custom, Some(Custom::Summary));
+    (summary.role, summary.custom) = (MessageRole::Custom, Some(Custom::Summary));
     let mut note = user("not for the model");
-    (note.role, note.custom) = (Role::Custom, Some(Custom::Other("note".into())));
+    (note.role, note.custom) = (MessageRole::Custom, Some(Custom::Other("note".into())));
     let messages = [
         summary,
         note,
         user("go"),
         message(
-            Role::Assistant,
+            MessageRole::Assistant,
             vec![
                 thinking,
                 call("t1", "read", json!({"path": "a"})),
@@ -43,14 +43,17 @@ fn a_whole_request() {
             ],
         ),
         message(
-            Role::ToolResult,
+            MessageRole::ToolResult,
             vec![
                 result("t1", "text", false),
                 result("t2", "no such folder", true),
             ],
         ),
-        message(Role::Assistant, vec![Part::text("")]),
-        message(Role::Assistant, vec![Part::text("done"), Part::text(".")]),
+        message(MessageRole::Assistant, vec![Part::text("")]),
+        message(
+            MessageRole::Assistant,
+            vec![Part::text("done"), Part::text(".")],
+        ),
         user(""),
     ];
     let opts = json!({"temperature": 0.5, "stop": "X", "seed": 3, "max_output_tokens": 99});
@@ -96,7 +99,7 @@ fn the_output_limit_has_the_name_that_the_server_knows() {
 
 #[test]
 fn attachments() {
-    let data = |data: &str| Source::Data(data.into());
+    let data = |data: &str| MediaSource::Data(data.into());
     let parts = vec![
         Part::text("see"),
         Part::Image {
@@ -105,7 +108,7 @@ fn attachments() {
         },
         Part::Image {
             mime: "image/png".into(),
-            source: Source::Url("https://x/y.png".into()),
+            source: MediaSource::Url("https://x/y.png".into()),
         },
         Part::File {
             mime: "application/pdf".into(),
@@ -120,12 +123,15 @@ fn attachments() {
         Part::File {
             mime: "application/pdf".into(),
             name: None,
-            source: Source::Url("https://x/y.pdf".into()),
+            source: MediaSource::Url("https://x/y.pdf".into()),
         },
     ];
     insta::assert_json_snapshot!(
         "openai_attachments",
-        openai().request(head("gpt-5", json!({})), &[message(Role::User, parts)])["messages"][1]
+        openai().request(
+            head("gpt-5", json!({})),
+            &[message(MessageRole::User, parts)]
+        )["messages"][1]
     );
 }
 
@@ -213,7 +219,7 @@ fn reasoning_goes_back_in_its_form_to_its_own_endpoint() {
     let said = |spoken: TestEndpoint, thinking: Part| {
         let messages = [
             user("go"),
-            message(Role::Assistant, vec![thinking, Part::text("Hi")]),
+            message(MessageRole::Assistant, vec![thinking, Part::text("Hi")]),
         ];
         let mut said = spoken.request(head("m", json!({})), &messages)["messages"][2].clone();
         said.as_object_mut()
@@ -286,7 +292,7 @@ fn signatures_of_gemini_go_back_with_the_parts_they_sign() {
     let said = |part: Part| {
         gateway().request(
             head("m", json!({})),
-            &[user("go"), message(Role::Assistant, vec![part])],
+            &[user("go"), message(MessageRole::Assistant, vec![part])],
         )
     };
     let extra = json!({"google": {"thought_signature": "c2ln"}});
@@ -307,15 +313,15 @@ fn signatures_of_gemini_go_back_with_the_parts_they_sign() {
 
 #[test]
 fn messages_are_in_an_order_that_every_template_accepts() {
-    let calls = || message(Role::Assistant, vec![call("a", "read", json!({}))]);
-    let results = || message(Role::ToolResult, vec![result("a", "text", false)]);
+    let calls = || message(MessageRole::Assistant, vec![call("a", "read", json!({}))]);
+    let results = || message(MessageRole::ToolResult, vec![result("a", "text", false)]);
     let messages = [
         user("go"),
         calls(),
         results(),
         user("stop"),
         user("and now?"),
-        message(Role::Assistant, vec![Part::text("Hm")]),
+        message(MessageRole::Assistant, vec![Part::text("Hm")]),
     ];
     let requests = TestEndpoint::by("mistral").requests(head("m", json!({})), &messages);
     let said = |request: &Value| -> Vec<String> {
@@ -346,10 +352,10 @@ fn messages_are_in_an_order_that_every_template_accepts() {
     );
     assert_eq!(said(&requests[5]).last().unwrap(), r#"user: "(go on)""#);
     let picture = message(
-        Role::User,
+        MessageRole::User,
         vec![Part::Image {
             mime: "image/png".into(),
-            source: Source::Data("AAAA".into()),
+            source: MediaSource::Data("AAAA".into()),
         }],
     );
     let joined = TestEndpoint::by("mistral")
@@ -381,8 +387,8 @@ fn call_ids_are_unique_and_in_the_form_of_the_server() {
             (*call_id, *answered) = (number.clone(), number);
         }
         messages.extend([
-            message(Role::Assistant, vec![call]),
-            message(Role::ToolResult, vec![answer]),
+            message(MessageRole::Assistant, vec![call]),
+            message(MessageRole::ToolResult, vec![answer]),
         ]);
     }
     for preset in ["vllm", "openai", "mistral"] {

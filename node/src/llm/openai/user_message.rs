@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use planck_common::message::{Part, Source};
+use planck_common::message::{MediaSource, Part};
 use serde::Serialize;
 
 use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, named_text, put};
@@ -117,27 +117,27 @@ fn item(part: &Part, images: bool) -> Option<UserItem<'_>> {
     }
 }
 
-fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
+fn url<'a>(mime: &str, source: &'a MediaSource) -> Cow<'a, str> {
     match source {
-        Source::Url(url) => url.into(),
-        Source::Data(data) => data_url(mime, data).into(),
+        MediaSource::Url(url) => url.into(),
+        MediaSource::Data(data) => data_url(mime, data).into(),
     }
 }
 
-fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> UserItem<'a> {
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a MediaSource) -> UserItem<'a> {
     if let Some(text) = file_text(mime, source) {
         return UserItem::Text {
             text: named_text(name, &text).into(),
         };
     }
     match source {
-        Source::Data(data) if mime == "application/pdf" => UserItem::File {
+        MediaSource::Data(data) if mime == "application/pdf" => UserItem::File {
             file: FileData {
                 filename: name.unwrap_or("file.pdf"),
                 file_data: data_url(mime, data),
             },
         },
-        Source::Data(_) | Source::Url(_) => UserItem::Text {
+        MediaSource::Data(_) | MediaSource::Url(_) => UserItem::Text {
             text: cannot_show("file", name, mime, source).into(),
         },
     }

@@ -2,7 +2,7 @@
 
 mod item;
 
-use planck_common::message::{Body, Part};
+use planck_common::message::{MessageBody, Part};
 use serde_json::{Map, Value, json};
 
 use self::item::{
@@ -83,7 +83,7 @@ impl Items {
         );
     }
 
-    fn push_assistant(&mut self, message: &Body) {
+    fn push_assistant(&mut self, message: &MessageBody) {
         let Self {
             ids,
             label,
@@ -138,7 +138,7 @@ impl Items {
 }
 
 impl Encoder for Items {
-    fn push(&mut self, message: &Body) {
+    fn push(&mut self, message: &MessageBody) {
         match side_of(message) {
             Some(Speaker::User) => self.push_user(&message.content),
             Some(Speaker::Assistant) => self.push_assistant(message),

@@ -1,4 +1,4 @@
-use planck_common::message::{Body, Part, Role, Source};
+use planck_common::message::{MediaSource, MessageBody, MessageRole, Part};
 use serde_json::{Value, json};
 
 use crate::{
@@ -42,12 +42,12 @@ fn reasoning(number: u32) -> Part {
     )
 }
 
-fn input(messages: &[Body]) -> Value {
+fn input(messages: &[MessageBody]) -> Value {
     spoken().request(head("gpt-6-sol", json!({})), messages)["input"].clone()
 }
 
 /// Returns the types of the items after the user's first message, with the ids of reasoning items.
-fn kinds(messages: &[Body]) -> Vec<String> {
+fn kinds(messages: &[MessageBody]) -> Vec<String> {
     let kind = |item: &Value| {
         item["id"]
             .as_str()
@@ -95,7 +95,7 @@ fn a_whole_request() {
     let messages = [
         user("go"),
         message(
-            Role::Assistant,
+            MessageRole::Assistant,
             vec![
                 own,
                 commentary,
@@ -104,13 +104,13 @@ fn a_whole_request() {
             ],
         ),
         message(
-            Role::ToolResult,
+            MessageRole::ToolResult,
             vec![
                 result("t1", "text", false),
                 result("t2", "no such folder", true),
             ],
         ),
-        message(Role::Assistant, vec![Part::text("done")]),
+        message(MessageRole::Assistant, vec![Part::text("done")]),
         user(""),
         user("and now?"),
     ];
@@ -120,7 +120,7 @@ fn a_whole_request() {
 
 #[test]
 fn attachments() {
-    let data = |data: &str| Source::Data(data.into());
+    let data = |data: &str| MediaSource::Data(data.into());
     let parts = vec![
         Part::text("see"),
         Part::Image {
@@ -129,7 +129,7 @@ fn attachments() {
         },
         Part::Image {
             mime: "image/png".into(),
-            source: Source::Url("https://x/y.png".into()),
+            source: MediaSource::Url("https://x/y.png".into()),
         },
         Part::File {
             mime: "application/pdf".into(),
@@ -139,7 +139,7 @@ fn attachments() {
         Part::File {
             mime: "application/pdf".into(),
             name: None,
-            source: Source::Url("https://x/y.pdf".into()),
+            source: MediaSource::Url("https://x/y.pdf".into()),
         },
         Part::File {
             mime: "text/plain".into(),
@@ -152,14 +152,14 @@ fn attachments() {
             source: data("AAAA"),
         },
     ];
-    insta::assert_json_snapshot!(input(&[message(Role::User, parts)]));
+    insta::assert_json_snapshot!(input(&[message(MessageRole::User, parts)]));
 }
 
 #[test]
 fn the_assistants_message_is_never_last() {
     let messages = [
         user("a"),
-        message(Role::Assistant, vec![Part::text("b")]),
+        message(MessageRole::Assistant, vec![Part::text("b")]),
         user("c"),
     ];
     let requests = spoken().requests(head("gpt-6-sol", json!({})), &messages);
@@ -243,9 +243,9 @@ fn reasoning_goes_back_together_with_what_followed_it() {
             "assistant",
         ),
     ] {
-        let mut reply = message(Role::Assistant, content.clone());
+        let mut reply = message(MessageRole::Assistant, content.clone());
         reply.metadata.interrupted = interrupted;
-        let results = message(Role::ToolResult, vec![result("t1", "x", false)]);
+        let results = message(MessageRole::ToolResult, vec![result("t1", "x", false)]);
         let messages = if expected.contains("function_call") {
             vec![user("go"), reply, results]
         } else {
@@ -262,7 +262,7 @@ fn reasoning_goes_back_together_with_what_followed_it() {
 fn a_model_that_does_not_reason_is_given_no_reasoning() {
     let messages = [
         user("go"),
-        message(Role::Assistant, vec![reasoning(1), Part::text("a")]),
+        message(MessageRole::Assistant, vec![reasoning(1), Part::text("a")]),
         user("on"),
     ];
     let opts = json!({"temperature": 0.5, "top_p": 0.9, "thinking_budget": 100});
@@ -337,8 +337,8 @@ fn ids_and_names_fit_the_api() {
     let long = format!("{}{}", ".".repeat(30), "x".repeat(60));
     let round = |id: &str, name: &str| {
         [
-            message(Role::Assistant, vec![call(id, name, json!({}))]),
-            message(Role::ToolResult, vec![result(id, "x", false)]),
+            message(MessageRole::Assistant, vec![call(id, name, json!({}))]),
+            message(MessageRole::ToolResult, vec![result(id, "x", false)]),
         ]
     };
     let rounds = [
@@ -346,7 +346,7 @@ fn ids_and_names_fit_the_api() {
         round("functions_read_0", "no.such tool"),
         round(&long, &long),
     ];
-    let messages: Vec<Body> = [vec![user("go")], rounds.concat()].concat();
+    let messages: Vec<MessageBody> = [vec![user("go")], rounds.concat()].concat();
     let input = input(&messages);
     let of = |name: &str| {
         let texts = input
@@ -403,7 +403,7 @@ fn a_decoded_reply_is_encoded_unchanged() {
         end.unwrap();
         let input = input(&[
             user("go"),
-            message(Role::Assistant, folded(&chunks)),
+            message(MessageRole::Assistant, folded(&chunks)),
             user("on"),
         ]);
         let items = input.as_array().unwrap();
@@ -416,7 +416,7 @@ fn tokens_are_not_sent_to_chat_completions() {
     let (chunks, _) = spoken().decoded(include_bytes!("streams/reasoning.sse"));
     let messages = [
         user("go"),
-        message(Role::Assistant, folded(&chunks)),
+        message(MessageRole::Assistant, folded(&chunks)),
         user("on"),
     ];
     let request = TestEndpoint::by("openai")

@@ -76,7 +76,8 @@ async fn no_more_requests_run_at_once_than_configured() {
 #[tokio::test]
 async fn a_dropped_stream_closes_its_request() {
     let server = Server::start(
-        Script::new().always(Reply::text("a b c d e f").with_fault(Fault::Hang { after: 2 })),
+        Script::new()
+            .always(Reply::text("a b c d e f").with_fault(ScriptedFault::Hang { after: 2 })),
     )
     .await
     .unwrap();

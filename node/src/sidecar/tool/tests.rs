@@ -7,12 +7,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    bus::{Answer, BusError, Conversation, Delivery, Published, Said, Serving},
+    bus::{
+        BusError, CommandHandler, Delivery, Published, ReplyStream, ServiceGuard, StreamedReply,
+    },
     tools::{CallProgress, spec},
 };
 
 /// For each try, the messages that answer it, each with a delay before it.
-type Script = Vec<(Duration, Result<Said, BusError>)>;
+type Script = Vec<(Duration, Result<StreamedReply, BusError>)>;
 
 /// A bus that answers according to the script and records what is published.
 #[derive(Default)]
@@ -32,7 +34,7 @@ impl Bus for ScriptedBus {
     async fn request(&self, to: &Address, _: Bytes, _: Duration) -> Result<Bytes, BusError> {
         Err(BusError::NoResponders(to.to_string()))
     }
-    async fn converse(&self, subject: &str, body: Bytes) -> Result<Conversation, BusError> {
+    async fn request_stream(&self, subject: &str, body: Bytes) -> Result<ReplyStream, BusError> {
         self.asked.lock().unwrap().push(body);
         let script = self
             .scripts
@@ -49,7 +51,11 @@ impl Bus for ScriptedBus {
     async fn subscribe(&self, _: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
         Ok(stream::pending().boxed())
     }
-    async fn serve(&self, _: &NodeId, _: Answer) -> Result<Box<dyn Serving>, BusError> {
+    async fn serve(
+        &self,
+        _: &NodeId,
+        _: CommandHandler,
+    ) -> Result<Box<dyn ServiceGuard>, BusError> {
         Err(BusError::Unfit("nobody serves here".into()))
     }
     fn is_connected(&self) -> bool {
@@ -60,8 +66,8 @@ impl Bus for ScriptedBus {
     }
 }
 
-fn said(payload: &str) -> Result<Said, BusError> {
-    Ok(Said {
+fn said(payload: &str) -> Result<StreamedReply, BusError> {
+    Ok(StreamedReply {
         payload: payload.to_owned().into(),
         error: None,
     })
@@ -79,13 +85,13 @@ fn nobody() -> Script {
 }
 
 struct RunResult {
-    outcome: Outcome,
+    outcome: ToolOutcome,
     asked: Vec<Value>,
     published: Vec<String>,
     reports: u32,
 }
 
-async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -> RunResult {
+async fn run(effect: ToolEffect, schema: Value, args: Value, scripts: Vec<Script>) -> RunResult {
     let bus = Arc::new(ScriptedBus {
         scripts: Mutex::new(scripts.into()),
         ..ScriptedBus::default()
@@ -132,7 +138,7 @@ async fn run(effect: Effect, schema: Value, args: Value, scripts: Vec<Script>) -
     }
 }
 
-async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> RunResult {
+async fn run_plainly(effect: ToolEffect, scripts: Vec<Script>) -> RunResult {
     run(effect, json!({"type": "object"}), json!({}), scripts).await
 }
 
@@ -140,7 +146,7 @@ async fn run_plainly(effect: Effect, scripts: Vec<Script>) -> RunResult {
 async fn the_request_to_a_sidecar_follows_the_protocol() {
     let answers = vec![at_once(r#"{"v":1,"ok":"done"}"#)];
     let ran = run(
-        Effect::Pure,
+        ToolEffect::Pure,
         json!({"type": "object"}),
         json!({"a": 1, "timeout_ms": 7}),
         answers,
@@ -160,7 +166,7 @@ async fn the_request_to_a_sidecar_follows_the_protocol() {
 async fn a_timeout_argument_of_the_tool_belongs_to_the_sidecar() {
     let schema = json!({"type": "object", "properties": {"timeout_ms": {"type": "integer"}}});
     let ran = run(
-        Effect::Pure,
+        ToolEffect::Pure,
         schema,
         json!({"timeout_ms": 7}),
         vec![at_once(r#"{"v":1,"ok":""}"#)],
@@ -174,7 +180,7 @@ async fn a_timeout_argument_of_the_tool_belongs_to_the_sidecar() {
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_an_error_and_cancels_the_call() {
-    let ran = run_plainly(Effect::Pure, vec![vec![]]).await;
+    let ran = run_plainly(ToolEffect::Pure, vec![vec![]]).await;
     let told = "it timed out: no sign of life for 5000 ms; it may or may not have taken effect";
     assert_eq!(
         (ran.outcome.text.as_str(), ran.outcome.is_error()),
@@ -193,9 +199,9 @@ async fn progress_extends_the_time_to_ten_idle_timeouts() {
     };
     let mut script: Script = (0..10).map(|_| report()).collect();
     script.push((Duration::from_secs(4), said(r#"{"v":1,"ok":"done"}"#)));
-    let ran = run_plainly(Effect::Pure, vec![script]).await;
+    let ran = run_plainly(ToolEffect::Pure, vec![script]).await;
     assert_eq!((ran.outcome.text.as_str(), ran.reports), ("done", 10));
-    let ran = run_plainly(Effect::Pure, vec![(0..100).map(|_| report()).collect()]).await;
+    let ran = run_plainly(ToolEffect::Pure, vec![(0..100).map(|_| report()).collect()]).await;
     assert!(
         ran.outcome.text.contains("too long in all") && ran.reports == 12,
         "{} {}",
@@ -211,12 +217,12 @@ async fn foreign_answers_are_ignored() {
         (Duration::from_secs(4), said("hello")),
         (Duration::from_millis(900), said(r#"{"v":1,"error":"no"}"#)),
     ];
-    let ran = run_plainly(Effect::Pure, vec![script]).await;
+    let ran = run_plainly(ToolEffect::Pure, vec![script]).await;
     assert_eq!(
         (ran.outcome.text.as_str(), ran.outcome.is_error()),
         ("no", true)
     );
-    let garbage = run_plainly(Effect::Pure, vec![at_once(r#"{"v":1,"okay":"no"}"#)]).await;
+    let garbage = run_plainly(ToolEffect::Pure, vec![at_once(r#"{"v":1,"okay":"no"}"#)]).await;
     assert!(
         garbage.outcome.is_error() && garbage.outcome.text.contains("cannot be read"),
         "{}",
@@ -227,18 +233,18 @@ async fn foreign_answers_are_ignored() {
 #[tokio::test(start_paused = true)]
 async fn an_absent_sidecar_is_asked_twice() {
     let ran = run_plainly(
-        Effect::Mutating,
+        ToolEffect::Mutating,
         vec![nobody(), at_once(r#"{"v":1,"ok":"moved"}"#)],
     )
     .await;
     assert_eq!(ran.outcome.text, "moved");
-    let ran = run_plainly(Effect::Mutating, vec![nobody(), nobody(), nobody()]).await;
+    let ran = run_plainly(ToolEffect::Mutating, vec![nobody(), nobody(), nobody()]).await;
     assert!(
         ran.outcome.text.starts_with("nobody is there")
             && ran.outcome.text.ends_with("Nothing was done")
     );
     assert_eq!((ran.asked.len(), ran.published.len()), (2, 0));
-    let denied = run_plainly(Effect::Mutating, vec![]).await;
+    let denied = run_plainly(ToolEffect::Mutating, vec![]).await;
     assert!(
         denied.outcome.text.starts_with("denied"),
         "{}",
@@ -250,18 +256,18 @@ async fn an_absent_sidecar_is_asked_twice() {
 async fn a_call_that_still_runs_is_awaited_if_it_may_run_again() {
     let running = || at_once(r#"{"v":1,"error":"in progress"}"#);
     let ran = run_plainly(
-        Effect::Idempotent,
+        ToolEffect::Idempotent,
         vec![running(), running(), at_once(r#"{"v":1,"ok":"done"}"#)],
     )
     .await;
     assert_eq!((ran.outcome.text.as_str(), ran.asked.len()), ("done", 3));
     assert!(ran.asked.iter().all(|asked| asked["call_id"] == "ca"));
-    let ran = run_plainly(Effect::Mutating, vec![running()]).await;
+    let ran = run_plainly(ToolEffect::Mutating, vec![running()]).await;
     assert_eq!(
         (ran.outcome.text.as_str(), ran.asked.len()),
         ("in progress", 1)
     );
-    let never = run_plainly(Effect::Pure, (0..1000).map(|_| running()).collect()).await;
+    let never = run_plainly(ToolEffect::Pure, (0..1000).map(|_| running()).collect()).await;
     assert!(
         never.outcome.text.starts_with("it timed out"),
         "{}",

@@ -127,7 +127,7 @@ pub async fn an_envelope_is_that_of_its_writer(world: &dyn World) {
         .await
         .unwrap();
     for (seq, (entry, text)) in (1..).zip([first, second].iter().zip(&page.events)) {
-        let row = planck_common::envelope::Row {
+        let row = planck_common::envelope::RowPosition {
             seq,
             prev: seq - 1,
             hidden_by: None,

@@ -1,7 +1,7 @@
 //! Cases for inboxes: any node can put an input, and putting it twice stores it once. Only the
 //! holder of the agent's lease can consume it.
 
-use planck_common::{NodeId, command::Mode, event::InputKind};
+use planck_common::{NodeId, command::InputMode, event::InputKind};
 use tokio::task::JoinSet;
 
 use super::{
@@ -141,7 +141,7 @@ pub async fn inputs_keep_their_fields_and_order(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let task = team.said_by(1, 0, InputKind::Task);
     let full = NewInput {
-        mode: Mode::Steer,
+        mode: InputMode::Steer,
         reply_to: Some(task.id.clone()),
         fresh: true,
         ..team.said_by(1, 0, InputKind::Note)

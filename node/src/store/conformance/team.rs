@@ -7,12 +7,12 @@ use std::sync::{
 
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId, TeamId, Timestamp,
-    command::{AgentState, Mode},
-    envelope::Place,
+    command::{AgentState, InputMode},
+    envelope::EventPlace,
     event::{EventKind, InputKind},
     message::Sender,
     spec::{
-        AgentLimits, AgentSpec, Grant, ModelRef, OnNodeDeath, Role, SessionLimits, SessionSpec,
+        AgentLimits, AgentRole, AgentSpec, Grant, ModelRef, OnNodeDeath, SessionLimits, SessionSpec,
     },
     usage::Usage,
 };
@@ -161,7 +161,7 @@ impl Team {
             id: InputId::mint(),
             agent: self.agents[to].clone(),
             kind: InputKind::Prompt,
-            mode: Mode::Queue,
+            mode: InputMode::Queue,
             sender: None,
             reply_to: None,
             content: json!([{"type": "text", "text": "do it"}]).to_string(),
@@ -215,7 +215,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
             r#type: "worker".into(),
             name: name.into(),
             description: String::new(),
-            role: Role::Worker,
+            role: AgentRole::Worker,
             model: ModelRef {
                 provider: "scripted".into(),
                 id: "one".into(),
@@ -243,7 +243,7 @@ pub fn tick() -> Timestamp {
 pub fn entry(kind: EventKind, turn: u32, body: impl Into<String>) -> Entry {
     Entry {
         kind,
-        place: Place {
+        place: EventPlace {
             turn,
             request: 1,
             at: tick(),

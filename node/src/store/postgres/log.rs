@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
     command::{Events, Messages},
-    envelope::{Place, Row, Writer},
+    envelope::{EventPlace, RowPosition, Writer},
     event::EventKind,
 };
 use serde_json::value::RawValue;
@@ -167,8 +167,8 @@ fn log_row(row: &PgRow) -> Result<Option<LogRow>, StoreError> {
     }))
 }
 
-fn place(row: &Columns<'_>) -> Result<Place, StoreError> {
-    Ok(Place {
+fn place(row: &Columns<'_>) -> Result<EventPlace, StoreError> {
+    Ok(EventPlace {
         turn: row.count("turn")?,
         request: row.count("request")?,
         at: row.time("at")?,
@@ -188,7 +188,7 @@ fn envelope(
     session: &SessionId,
     team: &TeamId,
 ) -> Result<Box<RawValue>, StoreError> {
-    let place_in_log = Row {
+    let place_in_log = RowPosition {
         seq: row.get("seq")?,
         prev: row.get("prev")?,
         hidden_by: row.get("hidden_by")?,

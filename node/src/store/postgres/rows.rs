@@ -2,7 +2,7 @@
 
 use planck_common::{
     Seq, Timestamp,
-    command::{Mode, SessionActivity},
+    command::{InputMode, SessionActivity},
     event::InputKind,
     message::Sender,
     usage::Usage,
@@ -138,7 +138,7 @@ pub fn input(row: &PgRow) -> Result<StoredInput, StoreError> {
         id: row.parse("id")?,
         agent: row.parse("agent_id")?,
         kind: row.named("kind", InputKind::find)?,
-        mode: row.named("mode", Mode::find)?,
+        mode: row.named("mode", InputMode::find)?,
         sender: sender(&row)?,
         reply_to: row.parse_optional("reply_to")?,
         content: row.get("content")?,

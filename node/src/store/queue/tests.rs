@@ -6,7 +6,7 @@ mod model;
 use std::sync::Arc;
 
 use planck_common::{
-    AgentId, InputId, NodeId, SessionId, Timestamp, command::AgentState, envelope::Place,
+    AgentId, InputId, NodeId, SessionId, Timestamp, command::AgentState, envelope::EventPlace,
     event::EventKind, usage::Usage,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -75,7 +75,7 @@ impl World {
 fn save(n: usize, bodies: &[&str]) -> PendingSave {
     let entry = |body: &&str| Entry {
         kind: EventKind::Warning,
-        place: Place {
+        place: EventPlace {
             turn: 1,
             request: 1,
             at: Timestamp::from_millis(0),

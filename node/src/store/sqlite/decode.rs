@@ -5,8 +5,8 @@ use std::path::Path;
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, SessionName, TeamId, Timestamp,
-    command::{Mode, SessionActivity, SessionState},
-    envelope::Place,
+    command::{InputMode, SessionActivity, SessionState},
+    envelope::EventPlace,
     event::{EventKind, InputKind},
     message::Sender,
     spec::{AgentSpec, SessionSpec},
@@ -159,7 +159,7 @@ impl<'a> RowReader<'a> {
             id: self.parse("id", InputId::parse)?,
             agent: self.agent_id("agent_id")?,
             kind: self.find("kind", InputKind::find)?,
-            mode: self.find("mode", Mode::find)?,
+            mode: self.find("mode", InputMode::find)?,
             sender: self.sender()?,
             reply_to: self.parse_optional("reply_to", InputId::parse)?,
             content: self.get("content")?,
@@ -192,8 +192,8 @@ impl<'a> RowReader<'a> {
         .transpose()
     }
 
-    pub fn place(&self) -> Result<Place, StoreError> {
-        Ok(Place {
+    pub fn place(&self) -> Result<EventPlace, StoreError> {
+        Ok(EventPlace {
             turn: self.get("turn")?,
             request: self.get("request")?,
             at: self.timestamp("at")?,

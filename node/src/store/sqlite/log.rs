@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, NodeId, Seq, SessionId,
     command::{Events, Messages},
-    envelope::{Row, Writer},
+    envelope::{RowPosition, Writer},
 };
 use serde_json::value::RawValue;
 use sqlx::query;
@@ -144,7 +144,7 @@ async fn head(file: &InUse) -> Result<Seq, StoreError> {
 fn envelope(file: &InUse, row: RowReader<'_>) -> Result<Box<RawValue>, StoreError> {
     let writer = writer(file, row)?;
     let (place, body) = (row.place()?, row.get::<&str>("body")?);
-    let at = Row {
+    let at = RowPosition {
         seq: row.number("seq")?,
         prev: row.number("prev")?,
         hidden_by: row.get("hidden_by")?,

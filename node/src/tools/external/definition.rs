@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use planck_common::{event::Effect, id::is_id};
+use planck_common::{event::ToolEffect, id::is_id};
 use serde_json::{Map, Value, value::to_raw_value};
 
 use super::template::CommandTemplate;
@@ -187,9 +187,9 @@ impl FieldReader<'_> {
         }
     }
 
-    fn effect(&mut self) -> Option<Effect> {
+    fn effect(&mut self) -> Option<ToolEffect> {
         match self.fields.get("effect") {
-            None => Some(Effect::default()),
+            None => Some(ToolEffect::default()),
             Some(effect) => match serde_json::from_value(effect.clone()) {
                 Ok(effect) => Some(effect),
                 Err(_) => self.wrong(

@@ -49,7 +49,7 @@ fn absent_fields_have_defaults() {
     let least =
         json!({"name": "a", "description": "x", "command": "ls", "parameters": {"type": "object"}});
     let tool = Definition::parse(&least.to_string()).unwrap();
-    assert_eq!(tool.spec.effect, planck_common::event::Effect::Mutating);
+    assert_eq!(tool.spec.effect, planck_common::event::ToolEffect::Mutating);
     assert_eq!(tool.timeout, Duration::from_secs(60));
     let mut more = least;
     more["effect"] = json!("pure");
@@ -57,7 +57,10 @@ fn absent_fields_have_defaults() {
     let tool = Definition::parse(&more.to_string()).unwrap();
     assert_eq!(
         (tool.spec.effect, tool.timeout),
-        (planck_common::event::Effect::Pure, Duration::from_millis(5))
+        (
+            planck_common::event::ToolEffect::Pure,
+            Duration::from_millis(5)
+        )
     );
 }
 

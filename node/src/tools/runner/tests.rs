@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use serde_json::json;
 use tokio::task::yield_now;
 
@@ -28,7 +28,7 @@ impl MisbehavingTool {
         let modes = ["answer", "panic", "hang", "obey", "flood", "count"];
         let parameters =
             json!({"type": "object", "properties": {"do": {"enum": modes}}, "required": ["do"]});
-        let spec = spec("odd", "", Effect::Pure, &parameters);
+        let spec = spec("odd", "", ToolEffect::Pure, &parameters);
         Self {
             spec,
             waits: false,
@@ -52,23 +52,23 @@ impl Tool for MisbehavingTool {
         self.waits
     }
 
-    async fn run(&self, call: Invocation) -> Outcome {
+    async fn run(&self, call: Invocation) -> ToolOutcome {
         let args: Value = serde_json::from_str(call.args.get()).unwrap();
         match args["do"].as_str().unwrap() {
-            "answer" => Outcome::ok("done"),
+            "answer" => ToolOutcome::ok("done"),
             "panic" => panic!("it broke at {}", 3),
             "hang" => std::future::pending().await,
             "obey" => {
                 call.cancel.cancelled().await;
-                Outcome::error("half of it")
+                ToolOutcome::error("half of it")
             }
-            "flood" => Outcome::ok("x".repeat(100_000)),
+            "flood" => ToolOutcome::ok("x".repeat(100_000)),
             _ => {
                 let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
                 self.most.fetch_max(running, Ordering::SeqCst);
                 yield_now().await;
                 self.running.fetch_sub(1, Ordering::SeqCst);
-                Outcome::ok("")
+                ToolOutcome::ok("")
             }
         }
     }
@@ -124,7 +124,7 @@ async fn an_aborted_call_keeps_its_partial_result() {
             cancel.cancel();
         });
         assert_eq!(
-            (outcome.told(ABORTED).as_ref(), outcome.end),
+            (outcome.text_for_model(ABORTED).as_ref(), outcome.end),
             (told, CallEnd::Stopped)
         );
     }

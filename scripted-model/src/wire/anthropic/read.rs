@@ -6,8 +6,8 @@ mod tools;
 use serde_json::{Map, Value};
 
 use crate::{
-    asked::Asked,
-    refusal::{Refusal, only_fields},
+    refusal::{WireRefusal, only_fields},
+    request::ModelRequest,
     wire::Heading,
 };
 
@@ -37,23 +37,23 @@ const FIELDS: &[&str] = &[
     "inference_geo",
 ];
 
-pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
+pub fn read(body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
     let body = body.as_object().ok_or_else(|| {
-        Refusal::invalid("The request body is not valid JSON: expected an object")
+        WireRefusal::invalid("The request body is not valid JSON: expected an object")
     })?;
     only_fields(body, FIELDS)
-        .map_err(|field| Refusal::at(field, "Extra inputs are not permitted"))?;
+        .map_err(|field| WireRefusal::at(field, "Extra inputs are not permitted"))?;
     let model = required(body, "model")?
         .as_str()
         .filter(|model| !model.is_empty());
-    let mut asked = Asked {
+    let mut asked = ModelRequest {
         model: model
-            .ok_or_else(|| Refusal::at("model", "Input should be a valid string"))?
+            .ok_or_else(|| WireRefusal::at("model", "Input should be a valid string"))?
             .to_owned(),
         system: system(body)?,
         tools: tools::names(body)?,
         stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     budget(body)?;
     binding(body, heading)?;
@@ -62,12 +62,12 @@ pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
     Ok(asked)
 }
 
-fn required<'a>(body: &'a Map<String, Value>, field: &str) -> Result<&'a Value, Refusal> {
+fn required<'a>(body: &'a Map<String, Value>, field: &str) -> Result<&'a Value, WireRefusal> {
     body.get(field)
-        .ok_or_else(|| Refusal::at(field, "Field required"))
+        .ok_or_else(|| WireRefusal::at(field, "Field required"))
 }
 
-fn system(body: &Map<String, Value>) -> Result<String, Refusal> {
+fn system(body: &Map<String, Value>) -> Result<String, WireRefusal> {
     match body.get("system") {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -78,23 +78,26 @@ fn system(body: &Map<String, Value>) -> Result<String, Refusal> {
                     .and_then(Value::as_str)
                     .filter(|_| block.get("type") == Some(&"text".into()));
                 let text = text.ok_or_else(|| {
-                    Refusal::at(format!("system.{index}"), "Input should be a text block")
+                    WireRefusal::at(format!("system.{index}"), "Input should be a text block")
                 })?;
                 nonempty("system", text)
             });
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
-        Some(_) => Err(Refusal::at(
+        Some(_) => Err(WireRefusal::at(
             "system",
             "Input should be a valid string or list",
         )),
     }
 }
 
-fn nonempty<'a>(place: &str, text: &'a str) -> Result<&'a str, Refusal> {
+fn nonempty<'a>(place: &str, text: &'a str) -> Result<&'a str, WireRefusal> {
     match (text.is_empty(), text.trim().is_empty()) {
-        (true, _) => Err(Refusal::at(place, "text content blocks must be non-empty")),
-        (false, true) => Err(Refusal::at(
+        (true, _) => Err(WireRefusal::at(
+            place,
+            "text content blocks must be non-empty",
+        )),
+        (false, true) => Err(WireRefusal::at(
             place,
             "text content blocks must contain non-whitespace text",
         )),
@@ -102,17 +105,18 @@ fn nonempty<'a>(place: &str, text: &'a str) -> Result<&'a str, Refusal> {
     }
 }
 
-fn budget(body: &Map<String, Value>) -> Result<(), Refusal> {
+fn budget(body: &Map<String, Value>) -> Result<(), WireRefusal> {
     let max_tokens = required(body, "max_tokens")?
         .as_u64()
         .filter(|most| *most > 0);
-    let max_tokens = max_tokens
-        .ok_or_else(|| Refusal::at("max_tokens", "Input should be greater than or equal to 1"))?;
+    let max_tokens = max_tokens.ok_or_else(|| {
+        WireRefusal::at("max_tokens", "Input should be greater than or equal to 1")
+    })?;
     let temperature = body
         .get("temperature")
         .map(|value| value.as_f64().unwrap_or(-1.0));
     if temperature.is_some_and(|temperature| !(0.0..=1.0).contains(&temperature)) {
-        return Err(Refusal::at("temperature", "range: 0..1"));
+        return Err(WireRefusal::at("temperature", "range: 0..1"));
     }
     let Some(thinking) = body.get("thinking") else {
         return Ok(());
@@ -121,28 +125,28 @@ fn budget(body: &Map<String, Value>) -> Result<(), Refusal> {
         Some("disabled" | "adaptive") => return Ok(()),
         Some("enabled") => (),
         _ => {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 "thinking.type",
                 "Input should be 'adaptive', 'disabled' or 'enabled'",
             ));
         }
     }
     let tokens = thinking.get("budget_tokens").and_then(Value::as_u64);
-    let tokens =
-        tokens.ok_or_else(|| Refusal::at("thinking.enabled.budget_tokens", "Field required"))?;
+    let tokens = tokens
+        .ok_or_else(|| WireRefusal::at("thinking.enabled.budget_tokens", "Field required"))?;
     if tokens < 1024 {
-        return Err(Refusal::at(
+        return Err(WireRefusal::at(
             "thinking.enabled.budget_tokens",
             "Input should be greater than or equal to 1024",
         ));
     }
     if tokens >= max_tokens {
-        return Err(Refusal::invalid(
+        return Err(WireRefusal::invalid(
             "`max_tokens` must be greater than `thinking.budget_tokens`",
         ));
     }
     if temperature.is_some_and(|temperature| temperature < 1.0) {
-        return Err(Refusal::invalid(
+        return Err(WireRefusal::invalid(
             "`temperature` may only be set to 1 when thinking is enabled",
         ));
     }
@@ -150,7 +154,7 @@ fn budget(body: &Map<String, Value>) -> Result<(), Refusal> {
 }
 
 /// Refuses fields of a beta feature that the header does not name.
-fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), Refusal> {
+fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let Some(thinking) = body
         .get("thinking")
         .filter(|thinking| thinking.get("block_binding").is_some())
@@ -166,20 +170,20 @@ fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), Refus
         .get("type")
         .and_then(Value::as_str)
         .unwrap_or("adaptive");
-    Err(Refusal::at(
+    Err(WireRefusal::at(
         format!("thinking.{kind}.block_binding"),
         "Extra inputs are not permitted",
     ))
 }
 
-fn cache_marks(body: &Map<String, Value>) -> Result<(), Refusal> {
+fn cache_marks(body: &Map<String, Value>) -> Result<(), WireRefusal> {
     let found: usize = ["system", "messages", "tools"]
         .iter()
         .filter_map(|field| body.get(*field))
         .map(marks)
         .sum();
     if found > 4 {
-        return Err(Refusal::invalid(format!(
+        return Err(WireRefusal::invalid(format!(
             "A maximum of 4 blocks with cache_control may be provided. Found {found}."
         )));
     }

@@ -4,15 +4,14 @@
 use super::signature;
 use crate::{
     frames::{
-        FrameWriter,
-        Piece::{Json, Number, Raw},
-        chunks,
+        FramePiece::{Json, Number, Raw},
+        FrameWriter, chunks,
     },
     script::Stop,
-    wire::{Speech, Spoken},
+    wire::{PreparedPart, PreparedReply},
 };
 
-pub fn write(speech: &Speech, out: &mut FrameWriter) {
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     start(speech, out);
     for (index, part) in speech.parts.iter().enumerate() {
         block(index as u64, part, speech.chunk, out);
@@ -20,7 +19,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
     end(speech, out);
 }
 
-fn start(speech: &Speech, out: &mut FrameWriter) {
+fn start(speech: &PreparedReply, out: &mut FrameWriter) {
     let usage = speech.usage;
     let fresh = usage
         .input
@@ -41,20 +40,20 @@ fn start(speech: &Speech, out: &mut FrameWriter) {
     out.frame(&[Raw("event: ping\ndata: {\"type\": \"ping\"}\n\n")]);
 }
 
-fn block(index: u64, part: &Spoken, chunk: usize, out: &mut FrameWriter) {
+fn block(index: u64, part: &PreparedPart, chunk: usize, out: &mut FrameWriter) {
     match part {
-        Spoken::Text(text) => {
+        PreparedPart::Text(text) => {
             open(index, &[Raw("{\"type\":\"text\",\"text\":\"\"}")], out);
             deltas(index, "text_delta\",\"text", chunks(text, chunk), out);
         }
-        Spoken::Thinking(text) => {
+        PreparedPart::Thinking(text) => {
             let begin = r#"{"type":"thinking","thinking":"","signature":""}"#;
             open(index, &[Raw(begin)], out);
             let (thought, seal) = ("thinking_delta\",\"thinking", signature(text));
             deltas(index, thought, chunks(text, chunk), out);
             deltas(index, "signature_delta\",\"signature", [seal.as_str()], out);
         }
-        Spoken::Redacted(data) => {
+        PreparedPart::Redacted(data) => {
             open(
                 index,
                 &[
@@ -65,7 +64,7 @@ fn block(index: u64, part: &Spoken, chunk: usize, out: &mut FrameWriter) {
                 out,
             );
         }
-        Spoken::Call { id, name, args } => {
+        PreparedPart::Call { id, name, args } => {
             let named = [
                 Raw("{\"type\":\"tool_use\",\"id\":"),
                 Json(id),
@@ -90,7 +89,7 @@ fn block(index: u64, part: &Spoken, chunk: usize, out: &mut FrameWriter) {
     ]);
 }
 
-fn open(index: u64, block: &[crate::frames::Piece<'_>], out: &mut FrameWriter) {
+fn open(index: u64, block: &[crate::frames::FramePiece<'_>], out: &mut FrameWriter) {
     out.pieces(&[
         Raw("event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":"),
         Number(index),
@@ -121,7 +120,7 @@ fn deltas<'a>(
     }
 }
 
-fn end(speech: &Speech, out: &mut FrameWriter) {
+fn end(speech: &PreparedReply, out: &mut FrameWriter) {
     let reason = match speech.stop {
         Stop::End => "end_turn",
         Stop::ToolUse => "tool_use",

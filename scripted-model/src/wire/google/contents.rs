@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{read::either, signature};
 use crate::{
-    asked::{Asked, Called, Returned, Said},
-    refusal::Refusal,
+    refusal::WireRefusal,
+    request::{ModelRequest, RequestMessage, ToolCall, ToolResult},
 };
 
 pub const NO_DATA: &str = "required oneof field 'data' must have one initialized field";
@@ -14,7 +14,7 @@ pub const NO_DATA: &str = "required oneof field 'data' must have one initialized
 /// The placeholder for a signature if the history came from another model.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
-pub fn read(contents: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
+pub fn read(contents: &[Value], asked: &mut ModelRequest) -> Result<(), WireRefusal> {
     let mut waiting = Vec::new();
     for (index, content) in contents.iter().enumerate() {
         let place = format!("contents[{index}]");
@@ -23,7 +23,7 @@ pub fn read(contents: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
             .and_then(Value::as_array)
             .filter(|parts| !parts.is_empty());
         let parts = parts.ok_or_else(|| {
-            Refusal::at(
+            WireRefusal::at(
                 format!("{place}.parts"),
                 "contents.parts must not be empty.",
             )
@@ -31,11 +31,15 @@ pub fn read(contents: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
         match content.get("role").and_then(Value::as_str) {
             Some("user") => user(&place, parts, &mut waiting, asked)?,
             Some("model") => model(&place, parts, &mut waiting, asked)?,
-            _ => return Err(Refusal::invalid("Please use a valid role: user, model.")),
+            _ => {
+                return Err(WireRefusal::invalid(
+                    "Please use a valid role: user, model.",
+                ));
+            }
         }
     }
-    if !waiting.is_empty() || matches!(asked.said.last(), Some(Said::Model { .. })) {
-        return Err(Refusal::invalid(
+    if !waiting.is_empty() || matches!(asked.messages.last(), Some(RequestMessage::Model { .. })) {
+        return Err(WireRefusal::invalid(
             "Please ensure that multiturn requests ends with a user role or a function response.",
         ));
     }
@@ -45,9 +49,9 @@ pub fn read(contents: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
 fn user(
     place: &str,
     parts: &[Value],
-    waiting: &mut Vec<Called>,
-    asked: &mut Asked,
-) -> Result<(), Refusal> {
+    waiting: &mut Vec<ToolCall>,
+    asked: &mut ModelRequest,
+) -> Result<(), WireRefusal> {
     let mut texts = Vec::new();
     let mut results = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -59,15 +63,15 @@ fn user(
     }
     pair(std::mem::take(waiting), &results)?;
     if !results.is_empty() {
-        asked.said.push(Said::Results(results));
+        asked.messages.push(RequestMessage::Results(results));
     }
     if !texts.is_empty() {
-        asked.said.push(Said::User(texts.join("\n")));
+        asked.messages.push(RequestMessage::User(texts.join("\n")));
     }
     Ok(())
 }
 
-fn text(place: &str, part: &Value) -> Result<String, Refusal> {
+fn text(place: &str, part: &Value) -> Result<String, WireRefusal> {
     let blob =
         either(part, "inlineData", "inline_data").or_else(|| either(part, "fileData", "file_data"));
     match part
@@ -77,17 +81,17 @@ fn text(place: &str, part: &Value) -> Result<String, Refusal> {
     {
         Some(text) => Ok(text.to_owned()),
         None if blob.is_some() => Ok("[data]".to_owned()),
-        None => Err(Refusal::at(place, NO_DATA)),
+        None => Err(WireRefusal::at(place, NO_DATA)),
     }
 }
 
-fn result(place: &str, response: &Value) -> Result<Returned, Refusal> {
+fn result(place: &str, response: &Value) -> Result<ToolResult, WireRefusal> {
     let name = response
         .get("name")
         .and_then(Value::as_str)
         .filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| {
-        Refusal::at(
+        WireRefusal::at(
             format!("{place}.function_response.name"),
             "Name cannot be empty.",
         )
@@ -95,7 +99,7 @@ fn result(place: &str, response: &Value) -> Result<Returned, Refusal> {
     let answer = response.get("response").and_then(Value::as_object);
     let answer = answer.ok_or_else(|| {
         let field = format!("{place}.function_response.response");
-        Refusal::invalid(format!(
+        WireRefusal::invalid(format!(
             "Invalid value at '{field}' (type.googleapis.com/google.protobuf.Struct)"
         ))
     })?;
@@ -112,7 +116,7 @@ fn result(place: &str, response: &Value) -> Result<Returned, Refusal> {
         Some(other) => other.to_string(),
         None => Value::Object(answer.clone()).to_string(),
     };
-    Ok(Returned {
+    Ok(ToolResult {
         id: id.to_owned(),
         name: name.to_owned(),
         text,
@@ -120,25 +124,25 @@ fn result(place: &str, response: &Value) -> Result<Returned, Refusal> {
 }
 
 /// Checks that each response answers one call: by id if there are ids, otherwise by name.
-fn pair(mut waiting: Vec<Called>, results: &[Returned]) -> Result<(), Refusal> {
+fn pair(mut waiting: Vec<ToolCall>, results: &[ToolResult]) -> Result<(), WireRefusal> {
     if waiting.is_empty() && !results.is_empty() {
-        return Err(Refusal::invalid(
+        return Err(WireRefusal::invalid(
             "Please ensure that function response turn comes immediately after a function call turn.",
         ));
     }
     let uneven = "Please ensure that the number of function response parts is equal to the number of function call parts \
                   of the function call turn.";
     if waiting.len() != results.len() {
-        return Err(Refusal::invalid(uneven));
+        return Err(WireRefusal::invalid(uneven));
     }
     for result in results {
-        let answers = |call: &Called| {
+        let answers = |call: &ToolCall| {
             call.name == result.name && (result.id.is_empty() || call.id == result.id)
         };
         let found = waiting
             .iter()
             .position(answers)
-            .ok_or_else(|| Refusal::invalid(uneven))?;
+            .ok_or_else(|| WireRefusal::invalid(uneven))?;
         waiting.remove(found);
     }
     Ok(())
@@ -147,14 +151,14 @@ fn pair(mut waiting: Vec<Called>, results: &[Returned]) -> Result<(), Refusal> {
 fn model(
     place: &str,
     parts: &[Value],
-    waiting: &mut Vec<Called>,
-    asked: &mut Asked,
-) -> Result<(), Refusal> {
+    waiting: &mut Vec<ToolCall>,
+    asked: &mut ModelRequest,
+) -> Result<(), WireRefusal> {
     if !waiting.is_empty() {
         return pair(std::mem::take(waiting), &[]);
     }
     let mut said = String::new();
-    let mut calls: Vec<Called> = Vec::new();
+    let mut calls: Vec<ToolCall> = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let place = format!("{place}.parts[{index}]");
         match either(part, "functionCall", "function_call") {
@@ -172,29 +176,36 @@ fn model(
             None => said.push_str(&text(&place, part)?),
         }
     }
-    if !calls.is_empty() && matches!(asked.said.last(), None | Some(Said::Model { .. })) {
+    if !calls.is_empty()
+        && matches!(
+            asked.messages.last(),
+            None | Some(RequestMessage::Model { .. })
+        )
+    {
         let message = "Please ensure that function call turn comes immediately after a user turn or after a function response turn.";
-        return Err(Refusal::invalid(message));
+        return Err(WireRefusal::invalid(message));
     }
     waiting.clone_from(&calls);
-    asked.said.push(Said::Model { text: said, calls });
+    asked
+        .messages
+        .push(RequestMessage::Model { text: said, calls });
     Ok(())
 }
 
-fn call(place: &str, function: &Value) -> Result<Called, Refusal> {
+fn call(place: &str, function: &Value) -> Result<ToolCall, WireRefusal> {
     let name = function
         .get("name")
         .and_then(Value::as_str)
         .filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| {
-        Refusal::at(
+        WireRefusal::at(
             format!("{place}.function_call.name"),
             "Name cannot be empty.",
         )
     })?;
     if function.get("args").is_some_and(|args| !args.is_object()) {
         let field = format!("{place}.function_call.args");
-        return Err(Refusal::invalid(format!(
+        return Err(WireRefusal::invalid(format!(
             "Invalid value at '{field}' (type.googleapis.com/google.protobuf.Struct)"
         )));
     }
@@ -202,7 +213,7 @@ fn call(place: &str, function: &Value) -> Result<Called, Refusal> {
         .get("id")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    Ok(Called {
+    Ok(ToolCall {
         id: id.to_owned(),
         name: name.to_owned(),
     })
@@ -210,15 +221,15 @@ fn call(place: &str, function: &Value) -> Result<Called, Refusal> {
 
 /// Checks a signature. Gemini 3 requires the signature of the first call of a turn, and every model
 /// refuses a wrong one.
-fn signed(part: &Value, tool: &str, position: usize, required: bool) -> Result<(), Refusal> {
+fn signed(part: &Value, tool: &str, position: usize, required: bool) -> Result<(), WireRefusal> {
     match either(part, "thoughtSignature", "thought_signature").and_then(Value::as_str) {
-        None if required => Err(Refusal::invalid(format!(
+        None if required => Err(WireRefusal::invalid(format!(
             "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, \
              and missing thought_signature may lead to degraded model performance. Additional data, function call \
              `default_api:{tool}` , position {position}."
         ))),
         Some(given) if given != signature(tool) && given != UNSIGNED => {
-            Err(Refusal::invalid("Thought signature is not valid."))
+            Err(WireRefusal::invalid("Thought signature is not valid."))
         }
         None | Some(_) => Ok(()),
     }

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::{contents, model_of};
 use crate::{
-    asked::Asked,
-    refusal::{Refusal, only_fields},
+    refusal::{WireRefusal, only_fields},
+    request::ModelRequest,
     wire::{Heading, tool_schema},
 };
 
@@ -50,24 +50,24 @@ const KEYWORDS: &[&str] = &[
     "maximum",
 ];
 
-pub fn read(body: &Value, heading: &Heading<'_>) -> Result<Asked, Refusal> {
+pub fn read(body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
     let body = body
         .as_object()
-        .ok_or_else(|| Refusal::invalid("Invalid JSON payload received."))?;
+        .ok_or_else(|| WireRefusal::invalid("Invalid JSON payload received."))?;
     only_fields(body, FIELDS).map_err(|field| unknown(field, ""))?;
-    let mut asked = Asked {
+    let mut asked = ModelRequest {
         model: model_of(heading.path).unwrap_or_default().to_owned(),
         system: system(body)?,
         tools: tools(body)?,
         stream: heading.query.split('&').any(|pair| pair == "alt=sse"),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     let contents = body
         .get("contents")
         .and_then(Value::as_array)
         .filter(|contents| !contents.is_empty());
     contents::read(
-        contents.ok_or_else(|| Refusal::at("contents", "contents is not specified"))?,
+        contents.ok_or_else(|| WireRefusal::at("contents", "contents is not specified"))?,
         &mut asked,
     )?;
     Ok(asked)
@@ -77,18 +77,18 @@ pub fn either<'a>(object: &'a Value, camel: &str, snake: &str) -> Option<&'a Val
     object.get(camel).or_else(|| object.get(snake))
 }
 
-fn unknown(field: &str, place: &str) -> Refusal {
+fn unknown(field: &str, place: &str) -> WireRefusal {
     let place = if place.is_empty() {
         String::new()
     } else {
         format!(" at '{place}'")
     };
-    Refusal::invalid(format!(
+    WireRefusal::invalid(format!(
         "Invalid JSON payload received. Unknown name \"{field}\"{place}: Cannot find field."
     ))
 }
 
-fn system(body: &Map<String, Value>) -> Result<String, Refusal> {
+fn system(body: &Map<String, Value>) -> Result<String, WireRefusal> {
     let Some(system) = body
         .get("systemInstruction")
         .or_else(|| body.get("system_instruction"))
@@ -100,7 +100,7 @@ fn system(body: &Map<String, Value>) -> Result<String, Refusal> {
         .and_then(Value::as_array)
         .filter(|parts| !parts.is_empty());
     let parts = parts.ok_or_else(|| {
-        Refusal::at(
+        WireRefusal::at(
             "system_instruction.parts",
             "contents.parts must not be empty.",
         )
@@ -110,12 +110,12 @@ fn system(body: &Map<String, Value>) -> Result<String, Refusal> {
             .get("text")
             .and_then(Value::as_str)
             .filter(|text| !text.is_empty());
-        text.ok_or_else(|| Refusal::at("system_instruction.parts", contents::NO_DATA))
+        text.ok_or_else(|| WireRefusal::at("system_instruction.parts", contents::NO_DATA))
     });
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-fn tools(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
+fn tools(body: &Map<String, Value>) -> Result<Vec<String>, WireRefusal> {
     let Some(tools) = body.get("tools") else {
         return Ok(Vec::new());
     };
@@ -130,7 +130,7 @@ fn tools(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
                 function,
             )?;
             if names.contains(&name) {
-                return Err(Refusal::invalid(format!(
+                return Err(WireRefusal::invalid(format!(
                     "Duplicate function declaration found: {name}"
                 )));
             }
@@ -140,7 +140,7 @@ fn tools(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
     Ok(names)
 }
 
-fn declaration(place: &str, function: &Value) -> Result<String, Refusal> {
+fn declaration(place: &str, function: &Value) -> Result<String, WireRefusal> {
     let name = function
         .get("name")
         .and_then(Value::as_str)
@@ -149,22 +149,22 @@ fn declaration(place: &str, function: &Value) -> Result<String, Refusal> {
     if !begins || !tool_schema::good_name(name, 64, ".:") {
         let message = "Invalid function name. Must start with a letter or an underscore. Must be alphameric (a-z, A-Z, 0-9), \
                        underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 64.";
-        return Err(Refusal::at(format!("{place}.name"), message));
+        return Err(WireRefusal::at(format!("{place}.name"), message));
     }
     if let Some(schema) = function.get("parameters") {
         keywords(&format!("{place}.parameters"), schema)?;
     }
     if let Some(schema) = either(function, "parametersJsonSchema", "parameters_json_schema") {
         tool_schema::check(schema)
-            .map_err(|error| Refusal::at(format!("{place}.parameters_json_schema"), error))?;
+            .map_err(|error| WireRefusal::at(format!("{place}.parameters_json_schema"), error))?;
     }
     Ok(name.to_owned())
 }
 
-fn keywords(place: &str, schema: &Value) -> Result<(), Refusal> {
+fn keywords(place: &str, schema: &Value) -> Result<(), WireRefusal> {
     let object = schema
         .as_object()
-        .ok_or_else(|| Refusal::at(place, "schema must be an object"))?;
+        .ok_or_else(|| WireRefusal::at(place, "schema must be an object"))?;
     only_fields(object, KEYWORDS).map_err(|field| unknown(field, place))?;
     let properties = object.get("properties").and_then(Value::as_object);
     let kind = object
@@ -172,7 +172,7 @@ fn keywords(place: &str, schema: &Value) -> Result<(), Refusal> {
         .and_then(Value::as_str)
         .unwrap_or_default();
     if kind.eq_ignore_ascii_case("object") && properties.is_none_or(Map::is_empty) {
-        return Err(Refusal::at(
+        return Err(WireRefusal::at(
             format!("{place}.properties"),
             "should be non-empty for OBJECT type",
         ));

@@ -4,19 +4,18 @@
 use super::signature;
 use crate::{
     frames::{
-        FrameWriter,
-        Piece::{self, Json, Number, Raw},
-        chunks,
+        FramePiece::{self, Json, Number, Raw},
+        FrameWriter, chunks,
     },
     script::Stop,
-    wire::{Speech, Spoken},
+    wire::{PreparedPart, PreparedReply},
 };
 
-pub fn write(speech: &Speech, out: &mut FrameWriter) {
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     let mut signed = false;
     for part in &speech.parts {
         match part {
-            Spoken::Text(text) => {
+            PreparedPart::Text(text) => {
                 for text in chunks(text, speech.chunk) {
                     candidate(
                         speech,
@@ -26,7 +25,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
                     );
                 }
             }
-            Spoken::Thinking(text) => {
+            PreparedPart::Thinking(text) => {
                 for text in chunks(text, speech.chunk) {
                     candidate(
                         speech,
@@ -36,8 +35,8 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
                     );
                 }
             }
-            Spoken::Redacted(_) => (), // Google has no redacted thinking
-            Spoken::Call { id, name, args } => {
+            PreparedPart::Redacted(_) => (), // Google has no redacted thinking
+            PreparedPart::Call { id, name, args } => {
                 let signature = if std::mem::replace(&mut signed, true) {
                     String::new()
                 } else {
@@ -50,7 +49,14 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
     candidate(speech, &[Raw("{\"text\":\"\"}")], Some(speech.stop), out);
 }
 
-fn call(speech: &Speech, id: &str, name: &str, args: &str, signature: &str, out: &mut FrameWriter) {
+fn call(
+    speech: &PreparedReply,
+    id: &str,
+    name: &str,
+    args: &str,
+    signature: &str,
+    out: &mut FrameWriter,
+) {
     let mut pieces = vec![
         Raw("{\"functionCall\":{\"name\":"),
         Json(name),
@@ -68,7 +74,12 @@ fn call(speech: &Speech, id: &str, name: &str, args: &str, signature: &str, out:
     candidate(speech, &pieces, None, out);
 }
 
-fn candidate(speech: &Speech, part: &[Piece<'_>], stop: Option<Stop>, out: &mut FrameWriter) {
+fn candidate(
+    speech: &PreparedReply,
+    part: &[FramePiece<'_>],
+    stop: Option<Stop>,
+    out: &mut FrameWriter,
+) {
     out.pieces(&[Raw("data: {\"candidates\": [{\"content\": {\"parts\": [")]);
     out.pieces(part);
     out.pieces(&[Raw("],\"role\": \"model\"}")]);

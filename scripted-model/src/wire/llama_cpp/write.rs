@@ -3,13 +3,13 @@
 
 use crate::{
     frames::{
+        FramePiece::{Json, Number, Raw},
         FrameWriter,
-        Piece::{Json, Number, Raw},
     },
-    wire::{Speech, openai::Chat},
+    wire::{PreparedReply, openai::ChatWriter},
 };
 
-pub fn write(speech: &Speech, out: &mut FrameWriter) {
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     let model = serde_json::Value::from(speech.model.as_str());
     let identity = format!(
         "],\"created\":1760000000,\"id\":\"chatcmpl-{:032x}\",\"model\":{model},\
@@ -17,7 +17,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
         speech.serial
     );
     let before = "data: {\"choices\":[".to_owned();
-    let mut chat = Chat {
+    let mut chat = ChatWriter {
         before,
         detail: "",
         after: format!("{identity}}}\n\n"),

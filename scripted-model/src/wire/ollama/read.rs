@@ -4,22 +4,22 @@
 use serde_json::Value;
 
 use crate::{
-    asked::{Asked, Called, Returned, Said},
-    refusal::Refusal,
+    refusal::WireRefusal,
+    request::{ModelRequest, RequestMessage, ToolCall, ToolResult},
     wire::tool_schema,
 };
 
-pub fn read(body: &Value) -> Result<Asked, Refusal> {
+pub fn read(body: &Value) -> Result<ModelRequest, WireRefusal> {
     let model = body
         .get("model")
         .and_then(Value::as_str)
         .filter(|model| !model.is_empty());
-    let mut asked = Asked {
+    let mut asked = ModelRequest {
         model: model
-            .ok_or_else(|| Refusal::invalid("model is required"))?
+            .ok_or_else(|| WireRefusal::invalid("model is required"))?
             .to_owned(),
         stream: body.get("stream").and_then(Value::as_bool).unwrap_or(true),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     for tool in body
         .get("tools")
@@ -34,14 +34,14 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
         .and_then(Value::as_array)
         .filter(|messages| !messages.is_empty());
     let mut waiting = Vec::new();
-    for message in messages.ok_or_else(|| Refusal::invalid("messages must not be empty"))? {
+    for message in messages.ok_or_else(|| WireRefusal::invalid("messages must not be empty"))? {
         read_message(message, &mut waiting, &mut asked)?;
     }
     unanswered(&waiting)?;
     Ok(asked)
 }
 
-fn tool_name(tool: &Value) -> Result<String, Refusal> {
+fn tool_name(tool: &Value) -> Result<String, WireRefusal> {
     let name = tool
         .pointer("/function/name")
         .and_then(Value::as_str)
@@ -49,19 +49,19 @@ fn tool_name(tool: &Value) -> Result<String, Refusal> {
     if tool.get("type").and_then(Value::as_str) != Some("function")
         || !tool_schema::good_name(name, 128, ".")
     {
-        return Err(Refusal::invalid(format!("invalid tool {name:?}")));
+        return Err(WireRefusal::invalid(format!("invalid tool {name:?}")));
     }
     let schema = tool.pointer("/function/parameters").unwrap_or(&Value::Null);
     tool_schema::check(schema)
-        .map_err(|error| Refusal::invalid(format!("tool {name:?}: {error}")))?;
+        .map_err(|error| WireRefusal::invalid(format!("tool {name:?}: {error}")))?;
     Ok(name.to_owned())
 }
 
 fn read_message(
     message: &Value,
-    waiting: &mut Vec<Called>,
-    asked: &mut Asked,
-) -> Result<(), Refusal> {
+    waiting: &mut Vec<ToolCall>,
+    asked: &mut ModelRequest,
+) -> Result<(), WireRefusal> {
     let text = match message.get("content") {
         Some(Value::String(text)) => text.clone(),
         None => String::new(),
@@ -78,7 +78,7 @@ fn read_message(
         }
         "user" => {
             unanswered(waiting)?;
-            asked.said.push(Said::User(text));
+            asked.messages.push(RequestMessage::User(text));
         }
         "assistant" => {
             unanswered(waiting)?;
@@ -88,23 +88,23 @@ fn read_message(
                 .into_iter()
                 .flatten()
                 .map(read_call);
-            let calls: Vec<Called> = calls.collect::<Result<_, _>>()?;
+            let calls: Vec<ToolCall> = calls.collect::<Result<_, _>>()?;
             waiting.clone_from(&calls);
-            asked.said.push(Said::Model { text, calls });
+            asked.messages.push(RequestMessage::Model { text, calls });
         }
         "tool" => result(message, text, waiting, asked)?,
-        other => return Err(Refusal::invalid(format!("invalid role: {other}"))),
+        other => return Err(WireRefusal::invalid(format!("invalid role: {other}"))),
     }
     Ok(())
 }
 
-fn read_call(call: &Value) -> Result<Called, Refusal> {
+fn read_call(call: &Value) -> Result<ToolCall, WireRefusal> {
     let name = call
         .pointer("/function/name")
         .and_then(Value::as_str)
         .unwrap_or_default();
     if !tool_schema::good_name(name, 128, ".") {
-        return Err(Refusal::invalid(format!("invalid tool call {name:?}")));
+        return Err(WireRefusal::invalid(format!("invalid tool call {name:?}")));
     }
     if !call
         .pointer("/function/arguments")
@@ -116,7 +116,7 @@ fn read_call(call: &Value) -> Result<Called, Refusal> {
         ));
     }
     let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
-    Ok(Called {
+    Ok(ToolCall {
         id: id.to_owned(),
         name: name.to_owned(),
     })
@@ -127,9 +127,9 @@ fn read_call(call: &Value) -> Result<Called, Refusal> {
 fn result(
     message: &Value,
     text: String,
-    waiting: &mut Vec<Called>,
-    asked: &mut Asked,
-) -> Result<(), Refusal> {
+    waiting: &mut Vec<ToolCall>,
+    asked: &mut ModelRequest,
+) -> Result<(), WireRefusal> {
     let id = message
         .get("tool_call_id")
         .and_then(Value::as_str)
@@ -138,26 +138,27 @@ fn result(
         .get("tool_name")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let answers =
-        |call: &Called| (id.is_empty() || call.id == id) && (name.is_empty() || call.name == name);
+    let answers = |call: &ToolCall| {
+        (id.is_empty() || call.id == id) && (name.is_empty() || call.name == name)
+    };
     let found = waiting.iter().position(answers);
     let found = found.ok_or_else(|| {
-        Refusal::invalid(format!("tool result for {name:?} {id:?} answers no call"))
+        WireRefusal::invalid(format!("tool result for {name:?} {id:?} answers no call"))
     })?;
-    let Called { id, name } = waiting.remove(found);
-    let returned = Returned { id, name, text };
-    match asked.said.last_mut() {
-        Some(Said::Results(results)) => results.push(returned),
-        Some(Said::User(_) | Said::Model { .. }) | None => {
-            asked.said.push(Said::Results(vec![returned]))
+    let ToolCall { id, name } = waiting.remove(found);
+    let returned = ToolResult { id, name, text };
+    match asked.messages.last_mut() {
+        Some(RequestMessage::Results(results)) => results.push(returned),
+        Some(RequestMessage::User(_) | RequestMessage::Model { .. }) | None => {
+            asked.messages.push(RequestMessage::Results(vec![returned]))
         }
     }
     Ok(())
 }
 
-fn unanswered(waiting: &[Called]) -> Result<(), Refusal> {
+fn unanswered(waiting: &[ToolCall]) -> Result<(), WireRefusal> {
     match waiting.first() {
-        Some(call) => Err(Refusal::invalid(format!(
+        Some(call) => Err(WireRefusal::invalid(format!(
             "tool call {:?} was not answered before the next message",
             call.name
         ))),
@@ -165,8 +166,8 @@ fn unanswered(waiting: &[Called]) -> Result<(), Refusal> {
     }
 }
 
-fn unmarshal(field: &str, kind: &str) -> Refusal {
-    Refusal::invalid(format!(
+fn unmarshal(field: &str, kind: &str) -> WireRefusal {
+    WireRefusal::invalid(format!(
         "json: cannot unmarshal value into Go struct field ChatRequest.messages.{field} of type {kind}"
     ))
 }

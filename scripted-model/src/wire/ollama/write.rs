@@ -3,23 +3,22 @@
 
 use crate::{
     frames::{
-        FrameWriter,
-        Piece::{self, Json, Number, Raw},
-        chunks,
+        FramePiece::{self, Json, Number, Raw},
+        FrameWriter, chunks,
     },
     script::Stop,
-    wire::{Speech, Spoken},
+    wire::{PreparedPart, PreparedReply},
 };
 
-pub fn write(speech: &Speech, out: &mut FrameWriter) {
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     for (index, part) in speech.parts.iter().enumerate() {
         match part {
-            Spoken::Text(text) => {
+            PreparedPart::Text(text) => {
                 for text in chunks(text, speech.chunk) {
                     line(speech, &[Raw("\"content\":"), Json(text)], out);
                 }
             }
-            Spoken::Thinking(text) => {
+            PreparedPart::Thinking(text) => {
                 for text in chunks(text, speech.chunk) {
                     line(
                         speech,
@@ -28,8 +27,8 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
                     );
                 }
             }
-            Spoken::Redacted(_) => (), // Ollama has no redacted thinking
-            Spoken::Call { id, name, args } => {
+            PreparedPart::Redacted(_) => (), // Ollama has no redacted thinking
+            PreparedPart::Call { id, name, args } => {
                 let call = [
                     Raw("\"content\":\"\",\"tool_calls\":[{\"id\":"),
                     Json(id),
@@ -51,19 +50,19 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
     end(speech, out);
 }
 
-fn begin(speech: &Speech) -> [Piece<'_>; 3] {
+fn begin(speech: &PreparedReply) -> [FramePiece<'_>; 3] {
     let rest =
         ",\"created_at\":\"2026-01-01T00:00:00.000000Z\",\"message\":{\"role\":\"assistant\",";
     [Raw("{\"model\":"), Json(&speech.model), Raw(rest)]
 }
 
-fn line(speech: &Speech, message: &[Piece<'_>], out: &mut FrameWriter) {
+fn line(speech: &PreparedReply, message: &[FramePiece<'_>], out: &mut FrameWriter) {
     out.pieces(&begin(speech));
     out.pieces(message);
     out.frame(&[Raw("},\"done\":false}\n")]);
 }
 
-fn end(speech: &Speech, out: &mut FrameWriter) {
+fn end(speech: &PreparedReply, out: &mut FrameWriter) {
     let reason = match speech.stop {
         Stop::End | Stop::ToolUse | Stop::Refusal => "stop",
         Stop::Length => "length",

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{has_thought, wants_reasoning};
 use crate::{
-    asked::{Asked, Called, Returned, Said},
-    refusal::{Kind, Refusal, only_fields},
+    refusal::{RefusalKind, WireRefusal, only_fields},
+    request::{ModelRequest, RequestMessage, ToolCall, ToolResult},
     wire::tool_schema::good_name,
 };
 
@@ -24,14 +24,14 @@ const FIELDS: &[&str] = &[
     "reasoning_content",
 ];
 
-pub fn read(messages: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
+pub fn read(messages: &[Value], asked: &mut ModelRequest) -> Result<(), WireRefusal> {
     if messages.is_empty() {
-        return Err(Refusal::at(
+        return Err(WireRefusal::at(
             "messages",
             "Invalid 'messages': empty array. Expected an array with minimum length 1.",
         ));
     }
-    let mut reader = Reader {
+    let mut reader = HistoryReader {
         asked,
         waiting: Vec::new(),
         last: None,
@@ -49,7 +49,7 @@ pub fn read(messages: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
 }
 
 /// Refuses a message with an unknown field.
-pub fn known_fields(messages: Option<&Value>) -> Result<(), Refusal> {
+pub fn known_fields(messages: Option<&Value>) -> Result<(), WireRefusal> {
     for (index, message) in messages
         .and_then(Value::as_array)
         .into_iter()
@@ -61,7 +61,7 @@ pub fn known_fields(messages: Option<&Value>) -> Result<(), Refusal> {
             .as_object()
             .ok_or_else(|| invalid(&place, "expected an object"))?;
         only_fields(fields, FIELDS).map_err(|field| {
-            Refusal::at(
+            WireRefusal::at(
                 format!("{place}.{field}"),
                 format!("Unknown parameter: '{place}.{field}'."),
             )
@@ -70,16 +70,16 @@ pub fn known_fields(messages: Option<&Value>) -> Result<(), Refusal> {
     Ok(())
 }
 
-struct Reader<'a> {
-    asked: &'a mut Asked,
+struct HistoryReader<'a> {
+    asked: &'a mut ModelRequest,
     /// The calls of the latest assistant message without a tool message.
     waiting: Vec<String>,
     /// The role of the previous message, not counting system messages.
     last: Option<&'static str>,
 }
 
-impl Reader<'_> {
-    fn message(&mut self, place: &str, message: &Value) -> Result<(), Refusal> {
+impl HistoryReader<'_> {
+    fn message(&mut self, place: &str, message: &Value) -> Result<(), WireRefusal> {
         let role = message
             .get("role")
             .and_then(Value::as_str)
@@ -102,7 +102,7 @@ impl Reader<'_> {
             "user" => {
                 self.speaks("user")?;
                 let text = content(place, message)?;
-                self.asked.said.push(Said::User(text));
+                self.asked.messages.push(RequestMessage::User(text));
                 Ok(())
             }
             "assistant" => {
@@ -122,7 +122,7 @@ impl Reader<'_> {
 
     /// Refuses a role that is out of order: two user messages in a row, a user message after a tool
     /// message, or two assistant messages in a row.
-    fn speaks(&mut self, role: &'static str) -> Result<(), Refusal> {
+    fn speaks(&mut self, role: &'static str) -> Result<(), WireRefusal> {
         match (self.last.replace(role), role) {
             (Some(last @ ("user" | "tool")), "user") | (Some(last @ "assistant"), "assistant") => {
                 Err(order(&format!(
@@ -133,7 +133,7 @@ impl Reader<'_> {
         }
     }
 
-    fn assistant(&mut self, place: &str, message: &Value) -> Result<(), Refusal> {
+    fn assistant(&mut self, place: &str, message: &Value) -> Result<(), WireRefusal> {
         let calls = match message.get("tool_calls") {
             None => Vec::new(),
             Some(Value::Array(calls)) if !calls.is_empty() => {
@@ -158,7 +158,7 @@ impl Reader<'_> {
             && is_silent
             && calls.iter().any(|call| has_thought(&call.id))
         {
-            return Err(Refusal::invalid(
+            return Err(WireRefusal::invalid(
                 "The `reasoning_content` in the thinking mode must be passed back to the API.",
             ));
         }
@@ -177,33 +177,36 @@ impl Reader<'_> {
             }
             self.waiting.push(call.id.clone());
         }
-        self.asked.said.push(Said::Model { text, calls });
+        self.asked
+            .messages
+            .push(RequestMessage::Model { text, calls });
         Ok(())
     }
 
-    fn result(&mut self, place: &str, message: &Value) -> Result<(), Refusal> {
+    fn result(&mut self, place: &str, message: &Value) -> Result<(), WireRefusal> {
         let id = string(place, message, "tool_call_id")?;
         let Some(found) = self.waiting.iter().position(|waiting| waiting == id) else {
             let message = "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.";
-            return Err(Refusal::at(format!("{place}.role"), message));
+            return Err(WireRefusal::at(format!("{place}.role"), message));
         };
         self.waiting.remove(found);
         let name = self.asked.name_of_call(id).unwrap_or_default().to_owned();
-        let returned = Returned {
+        let returned = ToolResult {
             id: id.to_owned(),
             name,
             text: content(place, message)?,
         };
-        match self.asked.said.last_mut() {
-            Some(Said::Results(results)) => results.push(returned),
-            Some(Said::User(_) | Said::Model { .. }) | None => {
-                self.asked.said.push(Said::Results(vec![returned]))
-            }
+        match self.asked.messages.last_mut() {
+            Some(RequestMessage::Results(results)) => results.push(returned),
+            Some(RequestMessage::User(_) | RequestMessage::Model { .. }) | None => self
+                .asked
+                .messages
+                .push(RequestMessage::Results(vec![returned])),
         }
         Ok(())
     }
 
-    fn all_answered(&self, place: &str) -> Result<(), Refusal> {
+    fn all_answered(&self, place: &str) -> Result<(), WireRefusal> {
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -212,18 +215,18 @@ impl Reader<'_> {
              The following tool_call_ids did not have response messages: {}",
             self.waiting.join(", ")
         );
-        Err(Refusal::at(format!("{place}.role"), message))
+        Err(WireRefusal::at(format!("{place}.role"), message))
     }
 }
 
-fn order(message: &str) -> Refusal {
-    Refusal {
-        kind: Kind::Order,
-        ..Refusal::invalid(message)
+fn order(message: &str) -> WireRefusal {
+    WireRefusal {
+        kind: RefusalKind::Order,
+        ..WireRefusal::invalid(message)
     }
 }
 
-fn read_call(place: &str, call: &Value) -> Result<Called, Refusal> {
+fn read_call(place: &str, call: &Value) -> Result<ToolCall, WireRefusal> {
     let id = string(place, call, "id")?;
     if id.is_empty() || id.len() > 40 {
         return Err(invalid(
@@ -245,7 +248,7 @@ fn read_call(place: &str, call: &Value) -> Result<Called, Refusal> {
     }
     let arguments = string(&place, function, "arguments")?;
     match serde_json::from_str::<Value>(arguments) {
-        Ok(Value::Object(_)) => Ok(Called {
+        Ok(Value::Object(_)) => Ok(ToolCall {
             id: id.to_owned(),
             name: name.to_owned(),
         }),
@@ -256,7 +259,7 @@ fn read_call(place: &str, call: &Value) -> Result<Called, Refusal> {
     }
 }
 
-fn content(place: &str, message: &Value) -> Result<String, Refusal> {
+fn content(place: &str, message: &Value) -> Result<String, WireRefusal> {
     match message.get("content") {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) if !parts.is_empty() => {
@@ -277,21 +280,21 @@ fn content(place: &str, message: &Value) -> Result<String, Refusal> {
         }
         Some(_) | None => {
             let message = "Invalid value for 'content': expected a string or an array of parts, got null or another type.";
-            Err(Refusal::at(format!("{place}.content"), message))
+            Err(WireRefusal::at(format!("{place}.content"), message))
         }
     }
 }
 
-fn string<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, Refusal> {
+fn string<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, WireRefusal> {
     let found = object.get(field).and_then(Value::as_str);
     found.ok_or_else(|| {
-        Refusal::at(
+        WireRefusal::at(
             format!("{place}.{field}"),
             format!("Missing required parameter: '{place}.{field}'."),
         )
     })
 }
 
-fn invalid(place: &str, why: &str) -> Refusal {
-    Refusal::at(place, format!("Invalid '{place}': {why}."))
+fn invalid(place: &str, why: &str) -> WireRefusal {
+    WireRefusal::at(place, format!("Invalid '{place}': {why}."))
 }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::messages;
 use crate::{
-    asked::Asked,
-    refusal::{Refusal, only_fields},
+    refusal::{WireRefusal, only_fields},
+    request::ModelRequest,
     wire::tool_schema,
 };
 
@@ -49,10 +49,10 @@ const FIELDS: &[&str] = &[
     "web_search_options",
 ];
 
-pub fn read(body: &Value) -> Result<Asked, Refusal> {
+pub fn read(body: &Value) -> Result<ModelRequest, WireRefusal> {
     let fields = object(body)?;
     only_fields(fields, FIELDS).map_err(|field| {
-        Refusal::at(
+        WireRefusal::at(
             field,
             format!("Unrecognized request argument supplied: {field}"),
         )
@@ -71,59 +71,59 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
              /v1/responses or set reasoning_effort to 'none'.",
             asked.model
         );
-        return Err(Refusal::at("reasoning_effort", message));
+        return Err(WireRefusal::at("reasoning_effort", message));
     }
     Ok(asked)
 }
 
-fn object(body: &Value) -> Result<&Map<String, Value>, Refusal> {
+fn object(body: &Value) -> Result<&Map<String, Value>, WireRefusal> {
     body.as_object()
-        .ok_or_else(|| Refusal::invalid("We could not parse the JSON body of your request."))
+        .ok_or_else(|| WireRefusal::invalid("We could not parse the JSON body of your request."))
 }
 
 /// Reads a request as other servers of this format do, with unknown fields ignored.
-pub fn read_lenient(body: &Value) -> Result<Asked, Refusal> {
+pub fn read_lenient(body: &Value) -> Result<ModelRequest, WireRefusal> {
     let body = object(body)?;
     let model = body
         .get("model")
         .and_then(Value::as_str)
         .filter(|model| !model.is_empty());
     let stream = flag(body, "stream")?;
-    let mut asked = Asked {
+    let mut asked = ModelRequest {
         model: model
-            .ok_or_else(|| Refusal::at("model", "you must provide a model parameter"))?
+            .ok_or_else(|| WireRefusal::at("model", "you must provide a model parameter"))?
             .to_owned(),
         tools: tools(body)?,
         stream,
         include_usage: stream_options(body, stream)?,
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     sampling(body)?;
     let messages = body.get("messages").and_then(Value::as_array);
     let messages = messages
-        .ok_or_else(|| Refusal::at("messages", "Missing required parameter: 'messages'."))?;
+        .ok_or_else(|| WireRefusal::at("messages", "Missing required parameter: 'messages'."))?;
     messages::read(messages, &mut asked)?;
     Ok(asked)
 }
 
-fn flag(body: &Map<String, Value>, field: &str) -> Result<bool, Refusal> {
+fn flag(body: &Map<String, Value>, field: &str) -> Result<bool, WireRefusal> {
     match body.get(field) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(Refusal::at(
+        Some(_) => Err(WireRefusal::at(
             field,
             format!("Invalid type for '{field}': expected a boolean."),
         )),
     }
 }
 
-fn stream_options(body: &Map<String, Value>, stream: bool) -> Result<bool, Refusal> {
+fn stream_options(body: &Map<String, Value>, stream: bool) -> Result<bool, WireRefusal> {
     match body.get("stream_options") {
         None | Some(Value::Null) => Ok(false),
         Some(_) if !stream => {
             let message =
                 "The 'stream_options' parameter is only allowed when 'stream' is enabled.";
-            Err(Refusal::at("stream_options", message))
+            Err(WireRefusal::at("stream_options", message))
         }
         Some(options) => Ok(options
             .get("include_usage")
@@ -132,7 +132,7 @@ fn stream_options(body: &Map<String, Value>, stream: bool) -> Result<bool, Refus
     }
 }
 
-fn sampling(body: &Map<String, Value>) -> Result<(), Refusal> {
+fn sampling(body: &Map<String, Value>) -> Result<(), WireRefusal> {
     for (field, most) in [("temperature", 2.0), ("top_p", 1.0)] {
         let given = body.get(field).filter(|value| !value.is_null());
         if given.is_some_and(|value| {
@@ -140,7 +140,7 @@ fn sampling(body: &Map<String, Value>) -> Result<(), Refusal> {
                 .as_f64()
                 .is_some_and(|number| (0.0..=most).contains(&number))
         }) {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 field,
                 format!("Invalid '{field}': expected a number from 0 to {most}."),
             ));
@@ -149,7 +149,7 @@ fn sampling(body: &Map<String, Value>) -> Result<(), Refusal> {
     for field in ["max_tokens", "max_completion_tokens"] {
         let given = body.get(field).filter(|value| !value.is_null());
         if given.is_some_and(|value| value.as_u64().is_none_or(|tokens| tokens == 0)) {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 field,
                 format!("Invalid '{field}': expected an integer of at least 1."),
             ));
@@ -158,10 +158,10 @@ fn sampling(body: &Map<String, Value>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tools(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
+fn tools(body: &Map<String, Value>) -> Result<Vec<String>, WireRefusal> {
     let Some(tools) = body.get("tools") else {
         return match body.contains_key("tool_choice") {
-            true => Err(Refusal::at(
+            true => Err(WireRefusal::at(
                 "tool_choice",
                 "'tool_choice' is only allowed when 'tools' are specified.",
             )),
@@ -170,9 +170,9 @@ fn tools(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
     };
     let tools = tools
         .as_array()
-        .ok_or_else(|| Refusal::at("tools", "Invalid type for 'tools': expected an array."))?;
+        .ok_or_else(|| WireRefusal::at("tools", "Invalid type for 'tools': expected an array."))?;
     if tools.is_empty() {
-        return Err(Refusal::at(
+        return Err(WireRefusal::at(
             "tools",
             "Invalid 'tools': empty array. Expected an array with minimum length 1.",
         ));
@@ -183,22 +183,22 @@ fn tools(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
         .map(|(index, tool)| tool_name(index, tool))
         .collect::<Result<_, _>>()?;
     if names.iter().collect::<HashSet<_>>().len() < names.len() {
-        return Err(Refusal::at("tools", "Function names must be unique."));
+        return Err(WireRefusal::at("tools", "Function names must be unique."));
     }
     Ok(names)
 }
 
-fn tool_name(index: usize, tool: &Value) -> Result<String, Refusal> {
+fn tool_name(index: usize, tool: &Value) -> Result<String, WireRefusal> {
     let place = format!("tools[{index}].function");
     if tool.get("type").and_then(Value::as_str) != Some("function") {
-        return Err(Refusal::at(
+        return Err(WireRefusal::at(
             format!("tools[{index}].type"),
             format!("Invalid value: 'tools[{index}].type' must be 'function'."),
         ));
     }
     let name = tool.pointer("/function/name").and_then(Value::as_str);
     let name = name.ok_or_else(|| {
-        Refusal::at(
+        WireRefusal::at(
             &place,
             format!("Missing required parameter: '{place}.name'."),
         )
@@ -207,11 +207,11 @@ fn tool_name(index: usize, tool: &Value) -> Result<String, Refusal> {
         let message = format!(
             "Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$' of at most 64 characters."
         );
-        return Err(Refusal::at(format!("{place}.name"), message));
+        return Err(WireRefusal::at(format!("{place}.name"), message));
     }
     if let Some(schema) = tool.pointer("/function/parameters") {
         let wrong = |error| {
-            Refusal::at(
+            WireRefusal::at(
                 format!("{place}.parameters"),
                 format!("Invalid schema for function '{name}': {error}"),
             )

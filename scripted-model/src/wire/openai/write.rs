@@ -3,21 +3,20 @@
 
 use crate::{
     frames::{
-        FrameWriter,
-        Piece::{self, Json, Number, Raw},
-        chunks,
+        FramePiece::{self, Json, Number, Raw},
+        FrameWriter, chunks,
     },
     script::Stop,
-    wire::{Speech, Spoken},
+    wire::{PreparedPart, PreparedReply},
 };
 
-pub fn write(speech: &Speech, out: &mut FrameWriter) {
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     let after = if speech.include_usage {
         "],\"usage\":null}\n\n"
     } else {
         "]}\n\n"
     };
-    let mut chat = Chat {
+    let mut chat = ChatWriter {
         before: before(speech),
         detail: ",\"logprobs\":null",
         after: after.to_owned(),
@@ -35,7 +34,7 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
 }
 
 /// Returns the JSON that precedes the choices in every chunk.
-fn before(speech: &Speech) -> String {
+fn before(speech: &PreparedReply) -> String {
     let model = serde_json::Value::from(speech.model.as_str());
     let serial = speech.serial;
     format!(
@@ -45,8 +44,8 @@ fn before(speech: &Speech) -> String {
 }
 
 /// Writes chunks, which differ only in their choices.
-pub struct Chat<'a> {
-    /// The JSON before the choices.
+/// The JSON before the choices.
+pub struct ChatWriter<'a> {
     pub before: String,
     /// The JSON within a choice that precedes its finish reason.
     pub detail: &'static str,
@@ -55,15 +54,15 @@ pub struct Chat<'a> {
     pub out: &'a mut FrameWriter,
 }
 
-impl Chat<'_> {
-    pub fn parts(&mut self, speech: &Speech) {
+impl ChatWriter<'_> {
+    pub fn parts(&mut self, speech: &PreparedReply) {
         let mut calls = 0;
         for part in &speech.parts {
             match part {
-                Spoken::Text(text) => self.texts("content", text, speech.chunk),
-                Spoken::Thinking(text) => self.texts("reasoning_content", text, speech.chunk),
-                Spoken::Redacted(_) => (), // this format has no redacted thinking
-                Spoken::Call { id, name, args } => {
+                PreparedPart::Text(text) => self.texts("content", text, speech.chunk),
+                PreparedPart::Thinking(text) => self.texts("reasoning_content", text, speech.chunk),
+                PreparedPart::Redacted(_) => (), // this format has no redacted thinking
+                PreparedPart::Call { id, name, args } => {
                     self.call(calls, id, name, args, speech.chunk);
                     calls += 1;
                 }
@@ -71,7 +70,7 @@ impl Chat<'_> {
         }
     }
 
-    pub fn delta(&mut self, delta: &[Piece<'_>]) {
+    pub fn delta(&mut self, delta: &[FramePiece<'_>]) {
         self.out
             .pieces(&[Raw(&self.before), Raw("{\"index\":0,\"delta\":")]);
         self.out.pieces(delta);
@@ -130,7 +129,7 @@ impl Chat<'_> {
         ]);
     }
 
-    fn usage(&mut self, speech: &Speech) {
+    fn usage(&mut self, speech: &PreparedReply) {
         let usage = speech.usage;
         self.out.frame(&[
             Raw(&self.before),

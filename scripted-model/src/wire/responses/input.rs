@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 
 use super::{Follower, ciphertext, thought_of_call};
 use crate::{
-    asked::{Asked, Called, Returned, Said},
-    refusal::{Refusal, only_fields},
+    refusal::{WireRefusal, only_fields},
+    request::{ModelRequest, RequestMessage, ToolCall, ToolResult},
     wire::tool_schema::good_name,
 };
 
-pub fn read(items: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
-    let mut reader = Reader {
+pub fn read(items: &[Value], asked: &mut ModelRequest) -> Result<(), WireRefusal> {
+    let mut reader = InputReader {
         asked,
         waiting: Vec::new(),
         calls: HashSet::new(),
@@ -25,7 +25,7 @@ pub fn read(items: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
     }
     reader.follows(Follower::Nothing)?;
     match reader.waiting.first() {
-        Some(id) => Err(Refusal::at(
+        Some(id) => Err(WireRefusal::at(
             "input",
             format!("No tool output found for function call {id}."),
         )),
@@ -33,8 +33,8 @@ pub fn read(items: &[Value], asked: &mut Asked) -> Result<(), Refusal> {
     }
 }
 
-struct Reader<'a> {
-    asked: &'a mut Asked,
+struct InputReader<'a> {
+    asked: &'a mut ModelRequest,
     /// The calls that have no output yet.
     waiting: Vec<String>,
     calls: HashSet<String>,
@@ -43,11 +43,11 @@ struct Reader<'a> {
     open: Option<String>,
 }
 
-impl Reader<'_> {
-    fn item(&mut self, place: &str, item: &Value) -> Result<(), Refusal> {
+impl InputReader<'_> {
+    fn item(&mut self, place: &str, item: &Value) -> Result<(), WireRefusal> {
         let fields = item
             .as_object()
-            .ok_or_else(|| Refusal::at(place, format!("Invalid type for '{place}'.")))?;
+            .ok_or_else(|| WireRefusal::at(place, format!("Invalid type for '{place}'.")))?;
         let kind = fields
             .get("type")
             .map_or(Some("message"), Value::as_str)
@@ -69,7 +69,7 @@ impl Reader<'_> {
                     "Invalid value: '{other}'. Supported values are: 'message', 'reasoning', 'function_call', and \
                      'function_call_output'."
                 );
-                return Err(Refusal::at(place, message));
+                return Err(WireRefusal::at(place, message));
             }
         };
         only_fields(fields, known).map_err(|field| unknown(place, field))?;
@@ -82,7 +82,7 @@ impl Reader<'_> {
     }
 
     /// Refuses an item that is not the one that originally followed the last reasoning item.
-    fn follows(&mut self, next: Follower) -> Result<(), Refusal> {
+    fn follows(&mut self, next: Follower) -> Result<(), WireRefusal> {
         let Some(id) = self.open.take() else {
             return Ok(());
         };
@@ -92,10 +92,10 @@ impl Reader<'_> {
         let message = format!(
             "Item '{id}' of type 'reasoning' was provided without its required following item."
         );
-        Err(Refusal::at("input", message))
+        Err(WireRefusal::at("input", message))
     }
 
-    fn message(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), Refusal> {
+    fn message(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), WireRefusal> {
         let role = string(place, fields, "role")?;
         self.follows(if role == "assistant" {
             Follower::Message
@@ -111,11 +111,11 @@ impl Reader<'_> {
                 let message = format!(
                     "Invalid value: {phase}. Supported values are: 'commentary' and 'final_answer'."
                 );
-                return Err(Refusal::at(format!("{place}.phase"), message));
+                return Err(WireRefusal::at(format!("{place}.phase"), message));
             }
         }
         match role {
-            "user" => self.asked.said.push(Said::User(text)),
+            "user" => self.asked.messages.push(RequestMessage::User(text)),
             "assistant" => self.answer(&text, None),
             "system" | "developer" => {
                 let gap = if self.asked.system.is_empty() {
@@ -130,7 +130,7 @@ impl Reader<'_> {
                 let message = format!(
                     "Invalid value: '{other}'. Supported values are: 'assistant', 'system', 'developer', and 'user'."
                 );
-                return Err(Refusal::at(format!("{place}.role"), message));
+                return Err(WireRefusal::at(format!("{place}.role"), message));
             }
         }
         Ok(())
@@ -138,14 +138,14 @@ impl Reader<'_> {
 
     /// Adds a text or a call to the answer that is being read. The items of one answer are
     /// adjacent, so they form one message.
-    fn answer(&mut self, more: &str, called: Option<Called>) {
-        match self.asked.said.last_mut() {
-            Some(Said::Model { text, calls }) => {
+    fn answer(&mut self, more: &str, called: Option<ToolCall>) {
+        match self.asked.messages.last_mut() {
+            Some(RequestMessage::Model { text, calls }) => {
                 text.push_str(more);
                 calls.extend(called);
             }
-            Some(Said::User(_) | Said::Results(_)) | None => {
-                self.asked.said.push(Said::Model {
+            Some(RequestMessage::User(_) | RequestMessage::Results(_)) | None => {
+                self.asked.messages.push(RequestMessage::Model {
                     text: more.to_owned(),
                     calls: called.into_iter().collect(),
                 });
@@ -153,16 +153,16 @@ impl Reader<'_> {
         }
     }
 
-    fn reasoning(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), Refusal> {
+    fn reasoning(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), WireRefusal> {
         self.follows(Follower::Reasoning)?;
         let id = string(place, fields, "id")?;
         if !id.starts_with("rs_") {
             let message =
                 format!("Invalid '{place}.id': '{id}'. Expected an ID that begins with 'rs'.");
-            return Err(Refusal::at(format!("{place}.id"), message));
+            return Err(WireRefusal::at(format!("{place}.id"), message));
         }
         if self.thoughts.iter().any(|known| known == id) {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 "input",
                 format!(
                     "Duplicate item found with id {id}. Remove duplicate items from your input."
@@ -177,11 +177,14 @@ impl Reader<'_> {
                 "Item with id '{id}' not found. Items are not persisted when `store` is set to false. Try again with `store` \
                  set to true, or remove this item from your input."
             );
-            return Err(Refusal::at("input", message));
+            return Err(WireRefusal::at("input", message));
         };
         if given.as_str() != Some(&ciphertext(id)) {
             let message = format!("The encrypted content for item {id} could not be verified.");
-            return Err(Refusal::at(format!("{place}.encrypted_content"), message));
+            return Err(WireRefusal::at(
+                format!("{place}.encrypted_content"),
+                message,
+            ));
         }
         let summary = fields
             .get("summary")
@@ -189,7 +192,7 @@ impl Reader<'_> {
             .ok_or_else(|| missing(place, "summary"))?;
         let is_text = |part: &Value| part["type"] == "summary_text" && part["text"].is_string();
         if !summary.iter().all(is_text) {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 format!("{place}.summary"),
                 "Supported values are: 'summary_text'.",
             ));
@@ -199,20 +202,20 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn call(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), Refusal> {
+    fn call(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), WireRefusal> {
         self.follows(Follower::Call)?;
         let (id, name) = (call_id(place, fields)?, string(place, fields, "name")?);
         if !good_name(name, 64, "") {
             let message = format!(
                 "Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'."
             );
-            return Err(Refusal::at(format!("{place}.name"), message));
+            return Err(WireRefusal::at(format!("{place}.name"), message));
         }
         let arguments = string(place, fields, "arguments")?;
         if !serde_json::from_str(arguments).is_ok_and(|arguments: Value| arguments.is_object()) {
             let message =
                 format!("Invalid '{place}.arguments': expected a string that holds a JSON object.");
-            return Err(Refusal::at(format!("{place}.arguments"), message));
+            return Err(WireRefusal::at(format!("{place}.arguments"), message));
         }
         if let Some(thought) = thought_of_call(id)
             .filter(|thought| !self.thoughts.iter().any(|id| id.starts_with(thought)))
@@ -220,16 +223,16 @@ impl Reader<'_> {
             let message = format!(
                 "Item '{id}' of type 'function_call' was provided without its required 'reasoning' item: '{thought}'."
             );
-            return Err(Refusal::at("input", message));
+            return Err(WireRefusal::at("input", message));
         }
         if !self.calls.insert(id.to_owned()) {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 "input",
                 format!("Duplicate function call id {id}."),
             ));
         }
         self.waiting.push(id.to_owned());
-        let called = Called {
+        let called = ToolCall {
             id: id.to_owned(),
             name: name.to_owned(),
         };
@@ -237,7 +240,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn output(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), Refusal> {
+    fn output(&mut self, place: &str, fields: &Map<String, Value>) -> Result<(), WireRefusal> {
         self.follows(Follower::Nothing)?;
         let id = call_id(place, fields)?;
         let text = match fields.get("output") {
@@ -246,29 +249,30 @@ impl Reader<'_> {
             Some(_) | None => return Err(missing(place, "output")),
         };
         let Some(found) = self.waiting.iter().position(|waiting| waiting == id) else {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 "input",
                 format!("No tool call found for function call output with call_id {id}."),
             ));
         };
         self.waiting.remove(found);
         let name = self.asked.name_of_call(id).unwrap_or_default().to_owned();
-        let returned = Returned {
+        let returned = ToolResult {
             id: id.to_owned(),
             name,
             text,
         };
-        match self.asked.said.last_mut() {
-            Some(Said::Results(results)) => results.push(returned),
-            Some(Said::User(_) | Said::Model { .. }) | None => {
-                self.asked.said.push(Said::Results(vec![returned]))
-            }
+        match self.asked.messages.last_mut() {
+            Some(RequestMessage::Results(results)) => results.push(returned),
+            Some(RequestMessage::User(_) | RequestMessage::Model { .. }) | None => self
+                .asked
+                .messages
+                .push(RequestMessage::Results(vec![returned])),
         }
         Ok(())
     }
 }
 
-fn call_id<'a>(place: &str, fields: &'a Map<String, Value>) -> Result<&'a str, Refusal> {
+fn call_id<'a>(place: &str, fields: &'a Map<String, Value>) -> Result<&'a str, WireRefusal> {
     let id = string(place, fields, "call_id")?;
     match good_name(id, 64, "") {
         true => Ok(id),
@@ -276,12 +280,16 @@ fn call_id<'a>(place: &str, fields: &'a Map<String, Value>) -> Result<&'a str, R
             let message = format!(
                 "Invalid '{place}.call_id': expected 1 to 64 letters, digits, '_' and '-'."
             );
-            Err(Refusal::at(format!("{place}.call_id"), message))
+            Err(WireRefusal::at(format!("{place}.call_id"), message))
         }
     }
 }
 
-fn content(place: &str, fields: &Map<String, Value>, is_answer: bool) -> Result<String, Refusal> {
+fn content(
+    place: &str,
+    fields: &Map<String, Value>,
+    is_answer: bool,
+) -> Result<String, WireRefusal> {
     match fields.get("content") {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) if !parts.is_empty() && is_answer => said(place, parts),
@@ -290,7 +298,7 @@ fn content(place: &str, fields: &Map<String, Value>, is_answer: bool) -> Result<
     }
 }
 
-fn said(place: &str, parts: &[Value]) -> Result<String, Refusal> {
+fn said(place: &str, parts: &[Value]) -> Result<String, WireRefusal> {
     let texts = parts.iter().enumerate().map(|(index, part)| {
         let place = format!("{place}.content[{index}]");
         let fields = part.as_object().ok_or_else(|| missing(&place, "type"))?;
@@ -304,14 +312,14 @@ fn said(place: &str, parts: &[Value]) -> Result<String, Refusal> {
                 let message = format!(
                     "Invalid value: '{other}'. Supported values are: 'output_text' and 'refusal'."
                 );
-                Err(Refusal::at(place, message))
+                Err(WireRefusal::at(place, message))
             }
         }
     });
     Ok(texts.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-fn heard(place: &str, field: &str, parts: &[Value]) -> Result<String, Refusal> {
+fn heard(place: &str, field: &str, parts: &[Value]) -> Result<String, WireRefusal> {
     let texts = parts.iter().enumerate().map(|(index, part)| {
         let place = format!("{place}.{field}[{index}]");
         let fields = part.as_object().ok_or_else(|| missing(&place, "type"))?;
@@ -323,7 +331,7 @@ fn heard(place: &str, field: &str, parts: &[Value]) -> Result<String, Refusal> {
             other => {
                 let message =
                     format!("Invalid value: '{other}'. Supported values are: 'input_text', 'input_image', and 'input_file'.");
-                return Err(Refusal::at(place, message));
+                return Err(WireRefusal::at(place, message));
             }
         };
         only_fields(fields, known).map_err(|field| unknown(&place, field))?;
@@ -342,22 +350,22 @@ fn string<'a>(
     place: &str,
     fields: &'a Map<String, Value>,
     field: &str,
-) -> Result<&'a str, Refusal> {
+) -> Result<&'a str, WireRefusal> {
     fields
         .get(field)
         .and_then(Value::as_str)
         .ok_or_else(|| missing(place, field))
 }
 
-fn missing(place: &str, field: &str) -> Refusal {
-    Refusal::at(
+fn missing(place: &str, field: &str) -> WireRefusal {
+    WireRefusal::at(
         format!("{place}.{field}"),
         format!("Missing required parameter: '{place}.{field}'."),
     )
 }
 
-fn unknown(place: &str, field: &str) -> Refusal {
-    Refusal::at(
+fn unknown(place: &str, field: &str) -> WireRefusal {
+    WireRefusal::at(
         format!("{place}.{field}"),
         format!("Unknown parameter: '{place}.{field}'."),
     )

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::{input, tools};
 use crate::{
-    asked::Asked,
-    refusal::{Refusal, only_fields},
+    refusal::{WireRefusal, only_fields},
+    request::ModelRequest,
 };
 
 const FIELDS: &[&str] = &[
@@ -48,37 +48,37 @@ const INCLUDABLE: &[&str] = &[
 
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-pub fn read(body: &Value) -> Result<Asked, Refusal> {
+pub fn read(body: &Value) -> Result<ModelRequest, WireRefusal> {
     let body = body
         .as_object()
-        .ok_or_else(|| Refusal::invalid("We could not parse the JSON body of your request."))?;
+        .ok_or_else(|| WireRefusal::invalid("We could not parse the JSON body of your request."))?;
     only_fields(body, FIELDS)
-        .map_err(|field| Refusal::at(field, format!("Unknown parameter: '{field}'.")))?;
+        .map_err(|field| WireRefusal::at(field, format!("Unknown parameter: '{field}'.")))?;
     let model = body
         .get("model")
         .and_then(Value::as_str)
         .filter(|model| !model.is_empty());
     let model =
-        model.ok_or_else(|| Refusal::at("model", "Missing required parameter: 'model'."))?;
+        model.ok_or_else(|| WireRefusal::at("model", "Missing required parameter: 'model'."))?;
     if body.get("store") != Some(&Value::Bool(false)) {
-        return Err(Refusal::at("store", "Store must be set to false"));
+        return Err(WireRefusal::at("store", "Store must be set to false"));
     }
-    let mut asked = Asked {
+    let mut asked = ModelRequest {
         model: model.to_owned(),
         system: text(body, "instructions")?.unwrap_or_default().to_owned(),
         tools: tools::names(body.get("tools"))?,
         stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
         wants_ciphertext: include(body)?,
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     let effort = effort(body)?;
     sampling(body, model, effort)?;
     let input = body
         .get("input")
-        .ok_or_else(|| Refusal::at("input", "Missing required parameter: 'input'."))?;
+        .ok_or_else(|| WireRefusal::at("input", "Missing required parameter: 'input'."))?;
     let items = input.as_array().filter(|items| !items.is_empty());
     let items = items.ok_or_else(|| {
-        Refusal::at(
+        WireRefusal::at(
             "input",
             "Invalid 'input': expected an array with minimum length 1.",
         )
@@ -87,11 +87,11 @@ pub fn read(body: &Value) -> Result<Asked, Refusal> {
     Ok(asked)
 }
 
-fn text<'a>(body: &'a Map<String, Value>, field: &str) -> Result<Option<&'a str>, Refusal> {
+fn text<'a>(body: &'a Map<String, Value>, field: &str) -> Result<Option<&'a str>, WireRefusal> {
     match body.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Refusal::at(
+        Some(_) => Err(WireRefusal::at(
             field,
             format!("Invalid type for '{field}': expected a string."),
         )),
@@ -99,16 +99,16 @@ fn text<'a>(body: &'a Map<String, Value>, field: &str) -> Result<Option<&'a str>
 }
 
 /// Whether the request asks for the encrypted reasoning.
-fn include(body: &Map<String, Value>) -> Result<bool, Refusal> {
+fn include(body: &Map<String, Value>) -> Result<bool, WireRefusal> {
     let Some(include) = body.get("include") else {
         return Ok(false);
     };
-    let include = include
-        .as_array()
-        .ok_or_else(|| Refusal::at("include", "Invalid type for 'include': expected an array."))?;
+    let include = include.as_array().ok_or_else(|| {
+        WireRefusal::at("include", "Invalid type for 'include': expected an array.")
+    })?;
     let known = |one: &Value| one.as_str().is_some_and(|one| INCLUDABLE.contains(&one));
     match include.iter().enumerate().find(|(_, one)| !known(one)) {
-        Some((index, one)) => Err(Refusal::at(
+        Some((index, one)) => Err(WireRefusal::at(
             format!("include[{index}]"),
             format!("Invalid value: {one}."),
         )),
@@ -118,7 +118,7 @@ fn include(body: &Map<String, Value>) -> Result<bool, Refusal> {
     }
 }
 
-fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
+fn effort(body: &Map<String, Value>) -> Result<Option<&str>, WireRefusal> {
     let Some(reasoning) = body
         .get("reasoning")
         .filter(|reasoning| !reasoning.is_null())
@@ -127,7 +127,7 @@ fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
     };
     let fields = reasoning.as_object();
     let fields = fields.ok_or_else(|| {
-        Refusal::at(
+        WireRefusal::at(
             "reasoning",
             "Invalid type for 'reasoning': expected an object.",
         )
@@ -138,14 +138,14 @@ fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
     )
     .map_err(|field| {
         let place = format!("reasoning.{field}");
-        Refusal::at(&place, format!("Unknown parameter: '{place}'."))
+        WireRefusal::at(&place, format!("Unknown parameter: '{place}'."))
     })?;
     let one_of = |field: &str, known: &[&str]| match fields.get(field) {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(word)) if known.contains(&word.as_str()) => Ok(()),
         Some(other) => {
             let place = format!("reasoning.{field}");
-            Err(Refusal::at(
+            Err(WireRefusal::at(
                 place,
                 format!(
                     "Invalid value: {other}. Supported values are: {}.",
@@ -160,7 +160,11 @@ fn effort(body: &Map<String, Value>) -> Result<Option<&str>, Refusal> {
 }
 
 /// Refuses sampling parameters for reasoning models, which choose them themselves.
-fn sampling(body: &Map<String, Value>, model: &str, effort: Option<&str>) -> Result<(), Refusal> {
+fn sampling(
+    body: &Map<String, Value>,
+    model: &str,
+    effort: Option<&str>,
+) -> Result<(), WireRefusal> {
     let reasons = ["gpt-5", "gpt-6", "o1", "o3", "o4"]
         .iter()
         .any(|start| model.starts_with(start))
@@ -170,7 +174,7 @@ fn sampling(body: &Map<String, Value>, model: &str, effort: Option<&str>) -> Res
             continue;
         };
         if reasons {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 field,
                 format!("Unsupported parameter: '{field}' is not supported with this model."),
             ));
@@ -179,7 +183,7 @@ fn sampling(body: &Map<String, Value>, model: &str, effort: Option<&str>) -> Res
             .as_f64()
             .is_some_and(|number| (0.0..=most).contains(&number))
         {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 field,
                 format!("Invalid '{field}': expected a number from 0 to {most}."),
             ));
@@ -193,7 +197,7 @@ fn sampling(body: &Map<String, Value>, model: &str, effort: Option<&str>) -> Res
             let message = format!(
                 "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got {tokens}."
             );
-            Err(Refusal::at("max_output_tokens", message))
+            Err(WireRefusal::at("max_output_tokens", message))
         }
         Some(_) | None => Ok(()),
     }

@@ -6,33 +6,33 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use crate::{
-    refusal::{Refusal, only_fields},
+    refusal::{WireRefusal, only_fields},
     wire::tool_schema,
 };
 
 const FIELDS: &[&str] = &["type", "name", "description", "parameters", "strict"];
 
-pub fn names(tools: Option<&Value>) -> Result<Vec<String>, Refusal> {
+pub fn names(tools: Option<&Value>) -> Result<Vec<String>, WireRefusal> {
     let Some(tools) = tools else {
         return Ok(Vec::new());
     };
     let tools = tools
         .as_array()
-        .ok_or_else(|| Refusal::at("tools", "Invalid type for 'tools': expected an array."))?;
+        .ok_or_else(|| WireRefusal::at("tools", "Invalid type for 'tools': expected an array."))?;
     let names: Vec<String> = tools
         .iter()
         .enumerate()
         .map(|(index, tool)| name(index, tool))
         .collect::<Result<_, _>>()?;
     if names.iter().collect::<HashSet<_>>().len() < names.len() {
-        return Err(Refusal::at("tools", "Function names must be unique."));
+        return Err(WireRefusal::at("tools", "Function names must be unique."));
     }
     Ok(names)
 }
 
-fn name(index: usize, tool: &Value) -> Result<String, Refusal> {
+fn name(index: usize, tool: &Value) -> Result<String, WireRefusal> {
     let place = format!("tools[{index}]");
-    let at = |field: &str, message: String| Refusal::at(format!("{place}.{field}"), message);
+    let at = |field: &str, message: String| WireRefusal::at(format!("{place}.{field}"), message);
     let missing = |field: &str| {
         at(
             field,
@@ -41,7 +41,7 @@ fn name(index: usize, tool: &Value) -> Result<String, Refusal> {
     };
     let fields = tool
         .as_object()
-        .ok_or_else(|| Refusal::at(&place, format!("Invalid type for '{place}'.")))?;
+        .ok_or_else(|| WireRefusal::at(&place, format!("Invalid type for '{place}'.")))?;
     if fields.get("type").and_then(Value::as_str) != Some("function") {
         return Err(at(
             "type",

@@ -6,16 +6,15 @@ use serde_json::{Value, json};
 use super::{ciphertext, reasoning_id};
 use crate::{
     frames::{
-        FrameWriter,
-        Piece::{self, Json, Number, Raw},
-        chunks,
+        FramePiece::{self, Json, Number, Raw},
+        FrameWriter, chunks,
     },
     script::Stop,
-    wire::{Speech, Spoken},
+    wire::{PreparedPart, PreparedReply},
 };
 
-pub fn write(speech: &Speech, out: &mut FrameWriter) {
-    let mut events = Events {
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
+    let mut events = EventWriter {
         out,
         speech,
         number: 0,
@@ -41,14 +40,14 @@ pub fn write(speech: &Speech, out: &mut FrameWriter) {
 }
 
 /// Writes numbered events.
-struct Events<'a> {
+struct EventWriter<'a> {
     out: &'a mut FrameWriter,
-    speech: &'a Speech,
+    speech: &'a PreparedReply,
     number: u64,
 }
 
-impl Events<'_> {
-    fn event(&mut self, kind: &str, members: &[Piece<'_>]) {
+impl EventWriter<'_> {
+    fn event(&mut self, kind: &str, members: &[FramePiece<'_>]) {
         self.out.pieces(&[
             Raw("event: "),
             Raw(kind),
@@ -66,7 +65,7 @@ impl Events<'_> {
     }
 
     fn response(&self, status: &str, output: &[Value]) -> String {
-        let Speech {
+        let PreparedReply {
             serial,
             model,
             usage,
@@ -95,12 +94,12 @@ impl Events<'_> {
     }
 
     /// Writes an item, and returns it in its complete form.
-    fn item(&mut self, index: usize, part: &Spoken) -> Value {
+    fn item(&mut self, index: usize, part: &PreparedPart) -> Value {
         match part {
-            Spoken::Text(text) => self.message(index, text),
-            Spoken::Thinking(text) => self.reasoning(index, Some(text)),
-            Spoken::Redacted(_) => self.reasoning(index, None),
-            Spoken::Call { id, name, args } => self.call(index, id, name, args),
+            PreparedPart::Text(text) => self.message(index, text),
+            PreparedPart::Thinking(text) => self.reasoning(index, Some(text)),
+            PreparedPart::Redacted(_) => self.reasoning(index, None),
+            PreparedPart::Call { id, name, args } => self.call(index, id, name, args),
         }
     }
 
@@ -153,7 +152,10 @@ impl Events<'_> {
     fn message(&mut self, index: usize, text: &str) -> Value {
         let id = format!("msg_{:08x}{index:02x}", self.speech.serial);
         let rest = self.speech.parts.iter().skip(index + 1);
-        let phase = if rest.clone().any(|part| matches!(part, Spoken::Call { .. })) {
+        let phase = if rest
+            .clone()
+            .any(|part| matches!(part, PreparedPart::Call { .. }))
+        {
             "commentary"
         } else {
             "final_answer"

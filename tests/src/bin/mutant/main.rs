@@ -19,7 +19,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use mutation::Mutation;
 use service::Service;
 use tokio::signal::unix::{SignalKind, signal};
-use tools::Desk;
+use tools::RequestHandler;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -31,7 +31,7 @@ async fn main() -> Result<()> {
     let mutation: Mutation = serde_json::from_value(mutation.into()).context("no such mutation")?;
     let client = async_nats::connect(env::var("NATS_URL")?).await?;
     let service = Arc::new(Service::new(client.clone(), &name, mutation));
-    let desk = Arc::new(Desk::new(client.clone(), mutation));
+    let handler = Arc::new(RequestHandler::new(client.clone(), mutation));
 
     let mut discovery = client.subscribe("$SRV.>").await?;
     let told = service.clone();
@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
         }
     });
     let mut cancels = client.subscribe(format!("cancel.{name}")).await?;
-    let canceller = desk.clone();
+    let canceller = handler.clone();
     tokio::spawn(async move {
         while let Some(message) = cancels.next().await {
             canceller.cancel(&message.payload);
@@ -58,14 +58,14 @@ async fn main() -> Result<()> {
                     .await?
             }
         };
-        let (desk, client, mut stopped) = (desk.clone(), client.clone(), stopped.clone());
+        let (handler, client, mut stopped) = (handler.clone(), client.clone(), stopped.clone());
         readers.push(tokio::spawn(async move {
             let take = |message: Message| {
-                desk.begin();
-                let (desk, name) = (desk.clone(), endpoint.name.clone());
+                handler.begin();
+                let (handler, name) = (handler.clone(), endpoint.name.clone());
                 tokio::spawn(async move {
-                    desk.take(&name, message).await;
-                    desk.end();
+                    handler.take(&name, message).await;
+                    handler.end();
                 });
             };
             loop {
@@ -98,7 +98,7 @@ async fn main() -> Result<()> {
         for reader in readers {
             reader.await?;
         }
-        desk.finished().await;
+        handler.finished().await;
     }
     let _nobody = client.request(client.new_inbox(), "".into()).await;
     std::process::exit(i32::from(mutation == Mutation::EndsBadly));

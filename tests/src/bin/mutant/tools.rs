@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::mutation::Mutation;
 
-pub struct Desk {
+pub struct RequestHandler {
     client: Client,
     mutation: Mutation,
     running: Mutex<HashMap<String, &'static Notify>>,
@@ -42,7 +42,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Desk {
+impl RequestHandler {
     pub fn new(client: Client, mutation: Mutation) -> Self {
         let (running, epochs, text, turn) = Default::default();
         Self {

@@ -15,8 +15,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use planck_scripted_model::{Fault, Reply, Script};
-use planck_tests::{desk::Desk, eventually::eventually};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
+use planck_tests::{eventually::eventually, machine::PersonalMachine};
 
 /// A file's type and permissions, its size, its modification time, and its content.
 type Entry = (u32, u64, i64, i64, Vec<u8>);
@@ -50,24 +50,24 @@ fn listing(folder: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
 }
 
 /// Kills a `planck run` in the middle of its first turn, as a crash would.
-async fn interrupted(desk: &Desk, arguments: &[&str]) -> Result<()> {
-    desk.model.set_script(
-        Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })),
+async fn interrupted(machine: &PersonalMachine, arguments: &[&str]) -> Result<()> {
+    machine.model.set_script(
+        Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 })),
     );
-    let before = desk.model.streams();
+    let before = machine.model.streams();
     let command = [&["run", "--model", "openai:gpt-5"][..], arguments].concat();
-    let mut running = desk
+    let mut running = machine
         .planck(&command)?
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
     eventually("the model is asked", async || {
-        (desk.model.streams() > before).then_some(())
+        (machine.model.streams() > before).then_some(())
     })
     .await?;
     running.kill().await?;
     eventually("the model is left", async || {
-        (desk.model.streams() == before).then_some(())
+        (machine.model.streams() == before).then_some(())
     })
     .await
 }

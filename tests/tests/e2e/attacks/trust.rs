@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Result;
-use planck_tests::desk::{Desk, Ran};
+use planck_tests::machine::{PersonalMachine, Ran};
 
 /// The description of a tool that runs the script beside it.
 const LINT: &str = r#"{"name": "lint", "description": "Lints.", "command": "./run.sh", "parameters": {"type": "object"}}"#;
@@ -40,38 +40,38 @@ impl Trap {
 }
 
 /// Writes a tool with an executable script into a folder, which is relative to the working folder.
-fn write_tool(desk: &Desk, folder: &str, script: &str) -> Result<()> {
-    desk.write(&format!("{folder}/TOOL.json"), LINT)?;
-    desk.write(
+fn write_tool(machine: &PersonalMachine, folder: &str, script: &str) -> Result<()> {
+    machine.write(&format!("{folder}/TOOL.json"), LINT)?;
+    machine.write(
         &format!("{folder}/run.sh"),
         &format!("#!/bin/sh\n{script}\n"),
     )?;
     Ok(fs::set_permissions(
-        desk.work().join(folder).join("run.sh"),
+        machine.work().join(folder).join("run.sh"),
         fs::Permissions::from_mode(0o755),
     )?)
 }
 
 /// Writes a team of one agent that has the tool.
-fn write_team(desk: &Desk, folder: &str) -> Result<()> {
-    desk.write(&format!("{folder}/TEAM.json"), LINTER)?;
-    desk.write(&format!("{folder}/prompt.md"), "You lint.")
+fn write_team(machine: &PersonalMachine, folder: &str) -> Result<()> {
+    machine.write(&format!("{folder}/TEAM.json"), LINTER)?;
+    machine.write(&format!("{folder}/prompt.md"), "You lint.")
 }
 
-async fn trust(desk: &Desk) -> Result<()> {
-    let ran = desk.run(&["trust", "--yes"]).await?;
+async fn trust(machine: &PersonalMachine) -> Result<()> {
+    let ran = machine.run(&["trust", "--yes"]).await?;
     anyhow::ensure!(ran.code == 0, "{ran:?}");
     Ok(())
 }
 
 /// Fails unless the command was refused for lack of trust, and no model got a request.
-fn refused(desk: &Desk, ran: &Ran) -> Result<()> {
+fn refused(machine: &PersonalMachine, ran: &Ran) -> Result<()> {
     anyhow::ensure!(
         ran.code == 2 && ran.err.contains("planck trust "),
         "{ran:?}"
     );
     anyhow::ensure!(
-        desk.model.request_count() == 0,
+        machine.model.request_count() == 0,
         "a model was asked: {ran:?}"
     );
     Ok(())

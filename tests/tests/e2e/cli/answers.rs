@@ -9,7 +9,7 @@ use nix::{
     unistd::Pid,
 };
 use planck_scripted_model::{Pace, Reply, Script, When};
-use planck_tests::{desk::Desk, eventually::eventually};
+use planck_tests::{eventually::eventually, machine::PersonalMachine};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -28,12 +28,12 @@ fn run<'a>(more: &[&'a str]) -> Vec<&'a str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_answer_alone_is_on_standard_output() -> Result<()> {
-    let desk = Desk::start(script()).await?;
+    let machine = PersonalMachine::start(script()).await?;
     for arguments in [
         &["--session", "bold-oak", "look"][..],
         &["-p", "--session", "grey-elm", "look"],
     ] {
-        let ran = desk.run(&run(arguments)).await?;
+        let ran = machine.run(&run(arguments)).await?;
         assert_eq!(
             (ran.code, ran.out.as_str()),
             (0, "There it is.\n"),
@@ -61,30 +61,30 @@ async fn the_answer_alone_is_on_standard_output() -> Result<()> {
     }
     // A collector must not cause log output.
     for collector in [None, Some("http://127.0.0.1:9")] {
-        let mut command = desk.planck(&run(&["-q", "look"]))?;
+        let mut command = machine.planck(&run(&["-q", "look"]))?;
         command.envs(collector.map(|url| ("OTEL_EXPORTER_OTLP_ENDPOINT", url)));
-        let quiet = planck_tests::desk::run(command).await?;
+        let quiet = planck_tests::machine::run(command).await?;
         assert_eq!(
             (quiet.code, quiet.out.as_str(), quiet.err.as_str()),
             (0, "There it is.\n", ""),
             "{quiet:?}"
         );
     }
-    desk.check_model()
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_both_outputs_has_the_answer_once() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let log = std::fs::File::create(desk.work().join("log"))?;
-    let mut command = desk.planck(&run(&["look"]))?;
+    let machine = PersonalMachine::start(script()).await?;
+    let log = std::fs::File::create(machine.work().join("log"))?;
+    let mut command = machine.planck(&run(&["look"]))?;
     command
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
         .kill_on_drop(true);
     let status = timeout(Duration::from_secs(60), command.status()).await??;
-    let log = desk.read("log")?;
+    let log = machine.read("log")?;
     assert!(status.success(), "{log}");
     assert_eq!(log.matches("There it is.").count(), 1, "{log}");
     assert!(log.contains("✓ bash echo seen"), "{log}");
@@ -93,8 +93,8 @@ async fn a_log_of_both_outputs_has_the_answer_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn json_output_is_one_object() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let ran = desk
+    let machine = PersonalMachine::start(script()).await?;
+    let ran = machine
         .run(&run(&["-o", "json", "--session", "bold-oak", "look"]))
         .await?;
     let told: Value = serde_json::from_str(&ran.out).with_context(|| format!("{ran:?}"))?;
@@ -119,11 +119,11 @@ async fn json_output_is_one_object() -> Result<()> {
     );
     assert!(told.get("error").is_none(), "{told}");
 
-    let mut command = desk.planck(&run(&["-o", "json", "-q", "look"]))?;
+    let mut command = machine.planck(&run(&["-o", "json", "-q", "look"]))?;
     command
         .env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
         .env("PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS", "1");
-    let failed = planck_tests::desk::run(command).await?;
+    let failed = planck_tests::machine::run(command).await?;
     let told: Value = serde_json::from_str(&failed.out).with_context(|| format!("{failed:?}"))?;
     assert_eq!(
         (failed.code, &told["outcome"], &told["answer"]),
@@ -136,22 +136,26 @@ async fn json_output_is_one_object() -> Result<()> {
             .is_some_and(|reason| reason.contains("127.0.0.1:1")),
         "{told}"
     );
-    desk.check_model()
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn continue_uses_the_last_session_of_the_directory() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let none = desk.run(&["run", "--continue", "more"]).await?;
+    let machine = PersonalMachine::start(script()).await?;
+    let none = machine.run(&["run", "--continue", "more"]).await?;
     assert!(
         none.code == 3 && none.err.contains("start one with `planck run"),
         "{none:?}"
     );
     for name in ["bold-oak", "grey-elm"] {
-        assert_eq!(desk.run(&run(&["--session", name, "look"])).await?.code, 0);
+        assert_eq!(
+            machine.run(&run(&["--session", name, "look"])).await?.code,
+            0
+        );
     }
     assert_eq!(
-        desk.run(&["run", "--session", "bold-oak", "look"])
+        machine
+            .run(&["run", "--session", "bold-oak", "look"])
             .await?
             .code,
         0
@@ -160,15 +164,15 @@ async fn continue_uses_the_last_session_of_the_directory() -> Result<()> {
         (&["run", "--continue", "more"][..], "bold-oak"),
         (&["run", "-c", "-p", "more"], "bold-oak"),
     ] {
-        let ran = desk.run(arguments).await?;
+        let ran = machine.run(arguments).await?;
         assert!(
             ran.code == 0 && ran.err.starts_with(&format!("session {name} ")),
             "{ran:?}"
         );
     }
     // With `--store`, sessions of several directories are in one store.
-    let store = format!("sqlite:{}", desk.folder().join("shared").display());
-    std::fs::create_dir(desk.folder().join("work/below"))?;
+    let store = format!("sqlite:{}", machine.folder().join("shared").display());
+    std::fs::create_dir(machine.folder().join("work/below"))?;
     let below = run(&[
         "--store",
         &store,
@@ -178,10 +182,12 @@ async fn continue_uses_the_last_session_of_the_directory() -> Result<()> {
         "low-fern",
         "look",
     ]);
-    assert_eq!(desk.run(&below).await?.code, 0);
-    let here = desk.run(&["run", "--store", &store, "-c", "more"]).await?;
+    assert_eq!(machine.run(&below).await?.code, 0);
+    let here = machine
+        .run(&["run", "--store", &store, "-c", "more"])
+        .await?;
     assert_eq!(here.code, 3, "{here:?}");
-    let below = desk
+    let below = machine
         .run(&["run", "--store", &store, "-c", "--dir", "below", "more"])
         .await?;
     assert!(
@@ -193,9 +199,9 @@ async fn continue_uses_the_last_session_of_the_directory() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_run_ends_with_130() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let log = desk.folder().join("log");
-    let mut command = desk.planck(&run(&["--session", "bold-oak", "slow"]))?;
+    let machine = PersonalMachine::start(script()).await?;
+    let log = machine.folder().join("log");
+    let mut command = machine.planck(&run(&["--session", "bold-oak", "slow"]))?;
     command
         .stdout(Stdio::null())
         .stderr(std::fs::File::create(&log)?);
@@ -221,14 +227,14 @@ async fn interrupted_run_ends_with_130() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_files_of_the_user_end_with_2() -> Result<()> {
-    let desk = Desk::start(script()).await?;
+    let machine = PersonalMachine::start(script()).await?;
     for (text, wrong) in [("{", "line 1"), (r#"[{"type": "a", "tols": []}]"#, "tols")] {
-        desk.write("team/TEAM.json", text)?;
-        let ran = desk.run(&run(&["--team", "team", "go"])).await?;
+        machine.write("team/TEAM.json", text)?;
+        let ran = machine.run(&run(&["--team", "team", "go"])).await?;
         assert!(ran.code == 2 && ran.err.contains(wrong), "{text}: {ran:?}");
     }
-    desk.configure("[nodes]\n")?;
-    let ran = desk.run(&run(&["go"])).await?;
+    machine.configure("[nodes]\n")?;
+    let ran = machine.run(&run(&["go"])).await?;
     assert!(ran.code == 2 && ran.err.contains("config.toml"), "{ran:?}");
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use planck_scripted_model::Script;
-use planck_tests::desk::{Desk, run};
+use planck_tests::machine::{PersonalMachine, run};
 
 fn of_repository(path: &str) -> Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -13,8 +13,8 @@ fn of_repository(path: &str) -> Result<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_allocator_uses_the_options_in_the_code() -> Result<()> {
-    let desk = Desk::start(Script::new()).await?;
-    let mut command = desk.planck(&["--version"])?;
+    let machine = PersonalMachine::start(Script::new()).await?;
+    let mut command = machine.planck(&["--version"])?;
     command.env("MALLOC_CONF", "stats_print:true");
     let ran = run(command).await?;
     for option in [

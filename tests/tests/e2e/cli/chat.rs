@@ -9,8 +9,8 @@ use nix::{
 };
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
-    desk::{Desk, run},
     eventually::eventually,
+    machine::{PersonalMachine, run},
     terminal::Terminal,
 };
 use tokio::{
@@ -38,8 +38,8 @@ struct Chat {
 }
 
 impl Chat {
-    fn start(desk: &Desk, term: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = desk.planck(arguments)?;
+    fn start(machine: &PersonalMachine, term: &str, arguments: &[&str]) -> Result<Self> {
+        let mut command = machine.planck(arguments)?;
         command
             .env("TERM", term)
             .env("PLANCK_MODELS_DEFAULT", "openai:gpt-5")
@@ -84,26 +84,31 @@ impl Chat {
 }
 
 /// Returns the model's last request, as JSON.
-fn asked(desk: &Desk) -> String {
-    desk.model
+fn asked(machine: &PersonalMachine) -> String {
+    machine
+        .model
         .requests()
         .last()
         .map(|request| request.body.to_string())
         .unwrap_or_default()
 }
 
-async fn requests(desk: &Desk, count: u64) -> Result<()> {
+async fn requests(machine: &PersonalMachine, count: u64) -> Result<()> {
     eventually(&format!("the model was asked {count} times"), async || {
-        (desk.model.request_count() == count).then_some(())
+        (machine.model.request_count() == count).then_some(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    desk.write("notes.txt", "the content of the notes")?;
-    let mut chat = Chat::start(&desk, "xterm-256color", &["chat", "--session", "bold-oak"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    machine.write("notes.txt", "the content of the notes")?;
+    let mut chat = Chat::start(
+        &machine,
+        "xterm-256color",
+        &["chat", "--session", "bold-oak"],
+    )?;
     let start = chat.terminal.until("/help").await?;
     assert!(
         start.contains("session bold-oak · model openai:gpt-5"),
@@ -112,22 +117,22 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
 
     chat.prompt(&format!("heo{LEFT}ll")).await?;
     assert!(
-        asked(&desk).contains("\"hello\""),
+        asked(&machine).contains("\"hello\""),
         "the line is edited: {}",
-        asked(&desk)
+        asked(&machine)
     );
     chat.prompt(&format!("{UP} again")).await?;
     assert!(
-        asked(&desk).contains("\"hello again\""),
+        asked(&machine).contains("\"hello again\""),
         "it is brought back: {}",
-        asked(&desk)
+        asked(&machine)
     );
     chat.prompt("\x1b[200~one\ntwo\nthree\x1b[201~").await?;
-    assert_eq!(desk.model.request_count(), 3);
+    assert_eq!(machine.model.request_count(), 3);
     assert!(
-        asked(&desk).contains(r"one\ntwo\nthree"),
+        asked(&machine).contains(r"one\ntwo\nthree"),
         "pasted lines are one prompt: {}",
-        asked(&desk)
+        asked(&machine)
     );
 
     for (line, drawn) in [
@@ -139,13 +144,14 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
         chat.line(line).await?;
         chat.terminal.until(drawn).await?;
     }
-    assert_eq!(desk.model.request_count(), 3, "commands cost no request");
+    assert_eq!(machine.model.request_count(), 3, "commands cost no request");
 
     chat.prompt("look at @no\t please").await?;
     assert!(
-        asked(&desk).contains("@notes.txt") && asked(&desk).contains("the content of the notes"),
+        asked(&machine).contains("@notes.txt")
+            && asked(&machine).contains("the content of the notes"),
         "{}",
-        asked(&desk)
+        asked(&machine)
     );
     chat.terminal.until(PROMPT).await?;
     chat.terminal.type_in(INTERRUPT)?;
@@ -160,24 +166,24 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
         "Markdown is drawn: {screen:?}"
     );
 
-    let history = desk.sessions()?.with_file_name("history");
+    let history = machine.sessions()?.with_file_name("history");
     assert_eq!(std::fs::metadata(&history)?.mode() & 0o777, 0o600);
-    let mut later = Chat::start(&desk, "xterm-256color", &["chat", "--continue"])?;
+    let mut later = Chat::start(&machine, "xterm-256color", &["chat", "--continue"])?;
     later.prompt(&UP.repeat(6)).await?;
     assert!(
-        asked(&desk).contains(r"one\ntwo\nthree"),
+        asked(&machine).contains(r"one\ntwo\nthree"),
         "history outlives a chat: {}",
-        asked(&desk)
+        asked(&machine)
     );
     later.line("/quit").await?;
     assert_eq!(later.end().await?.0, Some(0));
-    desk.check_model()
+    machine.check_model()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupts_end_a_turn_and_then_the_chat() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "xterm-256color", &["chat"])?;
     chat.line("slow").await?;
     chat.terminal.until("word").await?;
     chat.interrupt()?;
@@ -199,30 +205,30 @@ async fn interrupts_end_a_turn_and_then_the_chat() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupt_at_the_prompt_clears_the_line_before_it_leaves() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "xterm-256color", &["chat"])?;
     chat.terminal.until(PROMPT).await?;
     chat.terminal.type_in("not this")?;
     chat.terminal.until("not this").await?;
     chat.terminal.type_in(INTERRUPT)?;
     chat.prompt("but this").await?;
     assert!(
-        asked(&desk).contains("\"but this\""),
+        asked(&machine).contains("\"but this\""),
         "the line begins empty: {}",
-        asked(&desk)
+        asked(&machine)
     );
     chat.terminal.until(PROMPT).await?;
     chat.terminal.type_in(INTERRUPT)?;
     let (code, screen) = chat.end().await?;
     assert_eq!(code, Some(0), "{screen:?}");
-    assert_eq!(desk.model.request_count(), 1);
+    assert_eq!(machine.model.request_count(), 1);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pasted_controls_are_not_drawn_even_without_colours() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut command = desk.planck(&["chat"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut command = machine.planck(&["chat"])?;
     command
         .env("TERM", "xterm-256color")
         .env("PLANCK_MODELS_DEFAULT", "openai:gpt-5")
@@ -239,15 +245,15 @@ async fn pasted_controls_are_not_drawn_even_without_colours() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn input_during_a_turn_is_the_next_prompt_and_is_not_drawn() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "xterm-256color", &["chat"])?;
     chat.line("short").await?;
     chat.terminal.until("Counting").await?;
     chat.terminal.type_in("and then\r")?;
     let meanwhile = chat.terminal.until("tokens in").await?;
     assert!(!meanwhile.contains("and then"), "{meanwhile:?}");
-    requests(&desk, 2).await?;
-    assert!(asked(&desk).contains("and then"), "{}", asked(&desk));
+    requests(&machine, 2).await?;
+    assert!(asked(&machine).contains("and then"), "{}", asked(&machine));
     chat.terminal.until("tokens in").await?;
     chat.line("/quit").await?;
     assert_eq!(chat.end().await?.0, Some(0));
@@ -256,8 +262,8 @@ async fn input_during_a_turn_is_the_next_prompt_and_is_not_drawn() -> Result<()>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupt_of_a_turn_keeps_the_line_that_was_typed_before_it() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut chat = Chat::start(&desk, "xterm-256color", &["chat"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "xterm-256color", &["chat"])?;
     chat.line("slow").await?;
     chat.terminal.until("word").await?;
     chat.terminal.type_in("short\r")?;
@@ -265,7 +271,7 @@ async fn interrupt_of_a_turn_keeps_the_line_that_was_typed_before_it() -> Result
     chat.terminal.until("■ aborted").await?;
     chat.terminal.until("Counting").await?;
     chat.terminal.until("tokens in").await?;
-    assert!(asked(&desk).contains("short"), "{}", asked(&desk));
+    assert!(asked(&machine).contains("short"), "{}", asked(&machine));
     chat.line("/quit").await?;
     assert_eq!(chat.end().await?.0, Some(0));
     Ok(())
@@ -273,8 +279,8 @@ async fn interrupt_of_a_turn_keeps_the_line_that_was_typed_before_it() -> Result
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dumb_terminal_gets_no_escape_sequence() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut chat = Chat::start(&desk, "dumb", &["chat"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "dumb", &["chat"])?;
     chat.line("hello").await?;
     chat.terminal.until("All **right**.").await?;
     chat.line("/quit").await?;
@@ -285,17 +291,17 @@ async fn dumb_terminal_gets_no_escape_sequence() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bare_planck_opens_a_chat_at_a_terminal_only() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut chat = Chat::start(&desk, "xterm-256color", &[])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "xterm-256color", &[])?;
     chat.line("/quit").await?;
     assert_eq!(chat.end().await?.0, Some(0));
-    let listed = desk.run(&["session", "ls", "-o", "json"]).await?;
+    let listed = machine.run(&["session", "ls", "-o", "json"]).await?;
     assert_eq!(
         listed.out.trim(),
         "[]",
         "a chat in which nothing was said leaves no session"
     );
-    let elsewhere = run(desk.planck(&[])?).await?;
+    let elsewhere = run(machine.planck(&[])?).await?;
     assert!(
         elsewhere.code == 2 && elsewhere.out.is_empty() && elsewhere.err.contains("Usage: planck"),
         "{elsewhere:?}"

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::Script;
 use planck_tests::{
-    desk::{Desk, Ran, run},
+    machine::{PersonalMachine, Ran, run},
     postgres::Database,
     world::{Backend, World},
 };
@@ -56,13 +56,13 @@ fn expect(found: &BTreeMap<String, Finding>, name: &str, state: &str, what: &str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_names_a_store_and_a_server_that_cannot_be_reached() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let alone = desk.run(&["doctor"]).await?;
+    let machine = PersonalMachine::start(script()).await?;
+    let alone = machine.run(&["doctor"]).await?;
     assert!(
         alone.code == 0 && alone.out.contains("made with the first session"),
         "{alone:?}"
     );
-    let gone = desk
+    let gone = machine
         .run(&[
             "doctor",
             "--nats",
@@ -145,9 +145,12 @@ async fn number(database: &mut PgConnection, sql: &'static str) -> Result<i64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_a_database_that_takes_no_writes() -> Result<()> {
-    let (desk, database) = (Desk::start(script()).await?, Database::create().await?);
+    let (machine, database) = (
+        PersonalMachine::start(script()).await?,
+        Database::create().await?,
+    );
     let url = database.url();
-    let first = desk
+    let first = machine
         .run(&["run", "--model", "openai:gpt-5", "--store", &url, "hello"])
         .await?;
     assert_eq!(first.code, 0, "{first:?}");
@@ -162,7 +165,7 @@ async fn doctor_finds_a_database_that_takes_no_writes() -> Result<()> {
         .await?;
     let joint = if url.contains('?') { '&' } else { '?' };
     let as_reader = format!("{url}{joint}user={reader}");
-    let ran = desk
+    let ran = machine
         .run(&["doctor", "-o", "json", "--store", &as_reader])
         .await?;
     admin
@@ -183,7 +186,9 @@ async fn doctor_finds_a_database_that_takes_no_writes() -> Result<()> {
     // A standby server is read-only in the same way.
     let set = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$";
     admin.execute(set).await?;
-    let ran = desk.run(&["doctor", "-o", "json", "--store", &url]).await?;
+    let ran = machine
+        .run(&["doctor", "-o", "json", "--store", &url])
+        .await?;
     assert_eq!(ran.code, 1, "{ran:?}");
     expect(
         &findings(&ran)?,
@@ -195,7 +200,10 @@ async fn doctor_finds_a_database_that_takes_no_writes() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_tells_how_far_the_databases_clock_is_off() -> Result<()> {
-    let (desk, database) = (Desk::start(script()).await?, Database::create().await?);
+    let (machine, database) = (
+        PersonalMachine::start(script()).await?,
+        Database::create().await?,
+    );
     let url = database.url();
     let mut admin = database.connect().await?;
     for (off, state, code) in [("30 seconds", "note", 0), ("-2 hours", "bad", 1)] {
@@ -208,7 +216,9 @@ async fn doctor_tells_how_far_the_databases_clock_is_off() -> Result<()> {
                  DO $do$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = off, pg_catalog, public', current_database()); END $do$"
             )))
             .await?;
-        let ran = desk.run(&["doctor", "-o", "json", "--store", &url]).await?;
+        let ran = machine
+            .run(&["doctor", "-o", "json", "--store", &url])
+            .await?;
         assert_eq!(ran.code, code, "{ran:?}");
         expect(&findings(&ran)?, "store clock", state, "this machine")?;
     }
@@ -254,8 +264,8 @@ async fn doctor_writes_to_a_folder_beside_the_node_that_uses_it() -> Result<()> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_folders_that_cannot_be_made_or_written() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let ran = desk
+    let machine = PersonalMachine::start(script()).await?;
+    let ran = machine
         .run(&[
             "doctor",
             "-o",
@@ -266,8 +276,8 @@ async fn doctor_finds_folders_that_cannot_be_made_or_written() -> Result<()> {
         .await?;
     assert_eq!(ran.code, 1, "{ran:?}");
     expect(&findings(&ran)?, "store", "bad", "cannot use /proc")?;
-    desk.configure("[workspaces]\nkernel = \"/proc\"\n")?;
-    let ran = desk.run(&["doctor", "-o", "json"]).await?;
+    machine.configure("[workspaces]\nkernel = \"/proc\"\n")?;
+    let ran = machine.run(&["doctor", "-o", "json"]).await?;
     assert_eq!(ran.code, 1, "{ran:?}");
     expect(&findings(&ran)?, "workspace", "bad", "kernel = /proc")
 }

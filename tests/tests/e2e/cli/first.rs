@@ -2,17 +2,18 @@
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script};
-use planck_tests::desk::{Desk, run};
+use planck_tests::machine::{PersonalMachine, run};
 use serde_json::Value;
 
-async fn desk() -> Result<Desk> {
-    Desk::start(Script::new().always(Reply::text("Hello."))).await
+async fn machine() -> Result<PersonalMachine> {
+    PersonalMachine::start(Script::new().always(Reply::text("Hello."))).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_alone_selects_its_vendors_standard_model() -> Result<()> {
-    let desk = desk().await?;
-    let listed: Value = serde_json::from_str(&desk.run(&["model", "ls", "-o", "json"]).await?.out)?;
+    let machine = machine().await?;
+    let listed: Value =
+        serde_json::from_str(&machine.run(&["model", "ls", "-o", "json"]).await?.out)?;
     let rows = listed.as_array().map(Vec::as_slice).unwrap_or_default();
     let of_openai = |row: &&Value| row["provider"] == "openai" && row["standard"] == true;
     let standard = rows
@@ -35,7 +36,7 @@ async fn a_key_alone_selects_its_vendors_standard_model() -> Result<()> {
     );
 
     let with_one_key = |arguments: &[&str]| -> Result<_> {
-        let mut command = desk.planck(arguments)?;
+        let mut command = machine.planck(arguments)?;
         command
             .env_remove("ANTHROPIC_API_KEY")
             .env_remove("GOOGLE_API_KEY")
@@ -54,7 +55,7 @@ async fn a_key_alone_selects_its_vendors_standard_model() -> Result<()> {
             .contains(&format!("{standard}, the standard one of openai")),
         "{doctor:?}"
     );
-    let asked: Vec<String> = desk
+    let asked: Vec<String> = machine
         .model
         .requests()
         .iter()
@@ -66,31 +67,31 @@ async fn a_key_alone_selects_its_vendors_standard_model() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn init_writes_a_model_once_for_the_user_and_for_a_project() -> Result<()> {
-    let desk = desk().await?;
-    let wrote = desk.run(&["init"]).await?;
+    let machine = machine().await?;
+    let wrote = machine.run(&["init"]).await?;
     assert!(
         wrote.code == 0 && wrote.out.contains("anthropic:"),
         "{wrote:?}"
     );
-    let shown = desk
+    let shown = machine
         .run(&["config", "show", "--changed", "--origin"])
         .await?;
     assert!(
         shown.out.contains("models.default") && shown.out.contains(".planck/config.toml:"),
         "{shown:?}"
     );
-    let again = desk.run(&["init"]).await?;
+    let again = machine.run(&["init"]).await?;
     assert!(
         again.code == 2 && again.err.contains("is there already"),
         "{again:?}"
     );
 
-    let project = desk.run(&["init", "--project"]).await?;
+    let project = machine.run(&["init", "--project"]).await?;
     assert_eq!(project.code, 0, "{project:?}");
-    let ran = desk.run(&["run", "hello"]).await?;
+    let ran = machine.run(&["run", "hello"]).await?;
     assert_eq!(ran.code, 0, "what init wrote is trusted: {ran:?}");
 
-    let other = self::desk().await?;
+    let other = self::machine().await?;
     other.write(".planck/tools/lint/TOOL.json", "{}")?;
     let refused = other.run(&["init", "--project"]).await?;
     assert!(
@@ -103,13 +104,13 @@ async fn init_writes_a_model_once_for_the_user_and_for_a_project() -> Result<()>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_models_replaces_the_catalogue() -> Result<()> {
-    let desk = desk().await?;
+    let machine = machine().await?;
     let table = "date = \"2031-01-02\"\n[standard]\nopenai = \"new-1\"\n[[models]]\nvendor = \"openai\"\ncontext_window = 9_000\n\
                  max_output = 3_000\nthinking = \"none\"\nprices.\"new-1\" = [1.0, 2.0, 0.1, 1.0]\n";
-    desk.write("models.toml", table)?;
-    let file = desk.work().join("models.toml");
+    machine.write("models.toml", table)?;
+    let file = machine.work().join("models.toml");
     let with = |arguments: &[&str]| -> Result<_> {
-        let mut command = desk.planck(arguments)?;
+        let mut command = machine.planck(arguments)?;
         command
             .env("PLANCK_MODELS_CATALOGUE", &file)
             .env_remove("ANTHROPIC_API_KEY")
@@ -125,7 +126,7 @@ async fn a_file_of_models_replaces_the_catalogue() -> Result<()> {
     let ran = run(with(&["run", "hello"])?).await?;
     assert!(ran.code == 0 && ran.err.contains("openai:new-1"), "{ran:?}");
 
-    desk.write("models.toml", &table.replace("none", "loud"))?;
+    machine.write("models.toml", &table.replace("none", "loud"))?;
     let wrong = run(with(&["model", "ls"])?).await?;
     assert!(
         wrong.code == 2 && wrong.err.contains("line 8") && wrong.err.contains("loud"),

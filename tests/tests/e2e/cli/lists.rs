@@ -6,7 +6,7 @@ use anyhow::Result;
 use futures_util::StreamExt as _;
 use planck_scripted_model::{Script, When};
 use planck_tests::{
-    desk::{Desk, run},
+    machine::{PersonalMachine, run},
     world::{Backend, World},
 };
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn names(out: &str) -> Result<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
-    let desk = Desk::start(
+    let machine = PersonalMachine::start(
         Script::new()
             .rule(When::any().last("go"), "Done.")
             .always("Well."),
@@ -33,13 +33,14 @@ async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
     .await?;
     for name in ["bold-oak", "bold-elm", "grey-fern"] {
         assert_eq!(
-            desk.run(&["run", "--model", "openai:m", "--session", name, "go"])
+            machine
+                .run(&["run", "--model", "openai:m", "--session", name, "go"])
                 .await?
                 .code,
             0
         );
     }
-    let mut fails = desk.planck(&[
+    let mut fails = machine.planck(&[
         "run",
         "--model",
         "openai:m",
@@ -51,7 +52,10 @@ async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
         .env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
         .env("PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS", "1");
     assert_eq!(run(fails).await?.code, 1);
-    assert_eq!(desk.run(&["session", "close", "bold-elm"]).await?.code, 0);
+    assert_eq!(
+        machine.run(&["session", "close", "bold-elm"]).await?.code,
+        0
+    );
 
     for (filter, expected) in [
         (
@@ -67,7 +71,7 @@ async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
         (&["--since", "1h", "--name", "grey-fern"], &["grey-fern"]),
         (&["--since", "2999-01-01"], &[]),
     ] {
-        let ran = desk
+        let ran = machine
             .run(&[&["session", "ls", "-o", "json"][..], filter].concat())
             .await?;
         assert_eq!(
@@ -76,17 +80,17 @@ async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
             "{filter:?}: {ran:?}"
         );
     }
-    let table = desk.run(&["session", "ls"]).await?;
+    let table = machine.run(&["session", "ls"]).await?;
     assert!(
         table.out.contains("open, failed") && table.err.is_empty(),
         "{table:?}"
     );
-    let table = desk.run(&["session", "ls", "--limit", "2"]).await?;
+    let table = machine.run(&["session", "ls", "--limit", "2"]).await?;
     assert!(
         table.out.lines().count() == 3 && table.err.contains("1 older ones are not listed"),
         "{table:?}"
     );
-    let wrong = desk.run(&["session", "ls", "--since", "soon"]).await?;
+    let wrong = machine.run(&["session", "ls", "--since", "soon"]).await?;
     assert!(
         wrong.code == 2 && wrong.err.contains("2h, 30d"),
         "{wrong:?}"
@@ -94,13 +98,15 @@ async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
 
     // A session that failed once and succeeded since does not count as failed.
     assert_eq!(
-        desk.run(&["run", "--session", "grey-fern", "go"])
+        machine
+            .run(&["run", "--session", "grey-fern", "go"])
             .await?
             .code,
         0
     );
     assert_eq!(
-        desk.run(&["session", "ls", "--state", "failed", "-o", "json"])
+        machine
+            .run(&["session", "ls", "--state", "failed", "-o", "json"])
             .await?
             .out
             .trim(),
@@ -166,23 +172,24 @@ async fn list_of_many_sessions_asks_once_for_a_page_on_postgres() -> Result<()> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rewind_without_a_message_lists_the_messages() -> Result<()> {
-    let desk = Desk::start(Script::new().always("Well.")).await?;
+    let machine = PersonalMachine::start(Script::new().always("Well.")).await?;
     for prompt in ["first prompt", "second prompt"] {
         assert_eq!(
-            desk.run(&[
-                "run",
-                "--model",
-                "openai:m",
-                "--session",
-                "bold-oak",
-                prompt
-            ])
-            .await?
-            .code,
+            machine
+                .run(&[
+                    "run",
+                    "--model",
+                    "openai:m",
+                    "--session",
+                    "bold-oak",
+                    prompt
+                ])
+                .await?
+                .code,
             0
         );
     }
-    let listed = desk.run(&["session", "rewind", "bold-oak"]).await?;
+    let listed = machine.run(&["session", "rewind", "bold-oak"]).await?;
     assert!(
         listed.code == 0
             && listed.out.contains("first prompt")
@@ -196,11 +203,11 @@ async fn rewind_without_a_message_lists_the_messages() -> Result<()> {
         .unwrap_or_default()
         .to_owned();
     let message = row.split_whitespace().next().unwrap_or_default();
-    let rewound = desk
+    let rewound = machine
         .run(&["session", "rewind", "bold-oak", "--to", message])
         .await?;
     assert_eq!(rewound.code, 0, "{row}: {rewound:?}");
-    let listed = desk.run(&["session", "rewind", "bold-oak"]).await?;
+    let listed = machine.run(&["session", "rewind", "bold-oak"]).await?;
     assert!(
         listed.out.contains("first prompt") && !listed.out.contains("second prompt"),
         "{listed:?}"

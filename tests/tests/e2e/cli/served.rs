@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use planck_common::{command::Started, envelope::Envelope};
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
-    desk::{Ran, run},
     eventually::eventually,
+    machine::{Ran, run},
     watch::Watch,
     world::{Backend, World},
 };

@@ -18,7 +18,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-use super::field::{Field, PLACES, Team, lead_at};
+use super::field::{PLACES, Team, ThreeNodes, lead_at};
 use crate::teams::scene::by;
 
 const WORKERS: usize = 300;
@@ -51,7 +51,7 @@ async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
         )
         .always(Reply::text("thanks"))
         .keep(10);
-    let field = Field::start(Backend::Postgres, script).await?;
+    let field = ThreeNodes::start(Backend::Postgres, script).await?;
     let since = Instant::now();
     let team = field.team(&[lead_at("a", &[])], "go").await?;
     let prompt = team.scene.started.prompt_id.clone().unwrap();
@@ -113,7 +113,7 @@ async fn spawned_namesakes_respect_the_limit_and_each_has_a_name_and_a_task() ->
         .rounds(by("lead"), [spawning(MOST + 15), Reply::text("made")])
         .rule(by("worker"), Reply::text("here"))
         .always(Reply::text("thanks"));
-    let field = Field::start(Backend::Postgres, script).await?;
+    let field = ThreeNodes::start(Backend::Postgres, script).await?;
     let body = json!({
         "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go", "limits": { "max_agents": MOST },
     });
@@ -180,7 +180,7 @@ async fn half_made(more: Value) -> Result<Team> {
     let script = Script::new()
         .rounds(by("lead"), [spawning(OF_ONE_ANSWER), Reply::text("made")])
         .always(Reply::text("word ".repeat(600)).pace(Pace::per_second(1.0)));
-    let field = Field::start(Backend::Postgres, script).await?;
+    let field = ThreeNodes::start(Backend::Postgres, script).await?;
     let mut body =
         json!({ "dir": field.world.dir(), "members": [lead_at("a", &[])], "prompt": "go" });
     body.as_object_mut()

@@ -24,7 +24,7 @@ use planck_tests::{
 use serde_json::{Value, json};
 
 use super::{
-    field::{Field, Team, far, placed},
+    field::{Team, ThreeNodes, far, placed},
     scene::value,
 };
 use crate::{
@@ -67,7 +67,7 @@ async fn ledger(team: &Team) -> Result<usize> {
 }
 
 async fn team(backend: Backend, script: Script, members: &[Value], more: Value) -> Result<Team> {
-    let field = Field::without_c(World::start(backend, script).await?).await?;
+    let field = ThreeNodes::without_c(World::start(backend, script).await?).await?;
     let mut body = json!({ "dir": field.world.dir(), "members": members, "prompt": "go" });
     body.as_object_mut()
         .unwrap()
@@ -379,7 +379,7 @@ async fn a_request_to_a_dead_node_ends_with_the_node() -> Result<()> {
     // to it.
     let (caller, body) = (&team.scene.world.caller, json!({}));
     let asked: FuturesUnordered<_> = (0..10)
-        .map(|_| caller.try_ask::<Snapshot>(&snapshot, &body))
+        .map(|_| caller.try_request::<Snapshot>(&snapshot, &body))
         .collect();
     let mut answered = asked.filter_map(|answer| ready(answer.ok()));
     if let Err(refusal) = answered.next().await.context("nobody answered")? {

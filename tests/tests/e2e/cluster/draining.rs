@@ -16,15 +16,15 @@ use planck_common::{
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
     attached::Attached,
-    desk::run,
     eventually::{eventually, within},
+    machine::run,
     world::{Backend, World},
 };
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::{
-    field::{Field, Team, far, placed},
+    field::{Team, ThreeNodes, far, placed},
     scene::{until_recorded, value},
 };
 use crate::{
@@ -81,7 +81,7 @@ async fn at_work(backend: Backend) -> Result<Team> {
         vec![placed("slow", "a", &["bash"])],
     ]
     .concat();
-    let field = Field::without_c(World::start(backend, script).await?).await?;
+    let field = ThreeNodes::without_c(World::start(backend, script).await?).await?;
     let mut team = field.team(&members, "hello").await?;
     team.scene.answer().await?;
     team.join_c().await?;
@@ -147,7 +147,7 @@ async fn drains(backend: Backend, how: By) -> Result<()> {
     for prompt in prompts {
         team.scene.recorder.answered(&prompt).await?;
     }
-    nobody_noticed(&team, attached).await?;
+    assert_no_effect_on_clients(&team, attached).await?;
     team.nodes.insert(1, leaving);
     for name in ["lead", "idler", "talker", "asker", "runner"] {
         assert_eq!(team.place_of(name).await?, "c", "{name}");
@@ -170,7 +170,7 @@ async fn drains(backend: Backend, how: By) -> Result<()> {
 
 /// Checks that all turns ended normally, each tool ran once and completely, and an attached client
 /// received each event of the log once.
-async fn nobody_noticed(team: &Team, attached: Attached) -> Result<()> {
+async fn assert_no_effect_on_clients(team: &Team, attached: Attached) -> Result<()> {
     for (name, said) in [
         ("talker", "talked"),
         ("asker", "slow says here I am"),
@@ -242,7 +242,7 @@ async fn a_node_that_is_told_to_end_hands_over_without_an_effect_on_clients_on_s
 async fn agents_that_no_node_can_take_are_taken_up_by_the_next_node() -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let members = [far(lead(&[])), placed("slow", "a", &[])];
-    let mut team = Field::without_c(World::start(Backend::Postgres, script).await?)
+    let mut team = ThreeNodes::without_c(World::start(Backend::Postgres, script).await?)
         .await?
         .team(&members, "hello")
         .await?;

@@ -18,7 +18,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-use super::field::{Field, Team, lead_at, placed};
+use super::field::{Team, ThreeNodes, lead_at, placed};
 use crate::{
     processes::{Marker, escaping},
     teams::scene::by,
@@ -49,7 +49,7 @@ async fn at_work(backend: Backend, marker: &Marker) -> Result<Team> {
         placed("talker", "b", &[]),
         placed("runner", "c", &["bash"]),
     ];
-    let team = Field::start(backend, script)
+    let team = ThreeNodes::start(backend, script)
         .await?
         .team(&members, "hello")
         .await?;
@@ -260,7 +260,7 @@ async fn a_close_that_a_kill_interrupts_is_finished_by_other_nodes() -> Result<(
 async fn the_end_of_a_worker_is_reported_although_its_node_is_killed() -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let members = [lead_at("a", &[]), placed("one", "c", &[])];
-    let mut team = Field::start(Backend::Postgres, script)
+    let mut team = ThreeNodes::start(Backend::Postgres, script)
         .await?
         .team(&members, "hello")
         .await?;
@@ -323,7 +323,7 @@ async fn a_rewind_ends_agents_that_were_spawned_after_its_message() -> Result<()
         .rule(by("lead").result_of("spawn_agent"), Reply::text("made"))
         .rule(by("lead").user("spawn"), Reply::call("spawn_agent", worker))
         .always(Reply::text("ready"));
-    let team = Field::start(Backend::Postgres, script)
+    let team = ThreeNodes::start(Backend::Postgres, script)
         .await?
         .team(&[lead_at("a", &[]), placed("one", "b", &[])], "hello")
         .await?;

@@ -57,12 +57,12 @@ pub async fn node_at(world: &World, place: &str, more: &[(&str, &str)]) -> Resul
 }
 
 /// Nodes `a`, `b` and `c` in a world.
-pub struct Field {
+pub struct ThreeNodes {
     pub world: World,
     pub nodes: Vec<Node>,
 }
 
-impl Field {
+impl ThreeNodes {
     pub async fn start(backend: Backend, script: Script) -> Result<Self> {
         Self::start_with(backend, script, |_| Vec::new()).await
     }
@@ -101,13 +101,13 @@ impl Field {
             nodes.push(node_at(&world, place, &more).await?);
         }
         let field = Self { world, nodes };
-        field.is_acquainted().await?;
+        field.wait_until_all_known().await?;
         Ok(field)
     }
 
     /// Waits until each node has answered with a list of all nodes. The node that answers lists
     /// itself, and only itself, as silent for 0 ms.
-    async fn is_acquainted(&self) -> Result<()> {
+    async fn wait_until_all_known(&self) -> Result<()> {
         let mut knowing: BTreeSet<NodeId> = BTreeSet::new();
         within(ACQUAINTANCE, "all nodes know each other", async || {
             let list: Nodes = self

@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
-    field::{Field, Team, lead_at, placed},
+    field::{Team, ThreeNodes, lead_at, placed},
     scene::Decisions,
 };
 use crate::{
@@ -52,7 +52,7 @@ async fn at_work(world: World) -> Result<(Team, Attached)> {
             .without_auth(),
     );
     let members = [lead_at("a", &[]), placed("one", "b", &["bash"])];
-    let team = Field::start_there(world)
+    let team = ThreeNodes::start_there(world)
         .await?
         .team(&members, "go")
         .await?;
@@ -196,7 +196,7 @@ async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
         by("lead"),
         [Reply::call("bash", run), Reply::text("went on")],
     );
-    let mut team = Field::start(Backend::Sqlite, script)
+    let mut team = ThreeNodes::start(Backend::Sqlite, script)
         .await?
         .team(&[lead_at("b", &["bash"])], "go")
         .await?;
@@ -245,7 +245,7 @@ async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() ->
             Reply::text("it said {{result:bash}}"),
         ],
     );
-    let field = Field::start_there(World::start_alone(script).await?).await?;
+    let field = ThreeNodes::start_there(World::start_alone(script).await?).await?;
     let team = field.team(&[lead_at("b", &["bash"])], "go").await?;
     eventually("the processes run", async || {
         (marker.count() >= 4).then_some(())

@@ -19,7 +19,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-use super::field::{Field, PLACES, Team, lead_at, placed};
+use super::field::{PLACES, Team, ThreeNodes, lead_at, placed};
 use crate::teams::scene::by;
 
 fn worker(more: Value) -> Value {
@@ -73,7 +73,7 @@ async fn spreads(backend: Backend) -> Result<()> {
             ],
         )
         .always(Reply::text("ready"));
-    let team = Field::start(backend, script)
+    let team = ThreeNodes::start(backend, script)
         .await?
         .team(&[lead_at("b", &[])], "go")
         .await?;
@@ -137,7 +137,7 @@ async fn workers_spread_over_nodes_on_sqlite() -> Result<()> {
 /// that got the request starts elsewhere.
 async fn template(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
-    let field = Field::start(backend, script).await?;
+    let field = ThreeNodes::start(backend, script).await?;
     let members = [
         lead_at("c", &[]),
         placed("one", "a", &[]),
@@ -199,7 +199,7 @@ async fn an_agent_that_needs_a_workspace_is_placed_where_it_is_visible() -> Resu
         )
         .always(Reply::text("ready"));
     let folder = tempfile::TempDir::new()?;
-    let field = Field::start_with(Backend::Postgres, script, |place| match place {
+    let field = ThreeNodes::start_with(Backend::Postgres, script, |place| match place {
         "b" => vec![(
             "PLANCK_WORKSPACES_DEEP",
             folder.path().display().to_string(),
@@ -250,7 +250,7 @@ async fn full_nodes_take_no_agent() -> Result<()> {
             if place == "c" { "6" } else { "2" }.to_owned(),
         )]
     };
-    let team = Field::start_with(Backend::Postgres, script, capacity)
+    let team = ThreeNodes::start_with(Backend::Postgres, script, capacity)
         .await?
         .team(&[lead_at("a", &[])], "go")
         .await?;
@@ -279,7 +279,7 @@ async fn a_silent_node_is_skipped() -> Result<()> {
             ],
         )
         .always(Reply::text("ready"));
-    let mut team = Field::start(Backend::Postgres, script)
+    let mut team = ThreeNodes::start(Backend::Postgres, script)
         .await?
         .team(&[lead_at("a", &[])], "hello")
         .await?;

@@ -8,7 +8,7 @@ use planck_common::{
     command::{AgentState, AgentVerb, SessionState, SessionVerb},
     reply::Code,
 };
-use planck_scripted_model::{Fault, Reply, Script};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
 use planck_tests::{
     caller::{agent_at, session_at},
     eventually::{eventually, within},
@@ -16,7 +16,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-use super::field::{Field, Team, lead_at, placed};
+use super::field::{Team, ThreeNodes, lead_at, placed};
 use crate::{flows::events::assert_dense, teams::scene::by};
 
 /// One of three nodes gets each request, at random. The chance that the same node gets all of them
@@ -28,10 +28,16 @@ async fn team(backend: Backend) -> Result<Team> {
         // An aborted prompt without an answer goes to the model together with the next one.
         .rule(by("one").user("forget"), Reply::text("ready"))
         .rule(by("one").user("hello"), Reply::text("ready"))
-        .rule(by("one").user("hang"), Reply::fault(Fault::HangBeforeHead))
-        .rule(by("two").user("hang"), Reply::fault(Fault::HangBeforeHead))
+        .rule(
+            by("one").user("hang"),
+            Reply::fault(ScriptedFault::HangBeforeHead),
+        )
+        .rule(
+            by("two").user("hang"),
+            Reply::fault(ScriptedFault::HangBeforeHead),
+        )
         .always(Reply::text("ready"));
-    let field = Field::start(backend, script).await?;
+    let field = ThreeNodes::start(backend, script).await?;
     let team = field
         .team(
             &[
@@ -244,7 +250,7 @@ async fn sessions(backend: Backend) -> Result<()> {
         let resumed = ask(SessionVerb::Resume, json!({})).await?;
         assert_eq!(resumed["node_id"], json!(team.node("a").id()));
     }
-    let asked = scene.heard("one");
+    let asked = scene.requests_text("one");
     assert!(!asked.lines().last().unwrap().contains("forget"), "{asked}");
     assert_dense(&scene.log().await?);
     team.end().await

@@ -5,11 +5,11 @@ use planck_common::{
     command::AgentVerb,
     event::{Event, TurnOutcome},
 };
-use planck_scripted_model::{Fault, Reply, Script};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
 use planck_tests::{attached::Attached, eventually::eventually, world::Backend};
 use serde_json::{Value, json};
 
-use super::field::{Field, lead_at, placed};
+use super::field::{ThreeNodes, lead_at, placed};
 use crate::{flows::events::assert_dense, teams::scene::by};
 
 fn ask(agent: &str, question: &str) -> Reply {
@@ -38,7 +38,7 @@ async fn asking(backend: Backend) -> Result<()> {
             by("two"),
             [ask("lead", "q3"), Reply::text("I decide alone")],
         );
-    let field = Field::start(backend, script).await?;
+    let field = ThreeNodes::start(backend, script).await?;
     let members = [
         lead_at("a", &[]),
         placed("one", "b", &[]),
@@ -123,7 +123,7 @@ async fn delegating(backend: Backend) -> Result<()> {
         )
         .rule(by("two").user("nothing"), Reply::text("I do not answer"))
         .rounds(by("two"), [respond("seven"), Reply::text("told")]);
-    let field = Field::start(backend, script).await?;
+    let field = ThreeNodes::start(backend, script).await?;
     let members = [
         lead_at("a", &[]),
         placed("one", "b", &[]),
@@ -158,7 +158,7 @@ async fn a_response_reaches_its_task_over_nodes_on_sqlite() -> Result<()> {
 /// A lead lists, interrupts and ends workers on other nodes, and is notified when they end.
 async fn commanding(backend: Backend) -> Result<()> {
     let script = Script::new()
-        .rule(by("one"), Reply::fault(Fault::HangBeforeHead))
+        .rule(by("one"), Reply::fault(ScriptedFault::HangBeforeHead))
         .rule(by("lead").result_of("list_team"), Reply::text("seen"))
         .rule(
             by("lead").result_of("interrupt_agent"),
@@ -184,7 +184,7 @@ async fn commanding(backend: Backend) -> Result<()> {
             ),
         )
         .always(Reply::text("ready"));
-    let field = Field::start(backend, script).await?;
+    let field = ThreeNodes::start(backend, script).await?;
     let (a, b) = (field.id("a").clone(), field.id("b").clone());
     let team = field
         .team(
@@ -279,12 +279,12 @@ async fn an_unread_question_on_another_node_is_withdrawn() -> Result<()> {
         .limited(
             1,
             by("helper").user("keep busy"),
-            Reply::fault(Fault::HangBeforeHead),
+            Reply::fault(ScriptedFault::HangBeforeHead),
         )
         .rule(by("helper"), Reply::text("free again"))
         .rule(by("lead").user("go"), ask("helper", "are you there?"))
         .always(Reply::text("ready"));
-    let field = Field::start(Backend::Postgres, script).await?;
+    let field = ThreeNodes::start(Backend::Postgres, script).await?;
     let team = field
         .team(&[lead_at("a", &[]), placed("helper", "c", &[])], "wait")
         .await?;

@@ -135,9 +135,9 @@ async fn all(backend: Backend) -> Result<()> {
         asked.tools
     );
     assert!(
-        format!("{:?}", asked.said).contains("We said one."),
+        format!("{:?}", asked.messages).contains("We said one."),
         "{:?}",
-        asked.said
+        asked.messages
     );
 
     let log = world.caller.log(&started.session_id, 1).await?;

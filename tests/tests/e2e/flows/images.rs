@@ -3,7 +3,7 @@
 use anyhow::Result;
 use planck_common::{
     command::{Accepted, SessionVerb},
-    message::{Role, text_of},
+    message::{MessageRole, text_of},
 };
 use planck_scripted_model::{Script, When};
 use planck_tests::{
@@ -100,10 +100,15 @@ async fn shown(backend: Backend) -> Result<()> {
             );
         }
         let messages = world.caller.messages(session, None).await?;
-        let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
+        let roles: Vec<MessageRole> = messages.iter().map(|message| message.role).collect();
         assert_eq!(
             roles,
-            [Role::User, Role::Assistant, Role::User, Role::Assistant],
+            [
+                MessageRole::User,
+                MessageRole::Assistant,
+                MessageRole::User,
+                MessageRole::Assistant
+            ],
             "{provider}"
         );
         assert_eq!(

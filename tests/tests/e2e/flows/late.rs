@@ -6,7 +6,7 @@ use anyhow::Result;
 use planck_common::{
     envelope::Envelope,
     event::{Delta, Event},
-    message::{Part, Role},
+    message::{MessageRole, Part},
 };
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
@@ -80,7 +80,7 @@ async fn misses_nothing(backend: Backend) -> Result<()> {
     let saved = world.caller.messages(session, None).await?;
     let reply = saved
         .iter()
-        .find(|message| message.role == Role::Assistant)
+        .find(|message| message.role == MessageRole::Assistant)
         .expect("a saved reply");
     let texts = reply.content.iter().map(|part| match part {
         Part::Text { text, .. } | Part::Thinking { text, .. } => text.clone(),

@@ -67,7 +67,7 @@ async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
         .pop()
         .and_then(|request| request.asked)
         .expect("a request");
-    let said = format!("{:?}", last.said);
+    let said = format!("{:?}", last.messages);
     let mut from = 0;
     for words in [
         "look",

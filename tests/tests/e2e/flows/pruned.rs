@@ -9,8 +9,8 @@ use planck_common::{
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     caller::session_at,
-    desk::{Ran, run},
     eventually::within,
+    machine::{Ran, run},
     recorder::Recorder,
     world::{Backend, World},
 };
@@ -46,7 +46,7 @@ async fn closed(world: &World, recorder: &Recorder, name: &str) -> Result<Starte
 async fn is_gone(world: &World, session: &str) -> Result<bool> {
     let info: Result<serde_json::Value, _> = world
         .caller
-        .try_ask(&session_at(session, SessionVerb::Info), &json!({}))
+        .try_request(&session_at(session, SessionVerb::Info), &json!({}))
         .await?;
     Ok(info.is_err_and(|refusal| refusal.code == Code::NotFound))
 }

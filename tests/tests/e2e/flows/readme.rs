@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
-    desk::run,
+    machine::run,
     nats::{find_cli, find_server},
     node::planck,
     watch::Watch,

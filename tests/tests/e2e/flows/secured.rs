@@ -9,7 +9,7 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use nkeys::KeyPair;
 use planck_tests::{
-    desk::{Ran, run},
+    machine::{Ran, run},
     nats::NatsServer,
     node::{Node, planck_in},
 };

@@ -7,7 +7,7 @@ use planck_common::{
         Sidecars, Started, Teams,
     },
     event::Event,
-    message::{Message, Part, Role},
+    message::{Message, MessageRole, Part},
     reply::Code,
     subject::{Address, Target},
 };
@@ -346,7 +346,7 @@ async fn teams_models_and_sidecars_are_listed() -> Result<()> {
     assert!(
         messages
             .iter()
-            .all(|message| message.role != Role::Assistant)
+            .all(|message| message.role != MessageRole::Assistant)
     );
     node.leave().await
 }

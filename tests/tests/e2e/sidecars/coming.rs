@@ -11,9 +11,9 @@ use planck_common::{
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     caller::list_of,
-    desk::run,
     eventually::{eventually, within},
     example::Example,
+    machine::run,
     world::{Backend, World},
 };
 use serde_json::json;

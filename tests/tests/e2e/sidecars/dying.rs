@@ -4,7 +4,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use anyhow::Result;
-use planck_common::event::Effect;
+use planck_common::event::ToolEffect;
 use planck_scripted_model::{Reply, Script};
 use planck_sidecar::{Context, Sidecar, Tool};
 use planck_tests::{
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::serving::{Args, Ledger, Serving};
 use crate::teams::scene::{Scene, by, member};
 
-fn slow(ledger: &Ledger, effect: Effect) -> Sidecar {
+fn slow(ledger: &Ledger, effect: ToolEffect) -> Sidecar {
     let ledger = ledger.clone();
     let run = move |context: Context, args: Args| {
         ledger.note(&context, &args);
@@ -31,7 +31,7 @@ fn slow(ledger: &Ledger, effect: Effect) -> Sidecar {
     sidecar.tool(Tool::new("work", "Works.", run).effect(effect))
 }
 
-async fn died(effect: Effect) -> Result<(Vec<(String, Args)>, String)> {
+async fn died(effect: ToolEffect) -> Result<(Vec<(String, Args)>, String)> {
     let script = Script::new().rounds(
         by("talker"),
         [
@@ -64,7 +64,7 @@ async fn died(effect: Effect) -> Result<(Vec<(String, Args)>, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotent_call_is_sent_again() -> Result<()> {
-    let (calls, answer) = died(Effect::Idempotent).await?;
+    let (calls, answer) = died(ToolEffect::Idempotent).await?;
     assert_eq!(answer, "done");
     assert!(
         calls.iter().all(|(id, _)| *id == calls[0].0),
@@ -75,7 +75,7 @@ async fn an_idempotent_call_is_sent_again() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mutating_call_is_not_sent_again() -> Result<()> {
-    let (calls, answer) = died(Effect::Mutating).await?;
+    let (calls, answer) = died(ToolEffect::Mutating).await?;
     assert_eq!(
         answer,
         "error: interrupted; it may or may not have taken effect"

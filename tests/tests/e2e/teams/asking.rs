@@ -7,7 +7,7 @@ use planck_common::{
     command::AgentVerb,
     event::{Event, InputKind},
 };
-use planck_scripted_model::{Fault, Reply, Script};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
 use serde_json::json;
 
 use super::scene::{Scene, by, lead, member};
@@ -18,7 +18,7 @@ fn ask(agent: &str, question: &str) -> Reply {
 
 /// Returns a reply that does not arrive while a test runs.
 fn never() -> Reply {
-    Reply::fault(Fault::HangBeforeHead)
+    Reply::fault(ScriptedFault::HangBeforeHead)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,9 +60,9 @@ async fn the_turn_that_read_the_question_answers_it() -> Result<()> {
         scene.id("lead").await?
     );
     assert!(
-        scene.heard("helper").contains(&said),
+        scene.requests_text("helper").contains(&said),
         "{}",
-        scene.heard("helper")
+        scene.requests_text("helper")
     );
     scene.end().await
 }
@@ -207,7 +207,7 @@ async fn an_aborted_asker_withdraws_its_unread_question() -> Result<()> {
 
 /// The lead asks a helper that does not answer, and `verb` is sent to the helper. Returns the
 /// scene, and the result of the lead's call.
-async fn befalls(verb: AgentVerb) -> Result<(Scene, String)> {
+async fn outcome_when_helper_gets(verb: AgentVerb) -> Result<(Scene, String)> {
     let script = Script::new()
         .rounds(
             by("lead"),
@@ -232,7 +232,7 @@ async fn befalls(verb: AgentVerb) -> Result<(Scene, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abort_of_the_asked_agent_is_reported() -> Result<()> {
-    let (scene, answer) = befalls(AgentVerb::Abort).await?;
+    let (scene, answer) = outcome_when_helper_gets(AgentVerb::Abort).await?;
     assert_eq!(
         answer,
         "told: error: helper did not answer: its turn ended with `aborted`"
@@ -242,7 +242,7 @@ async fn an_abort_of_the_asked_agent_is_reported() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_of_the_asked_agent_is_reported() -> Result<()> {
-    let (scene, answer) = befalls(AgentVerb::Stop).await?;
+    let (scene, answer) = outcome_when_helper_gets(AgentVerb::Stop).await?;
     assert_eq!(
         answer,
         "told: error: helper did not answer: its turn ended with `aborted`"
@@ -272,7 +272,7 @@ async fn a_failure_of_the_asked_agent_is_reported() -> Result<()> {
                 Reply::text("told: {{result:ask_agent}}"),
             ],
         )
-        .rule(by("helper"), Reply::fault(Fault::status(400)));
+        .rule(by("helper"), Reply::fault(ScriptedFault::status(400)));
     let scene = Scene::start(script, &[lead(&[]), member("helper", &[])], "go").await?;
     let answer = scene.answer().await?;
     assert!(

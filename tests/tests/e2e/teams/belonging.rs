@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use planck_common::{command::AgentVerb, event::Event};
-use planck_scripted_model::{Fault, Reply, Script};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
 use planck_tests::world::{Backend, World};
 use serde_json::{Value, json};
 
@@ -185,7 +185,7 @@ async fn a_team_has_its_limit_and_unique_names() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn list_team_shows_members_and_their_states() -> Result<()> {
     let script = Script::new()
-        .rule(by("busy"), Reply::fault(Fault::HangBeforeHead))
+        .rule(by("busy"), Reply::fault(ScriptedFault::HangBeforeHead))
         .rule(by("lead").result_of("list_team"), Reply::text("seen"))
         .rule(
             by("lead").user("all"),
@@ -318,7 +318,7 @@ async fn ending_oneself_or_the_orchestrator_is_refused() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_is_interrupted_and_then_destroyed() -> Result<()> {
     let script = Script::new()
-        .rule(by("one"), Reply::fault(Fault::HangBeforeHead))
+        .rule(by("one"), Reply::fault(ScriptedFault::HangBeforeHead))
         .rule(
             by("lead").result_of("interrupt_agent"),
             Reply::text("stopped short"),

@@ -5,7 +5,7 @@ use planck_common::{
     command::{AgentVerb, SessionVerb},
     event::{Event, TurnOutcome},
 };
-use planck_scripted_model::{Asked, Fault, Reply, Script, When};
+use planck_scripted_model::{ModelRequest, Reply, Script, ScriptedFault, When};
 use planck_tests::{
     caller::session_at,
     world::{Backend, World},
@@ -59,7 +59,7 @@ fn long_answers() -> Script {
         .rule(by("talker"), Reply::text("blah ".repeat(300)))
 }
 
-fn last_request(scene: &Scene) -> Asked {
+fn last_request(scene: &Scene) -> ModelRequest {
     let mut asked = scene
         .world
         .model
@@ -107,9 +107,9 @@ async fn a_full_context_is_summarised_and_the_next_node_loads_the_summary() -> R
 
     let before = last_request(&scene);
     assert!(
-        format!("{:?}", before.said[0]).contains("They spoke of numbers."),
+        format!("{:?}", before.messages[0]).contains("They spoke of numbers."),
         "{:?}",
-        before.said[0]
+        before.messages[0]
     );
     let page: Value = scene
         .world
@@ -143,18 +143,18 @@ async fn a_full_context_is_summarised_and_the_next_node_loads_the_summary() -> R
     let after = last_request(&scene);
     assert_eq!(after.system, before.system);
     assert_eq!(
-        after.said[..before.said.len()],
-        before.said[..],
+        after.messages[..before.messages.len()],
+        before.messages[..],
         "the view is the same but for what was said since"
     );
-    assert_eq!(after.said.len(), before.said.len() + 2);
+    assert_eq!(after.messages.len(), before.messages.len() + 2);
     scene.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_compaction_changes_nothing() -> Result<()> {
     let script = Script::new()
-        .rule(summaries(), Reply::fault(Fault::status(400)))
+        .rule(summaries(), Reply::fault(ScriptedFault::status(400)))
         .rule(by("talker"), Reply::text("blah ".repeat(300)));
     let scene = talker(World::start(Backend::Sqlite, script).await?).await?;
     for n in 0..12 {
@@ -173,14 +173,18 @@ async fn a_failed_compaction_changes_nothing() -> Result<()> {
         !log.iter()
             .any(|event| matches!(event, Event::Compacted(_) | Event::Checkpoint(_)))
     );
-    assert_eq!(last_request(&scene).said.len(), 23, "nothing is missing");
+    assert_eq!(
+        last_request(&scene).messages.len(),
+        23,
+        "nothing is missing"
+    );
     scene.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abort_ends_a_compaction() -> Result<()> {
     let script = Script::new()
-        .rule(summaries(), Reply::fault(Fault::HangBeforeHead))
+        .rule(summaries(), Reply::fault(ScriptedFault::HangBeforeHead))
         .rule(by("talker"), Reply::text("blah ".repeat(300)));
     let scene = talker(World::start(Backend::Sqlite, script).await?).await?;
     let mut number = 0;

@@ -66,9 +66,9 @@ async fn a_response_reaches_the_agent_that_gave_the_task() -> Result<()> {
         task["task_id"].as_str().unwrap()
     );
     assert!(
-        scene.heard("one").contains(&given),
+        scene.requests_text("one").contains(&given),
         "{given} in {}",
-        scene.heard("one")
+        scene.requests_text("one")
     );
     assert_eq!(
         scene.result("two", "send_response").await?.result,
@@ -94,9 +94,9 @@ async fn a_task_without_a_response_is_reported_as_unanswered() -> Result<()> {
         task["task_id"].as_str().unwrap()
     );
     assert!(
-        scene.heard("lead").contains(&note),
+        scene.requests_text("lead").contains(&note),
         "{}",
-        scene.heard("lead")
+        scene.requests_text("lead")
     );
     assert_eq!(
         openings(&scene, "lead").await?,
@@ -219,7 +219,7 @@ async fn a_fresh_task_begins_with_an_empty_context() -> Result<()> {
         .filter(|asked| asked.system.contains("You are one."))
         .find(|asked| asked.last_user().contains("second"));
     assert_eq!(
-        last.unwrap().said.len(),
+        last.unwrap().messages.len(),
         1,
         "the context is empty but for the task"
     );

@@ -147,7 +147,7 @@ impl Scene {
                 .filter_map(|request| request.asked);
             requests
                 .filter(|asked| asked.system.contains(&system))
-                .any(|asked| format!("{:?}", asked.said.last()).contains(text))
+                .any(|asked| format!("{:?}", asked.messages.last()).contains(text))
         };
         eventually(&format!("{name} is asked {text:?}"), async || {
             asked().then_some(())
@@ -156,7 +156,7 @@ impl Scene {
     }
 
     /// Returns everything that the requests of that member contained, as one text.
-    pub fn heard(&self, name: &str) -> String {
+    pub fn requests_text(&self, name: &str) -> String {
         let system = format!("You are {name}.");
         let requests = self
             .world
@@ -165,7 +165,9 @@ impl Scene {
             .into_iter()
             .filter_map(|request| request.asked);
         let theirs = requests.filter(|asked| asked.system.contains(&system));
-        theirs.map(|asked| format!("{:?}\n", asked.said)).collect()
+        theirs
+            .map(|asked| format!("{:?}\n", asked.messages))
+            .collect()
     }
 
     /// Checks that the model got only valid requests, and that the node leaves in order.

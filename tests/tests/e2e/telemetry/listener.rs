@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use planck_scripted_model::{Fault, Reply, Script};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
 use planck_tests::{
     eventually::within,
     nats::free_port,
@@ -77,7 +77,7 @@ impl Probe {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_count_what_a_team_did() -> Result<()> {
     let script = Script::new()
-        .limited(1, by("lead"), Reply::fault(Fault::status(503)))
+        .limited(1, by("lead"), Reply::fault(ScriptedFault::status(503)))
         .rounds(
             by("lead"),
             [

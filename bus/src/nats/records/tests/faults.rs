@@ -63,7 +63,7 @@ async fn removed_bucket_is_missing_until_it_is_created_again() {
     );
     let records = opened(records).await;
     let mut hints = records.watch("node.*");
-    assert_eq!(hints.next().await, Some(Hint::LookAgain));
+    assert_eq!(hints.next().await, Some(Hint::Restarted));
     let jetstream = async_nats::jetstream::new(records.link.client.clone());
     jetstream.delete_key_value(&records.bucket).await.unwrap();
     let write = || vec![Write::put("node.a", "a").at(0)];
@@ -84,7 +84,7 @@ async fn server_that_is_away_or_frozen_has_an_error_of_its_own() {
     let (mut server, records) = alone().await;
     let records = opened(records).await;
     let mut hints = records.watch("node.*");
-    assert_eq!(hints.next().await, Some(Hint::LookAgain));
+    assert_eq!(hints.next().await, Some(Hint::Restarted));
 
     server.pause().unwrap();
     let written = records.write(vec![Write::put("node.a", "frozen")]).await;

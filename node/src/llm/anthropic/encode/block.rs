@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use planck_common::message::{Part, Source};
+use planck_common::message::{MediaSource, Part};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -119,7 +119,7 @@ pub fn block<'a>(
     }
 }
 
-fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> ContentBlock<'a> {
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a MediaSource) -> ContentBlock<'a> {
     if mime == "application/pdf" {
         return ContentBlock::Document {
             source: origin(mime, source),
@@ -134,12 +134,12 @@ fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Content
     }
 }
 
-fn origin<'a>(mime: &'a str, source: &'a Source) -> ContentSource<'a> {
+fn origin<'a>(mime: &'a str, source: &'a MediaSource) -> ContentSource<'a> {
     match source {
-        Source::Data(data) => ContentSource::Base64 {
+        MediaSource::Data(data) => ContentSource::Base64 {
             media_type: mime,
             data,
         },
-        Source::Url(url) => ContentSource::Url { url },
+        MediaSource::Url(url) => ContentSource::Url { url },
     }
 }

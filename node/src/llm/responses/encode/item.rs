@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use planck_common::message::{Part, Source};
+use planck_common::message::{MediaSource, Part};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -194,21 +194,21 @@ pub fn encode_user_part(part: &Part, images: bool) -> Option<ResponsesContent<'_
     }
 }
 
-fn url<'a>(mime: &str, source: &'a Source) -> Cow<'a, str> {
+fn url<'a>(mime: &str, source: &'a MediaSource) -> Cow<'a, str> {
     match source {
-        Source::Url(url) => url.into(),
-        Source::Data(data) => data_url(mime, data).into(),
+        MediaSource::Url(url) => url.into(),
+        MediaSource::Data(data) => data_url(mime, data).into(),
     }
 }
 
-fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> ResponsesContent<'a> {
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a MediaSource) -> ResponsesContent<'a> {
     if let Some(text) = file_text(mime, source) {
         return ResponsesContent::Text {
             text: named_text(name, &text).into(),
         };
     }
     match source {
-        Source::Data(data) if mime == "application/pdf" => {
+        MediaSource::Data(data) if mime == "application/pdf" => {
             let file_data = data_url(mime, data);
             ResponsesContent::File {
                 file: ResponsesFile::Data {
@@ -217,10 +217,10 @@ fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a Source) -> Respons
                 },
             }
         }
-        Source::Url(file_url) if mime == "application/pdf" => ResponsesContent::File {
+        MediaSource::Url(file_url) if mime == "application/pdf" => ResponsesContent::File {
             file: ResponsesFile::Url { file_url },
         },
-        Source::Data(_) | Source::Url(_) => ResponsesContent::Text {
+        MediaSource::Data(_) | MediaSource::Url(_) => ResponsesContent::Text {
             text: cannot_show("file", name, mime, source).into(),
         },
     }

@@ -7,19 +7,22 @@ use serde_json::Value;
 
 use super::nonempty;
 use crate::{
-    asked::{Asked, Called, Returned, Said},
-    refusal::Refusal,
+    refusal::WireRefusal,
+    request::{ModelRequest, RequestMessage, ToolCall, ToolResult},
     wire::{anthropic::signature, tool_schema::good_name},
 };
 
-pub fn read(messages: &Value, asked: &mut Asked) -> Result<(), Refusal> {
+pub fn read(messages: &Value, asked: &mut ModelRequest) -> Result<(), WireRefusal> {
     let messages = messages
         .as_array()
-        .ok_or_else(|| Refusal::at("messages", "Input should be a valid list"))?;
+        .ok_or_else(|| WireRefusal::at("messages", "Input should be a valid list"))?;
     if messages.is_empty() {
-        return Err(Refusal::at("messages", "at least one message is required"));
+        return Err(WireRefusal::at(
+            "messages",
+            "at least one message is required",
+        ));
     }
-    let mut reader = Reader {
+    let mut reader = MessagesReader {
         asked,
         waiting: Vec::new(),
         seen: HashSet::new(),
@@ -28,22 +31,25 @@ pub fn read(messages: &Value, asked: &mut Asked) -> Result<(), Refusal> {
         reader.message(index, message)?;
     }
     reader.all_answered(messages.len())?;
-    if matches!(reader.asked.said.last(), Some(Said::Model { .. })) {
+    if matches!(
+        reader.asked.messages.last(),
+        Some(RequestMessage::Model { .. })
+    ) {
         let message = "This model does not support assistant message prefill. The conversation must end with a user message.";
-        return Err(Refusal::invalid(message));
+        return Err(WireRefusal::invalid(message));
     }
     Ok(())
 }
 
-struct Reader<'a> {
-    asked: &'a mut Asked,
+struct MessagesReader<'a> {
+    asked: &'a mut ModelRequest,
     /// The calls of the previous message.
     waiting: Vec<String>,
     seen: HashSet<String>,
 }
 
-impl Reader<'_> {
-    fn message(&mut self, index: usize, message: &Value) -> Result<(), Refusal> {
+impl MessagesReader<'_> {
+    fn message(&mut self, index: usize, message: &Value) -> Result<(), WireRefusal> {
         let place = format!("messages.{index}");
         let text;
         let blocks = match message.get("content") {
@@ -53,7 +59,7 @@ impl Reader<'_> {
                 &text
             }
             Some(_) | None => {
-                return Err(Refusal::at(
+                return Err(WireRefusal::at(
                     format!("{place}.content"),
                     "Input should be a valid string or list",
                 ));
@@ -61,19 +67,19 @@ impl Reader<'_> {
         };
         if blocks.is_empty() {
             let message = "all messages must have non-empty content except for the optional final assistant message";
-            return Err(Refusal::at(place, message));
+            return Err(WireRefusal::at(place, message));
         }
         match message.get("role").and_then(Value::as_str) {
             Some("user") => self.user(&place, index, blocks),
             Some("assistant") => self.assistant(&place, index, blocks),
-            _ => Err(Refusal::at(
+            _ => Err(WireRefusal::at(
                 format!("{place}.role"),
                 "Input should be 'user' or 'assistant'",
             )),
         }
     }
 
-    fn user(&mut self, place: &str, index: usize, blocks: &[Value]) -> Result<(), Refusal> {
+    fn user(&mut self, place: &str, index: usize, blocks: &[Value]) -> Result<(), WireRefusal> {
         let mut results = Vec::new();
         let mut texts = Vec::new();
         for (position, block) in blocks.iter().enumerate() {
@@ -92,22 +98,24 @@ impl Reader<'_> {
         }
         self.all_answered(index)?;
         if !results.is_empty() {
-            self.asked.said.push(Said::Results(results));
+            self.asked.messages.push(RequestMessage::Results(results));
         }
         if !texts.is_empty() {
-            self.asked.said.push(Said::User(texts.join("\n")));
+            self.asked
+                .messages
+                .push(RequestMessage::User(texts.join("\n")));
         }
         Ok(())
     }
 
-    fn result(&mut self, place: &str, block: &Value) -> Result<Returned, Refusal> {
+    fn result(&mut self, place: &str, block: &Value) -> Result<ToolResult, WireRefusal> {
         let id = string(place, block, "tool_use_id")?;
         let Some(found) = self.waiting.iter().position(|waiting| waiting == id) else {
             let why = format!(
                 "unexpected `tool_use_id` found in `tool_result` blocks: {id}. \
                  Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
             );
-            return Err(Refusal::at(place, why));
+            return Err(WireRefusal::at(place, why));
         };
         self.waiting.remove(found);
         let text = result_text(place, block.get("content"))?;
@@ -116,22 +124,27 @@ impl Reader<'_> {
             .and_then(Value::as_bool)
             .unwrap_or(false);
         if failed && text.is_empty() {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 place,
                 "content cannot be empty if `is_error` is true",
             ));
         }
         let name = self.asked.name_of_call(id).unwrap_or_default().to_owned();
-        Ok(Returned {
+        Ok(ToolResult {
             id: id.to_owned(),
             name,
             text,
         })
     }
 
-    fn assistant(&mut self, place: &str, index: usize, blocks: &[Value]) -> Result<(), Refusal> {
-        if self.asked.said.is_empty() {
-            return Err(Refusal::at(
+    fn assistant(
+        &mut self,
+        place: &str,
+        index: usize,
+        blocks: &[Value],
+    ) -> Result<(), WireRefusal> {
+        if self.asked.messages.is_empty() {
+            return Err(WireRefusal::at(
                 "messages",
                 "first message must use the \"user\" role",
             ));
@@ -150,41 +163,43 @@ impl Reader<'_> {
             }
         }
         self.waiting = calls.iter().map(|call| call.id.clone()).collect();
-        self.asked.said.push(Said::Model { text, calls });
+        self.asked
+            .messages
+            .push(RequestMessage::Model { text, calls });
         Ok(())
     }
 
-    fn call(&mut self, place: &str, block: &Value) -> Result<Called, Refusal> {
+    fn call(&mut self, place: &str, block: &Value) -> Result<ToolCall, WireRefusal> {
         let (id, name) = (string(place, block, "id")?, string(place, block, "name")?);
         if !good_name(id, 256, "") {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 format!("{place}.tool_use.id"),
                 "String should match pattern '^[a-zA-Z0-9_-]+$'",
             ));
         }
         if !good_name(name, 200, "") {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 format!("{place}.tool_use.name"),
                 "String should match pattern '^[a-zA-Z0-9_-]{1,200}$'",
             ));
         }
         if !block.get("input").is_some_and(Value::is_object) {
-            return Err(Refusal::at(
+            return Err(WireRefusal::at(
                 format!("{place}.tool_use.input"),
                 "Input should be a valid dictionary",
             ));
         }
         if !self.seen.insert(id.to_owned()) {
-            return Err(Refusal::at(place, "`tool_use` ids must be unique"));
+            return Err(WireRefusal::at(place, "`tool_use` ids must be unique"));
         }
-        Ok(Called {
+        Ok(ToolCall {
             id: id.to_owned(),
             name: name.to_owned(),
         })
     }
 
     /// Refuses the request if a call of the previous message has no result.
-    fn all_answered(&self, index: usize) -> Result<(), Refusal> {
+    fn all_answered(&self, index: usize) -> Result<(), WireRefusal> {
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -193,7 +208,7 @@ impl Reader<'_> {
              Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
             self.waiting.join(", ")
         );
-        Err(Refusal::at(
+        Err(WireRefusal::at(
             format!("messages.{}", index.saturating_sub(1)),
             why,
         ))
@@ -207,31 +222,33 @@ fn kind(block: &Value) -> &str {
         .unwrap_or_default()
 }
 
-fn string<'a>(place: &str, block: &'a Value, field: &str) -> Result<&'a str, Refusal> {
+fn string<'a>(place: &str, block: &'a Value, field: &str) -> Result<&'a str, WireRefusal> {
     let found = block.get(field).and_then(Value::as_str);
-    found.ok_or_else(|| Refusal::at(format!("{place}.{}.{field}", kind(block)), "Field required"))
+    found.ok_or_else(|| {
+        WireRefusal::at(format!("{place}.{}.{field}", kind(block)), "Field required")
+    })
 }
 
-fn unexpected(place: &str, kind: &str) -> Refusal {
-    Refusal::at(
+fn unexpected(place: &str, kind: &str) -> WireRefusal {
+    WireRefusal::at(
         place,
         format!("Input tag '{kind}' found using 'type' does not match any of the expected tags"),
     )
 }
 
-fn thinking(place: &str, block: &Value) -> Result<(), Refusal> {
+fn thinking(place: &str, block: &Value) -> Result<(), WireRefusal> {
     let (text, given) = (
         string(place, block, "thinking")?,
         string(place, block, "signature")?,
     );
     if block.get("cache_control").is_some() {
-        return Err(Refusal::at(
+        return Err(WireRefusal::at(
             format!("{place}.thinking.cache_control"),
             "Extra inputs are not permitted",
         ));
     }
     if given != signature(text) {
-        return Err(Refusal::at(
+        return Err(WireRefusal::at(
             place,
             "Invalid `signature` in `thinking` block",
         ));
@@ -239,13 +256,13 @@ fn thinking(place: &str, block: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn source(place: &str, block: &Value) -> Result<String, Refusal> {
+fn source(place: &str, block: &Value) -> Result<String, WireRefusal> {
     let kind = block.pointer("/source/type").and_then(Value::as_str);
     kind.map(|kind| format!("[{kind}]"))
-        .ok_or_else(|| Refusal::at(format!("{place}.source"), "Field required"))
+        .ok_or_else(|| WireRefusal::at(format!("{place}.source"), "Field required"))
 }
 
-fn result_text(place: &str, content: Option<&Value>) -> Result<String, Refusal> {
+fn result_text(place: &str, content: Option<&Value>) -> Result<String, WireRefusal> {
     match content {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -257,7 +274,7 @@ fn result_text(place: &str, content: Option<&Value>) -> Result<String, Refusal> 
             });
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
-        Some(_) => Err(Refusal::at(
+        Some(_) => Err(WireRefusal::at(
             format!("{place}.tool_result.content"),
             "Input should be a valid string or list",
         )),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use crate::{
-    refusal::{Refusal, only_fields},
+    refusal::{WireRefusal, only_fields},
     wire::tool_schema,
 };
 
@@ -20,30 +20,31 @@ const FIELDS: &[&str] = &[
     "input_examples",
 ];
 
-pub fn names(body: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
+pub fn names(body: &Map<String, Value>) -> Result<Vec<String>, WireRefusal> {
     let Some(tools) = body.get("tools") else {
         return Ok(Vec::new());
     };
     let tools = tools
         .as_array()
-        .ok_or_else(|| Refusal::at("tools", "Input should be a valid list"))?;
+        .ok_or_else(|| WireRefusal::at("tools", "Input should be a valid list"))?;
     let names: Vec<String> = tools
         .iter()
         .enumerate()
         .map(|(index, tool)| name(index, tool))
         .collect::<Result<_, _>>()?;
     if names.iter().collect::<HashSet<_>>().len() < names.len() {
-        return Err(Refusal::at("tools", "Tool names must be unique."));
+        return Err(WireRefusal::at("tools", "Tool names must be unique."));
     }
     Ok(names)
 }
 
-fn name(index: usize, tool: &Value) -> Result<String, Refusal> {
-    let at =
-        |field: &str, message: &str| Refusal::at(format!("tools.{index}.custom.{field}"), message);
+fn name(index: usize, tool: &Value) -> Result<String, WireRefusal> {
+    let at = |field: &str, message: &str| {
+        WireRefusal::at(format!("tools.{index}.custom.{field}"), message)
+    };
     let tool = tool
         .as_object()
-        .ok_or_else(|| Refusal::at(format!("tools.{index}"), "Input should be an object"))?;
+        .ok_or_else(|| WireRefusal::at(format!("tools.{index}"), "Input should be an object"))?;
     only_fields(tool, FIELDS).map_err(|field| at(field, "Extra inputs are not permitted"))?;
     let name = tool
         .get("name")

@@ -10,8 +10,8 @@ use planck_common::{
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     caller::{agent_at, sessions},
-    desk::{Desk, run},
     eventually::eventually,
+    machine::{PersonalMachine, run},
     world::{Backend, World},
 };
 use serde_json::json;
@@ -143,13 +143,13 @@ async fn client_cannot_make_a_node_ask_an_internal_service() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn typed_team_may_name_an_address_in_one_process_and_not_for_other_peoples_nodes()
 -> Result<()> {
-    let desk = Desk::start(Script::new().without_auth().always("hi")).await?;
+    let machine = PersonalMachine::start(Script::new().without_auth().always("hi")).await?;
     let team = |url: &str| {
         json!([{"type": "a", "provider": "scripted", "model_id": "m", "tools": [], "base_url": url}]).to_string()
     };
-    let url = desk.model.openai_url();
-    desk.write("team/TEAM.json", &team(&url))?;
-    let mut alone = desk.planck(&["run", "--team", "team", "go"])?;
+    let url = machine.model.openai_url();
+    machine.write("team/TEAM.json", &team(&url))?;
+    let mut alone = machine.planck(&["run", "--team", "team", "go"])?;
     alone
         .env_remove("PLANCK_PROVIDERS_SCRIPTED_BASE_URL")
         .env_remove("OPENAI_BASE_URL")

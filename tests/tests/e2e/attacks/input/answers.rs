@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use planck_common::event::EventKind;
 use planck_scripted_model::Script;
-use planck_tests::desk::{Desk, Ran, of_kind, run};
+use planck_tests::machine::{PersonalMachine, Ran, of_kind, run};
 use serde_json::json;
 use tokio::process::Command;
 
@@ -17,20 +17,20 @@ const NDJSON: &str = "application/x-ndjson";
 /// Returns a command of one prompt whose model is served by the hostile server. With `responses` it
 /// uses OpenAI's Responses API.
 fn prompt(
-    desk: &Desk,
+    machine: &PersonalMachine,
     provider: &str,
     server: &Hostile,
     settings: &[(&str, &str)],
 ) -> Result<Command> {
     if provider == "responses" {
         return prompt(
-            desk,
+            machine,
             "openai",
             server,
             &[settings, &[("WIRE", "responses")]].concat(),
         );
     }
-    let mut command = desk.planck(&[
+    let mut command = machine.planck(&[
         "run",
         "-o",
         "jsonl",
@@ -101,7 +101,7 @@ fn signs_of_life() -> Vec<(&'static str, &'static str, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signs_of_life_without_content_do_not_keep_a_turn_open() -> Result<()> {
-    let desk = Desk::start(Script::new()).await?;
+    let machine = PersonalMachine::start(Script::new()).await?;
     for (provider, kind, then) in signs_of_life() {
         let endless = Behaviour::Endless {
             kind,
@@ -116,7 +116,7 @@ async fn signs_of_life_without_content_do_not_keep_a_turn_open() -> Result<()> {
             ("MAX_RETRY_DELAY", "10ms"),
         ];
         let began = Instant::now();
-        let ran = run(prompt(&desk, provider, &server, &settings)?).await?;
+        let ran = run(prompt(&machine, provider, &server, &settings)?).await?;
         let errors = errors(&ran)?;
         assert!(
             ran.code == 1 && errors[0].1.contains("brought nothing for 1 s"),
@@ -135,7 +135,7 @@ async fn signs_of_life_without_content_do_not_keep_a_turn_open() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_before_an_unreadable_event_is_kept() -> Result<()> {
-    let desk = Desk::start(Script::new()).await?;
+    let machine = PersonalMachine::start(Script::new()).await?;
     let text = json!({"choices": [{"index": 0, "delta": {"content": "half a word"}}]});
     let body =
         format!("data: {text}\n\ndata: {{\"choices\": 7}}\n\ndata: {text}\n\ndata: [DONE]\n\n");
@@ -145,7 +145,7 @@ async fn text_before_an_unreadable_event_is_kept() -> Result<()> {
         body,
     })
     .await?;
-    let ran = run(prompt(&desk, "openai", &server, &[])?).await?;
+    let ran = run(prompt(&machine, "openai", &server, &[])?).await?;
     let errors = errors(&ran)?;
     assert_eq!(
         (ran.code, server.asked(), errors.len()),
@@ -172,7 +172,7 @@ async fn text_before_an_unreadable_event_is_kept() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_text_is_cut_and_costs_little_memory() -> Result<()> {
-    let desk = Desk::start(Script::new()).await?;
+    let machine = PersonalMachine::start(Script::new()).await?;
     let delta = json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(4_000)}}]});
     let endless = Behaviour::Endless {
         kind: SSE,
@@ -181,8 +181,8 @@ async fn endless_text_is_cut_and_costs_little_memory() -> Result<()> {
         pause: Duration::ZERO,
     };
     let server = Hostile::start(endless).await?;
-    let mut command = prompt(&desk, "openai", &server, &[])?;
-    let log = desk.folder().join("events");
+    let mut command = prompt(&machine, "openai", &server, &[])?;
+    let log = machine.folder().join("events");
     command
         .stdout(std::fs::File::create(&log)?)
         .stderr(std::process::Stdio::null());
@@ -221,7 +221,7 @@ fn memory(pid: u32) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_calls_are_cut_and_none_of_them_runs() -> Result<()> {
-    let desk = Desk::start(Script::new()).await?;
+    let machine = PersonalMachine::start(Script::new()).await?;
     let mut calls = Vec::new();
     for index in 0..20_000 {
         let function = json!({"name": "bash", "arguments": "{\"command\":\"touch ran\"}"});
@@ -246,7 +246,7 @@ async fn endless_calls_are_cut_and_none_of_them_runs() -> Result<()> {
             body,
         })
         .await?;
-        let ran = run(prompt(&desk, "openai", &server, &[])?).await?;
+        let ran = run(prompt(&machine, "openai", &server, &[])?).await?;
         let errors = errors(&ran)?;
         assert!(
             ran.code == 1
@@ -259,14 +259,14 @@ async fn endless_calls_are_cut_and_none_of_them_runs() -> Result<()> {
             of_kind(&ran.events()?, EventKind::ToolStart),
             Vec::<serde_json::Value>::new()
         );
-        assert!(desk.read("ran").is_err(), "none of the calls ran");
+        assert!(machine.read("ran").is_err(), "none of the calls ran");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_that_takes_too_long_ends_although_content_arrives() -> Result<()> {
-    let desk = Desk::start(Script::new()).await?;
+    let machine = PersonalMachine::start(Script::new()).await?;
     let delta = json!({"choices": [{"index": 0, "delta": {"content": "x"}}]});
     let pause = Duration::from_millis(100);
     let endless = Behaviour::Endless {
@@ -277,7 +277,7 @@ async fn request_that_takes_too_long_ends_although_content_arrives() -> Result<(
     };
     let server = Hostile::start(endless).await?;
     let ran = run(prompt(
-        &desk,
+        &machine,
         "openai",
         &server,
         &[("REQUEST_TIMEOUT", "2s")],

@@ -9,7 +9,7 @@ use planck_common::{
     command::{SessionVerb, SessionsVerb},
     reply::{Code, Refusal},
 };
-use planck_scripted_model::{Fault, Reply, Script};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
 use planck_tests::{
     caller::{session_at, sessions},
     eventually::within,
@@ -51,7 +51,8 @@ fn says_why(refusal: &Refusal) -> bool {
 /// Sends prompts to an agent that is always busy: twelve at once, then one after the other until
 /// its inbox is full.
 async fn is_bounded(backend: Backend) -> Result<()> {
-    let script = Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }));
+    let script =
+        Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 }));
     let world = World::start_on(
         NatsServer::start_with("max_payload: 8MB\n")?,
         backend,
@@ -66,7 +67,7 @@ async fn is_bounded(backend: Backend) -> Result<()> {
     let to = session_at(&started.session_id, SessionVerb::Prompt);
     // On a busy machine some prompts are not answered within the test's time. No reply may be
     // empty, because a client could not read it.
-    let answers = join_all((0..12).map(|_| world.caller.try_ask::<Value>(&to, &prompt))).await;
+    let answers = join_all((0..12).map(|_| world.caller.try_request::<Value>(&to, &prompt))).await;
     for refusal in answers
         .into_iter()
         .filter_map(Result::ok)
@@ -78,7 +79,7 @@ async fn is_bounded(backend: Backend) -> Result<()> {
     println!("{backend:?}: {} MiB at most", peak >> 10);
     assert!(peak < 640 << 10, "{} MiB at most", peak >> 10);
     within(LONG, "the inbox is full", async || {
-        let answer = world.caller.try_ask::<Value>(&to, &prompt).await.ok()?;
+        let answer = world.caller.try_request::<Value>(&to, &prompt).await.ok()?;
         answer
             .err()
             .filter(|refusal| refusal.code == Code::Limit && says_why(refusal))
@@ -88,7 +89,7 @@ async fn is_bounded(backend: Backend) -> Result<()> {
     within(LONG, "the node answers others", async || {
         world
             .caller
-            .try_ask::<Value>(&list, &json!({}))
+            .try_request::<Value>(&list, &json!({}))
             .await
             .ok()?
             .ok()
@@ -110,7 +111,8 @@ async fn flood_of_large_prompts_is_bounded_on_postgres() -> Result<()> {
 
 /// Sends 24 prompts at once to two nodes with low limits, of which exactly eight fit.
 async fn fits_exactly(backend: Backend) -> Result<()> {
-    let script = Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 }));
+    let script =
+        Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 }));
     let world = World::start(backend, script).await?;
     let bounds = [
         ("PLANCK_LIMITS_MAX_PROMPT", "128KiB"),
@@ -130,7 +132,7 @@ async fn fits_exactly(backend: Backend) -> Result<()> {
     })
     .await?;
     let prompt = json!({ "text": "x".repeat(120_000) });
-    let answers = join_all((0..24).map(|_| world.caller.try_ask::<Value>(&to, &prompt))).await;
+    let answers = join_all((0..24).map(|_| world.caller.try_request::<Value>(&to, &prompt))).await;
     let (mut taken, mut refused) = (0, 0);
     for answer in answers {
         match answer? {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use planck_common::event::EventKind;
 use planck_scripted_model::{Reply, Script, When};
-use planck_tests::desk::{Desk, of_kind};
+use planck_tests::machine::{PersonalMachine, of_kind};
 use serde_json::{Value, json};
 
 fn tool(more: Value) -> String {
@@ -18,23 +18,23 @@ fn tool(more: Value) -> String {
 }
 
 /// Returns the result of the model's call with an argument.
-async fn called(tool: &str, argument: &str) -> Result<(Desk, Value)> {
+async fn called(tool: &str, argument: &str) -> Result<(PersonalMachine, Value)> {
     let call = Reply::call("history", json!({ "ref": argument }));
-    let desk = Desk::start(
+    let machine = PersonalMachine::start(
         Script::new()
             .rule(When::any().result_of("history"), "Done.")
             .always(call),
     )
     .await?;
-    let folder = desk.folder().join("home/.planck/tools/history");
+    let folder = machine.folder().join("home/.planck/tools/history");
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("TOOL.json"), tool)?;
-    desk.write(
+    machine.write(
         "team/TEAM.json",
         &json!([{"type": "a", "tools": ["history"]}]).to_string(),
     )?;
-    desk.write("a.txt", "b\na\n")?;
-    let ran = desk
+    machine.write("a.txt", "b\na\n")?;
+    let ran = machine
         .run(&[
             "run", "-o", "jsonl", "--team", "team", "--model", "openai:m", "go",
         ])
@@ -42,21 +42,21 @@ async fn called(tool: &str, argument: &str) -> Result<(Desk, Value)> {
     let end = of_kind(&ran.events()?, EventKind::ToolEnd)
         .pop()
         .unwrap_or_default();
-    Ok((desk, end))
+    Ok((machine, end))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn argument_of_a_tool_cannot_become_an_option() -> Result<()> {
-    let (desk, end) = called(&tool(json!({})), "--output=../written").await?;
+    let (machine, end) = called(&tool(json!({})), "--output=../written").await?;
     assert!(
         end["error"] == true && end["result"].as_str().unwrap().contains("begins with `-`"),
         "{end}"
     );
     assert!(
-        !desk.folder().join("written").exists(),
+        !machine.folder().join("written").exists(),
         "nothing was written outside of the workspace"
     );
-    let (_desk, end) = called(&tool(json!({})), "a.txt").await?;
+    let (_machine, end) = called(&tool(json!({})), "a.txt").await?;
     assert!(
         end["error"] == false && end["result"].as_str().unwrap().starts_with("a\nb"),
         "{end}"
@@ -66,12 +66,12 @@ async fn argument_of_a_tool_cannot_become_an_option() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn author_of_a_tool_decides_which_arguments_may_be_options() -> Result<()> {
-    let (_desk, end) = called(&tool(json!({"options": ["ref"]})), "--version").await?;
+    let (_machine, end) = called(&tool(json!({"options": ["ref"]})), "--version").await?;
     assert!(
         end["error"] == false && end["result"].as_str().unwrap().contains("sort"),
         "{end}"
     );
-    let (_desk, end) = called(
+    let (_machine, end) = called(
         &tool(json!({"command": "sort -- {{ref}}"})),
         "--output=../written",
     )

@@ -8,8 +8,8 @@ use futures_util::StreamExt as _;
 use planck_common::event::EventKind;
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
-    desk::{Desk, of_kind, run},
     eventually::eventually,
+    machine::{PersonalMachine, of_kind, run},
     terminal::Terminal,
     world::{Backend, World},
 };
@@ -49,7 +49,7 @@ fn script() -> Script {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn team_file_of_a_stranger_writes_no_escapes_into_errors() -> Result<()> {
-    let desk = Desk::start(Script::new().always("hi")).await?;
+    let machine = PersonalMachine::start(Script::new().always("hi")).await?;
     for (file, member) in [
         ("name", json!({"type": "a", "name": HOSTILE, "tools": []})),
         ("type", json!({"type": HOSTILE, "tools": ["none"]})),
@@ -61,12 +61,12 @@ async fn team_file_of_a_stranger_writes_no_escapes_into_errors() -> Result<()> {
         ),
         ("address", json!({"type": "a", "base_url": HOSTILE})),
     ] {
-        desk.write(&format!("{file}/TEAM.json"), &team(member))?;
+        machine.write(&format!("{file}/TEAM.json"), &team(member))?;
         for command in [
             &["team", "validate", file][..],
             &["run", "--team", file, "--model", "openai:m", "go"],
         ] {
-            let ran = desk.run(command).await?;
+            let ran = machine.run(command).await?;
             assert_eq!(
                 (hostile(&ran.out), hostile(&ran.err)),
                 (vec![], vec![]),
@@ -74,7 +74,7 @@ async fn team_file_of_a_stranger_writes_no_escapes_into_errors() -> Result<()> {
             );
         }
     }
-    let told = desk.run(&["team", "validate", "field"]).await?;
+    let told = machine.run(&["team", "validate", "field"]).await?;
     assert!(
         told.out.contains("␛]52;c;") && told.out.contains("\\u{202e}"),
         "it is shown that somebody tried: {told:?}"
@@ -84,8 +84,8 @@ async fn team_file_of_a_stranger_writes_no_escapes_into_errors() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let ran = desk
+    let machine = PersonalMachine::start(script()).await?;
+    let ran = machine
         .run(&["run", "--model", "openai:m", "--session", "one", "go"])
         .await?;
     assert!(
@@ -103,7 +103,7 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
     commands.push(vec!["session", "show", HOSTILE]);
     let mut seen = vec![ran];
     for command in &commands {
-        seen.push(desk.run(command).await?);
+        seen.push(machine.run(command).await?);
     }
     for ran in &seen {
         assert_eq!(
@@ -124,8 +124,8 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_plancks_own_colours_reach_a_terminal() -> Result<()> {
-    let desk = Desk::start(script()).await?;
-    let mut command = desk.planck(&["run", "--model", "openai:m", "go"])?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut command = machine.planck(&["run", "--model", "openai:m", "go"])?;
     command
         .stdin(Stdio::null())
         .env_remove("NO_COLOR")

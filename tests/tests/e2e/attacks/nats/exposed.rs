@@ -10,7 +10,7 @@ use planck_common::{
 };
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
-    desk::run,
+    machine::run,
     nats::NatsServer,
     node::planck_in,
     world::{Backend, World},
@@ -18,7 +18,7 @@ use planck_tests::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::gate::{Form, Gate, deployed};
+use super::gate::{Form, SecuredServer, deployed};
 
 /// Returns 127.0.0.2 with the URL's port: another address of this machine that exists without a
 /// network.
@@ -40,7 +40,7 @@ fn open_server() -> Result<NatsServer> {
 #[test]
 fn deployed_servers_listen_on_loopback_only() -> Result<()> {
     let plain = NatsServer::start_from(&deployed("nats.conf"), &[])?;
-    let with_users = Gate::start(Form::Passwords)?;
+    let with_users = SecuredServer::start(Form::Passwords)?;
     for url in [plain.url(), with_users.server.url()] {
         assert!(
             TcpStream::connect(elsewhere(&url)?).is_err(),
@@ -73,7 +73,7 @@ async fn open_server_beyond_loopback_is_reported_by_doctor_and_when_a_node_start
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_accepts_a_server_on_loopback_or_with_users() -> Result<()> {
-    let (plain, gate) = (NatsServer::start()?, Gate::start(Form::Passwords)?);
+    let (plain, gate) = (NatsServer::start()?, SecuredServer::start(Form::Passwords)?);
     let folder = TempDir::new()?;
     let mut at_plain = planck_in(folder.path())?;
     at_plain.arg("doctor").env("NATS_URL", plain.url());

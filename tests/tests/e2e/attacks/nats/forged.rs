@@ -8,8 +8,8 @@ use futures_util::StreamExt as _;
 use planck_common::{envelope::Envelope, node::Heartbeat, registry::NodeStanding};
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
-    desk::run,
     eventually::within,
+    machine::run,
     registry::record,
     watch::Watch,
     world::{Backend, World},

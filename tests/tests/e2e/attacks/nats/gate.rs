@@ -29,7 +29,7 @@ pub enum Form {
     Certificates,
 }
 
-pub struct Gate {
+pub struct SecuredServer {
     pub server: NatsServer,
     pub folder: TempDir,
     form: Form,
@@ -43,7 +43,7 @@ pub fn deployed(file: &str) -> PathBuf {
         .join(file)
 }
 
-impl Gate {
+impl SecuredServer {
     pub fn start(form: Form) -> Result<Self> {
         let (folder, certificates) = (TempDir::new()?, Certificates::new()?);
         let mut environment = Vec::new();

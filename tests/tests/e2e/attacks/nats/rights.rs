@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::gate::{
     Act::{self, Join, Publish, Subscribe},
-    Form, Gate,
+    Form, SecuredServer,
 };
 
 const MAY: &[(&str, &[Act])] = &[
@@ -239,7 +239,7 @@ const MAY_NOT: &[(&str, &[&[Act]])] = &[
 ];
 
 async fn rights_hold(form: Form) -> Result<()> {
-    let gate = Gate::start(form)?;
+    let gate = SecuredServer::start(form)?;
     let mut wrong = Vec::new();
     for (role, acts) in MAY {
         let mut attacker = gate.attacker(role).await?;

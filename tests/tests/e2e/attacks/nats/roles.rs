@@ -6,21 +6,21 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use planck_scripted_model::{Reply, Script, Server};
 use planck_tests::{
-    desk::{Ran, run},
     eventually::{PATIENCE, eventually, within},
     example::Example,
+    machine::{Ran, run},
     node::Node,
     watch::Watch,
 };
 use serde_json::{Value, json};
 use tokio::{process::Child, sync::oneshot, task::JoinHandle};
 
-use super::gate::{Form, Gate};
+use super::gate::{Form, SecuredServer};
 use crate::sidecars::serving::{Ledger, echo};
 
 /// A cluster in which every program uses its role's user.
 struct Cluster {
-    gate: Gate,
+    gate: SecuredServer,
     _model: Server,
     node: Node,
     stop: oneshot::Sender<()>,
@@ -43,7 +43,7 @@ fn script() -> Script {
 impl Cluster {
     async fn start(form: Form) -> Result<Self> {
         let (gate, model) = (
-            Gate::start(form)?,
+            SecuredServer::start(form)?,
             Server::start(script().without_auth()).await?,
         );
         let mut command = gate.planck("node", &["node"])?;

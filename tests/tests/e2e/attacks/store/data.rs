@@ -50,9 +50,9 @@ async fn a_nul_in_a_workers_answer_reaches_its_asker_after_one_model_call() -> R
             "on {backend:?}"
         );
         assert!(
-            scene.heard("helper").contains("what\u{fffd}is it?"),
+            scene.requests_text("helper").contains("what\u{fffd}is it?"),
             "{}",
-            scene.heard("helper")
+            scene.requests_text("helper")
         );
         assert_eq!(scene.world.model.request_count(), 4, "on {backend:?}");
         scene.end().await?;

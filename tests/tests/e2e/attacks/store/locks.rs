@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use planck_scripted_model::Script;
-use planck_tests::desk::Desk;
+use planck_tests::machine::PersonalMachine;
 
 /// A node id that an attacker could choose.
 const NODE: &str = "01a2b3c4-d5e6-7890-8abc-def012345678";
@@ -34,9 +34,9 @@ const COMMANDS: [&[&str]; 6] = [
 ];
 
 /// Prepares a user's home folder with keys, and a working folder with a cloned repository.
-async fn victim() -> Result<(Desk, PathBuf)> {
-    let desk = Desk::start(Script::new().always("Hello.")).await?;
-    let keys = desk.folder().join("home/.ssh");
+async fn victim() -> Result<(PersonalMachine, PathBuf)> {
+    let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+    let keys = machine.folder().join("home/.ssh");
     fs::create_dir_all(&keys)?;
     for name in [
         "id_ed25519",
@@ -47,8 +47,8 @@ async fn victim() -> Result<(Desk, PathBuf)> {
     ] {
         fs::write(keys.join(name), format!("the user's own {name}"))?;
     }
-    fs::create_dir_all(desk.work().join(".planck/sessions"))?;
-    Ok((desk, keys))
+    fs::create_dir_all(machine.work().join(".planck/sessions"))?;
+    Ok((machine, keys))
 }
 
 /// Returns every file below a folder, with its content.
@@ -63,10 +63,10 @@ fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
 }
 
 /// Runs every command, each of which must end, and fails if a file of the folder changed.
-async fn nothing_changes(desk: &Desk, folder: &Path) -> Result<()> {
+async fn nothing_changes(machine: &PersonalMachine, folder: &Path) -> Result<()> {
     let before = contents(folder)?;
     for command in COMMANDS {
-        let ran = desk.run(command).await?;
+        let ran = machine.run(command).await?;
         assert_eq!(
             contents(folder)?,
             before,
@@ -78,12 +78,12 @@ async fn nothing_changes(desk: &Desk, folder: &Path) -> Result<()> {
 
 /// Runs commands on the folder that the repository fills. Each must be refused with an error that
 /// names the file and the fault.
-async fn refused(desk: &Desk, told: &[&str]) -> Result<()> {
+async fn refused(machine: &PersonalMachine, told: &[&str]) -> Result<()> {
     for command in COMMANDS
         .iter()
         .filter(|command| command.contains(&"sqlite:.planck/sessions"))
     {
-        let ran = desk.run(command).await?;
+        let ran = machine.run(command).await?;
         let said = format!("{}{}", ran.out, ran.err);
         assert!(
             ran.code != 0 && told.iter().all(|told| said.contains(told)),
@@ -95,20 +95,21 @@ async fn refused(desk: &Desk, told: &[&str]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cloned_repository_cannot_delete_files_by_a_link_at_the_lock_folder() -> Result<()> {
-    let (desk, keys) = victim().await?;
+    let (machine, keys) = victim().await?;
     symlink(
         "../../../home/.ssh",
-        desk.work().join(".planck/sessions/.nodes"),
+        machine.work().join(".planck/sessions/.nodes"),
     )?;
     assert!(
-        desk.work()
+        machine
+            .work()
             .join(".planck/sessions/.nodes/id_ed25519")
             .exists(),
         "the attack leads nowhere"
     );
-    nothing_changes(&desk, &keys).await?;
+    nothing_changes(&machine, &keys).await?;
     refused(
-        &desk,
+        &machine,
         &[
             ".planck/sessions/.nodes",
             "it is a link",
@@ -120,17 +121,17 @@ async fn cloned_repository_cannot_delete_files_by_a_link_at_the_lock_folder() ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cloned_repository_cannot_write_elsewhere_by_a_link_at_the_store() -> Result<()> {
-    let (desk, keys) = victim().await?;
-    fs::remove_dir(desk.work().join(".planck/sessions"))?;
-    symlink("../../home/.ssh", desk.work().join(".planck/sessions"))?;
-    nothing_changes(&desk, &keys).await?;
-    refused(&desk, &[".planck/sessions", "it is a link"]).await
+    let (machine, keys) = victim().await?;
+    fs::remove_dir(machine.work().join(".planck/sessions"))?;
+    symlink("../../home/.ssh", machine.work().join(".planck/sessions"))?;
+    nothing_changes(&machine, &keys).await?;
+    refused(&machine, &[".planck/sessions", "it is a link"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_in_the_lock_folder_that_are_not_locks_stay() -> Result<()> {
-    let (desk, keys) = victim().await?;
-    let locks = desk.work().join(".planck/sessions/.nodes");
+    let (machine, keys) = victim().await?;
+    let locks = machine.work().join(".planck/sessions/.nodes");
     fs::create_dir(&locks)?;
     let mine = format!("{NODE}.lock");
     for name in ["thesis.txt", "id_ed25519", "notes.lock", &mine] {
@@ -155,7 +156,7 @@ async fn files_in_the_lock_folder_that_are_not_locks_stay() -> Result<()> {
             .iter()
             .all(|name| fs::symlink_metadata(locks.join(name)).is_ok())
     };
-    nothing_changes(&desk, &keys).await?;
+    nothing_changes(&machine, &keys).await?;
     let links = [
         "01a2b3c4-d5e6-7890-8abc-def012345679.lock",
         "01a2b3c4-d5e6-7890-8abc-def01234567a.lock",
@@ -184,43 +185,43 @@ async fn fifos_in_a_store_are_refused_without_waiting() -> Result<()> {
         ("index.db-wal", "it is a FIFO"),
         (".nodes", "it is no folder"),
     ] {
-        let (desk, keys) = victim().await?;
+        let (machine, keys) = victim().await?;
         mkfifo(
-            &desk.work().join(".planck/sessions").join(file),
+            &machine.work().join(".planck/sessions").join(file),
             Mode::from_bits_truncate(0o600),
         )?;
-        nothing_changes(&desk, &keys).await?;
-        refused(&desk, &[file, told]).await?;
+        nothing_changes(&machine, &keys).await?;
+        refused(&machine, &[file, told]).await?;
     }
-    let (desk, keys) = victim().await?;
-    fs::create_dir(desk.work().join(".planck/sessions/.nodes"))?;
+    let (machine, keys) = victim().await?;
+    fs::create_dir(machine.work().join(".planck/sessions/.nodes"))?;
     mkfifo(
-        &desk
+        &machine
             .work()
             .join(".planck/sessions/.nodes")
             .join(format!("{NODE}.lock")),
         Mode::from_bits_truncate(0o600),
     )?;
-    nothing_changes(&desk, &keys).await
+    nothing_changes(&machine, &keys).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn links_in_place_of_a_database_are_refused() -> Result<()> {
     for file in ["index.db", "index.db-wal", "index.db-shm"] {
-        let (desk, keys) = victim().await?;
+        let (machine, keys) = victim().await?;
         symlink(
             keys.join("index.db"),
-            desk.work().join(".planck/sessions").join(file),
+            machine.work().join(".planck/sessions").join(file),
         )?;
-        nothing_changes(&desk, &keys).await?;
-        refused(&desk, &[file, "it is a link"]).await?;
-        fs::remove_file(desk.work().join(".planck/sessions").join(file))?;
+        nothing_changes(&machine, &keys).await?;
+        refused(&machine, &[file, "it is a link"]).await?;
+        fs::remove_file(machine.work().join(".planck/sessions").join(file))?;
         fs::hard_link(
             keys.join("index.db"),
-            desk.work().join(".planck/sessions").join(file),
+            machine.work().join(".planck/sessions").join(file),
         )?;
-        nothing_changes(&desk, &keys).await?;
-        refused(&desk, &[file, "hard link"]).await?;
+        nothing_changes(&machine, &keys).await?;
+        refused(&machine, &[file, "hard link"]).await?;
     }
     Ok(())
 }

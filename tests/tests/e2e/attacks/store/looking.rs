@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::Result;
 use planck_scripted_model::Script;
-use planck_tests::desk::Desk;
+use planck_tests::machine::PersonalMachine;
 
 use super::{interrupted, listing};
 
@@ -26,18 +26,18 @@ const LOOKING: [&[&str]; 13] = [
 ];
 
 /// Runs every command that only looks. All must succeed if the session exists.
-async fn leave_no_trace(desk: &Desk, is_there: bool) -> Result<()> {
-    let before = listing(desk.folder())?;
-    let asked = desk.model.request_count();
+async fn leave_no_trace(machine: &PersonalMachine, is_there: bool) -> Result<()> {
+    let before = listing(machine.folder())?;
+    let asked = machine.model.request_count();
     for command in LOOKING {
-        let ran = desk.run(command).await?;
+        let ran = machine.run(command).await?;
         let wants_one = command.contains(&"one");
         assert_eq!(
             ran.code,
             if wants_one && !is_there { 3 } else { 0 },
             "{command:?}: {ran:?}"
         );
-        let after = listing(desk.folder())?;
+        let after = listing(machine.folder())?;
         let changed: Vec<_> = after
             .iter()
             .filter(|(path, there)| before.get(*path) != Some(there))
@@ -52,60 +52,64 @@ async fn leave_no_trace(desk: &Desk, is_there: bool) -> Result<()> {
             "{command:?} changed {changed:?} and removed {gone:?}"
         );
     }
-    assert_eq!(desk.model.request_count(), asked, "looking asked a model");
+    assert_eq!(
+        machine.model.request_count(),
+        asked,
+        "looking asked a model"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_at_an_empty_folder_creates_nothing() -> Result<()> {
-    let desk = Desk::start(Script::new().always("Hello.")).await?;
-    leave_no_trace(&desk, false).await
+    let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+    leave_no_trace(&machine, false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_at_sessions_leaves_no_trace() -> Result<()> {
-    let desk = Desk::start(Script::new().always("Hello.")).await?;
-    let ran = desk
+    let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+    let ran = machine
         .run(&["run", "--model", "openai:gpt-5", "--session", "one", "go"])
         .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    leave_no_trace(&desk, true).await?;
-    fs::remove_file(desk.sessions()?.join("index.db"))?;
-    leave_no_trace(&desk, true).await?;
+    leave_no_trace(&machine, true).await?;
+    fs::remove_file(machine.sessions()?.join("index.db"))?;
+    leave_no_trace(&machine, true).await?;
     fs::write(
-        desk.sessions()?.join("index.db"),
+        machine.sessions()?.join("index.db"),
         "this is no database, whatever its name says".repeat(200),
     )?;
-    leave_no_trace(&desk, true).await
+    leave_no_trace(&machine, true).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_at_interrupted_work_shows_it_and_does_not_take_it_up() -> Result<()> {
-    let desk = Desk::start(Script::new().always("Hello.")).await?;
-    interrupted(&desk, &["--session", "one", "go"]).await?;
-    desk.model.set_script(Script::new().always("Hello."));
+    let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+    interrupted(&machine, &["--session", "one", "go"]).await?;
+    machine.model.set_script(Script::new().always("Hello."));
     let journals = || -> Result<usize> {
-        let names = fs::read_dir(desk.sessions()?)?
+        let names = fs::read_dir(machine.sessions()?)?
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned());
         Ok(names.filter(|name| name.ends_with("-wal")).count())
     };
     assert!(journals()? > 0, "a killed process leaves its journal");
-    leave_no_trace(&desk, true).await?;
-    let attached = desk.run(&["session", "attach", "one"]).await?;
+    leave_no_trace(&machine, true).await?;
+    let attached = machine.run(&["session", "attach", "one"]).await?;
     assert!(
         attached.out.contains("› go") && attached.err.contains("planck run --session one"),
         "{attached:?}"
     );
     // Removes the journal's index, as a restored backup has none.
-    for entry in fs::read_dir(desk.sessions()?)?
+    for entry in fs::read_dir(machine.sessions()?)?
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().ends_with("-shm"))
     {
         fs::remove_file(entry.path())?;
     }
-    leave_no_trace(&desk, true).await?;
-    let ran = desk.run(&["run", "--session", "one", "more"]).await?;
+    leave_no_trace(&machine, true).await?;
+    let ran = machine.run(&["run", "--session", "one", "more"]).await?;
     assert_eq!(ran.code, 0, "an acting command takes it up: {ran:?}");
     Ok(())
 }

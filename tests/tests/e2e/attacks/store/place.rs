@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::Result;
-use planck_scripted_model::{Fault, Reply, Script};
+use planck_scripted_model::{Reply, Script, ScriptedFault};
 use planck_tests::{
-    desk::{Desk, run},
     eventually::eventually,
+    machine::{PersonalMachine, run},
 };
 use tokio::process::Command;
 
@@ -18,8 +18,8 @@ use super::listing;
 
 const RUN: [&str; 4] = ["run", "--model", "openai:gpt-5", "hello"];
 
-async fn desk() -> Result<Desk> {
-    Desk::start(Script::new().always("Hello.")).await
+async fn machine() -> Result<PersonalMachine> {
+    PersonalMachine::start(Script::new().always("Hello.")).await
 }
 
 /// Returns the same command under another umask.
@@ -53,8 +53,8 @@ async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Resul
         ("000", None),
         ("000", Some("sqlite:named/sessions")),
     ] {
-        let desk = Desk::start(
-            Script::new().always(Reply::text("a b c").with_fault(Fault::Hang { after: 1 })),
+        let machine = PersonalMachine::start(
+            Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 })),
         )
         .await?;
         let arguments = [
@@ -65,14 +65,14 @@ async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Resul
         ]
         .concat();
         // In the middle of a turn there are journals too.
-        let mut running = under_umask(mask, &desk.planck(&arguments)?).spawn()?;
+        let mut running = under_umask(mask, &machine.planck(&arguments)?).spawn()?;
         eventually("the model is asked", async || {
-            (desk.model.streams() > 0).then_some(())
+            (machine.model.streams() > 0).then_some(())
         })
         .await?;
         let place = match store {
-            Some(_) => desk.work().join("named"),
-            None => desk.folder().join("home/.local/share/planck"),
+            Some(_) => machine.work().join("named"),
+            None => machine.folder().join("home/.local/share/planck"),
         };
         let found = listing(&place)?;
         let name = |wanted: &str| {
@@ -102,17 +102,17 @@ async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_leaves_the_project_unchanged() -> Result<()> {
-    let desk = desk().await?;
-    let ran = desk.run(&RUN).await?;
+    let machine = machine().await?;
+    let ran = machine.run(&RUN).await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(
-        listing(&desk.work())?.is_empty(),
+        listing(&machine.work())?.is_empty(),
         "{:?}",
-        listing(&desk.work())?.keys()
+        listing(&machine.work())?.keys()
     );
-    let place = desk.sessions()?;
+    let place = machine.sessions()?;
     for command in [&["config", "show", "--origin"][..], &["doctor"]] {
-        let ran = desk.run(command).await?;
+        let ran = machine.run(command).await?;
         assert!(
             ran.out.contains(&place.display().to_string()),
             "{command:?}: {ran:?}"
@@ -123,29 +123,29 @@ async fn running_leaves_the_project_unchanged() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_data_directory_is_where_the_user_says() -> Result<()> {
-    let desk = desk().await?;
-    let mut command = desk.planck(&RUN)?;
-    command.env("XDG_DATA_HOME", desk.folder().join("data"));
+    let machine = machine().await?;
+    let mut command = machine.planck(&RUN)?;
+    command.env("XDG_DATA_HOME", machine.folder().join("data"));
     let ran = run(command).await?;
     assert!(
-        ran.code == 0 && desk.folder().join("data/planck/projects").is_dir(),
+        ran.code == 0 && machine.folder().join("data/planck/projects").is_dir(),
         "{ran:?}"
     );
-    let mut command = desk.planck(&RUN)?;
+    let mut command = machine.planck(&RUN)?;
     command.env("XDG_DATA_HOME", "data");
     let ran = run(command).await?;
     assert!(
-        ran.code == 0 && !desk.work().join("data").exists(),
+        ran.code == 0 && !machine.work().join("data").exists(),
         "{ran:?}"
     );
-    let mut command = desk.planck(&RUN)?;
+    let mut command = machine.planck(&RUN)?;
     command.env_remove("HOME");
     let ran = run(command).await?;
     assert!(
         ran.code == 1 && ran.err.contains("HOME") && ran.err.contains("--store"),
         "{ran:?}"
     );
-    let mut command = desk.planck(&[&RUN[..], &["--store", "sqlite:named"]].concat())?;
+    let mut command = machine.planck(&[&RUN[..], &["--store", "sqlite:named"]].concat())?;
     command.env_remove("HOME");
     let ran = run(command).await?;
     assert!(ran.code == 0, "a named store needs no home: {ran:?}");
@@ -154,16 +154,16 @@ async fn the_data_directory_is_where_the_user_says() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_default_place_that_planck_did_not_make_is_refused() -> Result<()> {
-    type Spoil = fn(&Desk, &std::path::Path) -> Result<()>;
+    type Spoil = fn(&PersonalMachine, &std::path::Path) -> Result<()>;
     let cases: [(&str, Spoil); 5] = [
-        ("it is a link", |desk, place| {
-            fs::rename(place, desk.folder().join("moved"))?;
-            Ok(symlink(desk.folder().join("moved"), place)?)
+        ("it is a link", |machine, place| {
+            fs::rename(place, machine.folder().join("moved"))?;
+            Ok(symlink(machine.folder().join("moved"), place)?)
         }),
-        ("it is a link", |desk, place| {
+        ("it is a link", |machine, place| {
             let sessions = place.join("sessions");
-            fs::rename(&sessions, desk.folder().join("moved"))?;
-            Ok(symlink(desk.folder().join("moved"), sessions)?)
+            fs::rename(&sessions, machine.folder().join("moved"))?;
+            Ok(symlink(machine.folder().join("moved"), sessions)?)
         }),
         ("it belongs to /somewhere/else", |_, place| {
             Ok(fs::write(place.join("project"), "/somewhere/else")?)
@@ -179,21 +179,21 @@ async fn a_default_place_that_planck_did_not_make_is_refused() -> Result<()> {
         }),
     ];
     for (told, spoil) in cases {
-        let desk = desk().await?;
-        assert_eq!(desk.run(&RUN).await?.code, 0);
-        let place = desk.sessions()?;
+        let machine = machine().await?;
+        assert_eq!(machine.run(&RUN).await?.code, 0);
+        let place = machine.sessions()?;
         let place = place.parent().unwrap();
-        spoil(&desk, place)?;
-        let before = listing(desk.folder())?;
+        spoil(&machine, place)?;
+        let before = listing(machine.folder())?;
         for command in [&RUN[..], &["session", "ls"], &["doctor"]] {
-            let ran = desk.run(command).await?;
+            let ran = machine.run(command).await?;
             let said = format!("{}{}", ran.out, ran.err);
             assert!(
                 ran.code == 1 && said.contains(told) && said.contains("--store"),
                 "{told}: {command:?}: {ran:?}"
             );
             assert_eq!(
-                listing(desk.folder())?,
+                listing(machine.folder())?,
                 before,
                 "{told}: {command:?} changed something"
             );

@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script, When};
-use planck_tests::desk::Desk;
+use planck_tests::machine::PersonalMachine;
 use serde_json::json;
 
 use super::interrupted;
@@ -23,23 +23,23 @@ fn script() -> Script {
 }
 
 /// Returns a folder as it is after `git clone`. It contains an interrupted session `old`.
-async fn cloned() -> Result<Desk> {
-    let desk = Desk::start(script()).await?;
-    interrupted(&desk, &["--store", SHIPPED, "--session", "old", "go"]).await?;
-    desk.model.set_script(script());
-    let locks = desk.work().join(".planck/sessions/.nodes");
+async fn cloned() -> Result<PersonalMachine> {
+    let machine = PersonalMachine::start(script()).await?;
+    interrupted(&machine, &["--store", SHIPPED, "--session", "old", "go"]).await?;
+    machine.model.set_script(script());
+    let locks = machine.work().join(".planck/sessions/.nodes");
     fs::remove_dir_all(locks)?;
-    Ok(desk)
+    Ok(machine)
 }
 
-fn is_pwned(desk: &Desk) -> bool {
-    desk.work().join("PWNED").exists()
+fn is_pwned(machine: &PersonalMachine) -> bool {
+    machine.work().join("PWNED").exists()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_the_user_names_continues_its_work() -> Result<()> {
-    let desk = cloned().await?;
-    let ran = desk
+    let machine = cloned().await?;
+    let ran = machine
         .run(&[
             "run",
             "--model",
@@ -52,7 +52,7 @@ async fn a_store_that_the_user_names_continues_its_work() -> Result<()> {
         ])
         .await?;
     assert!(
-        ran.code == 0 && is_pwned(&desk),
+        ran.code == 0 && is_pwned(&machine),
         "the attack of the other tests does not work: {ran:?}"
     );
     Ok(())
@@ -60,8 +60,8 @@ async fn a_store_that_the_user_names_continues_its_work() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> Result<()> {
-    let desk = cloned().await?;
-    fs::write(desk.folder().join("lines"), "hello\n/quit\n")?;
+    let machine = cloned().await?;
+    fs::write(machine.folder().join("lines"), "hello\n/quit\n")?;
     for command in [
         &["doctor"][..],
         &["session", "ls"],
@@ -80,9 +80,9 @@ async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> 
             "hello",
         ],
     ] {
-        let mut planck = desk.planck(command)?;
-        planck.stdin(fs::File::open(desk.folder().join("lines"))?);
-        let ran = planck_tests::desk::run(planck).await?;
+        let mut planck = machine.planck(command)?;
+        planck.stdin(fs::File::open(machine.folder().join("lines"))?);
+        let ran = planck_tests::machine::run(planck).await?;
         let about_old = command.contains(&"old") && command.first() == Some(&"session");
         assert_eq!(
             ran.code,
@@ -90,7 +90,7 @@ async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> 
             "{command:?}: {ran:?}"
         );
         assert!(
-            !is_pwned(&desk),
+            !is_pwned(&machine),
             "{command:?} ran the repository's command: {ran:?}"
         );
         if command.first() != Some(&"doctor") {
@@ -102,49 +102,49 @@ async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> 
     }
     // A node would have taken up interrupted work by its second sweep.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(!is_pwned(&desk));
+    assert!(!is_pwned(&machine));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adopted_sessions_are_closed_and_start_only_when_prompted() -> Result<()> {
-    let desk = cloned().await?;
-    let unasked = desk.run(&["session", "adopt"]).await?;
+    let machine = cloned().await?;
+    let unasked = machine.run(&["session", "adopt"]).await?;
     assert!(
         unasked.code == 2 && unasked.err.contains("--yes") && unasked.out.contains("old"),
         "{unasked:?}"
     );
-    let adopted = desk.run(&["session", "adopt", "--yes"]).await?;
+    let adopted = machine.run(&["session", "adopt", "--yes"]).await?;
     assert!(
         adopted.code == 0 && adopted.out.contains("old is here, closed"),
         "{adopted:?}"
     );
-    let left = fs::read_dir(desk.work().join(".planck/sessions"))?.flatten();
+    let left = fs::read_dir(machine.work().join(".planck/sessions"))?.flatten();
     assert_eq!(
         left.filter(|entry| entry.file_name().to_string_lossy().contains("_old.db"))
             .count(),
         0
     );
 
-    let other = desk
+    let other = machine
         .run(&["run", "--model", "openai:gpt-5", "hello"])
         .await?;
     assert!(other.code == 0 && !other.err.contains("adopt"), "{other:?}");
-    let listed = desk.run(&["session", "ls", "-o", "json"]).await?;
+    let listed = machine.run(&["session", "ls", "-o", "json"]).await?;
     let rows: Vec<serde_json::Value> = serde_json::from_str(&listed.out)?;
     let old = rows.iter().find(|row| row["name"] == "old");
     assert!(
         old.is_some_and(|row| row["state"] == "closed" && row["owner"].is_null()),
         "{rows:#?}"
     );
-    assert!(!is_pwned(&desk), "an adopted session went on by itself");
-    let shown = desk.run(&["session", "attach", "old"]).await?;
+    assert!(!is_pwned(&machine), "an adopted session went on by itself");
+    let shown = machine.run(&["session", "attach", "old"]).await?;
     assert!(shown.code == 0 && shown.out.contains("› go"), "{shown:?}");
-    assert!(!is_pwned(&desk));
+    assert!(!is_pwned(&machine));
 
-    let asked = desk.run(&["run", "--session", "old", "hello"]).await?;
+    let asked = machine.run(&["run", "--session", "old", "hello"]).await?;
     assert!(
-        asked.code == 0 && is_pwned(&desk),
+        asked.code == 0 && is_pwned(&machine),
         "an adopted session goes on when the user asks: {asked:?}"
     );
     Ok(())
@@ -152,9 +152,9 @@ async fn adopted_sessions_are_closed_and_start_only_when_prompted() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adopting_follows_no_link_and_takes_no_name_twice() -> Result<()> {
-    let desk = cloned().await?;
-    let shipped = desk.work().join(".planck/sessions");
-    let ran = desk
+    let machine = cloned().await?;
+    let shipped = machine.work().join(".planck/sessions");
+    let ran = machine
         .run(&[
             "run",
             "--model",
@@ -165,26 +165,26 @@ async fn adopting_follows_no_link_and_takes_no_name_twice() -> Result<()> {
         ])
         .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    let taken = desk.run(&["session", "adopt", "--yes"]).await?;
+    let taken = machine.run(&["session", "adopt", "--yes"]).await?;
     assert!(
         taken.code == 1 && taken.err.contains("there is a session `old` already"),
         "{taken:?}"
     );
 
     let file = only_session(&shipped)?;
-    let elsewhere = desk.folder().join("elsewhere.db");
+    let elsewhere = machine.folder().join("elsewhere.db");
     fs::rename(&file, &elsewhere)?;
     std::os::unix::fs::symlink(&elsewhere, &file)?;
-    let linked = desk.run(&["session", "adopt", "--yes"]).await?;
+    let linked = machine.run(&["session", "adopt", "--yes"]).await?;
     assert!(
         linked.code == 1 && linked.err.contains("it is a link") && elsewhere.exists(),
         "{linked:?}"
     );
 
     fs::remove_dir_all(&shipped)?;
-    fs::create_dir(desk.folder().join("far"))?;
-    std::os::unix::fs::symlink(desk.folder().join("far"), &shipped)?;
-    let linked = desk.run(&["session", "adopt", "--yes"]).await?;
+    fs::create_dir(machine.folder().join("far"))?;
+    std::os::unix::fs::symlink(machine.folder().join("far"), &shipped)?;
+    let linked = machine.run(&["session", "adopt", "--yes"]).await?;
     assert!(
         linked.code == 1 && linked.err.contains("it is a link"),
         "{linked:?}"

@@ -5,7 +5,7 @@ use std::{process::Stdio, time::Duration};
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
-    desk::{Desk, Ran, run},
+    machine::{PersonalMachine, Ran, run},
     terminal::Terminal,
     world::{Backend, World},
 };
@@ -13,13 +13,13 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{Trap, refused, trust, write_team, write_tool};
 
-async fn desk() -> Result<Desk> {
-    Desk::start(Script::new().always(Reply::text("Hello."))).await
+async fn machine() -> Result<PersonalMachine> {
+    PersonalMachine::start(Script::new().always(Reply::text("Hello."))).await
 }
 
 /// Runs a command with these lines as its standard input.
-async fn typed(desk: &Desk, arguments: &[&str], lines: &str) -> Result<Ran> {
-    let mut command = desk.planck(arguments)?;
+async fn typed(machine: &PersonalMachine, arguments: &[&str], lines: &str) -> Result<Ran> {
+    let mut command = machine.planck(arguments)?;
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -39,10 +39,10 @@ async fn typed(desk: &Desk, arguments: &[&str], lines: &str) -> Result<Ran> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_commands_that_act_refuse_and_those_that_look_continue() -> Result<()> {
-    let desk = desk().await?;
-    write_tool(&desk, ".planck/tools/lint", "echo hostile >> ledger")?;
+    let machine = machine().await?;
+    write_tool(&machine, ".planck/tools/lint", "echo hostile >> ledger")?;
     // A file that is not valid TOML must not cause a failure either.
-    desk.write(".planck/config.toml", "[store\nurl = 'sqlite:/etc'\n")?;
+    machine.write(".planck/config.toml", "[store\nurl = 'sqlite:/etc'\n")?;
     for command in [
         &["run", "--model", "openai:m", "go"][..],
         &["chat", "--model", "openai:m"],
@@ -53,8 +53,8 @@ async fn without_a_terminal_commands_that_act_refuse_and_those_that_look_continu
         &["session", "rm", "one"],
         &["agent", "stop", "one"],
     ] {
-        let ran = desk.run(command).await?;
-        refused(&desk, &ran)?;
+        let ran = machine.run(command).await?;
+        refused(&machine, &ran)?;
         assert!(
             ran.err.contains("config.toml, 1 tool") && ran.err.contains("--no-project"),
             "{ran:?}"
@@ -68,7 +68,7 @@ async fn without_a_terminal_commands_that_act_refuse_and_those_that_look_continu
         &["team", "ls"],
         &["team", "validate"],
     ] {
-        let ran = desk.run(command).await?;
+        let ran = machine.run(command).await?;
         assert!(
             ran.code == 0
                 && format!("{}{}", ran.out, ran.err).contains("is not trusted and has no effect"),
@@ -76,12 +76,12 @@ async fn without_a_terminal_commands_that_act_refuse_and_those_that_look_continu
         );
         assert!(ran.err.lines().count() <= 1, "{ran:?}");
     }
-    let doctor = desk.run(&["doctor"]).await?;
+    let doctor = machine.run(&["doctor"]).await?;
     assert!(
         doctor.out.contains("tool lint runs `./run.sh`"),
         "{doctor:?}"
     );
-    let ran = desk
+    let ran = machine
         .run(&["run", "--no-project", "--model", "openai:m", "go"])
         .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -90,22 +90,22 @@ async fn without_a_terminal_commands_that_act_refuse_and_those_that_look_continu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trust_shows_asks_records_lists_and_revokes() -> Result<()> {
-    let desk = desk().await?;
+    let machine = machine().await?;
     assert_eq!(
-        desk.run(&["trust"]).await?.code,
+        machine.run(&["trust"]).await?.code,
         1,
         "there is nothing to trust"
     );
-    desk.write(
+    machine.write(
         ".planck/config.toml",
         "[providers.openai]\nbase_url = 'http://me:secret@evil/'\napi_key = 'env:AWS_KEY'\n",
     )?;
-    desk.write(
+    machine.write(
         ".planck/teams/x/TEAM.json",
         "[{\"type\": \"\\u001b[2Ja\\u202e\", \"tools\": [\"bash\"]}]",
     )?;
     for (lines, code) in [("", 1), ("n\n", 1), ("\n", 1), ("please\n", 1), ("y\n", 0)] {
-        let ran = typed(&desk, &["trust"], lines).await?;
+        let ran = typed(&machine, &["trust"], lines).await?;
         assert_eq!(ran.code, code, "{lines:?}: {ran:?}");
         for shown in [
             "providers.openai.base_url = \"http://***@evil/\"",
@@ -120,26 +120,27 @@ async fn trust_shows_asks_records_lists_and_revokes() -> Result<()> {
         );
     }
     assert_eq!(
-        typed(&desk, &["trust"], "").await?.code,
+        typed(&machine, &["trust"], "").await?.code,
         0,
         "it is trusted already"
     );
-    let listed = desk.run(&["trust", "--list"]).await?;
+    let listed = machine.run(&["trust", "--list"]).await?;
     assert!(
         listed.code == 0
             && listed.out.contains("/work")
             && listed.out.contains("as it was trusted"),
         "{listed:?}"
     );
-    desk.write(".planck/config.toml", "[tools]\nsandbox = 'off'\n")?;
+    machine.write(".planck/config.toml", "[tools]\nsandbox = 'off'\n")?;
     assert!(
-        desk.run(&["trust", "--list"])
+        machine
+            .run(&["trust", "--list"])
             .await?
             .out
             .contains("changed"),
         "{listed:?}"
     );
-    let shown = typed(&desk, &["trust"], "n\n").await?;
+    let shown = typed(&machine, &["trust"], "n\n").await?;
     for difference in [
         "providers.openai.api_key = \"env:AWS_KEY\" is gone",
         "tools.sandbox = \"off\" is new",
@@ -149,19 +150,25 @@ async fn trust_shows_asks_records_lists_and_revokes() -> Result<()> {
             "{difference}: {shown:?}"
         );
     }
-    assert_eq!(desk.run(&["trust", "--yes", "."]).await?.code, 0);
-    assert_eq!(desk.run(&["trust", "--revoke"]).await?.code, 0);
-    assert!(!desk.run(&["trust", "--list"]).await?.out.contains("/work"));
+    assert_eq!(machine.run(&["trust", "--yes", "."]).await?.code, 0);
+    assert_eq!(machine.run(&["trust", "--revoke"]).await?.code, 0);
+    assert!(
+        !machine
+            .run(&["trust", "--list"])
+            .await?
+            .out
+            .contains("/work")
+    );
     refused(
-        &desk,
-        &desk.run(&["run", "--model", "openai:m", "go"]).await?,
+        &machine,
+        &machine.run(&["run", "--model", "openai:m", "go"]).await?,
     )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_at_a_terminal_is_asked_and_the_answer_is_used() -> Result<()> {
-    let desk = desk().await?;
-    desk.write(".planck/config.toml", "[models]\ndefault = 'openai:m'\n")?;
+    let machine = machine().await?;
+    machine.write(".planck/config.toml", "[models]\ndefault = 'openai:m'\n")?;
     let mut asked = 0;
     for (answers, code, of_project) in [
         ("q\n", 1, None),
@@ -170,10 +177,10 @@ async fn a_person_at_a_terminal_is_asked_and_the_answer_is_used() -> Result<()> 
         ("t\n", 0, Some(true)),
         ("", 0, Some(true)),
     ] {
-        let (ran, screen) = on_a_terminal(&desk, &["run", "go"], answers).await?;
+        let (ran, screen) = on_a_terminal(&machine, &["run", "go"], answers).await?;
         asked += u64::from(of_project.is_some());
         assert_eq!(
-            (ran, desk.model.request_count()),
+            (ran, machine.model.request_count()),
             (code, asked),
             "{answers:?}: {screen}"
         );
@@ -182,7 +189,7 @@ async fn a_person_at_a_terminal_is_asked_and_the_answer_is_used() -> Result<()> 
             !answers.is_empty(),
             "{answers:?}: {screen}"
         );
-        let model = desk
+        let model = machine
             .model
             .requests()
             .last()
@@ -192,11 +199,11 @@ async fn a_person_at_a_terminal_is_asked_and_the_answer_is_used() -> Result<()> 
             "{answers:?}: {screen}"
         );
     }
-    desk.write(
+    machine.write(
         ".planck/config.toml",
         "[models]\ndefault = 'openai:other'\n",
     )?;
-    let (_, screen) = on_a_terminal(&desk, &["run", "go"], "q\n").await?;
+    let (_, screen) = on_a_terminal(&machine, &["run", "go"], "q\n").await?;
     assert!(
         screen.contains("models.default: \"openai:m\" is now \"openai:other\""),
         "{screen}"
@@ -205,8 +212,12 @@ async fn a_person_at_a_terminal_is_asked_and_the_answer_is_used() -> Result<()> 
 }
 
 /// Runs a command on its own terminal. Returns its exit code and everything on the screen.
-async fn on_a_terminal(desk: &Desk, arguments: &[&str], typed: &str) -> Result<(i32, String)> {
-    let mut command = desk.planck(arguments)?;
+async fn on_a_terminal(
+    machine: &PersonalMachine,
+    arguments: &[&str],
+    typed: &str,
+) -> Result<(i32, String)> {
+    let mut command = machine.planck(arguments)?;
     let mut terminal = Terminal::attach(&mut command, true)?;
     terminal.type_in(typed)?;
     let mut child = command.spawn()?;
@@ -254,24 +265,24 @@ async fn trusted_project_works() -> Result<()> {
     let script = Script::new()
         .limited(1, When::any(), Reply::call("lint", serde_json::json!({})))
         .always("Done.");
-    let desk = Desk::start(script).await?;
-    write_tool(&desk, ".planck/tools/lint", "echo theirs >> ledger")?;
-    write_team(&desk, ".planck/teams/mine")?;
+    let machine = PersonalMachine::start(script).await?;
+    write_tool(&machine, ".planck/tools/lint", "echo theirs >> ledger")?;
+    write_team(&machine, ".planck/teams/mine")?;
     let config = "[models]\ndefault = 'openai:m'\n[models.entries.theirs]\nprovider = 'openai'\nmodel = 'x'\n";
-    desk.write(".planck/config.toml", config)?;
+    machine.write(".planck/config.toml", config)?;
     let named = ["run", "--team", "mine", "--model", "theirs", "go"];
-    refused(&desk, &desk.run(&named).await?)?;
-    trust(&desk).await?;
-    let ran = desk.run(&["run", "-q", "--team", "mine", "go"]).await?;
+    refused(&machine, &machine.run(&named).await?)?;
+    trust(&machine).await?;
+    let ran = machine.run(&["run", "-q", "--team", "mine", "go"]).await?;
     assert_eq!(
-        (ran.code, desk.read("ledger")?.as_str()),
+        (ran.code, machine.read("ledger")?.as_str()),
         (0, "theirs\n"),
         "{ran:?}"
     );
     assert!(ran.err.is_empty(), "{ran:?}");
-    let ran = desk.run(&named).await?;
+    let ran = machine.run(&named).await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    let doctor = desk.run(&["doctor"]).await?;
+    let doctor = machine.run(&["doctor"]).await?;
     assert!(
         doctor.out.contains("/work/.planck is trusted"),
         "{doctor:?}"

@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Stdio, time::Duration}
 use anyhow::Result;
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use planck_scripted_model::{Reply, Script, When};
-use planck_tests::{desk::Desk, eventually::eventually};
+use planck_tests::{eventually::eventually, machine::PersonalMachine};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
@@ -29,14 +29,17 @@ const PLANTS: [(&str, Plant); 4] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instructions_of_a_repository_send_no_other_file_to_the_model() -> Result<()> {
-    let desk = Desk::start(Script::new().always("Hello.")).await?;
-    let (secret, agents) = (desk.work().join(".env"), desk.work().join("AGENTS.md"));
-    desk.write(".env", "PRIVATE")?;
-    fs::create_dir(desk.work().join(".git"))?;
+    let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+    let (secret, agents) = (
+        machine.work().join(".env"),
+        machine.work().join("AGENTS.md"),
+    );
+    machine.write(".env", "PRIVATE")?;
+    fs::create_dir(machine.work().join(".git"))?;
     for (told, plant) in PLANTS {
         plant(&secret, &agents)?;
-        let ran =
-            tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"])).await??;
+        let ran = tokio::time::timeout(SOON, machine.run(&["run", "--model", "openai:m", "go"]))
+            .await??;
         assert!(
             ran.code == 0 && ran.err.contains("AGENTS.md") && ran.err.contains(told),
             "{told}: {ran:?}"
@@ -45,16 +48,16 @@ async fn instructions_of_a_repository_send_no_other_file_to_the_model() -> Resul
     }
     symlink("/dev/zero", &agents)?;
     assert_eq!(
-        tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"]))
+        tokio::time::timeout(SOON, machine.run(&["run", "--model", "openai:m", "go"]))
             .await??
             .code,
         0
     );
     fs::remove_file(&agents)?;
-    desk.write("AGENTS.md", &"word ".repeat(1 << 20))?;
-    let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
+    machine.write("AGENTS.md", &"word ".repeat(1 << 20))?;
+    let ran = machine.run(&["run", "--model", "openai:m", "go"]).await?;
     assert!(ran.code == 0 && ran.err.contains("first 64 KiB"), "{ran:?}");
-    for request in desk.model.requests() {
+    for request in machine.model.requests() {
         let body = request.body.to_string();
         assert!(
             !body.contains("PRIVATE") && !body.contains("key-0123456789") && body.len() < 100_000
@@ -67,13 +70,13 @@ async fn instructions_of_a_repository_send_no_other_file_to_the_model() -> Resul
 async fn links_pipes_and_hard_links_make_a_project_untrustable() -> Result<()> {
     for (told, plant) in PLANTS {
         for name in ["config.toml", "tools/lint/lib.sh", "teams/review/TEAM.json"] {
-            let desk = Desk::start(Script::new().always("Hello.")).await?;
-            write_tool(&desk, ".planck/tools/lint", "echo fine")?;
-            desk.write(".planck/teams/review/prompt.md", "")?;
-            desk.write("secret", "PRIVATE")?;
+            let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+            write_tool(&machine, ".planck/tools/lint", "echo fine")?;
+            machine.write(".planck/teams/review/prompt.md", "")?;
+            machine.write("secret", "PRIVATE")?;
             plant(
-                &desk.work().join("secret"),
-                &desk.work().join(".planck").join(name),
+                &machine.work().join("secret"),
+                &machine.work().join(".planck").join(name),
             )?;
             for (command, code) in [
                 (&["trust", "--yes"][..], 1),
@@ -81,7 +84,7 @@ async fn links_pipes_and_hard_links_make_a_project_untrustable() -> Result<()> {
                 (&["session", "ls"], 0),
                 (&["doctor"], 0),
             ] {
-                let ran = tokio::time::timeout(SOON, desk.run(command)).await??;
+                let ran = tokio::time::timeout(SOON, machine.run(command)).await??;
                 let said = format!("{}{}", ran.out, ran.err);
                 assert!(
                     ran.code == code
@@ -91,7 +94,7 @@ async fn links_pipes_and_hard_links_make_a_project_untrustable() -> Result<()> {
                 );
                 assert!(!said.contains("PRIVATE"), "{ran:?}");
             }
-            assert_eq!(desk.model.request_count(), 0);
+            assert_eq!(machine.model.request_count(), 0);
         }
     }
     Ok(())
@@ -100,26 +103,28 @@ async fn links_pipes_and_hard_links_make_a_project_untrustable() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn skills_and_prompts_of_a_trusted_project_read_no_other_file() -> Result<()> {
     let load = Reply::call("load_skill", json!({"name": "plan"}));
-    let desk = Desk::start(Script::new().limited(1, When::any(), load).always("Hello.")).await?;
-    desk.write(
+    let machine =
+        PersonalMachine::start(Script::new().limited(1, When::any(), load).always("Hello."))
+            .await?;
+    machine.write(
         "secret",
         "---\nname: plan\ndescription: PRIVATE\n---\nPRIVATE",
     )?;
-    desk.write(
+    machine.write(
         ".planck/skills/good/SKILL.md",
         "---\nname: good\ndescription: Good.\n---\n",
     )?;
-    desk.write(".planck/skills/plan/resources/x", "")?;
-    write_team(&desk, ".planck/teams/mine")?;
-    trust(&desk).await?;
+    machine.write(".planck/skills/plan/resources/x", "")?;
+    write_team(&machine, ".planck/teams/mine")?;
+    trust(&machine).await?;
     let (skill, prompt) = (
-        desk.work().join(".planck/skills/plan/SKILL.md"),
-        desk.work().join(".planck/teams/mine/prompt.md"),
+        machine.work().join(".planck/skills/plan/SKILL.md"),
+        machine.work().join(".planck/teams/mine/prompt.md"),
     );
     for (told, plant) in PLANTS {
-        plant(&desk.work().join("secret"), &skill)?;
-        let ran =
-            tokio::time::timeout(SOON, desk.run(&["run", "--model", "openai:m", "go"])).await??;
+        plant(&machine.work().join("secret"), &skill)?;
+        let ran = tokio::time::timeout(SOON, machine.run(&["run", "--model", "openai:m", "go"]))
+            .await??;
         assert!(
             ran.code == 0 && ran.err.contains("plan/SKILL.md") && ran.err.contains(told),
             "{told}: {ran:?}"
@@ -128,14 +133,14 @@ async fn skills_and_prompts_of_a_trusted_project_read_no_other_file() -> Result<
     }
     fs::remove_file(&prompt)?;
     symlink("../../../secret", &prompt)?;
-    let ran = desk
+    let ran = machine
         .run(&["run", "--model", "openai:m", "--team", "mine", "go"])
         .await?;
     assert_eq!(
         ran.code, 2,
         "a link among the teams is not what was trusted: {ran:?}"
     );
-    let bodies: Vec<String> = desk
+    let bodies: Vec<String> = machine
         .model
         .requests()
         .iter()
@@ -151,15 +156,15 @@ async fn skills_and_prompts_of_a_trusted_project_read_no_other_file() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_files_that_execute_are_refused_and_changed_texts_are_not() -> Result<()> {
-    let desk = Desk::start(Script::new().always("Hello.")).await?;
-    write_tool(&desk, ".planck/tools/lint", "echo fine")?;
-    write_team(&desk, ".planck/teams/mine")?;
-    desk.write(".planck/config.toml", "[limits]\nmax_tokens = 90000\n")?;
-    desk.write(
+    let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
+    write_tool(&machine, ".planck/tools/lint", "echo fine")?;
+    write_team(&machine, ".planck/teams/mine")?;
+    machine.write(".planck/config.toml", "[limits]\nmax_tokens = 90000\n")?;
+    machine.write(
         ".planck/skills/plan/SKILL.md",
         "---\nname: plan\ndescription: Plans.\n---\n",
     )?;
-    trust(&desk).await?;
+    trust(&machine).await?;
     let run = ["run", "--model", "openai:m", "--team", "mine", "go"];
     for (name, text) in [
         (".planck/teams/mine/prompt.md", "You lint twice."),
@@ -168,17 +173,17 @@ async fn changed_files_that_execute_are_refused_and_changed_texts_are_not() -> R
             "---\nname: plan\ndescription: Plans more.\n---\n",
         ),
     ] {
-        desk.write(name, text)?;
-        let ran = desk.run(&run).await?;
+        machine.write(name, text)?;
+        let ran = machine.run(&run).await?;
         assert_eq!(ran.code, 0, "{name}: {ran:?}");
     }
     assert!(
-        desk.model.requests()[0]
+        machine.model.requests()[0]
             .body
             .to_string()
             .contains("You lint twice.")
     );
-    let asked = desk.model.request_count();
+    let asked = machine.model.request_count();
     for (name, text) in [
         (".planck/tools/lint/run.sh", "echo evil"),
         (".planck/tools/lint/more/lib.sh", ""),
@@ -186,22 +191,22 @@ async fn changed_files_that_execute_are_refused_and_changed_texts_are_not() -> R
         (".planck/teams/new/TEAM.json", "[]"),
         (".planck/config.toml", "[tools]\nsandbox = 'off'\n"),
     ] {
-        let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
+        let ran = machine.run(&["run", "--model", "openai:m", "go"]).await?;
         assert_eq!(ran.code, 0, "{name}: {ran:?}");
-        desk.write(name, text)?;
-        let ran = desk.run(&["run", "--model", "openai:m", "go"]).await?;
+        machine.write(name, text)?;
+        let ran = machine.run(&["run", "--model", "openai:m", "go"]).await?;
         assert!(
             ran.code == 2 && ran.err.contains("is not what you trusted"),
             "{name}: {ran:?}"
         );
-        let shown = desk.run(&["trust"]).await?;
+        let shown = machine.run(&["trust"]).await?;
         assert!(
             shown.code == 1 && shown.out.contains(name),
             "{name}: {shown:?}"
         );
-        trust(&desk).await?;
+        trust(&machine).await?;
     }
-    assert_eq!(desk.model.request_count(), asked + 5);
+    assert_eq!(machine.model.request_count(), asked + 5);
     Ok(())
 }
 
@@ -210,11 +215,11 @@ async fn tool_that_changes_while_planck_runs_is_not_run() -> Result<()> {
     let script = Script::new()
         .rule(When::any().last("lint"), Reply::call("lint", json!({})))
         .always("Done.");
-    let desk = Desk::start(script).await?;
-    write_tool(&desk, ".planck/tools/lint", "echo fine >> ledger")?;
-    write_team(&desk, ".planck/teams/mine")?;
-    trust(&desk).await?;
-    let mut command = desk.planck(&["chat", "--model", "openai:m", "--team", "mine"])?;
+    let machine = PersonalMachine::start(script).await?;
+    write_tool(&machine, ".planck/tools/lint", "echo fine >> ledger")?;
+    write_team(&machine, ".planck/teams/mine")?;
+    trust(&machine).await?;
+    let mut command = machine.planck(&["chat", "--model", "openai:m", "--team", "mine"])?;
     let mut chat = command
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -225,17 +230,17 @@ async fn tool_that_changes_while_planck_runs_is_not_run() -> Result<()> {
         .take()
         .ok_or_else(|| anyhow::anyhow!("no input"))?;
     lines.write_all(b"lint\n").await?;
-    eventually("the tool runs", async || desk.read("ledger").ok()).await?;
+    eventually("the tool runs", async || machine.read("ledger").ok()).await?;
     eventually("the first turn ends", async || {
-        (desk.model.request_count() == 2).then_some(())
+        (machine.model.request_count() == 2).then_some(())
     })
     .await?;
-    write_tool(&desk, ".planck/tools/lint", "echo hostile >> ledger")?;
+    write_tool(&machine, ".planck/tools/lint", "echo hostile >> ledger")?;
     lines.write_all(b"lint\n").await?;
     drop(lines);
     assert!(tokio::time::timeout(SOON, chat.wait()).await??.success());
-    assert_eq!(desk.read("ledger")?, "fine\n");
-    let last = desk
+    assert_eq!(machine.read("ledger")?, "fine\n");
+    let last = machine
         .model
         .requests()
         .last()

@@ -129,7 +129,7 @@ class Refused(Exception):
     """A request that is answered with an error."""
 
 
-class Desk:
+class RequestHandler:
     def __init__(self, tools: dict[str, Tool], compactors: dict[str, Compactor], at_once: int) -> None:
         self.tools, self.compactors = tools, compactors
         self.most = at_once * (WAITING + 1)

@@ -14,7 +14,7 @@ use planck_common::{
 };
 
 use super::{
-    load::{Asked, Load},
+    load::{AcknowledgedPrompt, Load},
     stage::Stage,
 };
 use crate::{attached::Attached, node::runs};
@@ -30,9 +30,9 @@ pub struct Found {
     /// effect".
     pub interrupted: usize,
     /// The number of nodes that were declared dead.
-    pub convicted: usize,
+    pub declared_dead: usize,
     /// The number of nodes that were declared dead although no fault was inflicted on them.
-    pub falsely: usize,
+    pub wrongly: usize,
 }
 
 /// One attached client for each session, attached from its beginning.
@@ -52,16 +52,16 @@ impl Readers {
 }
 
 /// Fails with the first check that does not hold.
-pub async fn judge(stage: &Stage, readers: Readers, asked: &[Asked]) -> Result<Found> {
+pub async fn check(stage: &Stage, readers: Readers, asked: &[AcknowledgedPrompt]) -> Result<Found> {
     let deaths = stage.timeline.deaths();
-    let falsely = deaths
+    let wrongly = deaths
         .iter()
         .filter(|node| stage.member(node).is_some())
         .count();
     let mut found = Found {
         prompts: asked.len(),
-        convicted: deaths.len(),
-        falsely,
+        declared_dead: deaths.len(),
+        wrongly,
         ..Found::default()
     };
     for (session, reader) in readers.0 {
@@ -115,12 +115,13 @@ fn check_dense(session: &SessionId, log: &[Envelope]) -> Result<()> {
 
 /// Checks that every acknowledged prompt ended once, every turn ended once, and every call has one
 /// result.
-fn check_ends(session: &SessionId, log: &[Envelope], asked: &[Asked]) -> Result<()> {
+fn check_ends(session: &SessionId, log: &[Envelope], asked: &[AcknowledgedPrompt]) -> Result<()> {
     let mut ends: BTreeMap<String, usize> = BTreeMap::new();
     for input in log.iter().flat_map(ended) {
         *ends.entry(input).or_default() += 1;
     }
-    for Asked { prompt, .. } in asked.iter().filter(|asked| asked.session == *session) {
+    for AcknowledgedPrompt { prompt, .. } in asked.iter().filter(|asked| asked.session == *session)
+    {
         let times = ends.get(prompt).copied().unwrap_or(0);
         ensure!(
             times == 1,

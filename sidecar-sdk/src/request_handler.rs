@@ -13,7 +13,8 @@ use futures_util::FutureExt as _;
 use planck_common::{
     AgentId, CallId, PROTOCOL_VERSION,
     sidecar::{
-        CompactReply, CompactRequest, CompactSaid, IN_PROGRESS, ToolReply, ToolRequest, ToolSaid,
+        CompactMessage, CompactReply, CompactRequest, IN_PROGRESS, ToolMessage, ToolReply,
+        ToolRequest,
     },
 };
 use serde::de::DeserializeOwned;
@@ -37,19 +38,19 @@ const WAITING: usize = 16;
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// Why a call has no result.
-enum Refused {
+enum NoResult {
     /// The call is still running here from an earlier request.
     InProgress,
     Because(String),
 }
 
-impl From<String> for Refused {
+impl From<String> for NoResult {
     fn from(why: String) -> Self {
         Self::Because(why)
     }
 }
 
-pub struct Desk {
+pub struct RequestHandler {
     tools: HashMap<String, Tool>,
     compactors: BTreeMap<String, Box<dyn Compactor>>,
     running: Mutex<HashMap<CallId, CancellationToken>>,
@@ -59,13 +60,13 @@ pub struct Desk {
 }
 
 /// Marks a call as running. Dropping it frees the call's id.
-struct Ticket<'a> {
-    desk: &'a Desk,
+struct RunningCall<'a> {
+    handler: &'a RequestHandler,
     call_id: CallId,
     cancel: CancellationToken,
 }
 
-impl Desk {
+impl RequestHandler {
     pub fn of(sidecar: Sidecar) -> Self {
         let at_once = sidecar.bounds.at_once.min(Semaphore::MAX_PERMITS);
         Self {
@@ -102,15 +103,15 @@ impl Desk {
         name: &str,
         body: &[u8],
         traceparent: Option<String>,
-        reports: mpsc::Sender<ToolSaid>,
+        reports: mpsc::Sender<ToolMessage>,
     ) -> ToolReply {
         let said = self.run_tool(name, body, traceparent, reports).await;
         ToolReply {
             v: PROTOCOL_VERSION,
-            said: match said {
-                Ok(text) => ToolSaid::Ok(text),
-                Err(Refused::InProgress) => ToolSaid::InProgress,
-                Err(Refused::Because(why)) => ToolSaid::Error(why),
+            message: match said {
+                Ok(text) => ToolMessage::Ok(text),
+                Err(NoResult::InProgress) => ToolMessage::InProgress,
+                Err(NoResult::Because(why)) => ToolMessage::Error(why),
             },
         }
     }
@@ -120,8 +121,8 @@ impl Desk {
         name: &str,
         body: &[u8],
         traceparent: Option<String>,
-        reports: mpsc::Sender<ToolSaid>,
-    ) -> Result<String, Refused> {
+        reports: mpsc::Sender<ToolMessage>,
+    ) -> Result<String, NoResult> {
         let request: ToolRequest = parse(body, |request: &ToolRequest| request.v)?;
         let tool = self
             .tools
@@ -156,12 +157,12 @@ impl Desk {
             .run_compactor(name, body, traceparent)
             .await
             .unwrap_or_else(|refused| match refused {
-                Refused::InProgress => CompactSaid::Error(IN_PROGRESS.into()),
-                Refused::Because(why) => CompactSaid::Error(why),
+                NoResult::InProgress => CompactMessage::Error(IN_PROGRESS.into()),
+                NoResult::Because(why) => CompactMessage::Error(why),
             });
         CompactReply {
             v: PROTOCOL_VERSION,
-            said,
+            message: said,
         }
     }
 
@@ -170,7 +171,7 @@ impl Desk {
         name: &str,
         body: &[u8],
         traceparent: Option<String>,
-    ) -> Result<CompactSaid, Refused> {
+    ) -> Result<CompactMessage, NoResult> {
         let request: CompactRequest = parse(body, |request: &CompactRequest| request.v)?;
         let compactor = self
             .compactors
@@ -208,10 +209,10 @@ impl Desk {
         })
     }
 
-    fn begin(&self, call_id: &CallId) -> Result<Ticket<'_>, Refused> {
+    fn begin(&self, call_id: &CallId) -> Result<RunningCall<'_>, NoResult> {
         let mut running = lock(&self.running);
         if running.contains_key(call_id) {
-            return Err(Refused::InProgress);
+            return Err(NoResult::InProgress);
         }
         if running.len() >= self.most {
             let calls = running.len();
@@ -219,8 +220,8 @@ impl Desk {
         }
         let cancel = CancellationToken::new();
         running.insert(call_id.clone(), cancel.clone());
-        Ok(Ticket {
-            desk: self,
+        Ok(RunningCall {
+            handler: self,
             call_id: call_id.clone(),
             cancel,
         })
@@ -229,7 +230,7 @@ impl Desk {
     /// Runs the work when a slot is free, until it ends, is cancelled or runs out of time.
     async fn perform<T, R>(
         &self,
-        ticket: &Ticket<'_>,
+        ticket: &RunningCall<'_>,
         deadline: Instant,
         work: impl FnOnce() -> R + Send,
     ) -> Result<T, String>
@@ -257,9 +258,9 @@ impl Desk {
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
-        lock(&self.desk.running).remove(&self.call_id);
+        lock(&self.handler.running).remove(&self.call_id);
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Retracted {
 }
 
 #[derive(Debug)]
-struct Claim {
+struct UnconfirmedEvent {
     retracted: Retracted,
     digest: u64,
     /// The number of reads of the log that had begun when it was returned.
@@ -30,25 +30,25 @@ struct Claim {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Claims {
-    unchecked: BTreeMap<Seq, Claim>,
+pub(super) struct UnconfirmedEvents {
+    unchecked: BTreeMap<Seq, UnconfirmedEvent>,
     retracted: Vec<Retracted>,
     hasher: RandomState,
     round: u64,
-    believed: bool,
+    trusted: bool,
 }
 
-impl Claims {
+impl UnconfirmedEvents {
     /// Returns an empty set for a bus whose publications are trusted and not compared with the log.
-    pub fn believed() -> Self {
+    pub fn trusted() -> Self {
         Self {
-            believed: true,
+            trusted: true,
             ..Self::default()
         }
     }
 
     pub fn are_checked(&self) -> bool {
-        !self.believed
+        !self.trusted
     }
 
     /// Records that a read of the log begins.
@@ -75,7 +75,7 @@ impl Claims {
 
     /// Records a returned publication. Returns whether it is time to read the log.
     pub fn note(&mut self, event: &Envelope) -> bool {
-        let Some(seq) = event.seq.filter(|_| !self.believed) else {
+        let Some(seq) = event.seq.filter(|_| !self.trusted) else {
             return false;
         };
         let retracted = Retracted {
@@ -86,7 +86,7 @@ impl Claims {
         let digest = self.digest(event);
         self.unchecked.insert(
             seq,
-            Claim {
+            UnconfirmedEvent {
                 retracted,
                 digest,
                 round: self.round,

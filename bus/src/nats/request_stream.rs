@@ -10,11 +10,11 @@ use planck_common::subject;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    inbox::Line,
+    inbox::ReplyChannel,
     link::{Denials, NatsLink},
     request::{LINK_PATIENCE, Outgoing, trace_headers},
 };
-use crate::{BusError, Conversation, Said};
+use crate::{BusError, ReplyStream, StreamedReply};
 
 /// The maximum number of services that are collected.
 const MOST: usize = 4096;
@@ -25,11 +25,11 @@ const ROUNDS: u32 = 4;
 /// Sends a request, and returns its replies until the conversation is dropped. A link that fails
 /// meanwhile does not end the conversation: the work continues, and its reply may arrive when the
 /// link is up again.
-pub async fn converse(
+pub async fn request_stream(
     link: Arc<NatsLink>,
     subject: &str,
     body: Bytes,
-) -> Result<Conversation, BusError> {
+) -> Result<ReplyStream, BusError> {
     let limit = link.client.max_payload();
     if body.len() > limit {
         return Err(BusError::TooLarge {
@@ -39,45 +39,49 @@ pub async fn converse(
     }
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
     let denials = link.events.denials();
-    let line = link.inbox().await?.line();
-    let asked = Outgoing {
+    let channel = link.inbox().await?.channel();
+    let request = Outgoing {
         subject: subject.into(),
         headers: trace_headers(),
         body,
     };
-    asked.send(&link.client, &line.subject, subject).await?;
-    let heard = Heard {
+    request
+        .send(&link.client, &channel.subject, subject)
+        .await?;
+    let state = StreamState {
         _link: link,
-        line,
+        channel,
         denials,
         subject: subject.into(),
     };
-    Ok(stream::unfold(Some(heard), next).boxed())
+    Ok(stream::unfold(Some(state), next).boxed())
 }
 
-struct Heard {
+struct StreamState {
     /// Keeps the connection open as long as the conversation lasts.
     _link: Arc<NatsLink>,
-    line: Line,
+    channel: ReplyChannel,
     denials: Denials,
     subject: String,
 }
 
 /// Returns the next message. An error is the last item.
-async fn next(heard: Option<Heard>) -> Option<(Result<Said, BusError>, Option<Heard>)> {
-    let mut heard = heard?;
-    let inbox = Arc::clone(&heard.line.inbox);
-    let subjects = [heard.subject.as_str(), &inbox.subject];
-    let said = tokio::select! {
+async fn next(
+    state: Option<StreamState>,
+) -> Option<(Result<StreamedReply, BusError>, Option<StreamState>)> {
+    let mut state = state?;
+    let inbox = Arc::clone(&state.channel.inbox);
+    let subjects = [state.subject.as_str(), &inbox.subject];
+    let message = tokio::select! {
         biased;
-        reply = heard.line.next() => read(reply, &heard.subject),
-        denied = heard.denials.of(&subjects) => Err(denied),
+        reply = state.channel.next() => read(reply, &state.subject),
+        denied = state.denials.of(&subjects) => Err(denied),
     };
-    let more = said.is_ok().then_some(heard);
-    Some((said, more))
+    let more = message.is_ok().then_some(state);
+    Some((message, more))
 }
 
-fn read(reply: Option<Message>, subject: &str) -> Result<Said, BusError> {
+fn read(reply: Option<Message>, subject: &str) -> Result<StreamedReply, BusError> {
     let reply = reply.ok_or_else(|| {
         BusError::Away(
             "the connection was closed, or replies arrived faster than they were read".into(),
@@ -91,7 +95,7 @@ fn read(reply: Option<Message>, subject: &str) -> Result<Said, BusError> {
         .as_ref()
         .and_then(|headers| headers.get(NATS_SERVICE_ERROR))
         .map(|error| error.as_str().to_owned());
-    Ok(Said {
+    Ok(StreamedReply {
         payload: reply.payload,
         error,
     })
@@ -103,17 +107,17 @@ pub async fn services(
     name: Option<&str>,
     quiet: Duration,
 ) -> Result<Vec<Bytes>, BusError> {
-    let mut told = Vec::new();
-    let mut answers = converse(link, &subject::services(name), Bytes::new()).await?;
+    let mut descriptions = Vec::new();
+    let mut answers = request_stream(link, &subject::services(name), Bytes::new()).await?;
     let last = Instant::now() + quiet * ROUNDS;
-    while told.len() < MOST
+    while descriptions.len() < MOST
         && let Ok(Some(answer)) = timeout_at(last.min(Instant::now() + quiet), answers.next()).await
     {
         match answer {
-            Ok(said) => told.push(said.payload),
+            Ok(message) => descriptions.push(message.payload),
             Err(BusError::NoResponders(_)) => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(told)
+    Ok(descriptions)
 }

@@ -19,7 +19,7 @@ use crate::node::planck_in;
 /// How long a command may take.
 const LONG: Duration = Duration::from_secs(90);
 
-pub struct Desk {
+pub struct PersonalMachine {
     pub model: Server,
     folder: TempDir,
 }
@@ -32,7 +32,7 @@ pub struct Ran {
     pub err: String,
 }
 
-impl Desk {
+impl PersonalMachine {
     pub async fn start(script: Script) -> Result<Self> {
         let folder = TempDir::new()?;
         for name in ["home", "work"] {

@@ -85,7 +85,7 @@ interface CompactRequest extends Caller {
   tokens: number;
 }
 
-export class Desk {
+export class RequestHandler {
   readonly #running = new Map<string, AbortController>();
   readonly #epochs = new Map<string, number>();
   readonly #queue: (() => void)[] = [];

@@ -5,10 +5,11 @@ use serde::Serialize;
 
 /// A client's request to the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
-pub struct Asked {
+pub struct ModelRequest {
     pub model: String,
     pub system: String,
-    pub said: Vec<Said>,
+    #[serde(rename = "said")]
+    pub messages: Vec<RequestMessage>,
     /// The names of the tools, as sent.
     pub tools: Vec<String>,
     pub stream: bool,
@@ -20,51 +21,55 @@ pub struct Asked {
 
 /// A message of the conversation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Said {
+pub enum RequestMessage {
     User(String),
-    Model { text: String, calls: Vec<Called> },
-    Results(Vec<Returned>),
+    Model { text: String, calls: Vec<ToolCall> },
+    Results(Vec<ToolResult>),
 }
 
 /// A tool call that the model made before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Called {
+pub struct ToolCall {
     pub id: String,
     pub name: String,
 }
 
 /// The result of a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Returned {
+pub struct ToolResult {
     pub id: String,
     pub name: String,
     pub text: String,
 }
 
-impl Asked {
+impl ModelRequest {
     /// Returns the latest text of the user, or an empty text.
     pub fn last_user(&self) -> &str {
-        let user = |said: &'_ Said| matches!(said, Said::User(_));
-        match self.said.iter().rev().find(|said| user(said)) {
-            Some(Said::User(text)) => text,
-            Some(Said::Model { .. } | Said::Results(_)) | None => "",
+        let user = |message: &'_ RequestMessage| matches!(message, RequestMessage::User(_));
+        match self.messages.iter().rev().find(|message| user(message)) {
+            Some(RequestMessage::User(text)) => text,
+            Some(RequestMessage::Model { .. } | RequestMessage::Results(_)) | None => "",
         }
     }
 
     /// Returns the results in the last message, if the last message has results.
-    pub fn last_results(&self) -> &[Returned] {
-        match self.said.last() {
-            Some(Said::Results(results)) => results,
-            Some(Said::Model { .. } | Said::User(_)) | None => &[],
+    pub fn last_results(&self) -> &[ToolResult] {
+        match self.messages.last() {
+            Some(RequestMessage::Results(results)) => results,
+            Some(RequestMessage::Model { .. } | RequestMessage::User(_)) | None => &[],
         }
     }
 
     /// Returns the latest result of a tool in any message, or `None` if the tool was not called.
     pub fn result_of(&self, tool: &str) -> Option<&str> {
-        let results = self.said.iter().rev().filter_map(|said| match said {
-            Said::Results(results) => Some(results),
-            Said::User(_) | Said::Model { .. } => None,
-        });
+        let results = self
+            .messages
+            .iter()
+            .rev()
+            .filter_map(|message| match message {
+                RequestMessage::Results(results) => Some(results),
+                RequestMessage::User(_) | RequestMessage::Model { .. } => None,
+            });
         results
             .flatten()
             .find(|result| result.name == tool)
@@ -74,22 +79,26 @@ impl Asked {
     /// Returns the number of answers that the model has given since the latest user message.
     pub fn round(&self) -> usize {
         let since = self
-            .said
+            .messages
             .iter()
             .rev()
-            .take_while(|said| !matches!(said, Said::User(_)));
+            .take_while(|message| !matches!(message, RequestMessage::User(_)));
         since
-            .filter(|said| matches!(said, Said::Model { .. }))
+            .filter(|message| matches!(message, RequestMessage::Model { .. }))
             .count()
     }
 
     /// Returns the name of the tool that was called with this id, or `None` if no earlier call has
     /// it.
     pub(crate) fn name_of_call(&self, id: &str) -> Option<&str> {
-        let calls = self.said.iter().rev().filter_map(|said| match said {
-            Said::Model { calls, .. } => Some(calls),
-            Said::User(_) | Said::Results(_) => None,
-        });
+        let calls = self
+            .messages
+            .iter()
+            .rev()
+            .filter_map(|message| match message {
+                RequestMessage::Model { calls, .. } => Some(calls),
+                RequestMessage::User(_) | RequestMessage::Results(_) => None,
+            });
         calls
             .flatten()
             .find(|call| call.id == id)
@@ -97,7 +106,7 @@ impl Asked {
     }
 }
 
-impl Said {
+impl RequestMessage {
     pub(crate) fn contains(&self, needle: &str) -> bool {
         match self {
             Self::User(text) | Self::Model { text, .. } => text.contains(needle),

@@ -6,7 +6,7 @@ use async_nats::{Client, Subscriber};
 use futures_util::{StreamExt as _, future::join_all};
 use planck_common::{
     SidecarId,
-    service::Info,
+    service::ServiceInfo,
     sidecar::{Presence, PresenceKind},
     subject::{self, Topic},
 };
@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Error, Finding, Plan, Report,
-    bench::{Bench, gather, listen},
     calls::slow,
-    process::Instance,
+    checker::{Checker, gather, listen},
+    process::ChildProcess,
     running::cancel_call,
 };
 
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 8;
 pub async fn begin<T: FnMut(&Finding)>(
     plan: Plan,
     report: &mut Report<T>,
-) -> Result<(Bench, Option<Instance>), Error> {
+) -> Result<(Checker, Option<ChildProcess>), Error> {
     let client = plan
         .connection
         .open("planck sidecar conform", |_| ())
@@ -46,7 +46,7 @@ pub async fn begin<T: FnMut(&Finding)>(
         return if instances.is_empty() {
             Err(Error::Absent(plan.name))
         } else {
-            Ok((Bench::new(client, plan, instances), None))
+            Ok((Checker::new(client, plan, instances), None))
         };
     }
     if !instances.is_empty() {
@@ -57,14 +57,11 @@ pub async fn begin<T: FnMut(&Finding)>(
         );
         return Err(Error::Command(text));
     }
-    let mut news = listen(
-        &client,
-        plan.connection.prefix.on(Topic::Sidecar(&plan.name)),
-    )
-    .await?;
-    let mut child = Instance::start(&plan)?;
+    let presence = plan.connection.prefix.on(Topic::Sidecar(&plan.name));
+    let mut news = listen(&client, presence).await?;
+    let mut child = ChildProcess::start(&plan)?;
     let instances = appear(&client, &plan, 1, &mut child).await?;
-    let said = told(
+    let hello = wait_for_presence(
         &mut news,
         PresenceKind::Hello,
         &plan.name,
@@ -72,11 +69,11 @@ pub async fn begin<T: FnMut(&Finding)>(
         plan.patience,
     )
     .await;
-    report.add(vec![Finding::of("hello", "", said)]);
-    Ok((Bench::new(client, plan, instances), Some(child)))
+    report.add(vec![Finding::of("hello", "", hello)]);
+    Ok((Checker::new(client, plan, instances), Some(child)))
 }
 
-async fn find(client: &Client, name: &SidecarId) -> Result<Vec<Info>, Error> {
+async fn find(client: &Client, name: &SidecarId) -> Result<Vec<ServiceInfo>, Error> {
     let answers = gather(client, subject::services(Some(name))).await?;
     Ok(answers
         .into_iter()
@@ -88,8 +85,8 @@ async fn appear(
     client: &Client,
     plan: &Plan,
     count: usize,
-    child: &mut Instance,
-) -> Result<Vec<Info>, Error> {
+    child: &mut ChildProcess,
+) -> Result<Vec<ServiceInfo>, Error> {
     let Plan {
         name, start_within, ..
     } = plan;
@@ -115,11 +112,11 @@ async fn appear(
 }
 
 /// Waits for a `hello` or `bye` of one of these instances.
-async fn told(
+async fn wait_for_presence(
     news: &mut Subscriber,
     kind: PresenceKind,
     name: &SidecarId,
-    of: &[Info],
+    of: &[ServiceInfo],
     within: Duration,
 ) -> Result<(), String> {
     let word = match kind {
@@ -152,15 +149,15 @@ async fn told(
 
 /// Checks after a case whether every instance still runs. If one is gone, the result is a failed
 /// finding, and the checker starts a new instance if it had started the old one.
-pub async fn look(
-    bench: &mut Bench,
-    child: &mut Option<Instance>,
+pub async fn check_alive(
+    checker: &mut Checker,
+    child: &mut Option<ChildProcess>,
     case: &'static str,
 ) -> Result<Vec<Finding>, Error> {
-    let until = Instant::now() + bench.patience();
+    let until = Instant::now() + checker.patience();
     while Instant::now() < until {
-        let now = find(&bench.client, &bench.plan.name).await?;
-        if bench
+        let now = find(&checker.client, &checker.plan.name).await?;
+        if checker
             .instances
             .iter()
             .all(|info| now.iter().any(|other| other.id == info.id))
@@ -171,11 +168,11 @@ pub async fn look(
             break;
         }
     }
-    bench.instances.clear();
+    checker.instances.clear();
     if child.is_some() {
         *child = None;
-        let mut fresh = Instance::start(&bench.plan)?;
-        bench.instances = appear(&bench.client, &bench.plan, 1, &mut fresh).await?;
+        let mut fresh = ChildProcess::start(&checker.plan)?;
+        checker.instances = appear(&checker.client, &checker.plan, 1, &mut fresh).await?;
         *child = Some(fresh);
     }
     Ok(vec![Finding::failed(
@@ -197,28 +194,28 @@ pub fn skipped() -> Vec<Finding> {
 }
 
 pub async fn check<T: FnMut(&Finding)>(
-    bench: &mut Bench,
-    child: Instance,
+    checker: &mut Checker,
+    child: ChildProcess,
     report: &mut Report<T>,
 ) -> Result<(), Error> {
     let mut first = child;
     if report.wants("crash") {
-        let (finding, again) = crash(bench, first).await?;
+        let (finding, again) = crash(checker, first).await?;
         report.add(vec![finding]);
         first = again;
     }
     let mut lost = Ok(());
     if report.wants("instances") || report.wants("drain") {
-        let mut second = Instance::start(&bench.plan)?;
-        let one = bench.instances.clone();
-        bench.instances = appear(&bench.client, &bench.plan, 2, &mut second).await?;
-        report.add(vec![Finding::of("instances", "", share(bench).await)]);
-        lost = lose_none(bench, &mut second).await;
-        bench.instances = one;
+        let mut second = ChildProcess::start(&checker.plan)?;
+        let one = checker.instances.clone();
+        checker.instances = appear(&checker.client, &checker.plan, 2, &mut second).await?;
+        report.add(vec![Finding::of("instances", "", share(checker).await)]);
+        lost = lose_none(checker, &mut second).await;
+        checker.instances = one;
     }
     if report.wants("drain") {
         let drained = match lost {
-            Ok(()) => drain(bench, &mut first).await,
+            Ok(()) => drain(checker, &mut first).await,
             Err(why) => Err(why),
         };
         report.add(vec![Finding::of("drain", "", drained)]);
@@ -226,24 +223,27 @@ pub async fn check<T: FnMut(&Finding)>(
     Ok(())
 }
 
-async fn crash(bench: &mut Bench, child: Instance) -> Result<(Finding, Instance), Error> {
-    let running = slow(bench, bench.patience() * 3)
+async fn crash(
+    checker: &mut Checker,
+    child: ChildProcess,
+) -> Result<(Finding, ChildProcess), Error> {
+    let running = slow(checker, checker.patience() * 3)
         .ok()
-        .map(|(tool, args)| bench.call(tool, &args));
+        .map(|(tool, args)| checker.call(tool, &args));
     if let Some(request) = &running {
-        let mut line = bench.open(request).await?;
+        let mut line = checker.open(request).await?;
         let _begun = line.begun(BETWEEN * 5).await;
     }
     child.kill().await;
-    let mut again = Instance::start(&bench.plan)?;
-    let before = std::mem::take(&mut bench.instances);
-    bench.instances = appear(&bench.client, &bench.plan, 1, &mut again).await?;
-    let checked = as_before(bench, &before).await;
+    let mut again = ChildProcess::start(&checker.plan)?;
+    let before = std::mem::take(&mut checker.instances);
+    checker.instances = appear(&checker.client, &checker.plan, 1, &mut again).await?;
+    let checked = as_before(checker, &before).await;
     Ok((Finding::of("crash", "", checked), again))
 }
 
-async fn as_before(bench: &Bench, before: &[Info]) -> Result<(), String> {
-    let subjects = |infos: &[Info]| {
+async fn as_before(checker: &Checker, before: &[ServiceInfo]) -> Result<(), String> {
+    let subjects = |infos: &[ServiceInfo]| {
         let mut subjects: Vec<String> = infos
             .iter()
             .flat_map(|info| &info.endpoints)
@@ -254,22 +254,22 @@ async fn as_before(bench: &Bench, before: &[Info]) -> Result<(), String> {
     };
     if before
         .iter()
-        .any(|info| bench.instances.iter().any(|other| other.id == info.id))
+        .any(|info| checker.instances.iter().any(|other| other.id == info.id))
     {
         return Err("after a kill and a start its service has the same id; each start needs an id of its own".into());
     }
-    if subjects(before) != subjects(&bench.instances) {
+    if subjects(before) != subjects(&checker.instances) {
         return Err("after a kill and a start it offers something else than before".into());
     }
-    quick(bench)
+    quick(checker)
         .await
         .map_err(|why| format!("after a kill and a start, {why}"))
 }
 
 /// Makes a quick call, if one is known.
-async fn quick(bench: &Bench) -> Result<(), String> {
-    match &bench.quick {
-        Some((tool, args)) => bench.ask(&bench.call(tool, args)).await.ok().map(drop),
+async fn quick(checker: &Checker) -> Result<(), String> {
+    match &checker.quick {
+        Some((tool, args)) => checker.ask(&checker.call(tool, args)).await.ok().map(drop),
         None => {
             sleep(BETWEEN).await;
             Ok(())
@@ -277,16 +277,16 @@ async fn quick(bench: &Bench) -> Result<(), String> {
     }
 }
 
-async fn share(bench: &Bench) -> Result<(), String> {
-    let Some((tool, args)) = &bench.quick else {
+async fn share(checker: &Checker) -> Result<(), String> {
+    let Some((tool, args)) = &checker.quick else {
         return Ok(());
     };
     let calls = (0..SHARED).map(|_| async {
-        let mut line = bench
-            .open(&bench.call(tool, args))
+        let mut line = checker
+            .open(&checker.call(tool, args))
             .await
             .map_err(|error| error.to_string())?;
-        line.end(bench.patience()).await.ok()?;
+        line.end(checker.patience()).await.ok()?;
         line.next(BETWEEN * 4).await.map_or(Ok(()), |_| {
             Err("both instances answered a call; put both in the queue group".to_owned())
         })
@@ -296,9 +296,13 @@ async fn share(bench: &Bench) -> Result<(), String> {
         .into_iter()
         .collect::<Result<(), String>>()
         .map_err(|why| format!("with two instances, {why}"))?;
-    for info in &bench.instances {
-        let stats = bench
-            .gather(format!("{}.{}", subject::stats(&bench.plan.name), info.id))
+    for info in &checker.instances {
+        let stats = checker
+            .gather(format!(
+                "{}.{}",
+                subject::stats(&checker.plan.name),
+                info.id
+            ))
             .await
             .map_err(|error| error.to_string())?;
         let endpoints = stats
@@ -317,11 +321,11 @@ async fn share(bench: &Bench) -> Result<(), String> {
 }
 
 /// Lets one of two instances leave while calls are made, and checks that each is answered.
-async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> {
+async fn lose_none(checker: &Checker, leaving: &mut ChildProcess) -> Result<(), String> {
     leaving.terminate();
     let until = Instant::now() + LEAVE;
     loop {
-        let answered = join_all((0..AT_ONCE).map(|_| quick(bench)))
+        let answered = join_all((0..AT_ONCE).map(|_| quick(checker)))
             .await
             .into_iter()
             .collect::<Result<(), String>>();
@@ -346,17 +350,17 @@ async fn lose_none(bench: &Bench, leaving: &mut Instance) -> Result<(), String> 
 }
 
 /// Lets the last instance leave while a call runs.
-async fn drain(bench: &Bench, child: &mut Instance) -> Result<(), String> {
-    let subject = bench.prefix().on(Topic::Sidecar(&bench.plan.name));
-    let mut news = listen(&bench.client, subject)
+async fn drain(checker: &Checker, child: &mut ChildProcess) -> Result<(), String> {
+    let subject = checker.prefix().on(Topic::Sidecar(&checker.plan.name));
+    let mut news = listen(&checker.client, subject)
         .await
         .map_err(|error| error.to_string())?;
-    let running = slow(bench, Duration::from_secs(2))
+    let running = slow(checker, Duration::from_secs(2))
         .ok()
-        .map(|(tool, args)| bench.call(tool, &args));
+        .map(|(tool, args)| checker.call(tool, &args));
     let mut line = match &running {
         Some(request) => Some(
-            bench
+            checker
                 .open(request)
                 .await
                 .map_err(|error| error.to_string())?,
@@ -367,17 +371,17 @@ async fn drain(bench: &Bench, child: &mut Instance) -> Result<(), String> {
         let _begun = line.begun(BETWEEN * 5).await;
     }
     child.terminate();
-    let said = told(
+    let said = wait_for_presence(
         &mut news,
         PresenceKind::Bye,
-        &bench.plan.name,
-        &bench.instances,
-        bench.patience(),
+        &checker.plan.name,
+        &checker.instances,
+        checker.patience(),
     )
     .await;
     if let (Some(line), Some(request)) = (&mut line, &running) {
         let end = line.end(LEAVE).await;
-        cancel_call(bench, &request.call_id).await;
+        cancel_call(checker, &request.call_id).await;
         end.ok().map_err(|why| {
             format!("told to stop by SIGTERM while a call ran, {why}; finish what runs")
         })?;

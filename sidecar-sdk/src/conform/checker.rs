@@ -7,31 +7,31 @@ use std::{
 
 use async_nats::{Client, Subscriber};
 use futures_util::StreamExt as _;
-use planck_common::{event::Effect, service::Info, subject::Prefix};
+use planck_common::{event::ToolEffect, service::ServiceInfo, subject::Prefix};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
     Error, Plan,
-    discovery::{Kind, Offer},
+    discovery::{EndpointKind, OfferedEndpoint},
     sample,
-    wire::{Piece, Said, read, shown},
+    wire::{FinalReply, ReplyPart, read, shown},
 };
 
-pub struct Bench {
+pub struct Checker {
     pub client: Client,
     pub plan: Plan,
-    pub instances: Vec<Info>,
-    pub offers: Vec<Offer>,
+    pub instances: Vec<ServiceInfo>,
+    pub offers: Vec<OfferedEndpoint>,
     /// A call that the sidecar answers with `ok` at once.
-    pub quick: Option<(Offer, Value)>,
+    pub quick: Option<(OfferedEndpoint, Value)>,
     run: u32,
     calls: AtomicU64,
 }
 
 /// A request, before it is sent.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct CheckRequest {
     pub subject: String,
     pub call_id: String,
     pub body: Value,
@@ -39,7 +39,7 @@ pub struct Request {
 }
 
 /// A call that was sent.
-pub struct Line {
+pub struct PendingCall {
     replies: Subscriber,
     compactor: bool,
     pub progress: usize,
@@ -48,16 +48,19 @@ pub struct Line {
 
 /// How a call had ended when the checker stopped waiting.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    Said(Said),
+pub enum ObservedEnd {
+    FinalReply(FinalReply),
     Malformed(String),
-    Nobody,
+    NoResponders,
     Silent(Duration),
 }
 
-impl Bench {
-    pub fn new(client: Client, plan: Plan, instances: Vec<Info>) -> Self {
-        let offers = instances.first().map(Offer::of_all).unwrap_or_default();
+impl Checker {
+    pub fn new(client: Client, plan: Plan, instances: Vec<ServiceInfo>) -> Self {
+        let offers = instances
+            .first()
+            .map(OfferedEndpoint::of_all)
+            .unwrap_or_default();
         Self {
             client,
             plan,
@@ -85,18 +88,20 @@ impl Bench {
         )
     }
 
-    pub fn tools(&self) -> impl Iterator<Item = &Offer> {
-        self.offers.iter().filter(|offer| offer.kind == Kind::Tool)
+    pub fn tools(&self) -> impl Iterator<Item = &OfferedEndpoint> {
+        self.offers
+            .iter()
+            .filter(|offer| offer.kind == EndpointKind::Tool)
     }
 
     /// Returns arguments for a valid call: the given ones, or generated ones. Returns an error if
     /// the tool may not be called.
-    pub fn arguments(&self, tool: &Offer, nth: u32) -> Result<Value, String> {
+    pub fn arguments(&self, tool: &OfferedEndpoint, nth: u32) -> Result<Value, String> {
         let given = self.plan.args.iter().find(|(name, _)| *name == tool.name);
         if let Some((_, args)) = given {
             return Ok(args.clone());
         }
-        if tool.effect == Effect::Mutating {
+        if tool.effect == ToolEffect::Mutating {
             return Err(format!(
                 "it is mutating; if it may be called, name its arguments with --args {}=JSON",
                 tool.name
@@ -111,13 +116,13 @@ impl Bench {
     }
 
     /// Builds a request with a new call id and agent id.
-    pub fn call(&self, offer: &Offer, args: &Value) -> Request {
+    pub fn call(&self, offer: &OfferedEndpoint, args: &Value) -> CheckRequest {
         let call_id = self.fresh("call");
         let body = json!({
             "v": 1, "call_id": call_id, "tool": offer.name, "args": args, "agent_id": self.fresh("agent"),
             "session_id": "conform", "team_id": "conform", "epoch": 1, "deadline_ms": 60_000,
         });
-        Request {
+        CheckRequest {
             subject: offer.subject.clone(),
             call_id,
             body,
@@ -125,13 +130,18 @@ impl Bench {
         }
     }
 
-    pub fn compaction(&self, offer: &Offer, messages: &[Value], tokens: usize) -> Request {
+    pub fn compaction(
+        &self,
+        offer: &OfferedEndpoint,
+        messages: &[Value],
+        tokens: usize,
+    ) -> CheckRequest {
         let call_id = self.fresh("call");
         let body = json!({
             "v": 1, "call_id": call_id, "compactor": offer.name, "model": {"id": "conform", "context_window": 4000},
             "messages": messages, "tokens": tokens, "agent_id": "conform", "session_id": "conform", "deadline_ms": 60_000,
         });
-        Request {
+        CheckRequest {
             subject: offer.subject.clone(),
             call_id,
             body,
@@ -139,7 +149,7 @@ impl Bench {
         }
     }
 
-    pub async fn open(&self, request: &Request) -> Result<Line, Error> {
+    pub async fn open(&self, request: &CheckRequest) -> Result<PendingCall, Error> {
         self.send(
             &request.subject,
             request.body.to_string(),
@@ -149,14 +159,19 @@ impl Bench {
     }
 
     /// Sends a body unchanged.
-    pub async fn send(&self, subject: &str, body: String, compactor: bool) -> Result<Line, Error> {
+    pub async fn send(
+        &self,
+        subject: &str,
+        body: String,
+        compactor: bool,
+    ) -> Result<PendingCall, Error> {
         let inbox = self.client.new_inbox();
         let replies = self.client.subscribe(inbox.clone()).await.map_err(nats)?;
         self.client
             .publish_with_reply(subject.to_owned(), inbox, body.into())
             .await
             .map_err(nats)?;
-        Ok(Line {
+        Ok(PendingCall {
             replies,
             compactor,
             progress: 0,
@@ -165,10 +180,10 @@ impl Bench {
     }
 
     /// Makes a call and waits for its end.
-    pub async fn ask(&self, request: &Request) -> End {
+    pub async fn ask(&self, request: &CheckRequest) -> ObservedEnd {
         match self.open(request).await {
             Ok(mut line) => line.end(self.patience()).await,
-            Err(error) => End::Malformed(error.to_string()),
+            Err(error) => ObservedEnd::Malformed(error.to_string()),
         }
     }
 
@@ -215,84 +230,88 @@ pub fn nats(error: impl std::fmt::Display) -> Error {
     Error::Nats(error.to_string())
 }
 
-impl Line {
+impl PendingCall {
     /// Returns the next message, or `None` if none arrives within `within`.
-    pub async fn next(&mut self, within: Duration) -> Option<Piece> {
+    pub async fn next(&mut self, within: Duration) -> Option<ReplyPart> {
         let message = timeout(within, self.replies.next()).await.ok()??;
         Some(read(&message, self.compactor))
     }
 
     /// Waits for the answer. Progress reports before it are counted, and do not extend the wait.
-    pub async fn end(&mut self, within: Duration) -> End {
+    pub async fn end(&mut self, within: Duration) -> ObservedEnd {
         let until = Instant::now() + within;
         loop {
             match self
                 .next(until.saturating_duration_since(Instant::now()))
                 .await
             {
-                Some(Piece::Progress) => self.progress += 1,
-                Some(Piece::Said(said)) => return End::Said(said),
-                Some(Piece::Malformed(why)) if why.contains("`progress") => {
+                Some(ReplyPart::Progress) => self.progress += 1,
+                Some(ReplyPart::FinalReply(said)) => return ObservedEnd::FinalReply(said),
+                Some(ReplyPart::Malformed(why)) if why.contains("`progress") => {
                     self.malformed.get_or_insert(why);
                 }
-                Some(Piece::Malformed(why)) => return End::Malformed(why),
-                Some(Piece::Nobody) => return End::Nobody,
-                None => return End::Silent(within),
+                Some(ReplyPart::Malformed(why)) => return ObservedEnd::Malformed(why),
+                Some(ReplyPart::NoResponders) => return ObservedEnd::NoResponders,
+                None => return ObservedEnd::Silent(within),
             }
         }
     }
 
     /// Waits for the first progress report, but at most for `within`. Returns the end of the call
     /// if the call ends first, otherwise `None`.
-    pub async fn begun(&mut self, within: Duration) -> Option<End> {
+    pub async fn begun(&mut self, within: Duration) -> Option<ObservedEnd> {
         match self.next(within).await {
-            Some(Piece::Progress) => {
+            Some(ReplyPart::Progress) => {
                 self.progress += 1;
                 None
             }
-            Some(Piece::Malformed(why)) if why.contains("`progress") => {
+            Some(ReplyPart::Malformed(why)) if why.contains("`progress") => {
                 self.malformed = Some(why);
                 None
             }
-            Some(Piece::Said(said)) => Some(End::Said(said)),
-            Some(Piece::Malformed(why)) => Some(End::Malformed(why)),
-            Some(Piece::Nobody) => Some(End::Nobody),
+            Some(ReplyPart::FinalReply(said)) => Some(ObservedEnd::FinalReply(said)),
+            Some(ReplyPart::Malformed(why)) => Some(ObservedEnd::Malformed(why)),
+            Some(ReplyPart::NoResponders) => Some(ObservedEnd::NoResponders),
             None => None,
         }
     }
 }
 
-impl End {
+impl ObservedEnd {
     /// Returns the text of an `ok`, or an error that describes any other end.
     pub fn ok(self) -> Result<String, String> {
         match self {
-            Self::Said(Said::Ok(text)) => Ok(text),
-            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => {
-                Err(other.told())
-            }
+            Self::FinalReply(FinalReply::Ok(text)) => Ok(text),
+            other @ (Self::FinalReply(_)
+            | Self::Malformed(_)
+            | Self::NoResponders
+            | Self::Silent(_)) => Err(other.describe()),
         }
     }
 
     /// Returns the text of an `error`, or an error that describes any other end.
     pub fn error(self) -> Result<String, String> {
         match self {
-            Self::Said(Said::Error(text)) => Ok(text),
-            other @ (Self::Said(_) | Self::Malformed(_) | Self::Nobody | Self::Silent(_)) => {
-                Err(other.told())
-            }
+            Self::FinalReply(FinalReply::Error(text)) => Ok(text),
+            other @ (Self::FinalReply(_)
+            | Self::Malformed(_)
+            | Self::NoResponders
+            | Self::Silent(_)) => Err(other.describe()),
         }
     }
 
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
-            Self::Said(Said::Ok(text)) => format!("it was answered with ok: {}", shown(text)),
-            Self::Said(Said::Error(text)) => {
+            Self::FinalReply(FinalReply::Ok(text)) => {
+                format!("it was answered with ok: {}", shown(text))
+            }
+            Self::FinalReply(FinalReply::Error(text)) => {
                 format!("it was answered with an error: {}", shown(text))
             }
-            Self::Said(Said::Compact { .. }) => "it was answered with a summary".into(),
-            Self::Said(Said::Skip) => "it was answered with skip".into(),
+            Self::FinalReply(FinalReply::Compact { .. }) => "it was answered with a summary".into(),
+            Self::FinalReply(FinalReply::Skip) => "it was answered with skip".into(),
             Self::Malformed(why) => why.clone(),
-            Self::Nobody => "no instance takes requests on its subject".into(),
+            Self::NoResponders => "no instance takes requests on its subject".into(),
             Self::Silent(within) => format!("there was no answer within {within:?}"),
         }
     }
