@@ -145,8 +145,7 @@ impl Play {
         }
     }
 
-    /// Sends prompts and a rewind concurrently. Each prompt must either be hidden and have an
-    /// outcome, or run.
+    /// Sends prompts and a rewind concurrently. Each prompt runs, or is hidden with an outcome.
     async fn prompts_beside_rewind(&mut self) -> Result<()> {
         let before = self.dice.usize(0..3);
         let mut prompts: Vec<_> = (0..before).map(|_| self.prompt()).collect();
@@ -163,8 +162,7 @@ impl Play {
         self.settled(answered(rewind).await, &[Code::BadRequest])
     }
 
-    /// Rewinds while prompts wait for the end of the running turn. They must run after the rewind
-    /// has ended that turn.
+    /// Rewinds while prompts wait for the running turn. They must run after the rewind.
     async fn rewind_over_queue(&mut self) -> Result<()> {
         for _ in 0..self.dice.usize(2..4) {
             let asked = self.prompt();
@@ -315,8 +313,7 @@ impl Play {
         self.settled(answer, allowed)
     }
 
-    /// Checks that a request succeeded, or was refused with a retryable error or one of the allowed
-    /// codes.
+    /// Checks that a request succeeded or was refused, retryably or with an allowed code.
     fn settled(&self, answer: Answered, allowed: &[Code]) -> Result<()> {
         match answer {
             Some(Err(refusal)) => {
