@@ -202,7 +202,7 @@ fn way_out(error: &ConnectError) -> &'static str {
     }
 }
 
-/// Whether another attempt may succeed, because the server may still be starting.
+/// Returns whether another attempt may succeed, because the server may still be starting.
 fn may_pass(error: &ConnectError) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! The description of an agent in a program.
+//! Describes the agents that a program starts in an embedded runtime.
 
 use planck_common::spec::Member;
 

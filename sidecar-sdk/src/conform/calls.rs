@@ -91,7 +91,7 @@ async fn good_call(checker: &Checker, tool: &OfferedEndpoint, args: Value, good:
     }
 }
 
-/// Whether every call of the tool is slow.
+/// Returns whether every call of the tool takes seconds.
 pub fn is_always_slow(checker: &Checker, tool: &OfferedEndpoint) -> bool {
     let required = tool.parameters.get("required").and_then(Value::as_array);
     let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));

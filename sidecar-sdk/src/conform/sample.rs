@@ -12,7 +12,7 @@ pub fn fitting(schema: &Value, nth: u32) -> Option<Value> {
     fits(schema, &args).then_some(args)
 }
 
-/// Whether arguments fit the schema.
+/// Returns whether arguments fit the schema.
 pub fn fits(schema: &Value, args: &Value) -> bool {
     jsonschema::validator_for(schema).is_ok_and(|validator| validator.is_valid(args))
 }

@@ -92,7 +92,7 @@ async fn example_in_go_conforms() {
     }
 }
 
-/// An instance that starts before its server can be stopped at once, as a scheduler may do.
+/// A scheduler may start an instance before the NATS server is up, and stop it at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecars_on_an_sdk_stop_while_they_wait_for_a_server() {
     let examples = [Example::rust().unwrap(), Example::python().unwrap()];

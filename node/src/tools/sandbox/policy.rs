@@ -5,8 +5,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 use super::landlock::Level;
 
-/// The sandbox rules of one call. The node decides them; the last process before the command
-/// applies them to itself.
+/// The sandbox rules of one call. The node decides them. The process that executes the command
+/// applies them to itself just before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SandboxPolicy {
     /// The level of Landlock that the kernel supports. All rules of this level are required.

@@ -126,8 +126,8 @@ async fn a_stopped_orchestrator_stops_its_team_over_nodes_on_sqlite() -> Result<
     orchestrator_stops(Backend::Sqlite).await
 }
 
-/// A peer sends this request to a node when the orchestrator's node has died: the members are
-/// dropped, and nothing is written for them.
+/// When a node dies, its peers send `stop_team` to the nodes that host members of its teams. Such a
+/// node drops the members, and writes nothing for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_that_are_dropped_leave_no_process_and_no_row() -> Result<()> {
     let marker = Marker::new();

@@ -35,7 +35,7 @@ fn memory(pid: i32) -> Result<u64> {
 /// How long a node under a flood may take to answer.
 const LONG: Duration = Duration::from_secs(90);
 
-/// The bytes of one prompt. Nine such prompts exceed an inbox.
+/// The size of one prompt, in bytes. Nine such prompts exceed an inbox.
 const PROMPT: usize = 7_900_000;
 
 /// Returns whether a refusal states its reason: a full inbox and a full node say how much they

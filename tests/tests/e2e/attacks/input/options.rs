@@ -17,7 +17,8 @@ fn tool(more: Value) -> String {
     tool.to_string()
 }
 
-/// Returns the result of the model's call with an argument.
+/// Runs a turn in which the model calls the tool `history` with an argument. Returns the machine and
+/// the result of the call.
 async fn called(tool: &str, argument: &str) -> Result<(PersonalMachine, Value)> {
     let call = Reply::call("history", json!({ "ref": argument }));
     let machine = PersonalMachine::start(
