@@ -158,6 +158,16 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Creates a failure whose whole message other agents may read.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            public: None,
+            retry_after: None,
+        }
+    }
+
     /// The text that the model of another agent may read.
     pub fn for_agents(&self) -> &str {
         self.public.as_deref().unwrap_or(&self.message)

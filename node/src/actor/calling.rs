@@ -71,11 +71,6 @@ impl PreparedCall {
             }
         }
         let message = format!("{}: the stream ended without its end", provider.name());
-        Err(Failure {
-            kind: FailureKind::Transient,
-            message,
-            public: None,
-            retry_after: None,
-        })
+        Err(Failure::new(FailureKind::Transient, message))
     }
 }

@@ -222,12 +222,10 @@ impl WorkKind {
         match self {
             Self::Model => Input::Answered {
                 ticket,
-                result: Err(Failure {
-                    kind: FailureKind::Refused,
-                    message: format!("the model call: {panicked}"),
-                    public: None,
-                    retry_after: None,
-                }),
+                result: Err(Failure::new(
+                    FailureKind::Refused,
+                    format!("the model call: {panicked}"),
+                )),
                 jitter: 0.0,
             },
             Self::Tool => Input::ToolDone {

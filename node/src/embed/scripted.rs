@@ -162,7 +162,10 @@ impl Provider for ScriptedProvider {
     ) -> BoxStream<'static, Result<llm::ReplyProgress, Failure>> {
         let (pieces, pace) = match self.next(model) {
             Ok((reply, pace)) => (pieces(reply), pace),
-            Err(why) => (vec![Err(refused(why))], Duration::ZERO),
+            Err(why) => (
+                vec![Err(Failure::new(FailureKind::Refused, why))],
+                Duration::ZERO,
+            ),
         };
         let paced = move |piece| async move {
             if !pace.is_zero() {
@@ -187,7 +190,7 @@ impl Encoder for Unread {
 
 fn pieces(reply: Reply) -> Vec<Result<llm::ReplyProgress, Failure>> {
     let (chunks, stop) = match reply {
-        Reply::Failure(why) => return vec![Err(refused(why))],
+        Reply::Failure(why) => return vec![Err(Failure::new(FailureKind::Refused, why))],
         Reply::Text(text) => (text_chunks(&text), StopReason::End),
         Reply::Call { name, args } => (call_chunks(name, &args), StopReason::ToolUse),
     };
@@ -219,13 +222,4 @@ fn call_chunks(name: String, args: &Value) -> Vec<Chunk> {
         json: args.to_string(),
     };
     vec![call, args]
-}
-
-fn refused(message: String) -> Failure {
-    Failure {
-        kind: FailureKind::Refused,
-        message,
-        public: None,
-        retry_after: None,
-    }
 }

@@ -86,12 +86,7 @@ impl Allowance {
 /// not repeat the request.
 pub fn over(how: &str) -> Failure {
     let message = format!("the answer {how} and was cut; none of it is kept");
-    Failure {
-        kind: FailureKind::AnswerLimit,
-        message,
-        public: None,
-        retry_after: None,
-    }
+    Failure::new(FailureKind::AnswerLimit, message)
 }
 
 #[cfg(test)]

@@ -90,12 +90,7 @@ impl<F: FrameSplitter, E: EventDecoder> Decoder for Decoding<F, E> {
 /// Returns the failure for a broken stream. It is transient, because the same request may succeed
 /// later.
 pub fn broken(message: impl Into<String>) -> Failure {
-    Failure {
-        kind: FailureKind::Transient,
-        message: message.into(),
-        public: None,
-        retry_after: None,
-    }
+    Failure::new(FailureKind::Transient, message)
 }
 
 /// Returns the failure for a broken stream. The message quotes `words`, which come from the server.
@@ -127,10 +122,8 @@ fn unreadable(what: &str, words: &str) -> Failure {
         "{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to"
     );
     Failure {
-        kind: FailureKind::Refused,
         public: Some(what.to_owned()),
-        message,
-        retry_after: None,
+        ..Failure::new(FailureKind::Refused, message)
     }
 }
 

@@ -169,13 +169,7 @@ impl ProviderEndpoint {
     }
 
     fn cannot_send(&self, what: &str) -> Failure {
-        let message = format!("{}: {what}", self.name);
-        Failure {
-            kind: FailureKind::Refused,
-            message,
-            public: None,
-            retry_after: None,
-        }
+        Failure::new(FailureKind::Refused, format!("{}: {what}", self.name))
     }
 }
 

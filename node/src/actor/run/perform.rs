@@ -178,12 +178,7 @@ impl Actor {
                     });
             }
             Err(error) => {
-                let failure = Failure {
-                    kind: FailureKind::Auth,
-                    message: error.to_string(),
-                    public: None,
-                    retry_after: None,
-                };
+                let failure = Failure::new(FailureKind::Auth, error.to_string());
                 let answer = Input::Answered {
                     ticket,
                     result: Err(failure),

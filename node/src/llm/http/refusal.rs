@@ -50,7 +50,7 @@ pub async fn of(response: Response, within: Duration, destination: &Destination)
             format!("{address} redirects to {location}; set that as base_url if it is right");
         return Failure {
             public: Some(format!("{address} redirects elsewhere")),
-            ..refused(message)
+            ..Failure::new(FailureKind::Refused, message)
         }
         .into();
     }
@@ -107,12 +107,7 @@ pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     } else {
         "no answer from"
     };
-    Failure {
-        kind,
-        message: format!("{what} {address}: {}", causes(error)),
-        public: None,
-        retry_after: None,
-    }
+    Failure::new(kind, format!("{what} {address}: {}", causes(error)))
 }
 
 /// Returns the failure for a connection that broke while the stream was read.
@@ -132,15 +127,6 @@ fn no_stream(body: &[u8]) -> HttpRefusal {
 
 /// The hint for a server that accepts the request only in another wire format.
 const OTHER_WIRE: &str = "; set the provider's `wire` to \"responses\"";
-
-fn refused(message: String) -> Failure {
-    Failure {
-        kind: FailureKind::Refused,
-        message,
-        public: None,
-        retry_after: None,
-    }
-}
 
 fn words(status: StatusCode) -> String {
     let reason = status.canonical_reason().unwrap_or("unknown status");
