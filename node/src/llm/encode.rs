@@ -1,6 +1,8 @@
 //! The code that the encoders of all providers share. It writes JSON into byte buffers and selects
 //! the parts of a message that a model sees.
 
+use std::borrow::Cow;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{Custom, MediaSource, MessageBody, MessageRole, Part};
 use serde::Serialize;
@@ -86,6 +88,14 @@ pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &MediaSou
     };
     let name = name.map(|name| format!(" {name}")).unwrap_or_default();
     format!("[{what}{name} ({mime}){place}: this model cannot be shown it]")
+}
+
+/// Returns the URL of an image or a file, which contains the data if there is no other URL.
+pub fn media_url<'a>(mime: &str, source: &'a MediaSource) -> Cow<'a, str> {
+    match source {
+        MediaSource::Url(url) => url.into(),
+        MediaSource::Data(data) => data_url(mime, data).into(),
+    }
 }
 
 /// Returns a `data:` URL for Base64 data.

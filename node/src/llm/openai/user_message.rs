@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use planck_common::message::{MediaSource, Part};
 use serde::Serialize;
 
-use crate::llm::encode::{NOTHING, cannot_show, data_url, file_text, is_blank, named_text, put};
+use crate::llm::encode::{
+    NOTHING, cannot_show, data_url, file_text, is_blank, media_url, named_text, put,
+};
 
 /// A user message: either text alone, or a list of items. Some servers accept only text, so items
 /// are used only if the message contains more than text.
@@ -106,7 +108,7 @@ fn item(part: &Part, images: bool) -> Option<UserItem<'_>> {
         Part::Text { text, .. } => Some(UserItem::Text { text: text.into() }),
         Part::Image { mime, source } if images => Some(UserItem::ImageUrl {
             image_url: Url {
-                url: url(mime, source),
+                url: media_url(mime, source),
             },
         }),
         Part::Image { mime, source } => Some(UserItem::Text {
@@ -114,13 +116,6 @@ fn item(part: &Part, images: bool) -> Option<UserItem<'_>> {
         }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
         Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
-    }
-}
-
-fn url<'a>(mime: &str, source: &'a MediaSource) -> Cow<'a, str> {
-    match source {
-        MediaSource::Url(url) => url.into(),
-        MediaSource::Data(data) => data_url(mime, data).into(),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::{
     llm::{
         call_ids::CallIds,
-        encode::{cannot_show, data_url, file_text, is_blank, legal_name, named_text},
+        encode::{cannot_show, data_url, file_text, is_blank, legal_name, media_url, named_text},
         responses::{
             sealed::{self, opened},
             strict,
@@ -183,7 +183,7 @@ pub fn encode_user_part(part: &Part, images: bool) -> Option<ResponsesContent<'_
     match part {
         Part::Text { text, .. } => Some(ResponsesContent::Text { text: text.into() }),
         Part::Image { mime, source } if images => Some(ResponsesContent::Image {
-            image_url: url(mime, source),
+            image_url: media_url(mime, source),
             detail: "auto",
         }),
         Part::Image { mime, source } => Some(ResponsesContent::Text {
@@ -191,13 +191,6 @@ pub fn encode_user_part(part: &Part, images: bool) -> Option<ResponsesContent<'_
         }),
         Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
         Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
-    }
-}
-
-fn url<'a>(mime: &str, source: &'a MediaSource) -> Cow<'a, str> {
-    match source {
-        MediaSource::Url(url) => url.into(),
-        MediaSource::Data(data) => data_url(mime, data).into(),
     }
 }
 
