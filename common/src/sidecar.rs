@@ -29,6 +29,9 @@ pub mod metadata {
 /// How long a tool may be silent by default, in milliseconds.
 pub const TOOL_TIMEOUT_MS: u64 = 300_000;
 
+/// A call may take this many times the tool's timeout if progress reports keep renewing it.
+pub const TIMEOUT_RENEWALS: u32 = 10;
+
 /// How long a compactor may be silent by default, in milliseconds.
 pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
 

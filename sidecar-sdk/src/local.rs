@@ -3,7 +3,11 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
-use planck_common::{AgentId, CallId, SessionId, TeamId, event::ToolEffect, sidecar::ToolMessage};
+use planck_common::{
+    AgentId, CallId, SessionId, TeamId,
+    event::ToolEffect,
+    sidecar::{TIMEOUT_RENEWALS, ToolMessage},
+};
 use serde_json::value::RawValue;
 use tokio::{
     sync::mpsc,
@@ -16,8 +20,8 @@ use crate::{Context, Tool, context::REPORTS};
 /// How long a cancelled call may continue before it is dropped.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// A call may take this many times the tool's timeout if it keeps reporting progress.
-const RENEWALS: u32 = 10;
+/// The maximum duration of a call, whatever its timeout or deadline.
+pub(crate) const LONGEST: Duration = Duration::from_hours(24);
 
 /// A tool that is called in this process, without NATS.
 pub struct LocalTool {
@@ -81,8 +85,8 @@ impl LocalTool {
         report: impl Fn(String, Option<f64>) + Send,
     ) -> Result<String, String> {
         let (reports, mut reported) = mpsc::channel(REPORTS);
-        let idle = self.tool.timeout;
-        let deadline = Instant::now() + idle * RENEWALS;
+        let idle = self.tool.timeout.min(LONGEST);
+        let deadline = Instant::now() + idle.saturating_mul(TIMEOUT_RENEWALS).min(LONGEST);
         let cancel = call.cancel.clone();
         let context = Context {
             call_id: call.call_id,
@@ -207,6 +211,15 @@ mod tests {
         assert!(result.is_err());
         assert!(reports.len() <= 20);
         assert!(began.elapsed() <= Duration::from_millis(1_100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timeout_without_a_limit_is_bounded() {
+        let args = serde_json::json!({"reports": 1, "silent_ms": 25 * 60 * 60 * 1000});
+        let began = Instant::now();
+        let (result, _) = run(args, Duration::MAX, CancellationToken::new()).await;
+        assert!(result.unwrap_err().starts_with("timed out"));
+        assert!(began.elapsed() <= LONGEST);
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,15 +27,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Compactor, Context, Conversation, Sidecar, Tool, compactor,
     epochs::Epochs,
-    local::{GRACE, panic_text},
+    local::{GRACE, LONGEST, panic_text},
     trace,
 };
 
 /// How many calls may wait for each one that runs.
 const WAITING: usize = 16;
-
-/// The maximum duration of a call, whatever its deadline.
-const LONGEST: Duration = Duration::from_hours(24);
 
 /// Why a call has no result.
 enum NoResult {

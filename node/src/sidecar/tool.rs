@@ -10,7 +10,7 @@ use bytes::Bytes;
 use planck_common::{
     PROTOCOL_VERSION, SidecarId,
     event::{ToolEffect, json},
-    sidecar::ToolRequest,
+    sidecar::{TIMEOUT_RENEWALS, ToolRequest},
     subject::{self, Prefix},
 };
 use serde_json::{Map, Value, json, value::RawValue};
@@ -29,10 +29,6 @@ use crate::{
 
 /// The argument with which a model can set the idle time-out of a call.
 const TIMEOUT: &str = "timeout_ms";
-
-/// The maximum duration of a call, as a multiple of its idle time-out. Each progress message renews
-/// the idle time-out.
-const RENEWALS: u32 = 10;
 
 /// The maximum idle time-out that a model can set.
 const LONGEST: Duration = Duration::from_hours(1);
@@ -151,7 +147,7 @@ impl Tool for RemoteTool {
 
     async fn run(&self, call: Invocation) -> ToolOutcome {
         let (args, idle) = self.arguments(&call.args);
-        let longest = idle.saturating_mul(RENEWALS);
+        let longest = idle.saturating_mul(TIMEOUT_RENEWALS);
         let request = SidecarCall {
             name: &self.spec.name,
             subject: &self.subject,
