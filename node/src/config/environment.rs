@@ -12,32 +12,63 @@ use super::{
 };
 use crate::llm::{PRESETS, Preset};
 
-/// The variables of other programs, each with the key that it sets. Those of providers are not in
-/// this list.
-const OTHERS: [(&str, &str); 7] = [
-    ("NATS_URL", "nats.url"),
-    ("NATS_CREDS", "nats.creds"),
-    ("NATS_NKEY", "nats.nkey"),
-    ("DATABASE_URL", "store.url"),
-    ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
-    ("OTEL_SERVICE_NAME", "telemetry.service_name"),
-    ("RUST_LOG", "telemetry.log"),
-];
-
-/// Returns the variables of other programs, including those of providers, each with the key that it
-/// sets.
-pub fn honoured() -> impl Iterator<Item = (&'static str, KeyPath)> {
-    let others = OTHERS.iter().map(|(name, key)| (*name, KeyPath::of(key)));
-    others.chain(PRESETS.iter().flat_map(of_provider))
+/// A variable of another program that sets a key.
+#[derive(Debug, Clone, Copy)]
+pub struct HonouredVariable {
+    pub name: &'static str,
+    /// The provider to which the key belongs, or `None` for a key of another section.
+    provider: Option<&'static str>,
+    key: &'static str,
 }
 
-fn of_provider(preset: &Preset) -> impl Iterator<Item = (&'static str, KeyPath)> {
-    let key = |field: &str| KeyPath::of(&format!("providers.{}.{field}", preset.name));
+/// The variables that do not belong to a provider.
+const OTHERS: [HonouredVariable; 7] = [
+    HonouredVariable::other("NATS_URL", "nats.url"),
+    HonouredVariable::other("NATS_CREDS", "nats.creds"),
+    HonouredVariable::other("NATS_NKEY", "nats.nkey"),
+    HonouredVariable::other("DATABASE_URL", "store.url"),
+    HonouredVariable::other("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
+    HonouredVariable::other("OTEL_SERVICE_NAME", "telemetry.service_name"),
+    HonouredVariable::other("RUST_LOG", "telemetry.log"),
+];
+
+impl HonouredVariable {
+    const fn other(name: &'static str, key: &'static str) -> Self {
+        Self {
+            name,
+            provider: None,
+            key,
+        }
+    }
+
+    /// Returns the key that the variable sets.
+    pub fn key(&self) -> KeyPath {
+        match self.provider {
+            Some(provider) => KeyPath::of(&format!("providers.{provider}.{}", self.key)),
+            None => KeyPath::of(self.key),
+        }
+    }
+}
+
+/// Returns the variables of other programs, including those of providers.
+pub fn honoured() -> impl Iterator<Item = HonouredVariable> {
+    OTHERS
+        .into_iter()
+        .chain(PRESETS.iter().flat_map(of_provider))
+}
+
+fn of_provider(preset: &'static Preset) -> impl Iterator<Item = HonouredVariable> {
     let variables = [
-        preset.key_variable.map(|name| (name, key("api_key"))),
-        preset.address_variable.map(|name| (name, key("base_url"))),
+        (preset.key_variable, "api_key"),
+        (preset.address_variable, "base_url"),
     ];
-    variables.into_iter().flatten()
+    variables.into_iter().filter_map(|(name, key)| {
+        Some(HonouredVariable {
+            name: name?,
+            provider: Some(preset.name),
+            key,
+        })
+    })
 }
 
 /// Words in the name of a variable which suggest that its value is a secret.
@@ -77,8 +108,8 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
     let ours = match meant(name, keys) {
         VariableMeaning::Key(key) => Some(key),
         VariableMeaning::Nothing(_) | VariableMeaning::Other => honoured()
-            .find(|(known, _)| *known == name)
-            .map(|(_, key)| key),
+            .find(|variable| variable.name == name)
+            .map(|variable| variable.key()),
     };
     if ours.as_ref().is_some_and(holds) {
         return true;
@@ -114,9 +145,10 @@ pub fn read(
     keys: &[KeyDescription],
 ) -> (Vec<(KeyPath, GivenValues)>, Vec<ConfigProblem>) {
     let set = || environment.iter().filter(|(_, text)| !text.is_empty());
-    let honoured = honoured().filter_map(|(name, key)| {
+    let honoured = honoured().filter_map(|variable| {
+        let name = variable.name;
         let text = environment.get(name).filter(|text| !text.is_empty())?;
-        Some((key, given(name, &adapted(name, text))))
+        Some((variable.key(), given(name, &adapted(name, text))))
     });
     let mut values: Vec<_> = honoured.collect();
     let mut problems = Vec::new();

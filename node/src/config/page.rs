@@ -56,6 +56,6 @@ This page is generated from the code by the test `the_page_of_keys_is_current`; 
 /// is a pattern.
 fn honoured_name(key: &KeyPath) -> Option<&'static str> {
     honoured()
-        .find(|(_, known)| known == key)
-        .map(|(name, _)| name)
+        .find(|variable| variable.key() == *key)
+        .map(|variable| variable.name)
 }

@@ -386,7 +386,7 @@ fn every_key_has_a_description_and_a_unique_variable() {
             key.about
         );
     }
-    for (_, key) in environment::honoured() {
+    for key in environment::honoured().map(|variable| variable.key()) {
         assert!(
             keys.iter().any(|known| known.pattern.matches(&key)),
             "{key}"
