@@ -30,7 +30,10 @@ mod store;
 mod workspace;
 
 mod actor;
-#[allow(dead_code)]
+#[allow(
+    dead_code,
+    reason = "the simulation still drives inputs that the product does not produce"
+)]
 mod cluster;
 mod team;
 

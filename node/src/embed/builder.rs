@@ -9,7 +9,6 @@ use super::{Runtime, RuntimeError, ScriptedModel, scripted::ScriptedProvider, to
 use crate::{
     client::Client,
     config::{self, Config, Sources},
-    llm::Provider,
     node::{self, Additions},
     tools::Tool,
 };
@@ -169,7 +168,7 @@ impl RuntimeBuilder {
         let additions = Additions {
             tools: tools.collect::<Result<_, _>>()?,
             files: self.folder.is_some(),
-            providers: providers(self.models),
+            provider: ScriptedProvider::of(self.models),
         };
         let (running, tools) = Box::pin(node::open_embedded(&config, additions)).await?;
         let bus = Arc::clone(&running.node().services().bus);
@@ -198,13 +197,6 @@ fn made(below: &TempDir, name: &str) -> Result<PathBuf, RuntimeError> {
 
 fn shown(folder: &std::path::Path) -> String {
     folder.display().to_string()
-}
-
-fn providers(models: Vec<ScriptedModel>) -> Vec<Arc<dyn Provider>> {
-    if models.is_empty() {
-        return Vec::new();
-    }
-    vec![ScriptedProvider::new(models)]
 }
 
 /// Returns the configuration of a runtime. It contains no settings of the user who runs the

@@ -112,15 +112,16 @@ pub(super) struct ScriptedProvider {
 }
 
 impl ScriptedProvider {
-    /// Creates the provider. If two models have the same name, the second one replaces the first.
-    pub(super) fn new(models: impl IntoIterator<Item = ScriptedModel>) -> Arc<Self> {
-        let scripts = models
-            .into_iter()
-            .map(|model| (model.name, model.script))
-            .collect();
-        Arc::new(Self {
-            scripts: Mutex::new(scripts),
-        })
+    /// Creates the provider, or returns `None` if there are no models. If two models have the same
+    /// name, the second one replaces the first.
+    pub(super) fn of(models: Vec<ScriptedModel>) -> Option<Arc<dyn Provider>> {
+        if models.is_empty() {
+            return None;
+        }
+        let scripts = models.into_iter().map(|model| (model.name, model.script));
+        Some(Arc::new(Self {
+            scripts: Mutex::new(scripts.collect()),
+        }))
     }
 
     fn next(&self, model: &str) -> Result<(Reply, Duration), String> {

@@ -46,9 +46,9 @@ pub enum LlmError {
 pub struct Llm {
     options: LlmOptions,
     catalogue: Arc<ModelCatalogue>,
-    /// Providers that run in this process. They take precedence over configured providers of the
+    /// A provider that runs in this process. It takes precedence over a configured provider of the
     /// same name.
-    in_process: Vec<Arc<dyn Provider>>,
+    in_process: Option<Arc<dyn Provider>>,
     endpoints: Mutex<HashMap<(String, Url), Arc<ProviderEndpoint>>>,
 }
 
@@ -66,21 +66,25 @@ impl Llm {
         Self {
             options,
             catalogue,
-            in_process: Vec::new(),
+            in_process: None,
             endpoints: Mutex::default(),
         }
     }
 
-    /// Adds providers that run in this process instead of on a server.
-    pub fn with_in_process(self, in_process: Vec<Arc<dyn Provider>>) -> Self {
+    /// Sets a provider that runs in this process instead of on a server.
+    pub fn with_in_process(self, in_process: Option<Arc<dyn Provider>>) -> Self {
         Self { in_process, ..self }
+    }
+
+    fn in_process(&self, name: &str) -> Option<&Arc<dyn Provider>> {
+        let provider = self.in_process.as_ref()?;
+        (provider.name() == name).then_some(provider)
     }
 
     /// Returns the provider of a model. If the model names an address, the provider sends its
     /// requests there. Requests to the same address share their limits.
     pub fn provider(&self, model: &ModelRef) -> Result<Arc<dyn Provider>, LlmError> {
-        let mut in_process = self.in_process.iter();
-        if let Some(provider) = in_process.find(|provider| provider.name() == model.provider) {
+        if let Some(provider) = self.in_process(&model.provider) {
             return Ok(Arc::clone(provider));
         }
         let known = self.known(&model.provider)?;
@@ -167,19 +171,22 @@ impl Llm {
             .iter()
             .filter(|preset| preset.assumed)
             .map(|preset| preset.name);
-        let named = assumed.chain(self.options.providers.keys().map(String::as_str));
-        let names: BTreeSet<&str> = named.collect();
+        let configured = self.options.providers.keys().map(String::as_str);
+        let in_process = self.in_process.iter().map(|provider| provider.name());
+        let names: BTreeSet<&str> = assumed.chain(configured).chain(in_process).collect();
         let usable = |name: &&str| {
-            self.known(name).is_ok_and(|known| {
-                known
-                    .base_url(None)
-                    .is_ok_and(|base| !known.lacks_key(&base))
-            })
+            self.in_process(name).is_some()
+                || self.known(name).is_ok_and(|known| {
+                    known
+                        .base_url(None)
+                        .is_ok_and(|base| !known.lacks_key(&base))
+                })
         };
-        let in_process: BTreeSet<&str> = self.in_process.iter().map(|own| own.name()).collect();
-        let usable: BTreeSet<&str> = names.into_iter().filter(usable).collect();
-        let all = usable.union(&in_process);
-        all.map(|name| (*name).to_owned()).collect()
+        names
+            .into_iter()
+            .filter(usable)
+            .map(str::to_owned)
+            .collect()
     }
 
     fn known<'a>(&self, name: &'a str) -> Result<KnownProvider<'a>, LlmError> {

@@ -61,8 +61,8 @@ pub(crate) struct Additions {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     /// Whether agents get tools for the files of their workspace.
     pub(crate) files: bool,
-    /// Models that run in this process.
-    pub(crate) providers: Vec<Arc<dyn Provider>>,
+    /// The provider of models that run in this process.
+    pub(crate) provider: Option<Arc<dyn Provider>>,
 }
 
 /// The bus of a node, and the registry if the node joins a cluster.
@@ -71,7 +71,7 @@ struct NodeConnection {
     registry: Option<Registry>,
 }
 
-/// The models, tools, skills and teams that the agents of a node can use.
+/// The tools, models and workspaces that the agents of a node can use.
 struct AgentResources {
     tools: NodeTools,
     models: Arc<Llm>,
@@ -100,15 +100,15 @@ pub(crate) async fn open_embedded(
     additions: Additions,
 ) -> Result<(RunningNode, Vec<String>), AssemblyError> {
     let connection = connect(config).await?;
-    let tools = tools::embedded(config, &additions)?;
+    let tools = tools::embedded(config, additions.tools, additions.files)?;
     let names = tools.catalogue.names();
-    let models = Llm::new(models::options(config)).with_in_process(additions.providers);
-    let equipment = AgentResources {
+    let models = Llm::new(models::options(config)).with_in_process(additions.provider);
+    let resources = AgentResources {
         tools,
         models: Arc::new(models),
         workspaces: workspaces(config).only_named(),
     };
-    let running = assemble(config, connection, equipment).await?;
+    let running = assemble(config, connection, resources).await?;
     Ok((running, names))
 }
 
@@ -135,18 +135,18 @@ async fn open_connected(
     config: &Config,
     connection: NodeConnection,
 ) -> Result<RunningNode, AssemblyError> {
-    let equipment = AgentResources {
+    let resources = AgentResources {
         tools: tools::build(config, &connection.bus).await?,
         models: Arc::new(Llm::new(models::options(config))),
         workspaces: workspaces(config),
     };
-    assemble(config, connection, equipment).await
+    assemble(config, connection, resources).await
 }
 
 async fn assemble(
     config: &Config,
     connection: NodeConnection,
-    equipment: AgentResources,
+    resources: AgentResources,
 ) -> Result<RunningNode, AssemblyError> {
     let id = instance::take();
     let store = store::open(config, &id).await?;
@@ -155,7 +155,7 @@ async fn assemble(
         tools,
         models,
         workspaces,
-    } = equipment;
+    } = resources;
     let NodeTools {
         catalogue,
         skills,

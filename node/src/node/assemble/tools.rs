@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Additions, AssemblyError, folders};
+use super::{AssemblyError, folders};
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted},
@@ -77,13 +77,15 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeToo
 
 /// Returns the tools of a node in the process of another program: the program's own and, if the
 /// program wants them, the tools for files. None of these starts a process.
-pub(super) fn embedded(config: &Config, additions: &Additions) -> Result<NodeTools, BadTool> {
+pub(super) fn embedded(
+    config: &Config,
+    own: Vec<Arc<dyn Tool>>,
+    with_files: bool,
+) -> Result<NodeTools, BadTool> {
     let (skills, of_skills) = skills(config);
     let catalogue = ToolCatalogue::default();
-    let files = additions
-        .files
-        .then(|| file_tools(&Files::new(roots(config), caps(config))));
-    for tool in files.into_iter().flatten().chain(additions.tools.clone()) {
+    let files = with_files.then(|| file_tools(&Files::new(roots(config), caps(config))));
+    for tool in files.into_iter().flatten().chain(own) {
         catalogue.add(tool)?;
     }
     Ok(NodeTools {
