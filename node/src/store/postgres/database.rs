@@ -139,6 +139,21 @@ impl Database {
         }
     }
 
+    /// Does the same as [`Self::all`]. The inner `Err` is the server's message if it refused the
+    /// values of the statement.
+    pub async fn all_or_refused(
+        &self,
+        statement: PgStatement<'_>,
+    ) -> Result<Result<Vec<PgRow>, String>, StoreError> {
+        match self.try_all(statement).await {
+            Ok(rows) => Ok(Ok(rows)),
+            Err(failed) => match failed.refused_data() {
+                Some(message) => Ok(Err(message)),
+                None => Err(failed.into_error()),
+            },
+        }
+    }
+
     fn failed(&self, error: sqlx::Error) -> StatementError {
         if matches!(classify(&error), StoreError::Away(_)) {
             self.trouble.came();
@@ -171,7 +186,7 @@ impl StatementError {
     }
 
     /// Returns the server's message if it refused the values of the statement, otherwise `None`.
-    pub fn refused_data(&self) -> Option<String> {
+    fn refused_data(&self) -> Option<String> {
         let Self::Sql(sqlx::Error::Database(error)) = self else {
             return None;
         };

@@ -198,22 +198,15 @@ async fn state(
     node: &NodeId,
     batches: &[&Batch],
 ) -> Result<Result<AppendResult, String>, StoreError> {
-    let rows = match database
-        .try_all(bind(
-            sqlx::query(APPEND)
-                .bind(session.as_str())
-                .bind(node.as_str()),
-            batches,
-        ))
-        .await
-    {
+    let statement = bind(
+        sqlx::query(APPEND)
+            .bind(session.as_str())
+            .bind(node.as_str()),
+        batches,
+    );
+    let rows = match database.all_or_refused(statement).await? {
         Ok(rows) => rows,
-        Err(failed) => {
-            return failed
-                .refused_data()
-                .map(Err)
-                .ok_or_else(|| failed.into_error());
-        }
+        Err(refusal) => return Ok(Err(refusal)),
     };
     let answers = rows
         .iter()

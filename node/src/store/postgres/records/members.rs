@@ -87,17 +87,10 @@ async fn state(
         .bind(lead.incarnation)
         .bind(node.as_str())
         .bind(i32::try_from(DEFAULT_MAX_AGENTS).unwrap_or(i32::MAX));
-    let rows = match database
-        .try_all(bind_tasks(bind_agents(statement, members), members))
-        .await
-    {
+    let statement = bind_tasks(bind_agents(statement, members), members);
+    let rows = match database.all_or_refused(statement).await? {
         Ok(rows) => rows,
-        Err(failed) => {
-            return failed
-                .refused_data()
-                .map(Err)
-                .ok_or_else(|| failed.into_error());
-        }
+        Err(refusal) => return Ok(Err(refusal)),
     };
     let mut outcomes = Vec::with_capacity(members.len());
     for (row, NewMember { agent, .. }) in rows.iter().zip(members) {
