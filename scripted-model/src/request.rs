@@ -43,6 +43,16 @@ pub struct ToolResult {
 }
 
 impl ModelRequest {
+    /// Adds a result to the results in the last message, or begins such a message.
+    pub(crate) fn push_result(&mut self, result: ToolResult) {
+        match self.messages.last_mut() {
+            Some(RequestMessage::Results(results)) => results.push(result),
+            Some(RequestMessage::User(_) | RequestMessage::Model { .. }) | None => {
+                self.messages.push(RequestMessage::Results(vec![result]));
+            }
+        }
+    }
+
     /// Returns the latest text of the user, or an empty text.
     pub fn last_user(&self) -> &str {
         let user = |message: &'_ RequestMessage| matches!(message, RequestMessage::User(_));

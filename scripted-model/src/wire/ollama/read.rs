@@ -146,13 +146,7 @@ fn result(
         WireRefusal::invalid(format!("tool result for {name:?} {id:?} answers no call"))
     })?;
     let ToolCall { id, name } = waiting.remove(found);
-    let returned = ToolResult { id, name, text };
-    match asked.messages.last_mut() {
-        Some(RequestMessage::Results(results)) => results.push(returned),
-        Some(RequestMessage::User(_) | RequestMessage::Model { .. }) | None => {
-            asked.messages.push(RequestMessage::Results(vec![returned]))
-        }
-    }
+    asked.push_result(ToolResult { id, name, text });
     Ok(())
 }
 

@@ -256,18 +256,11 @@ impl InputReader<'_> {
         };
         self.waiting.remove(found);
         let name = self.asked.name_of_call(id).unwrap_or_default().to_owned();
-        let returned = ToolResult {
+        self.asked.push_result(ToolResult {
             id: id.to_owned(),
             name,
             text,
-        };
-        match self.asked.messages.last_mut() {
-            Some(RequestMessage::Results(results)) => results.push(returned),
-            Some(RequestMessage::User(_) | RequestMessage::Model { .. }) | None => self
-                .asked
-                .messages
-                .push(RequestMessage::Results(vec![returned])),
-        }
+        });
         Ok(())
     }
 }
