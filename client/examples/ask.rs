@@ -1,6 +1,6 @@
 //! Starts a session, sends it a prompt and prints the answer: `ask "What is in this folder?"`.
 
-use planck_client::{Client, FollowEvent, protocol::command::Start, protocol::event::Event};
+use planck_client::{Client, protocol::command::Start, protocol::event::Event};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,15 +16,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut events = client.follow(&prompt.session_id, prompt.seq + 1).await?;
     loop {
-        let FollowEvent::Durable(event) = events.next().await? else {
-            continue;
-        };
-        match event.event() {
-            Some(Ok(Event::TurnEnd(end))) if end.inputs.contains(&prompt.prompt_id) => {
+        match events.next().await?.event() {
+            Some(Event::TurnEnd(end)) if end.inputs.contains(&prompt.prompt_id) => {
                 println!("{}", end.message.unwrap_or_default());
                 return Ok(());
             }
-            Some(Ok(Event::Error(error))) if error.inputs.contains(&prompt.prompt_id) => {
+            Some(Event::Error(error)) if error.inputs.contains(&prompt.prompt_id) => {
                 return Err(error.reason.into());
             }
             _ => {}
