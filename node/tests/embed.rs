@@ -9,9 +9,9 @@
 use std::{convert::Infallible, time::Duration};
 
 use planck_node::{
-    Agent, Event, Follow, FollowEvent, Runtime, RuntimeBuilder, RuntimeError, ScriptedModel,
-    Session, Tool, ToolContext,
-    protocol::{command::SessionState, event::ToolEnd, spec::Member},
+    Agent, Client, Event, Follow, FollowEvent, Runtime, RuntimeBuilder, RuntimeError,
+    ScriptedModel, Session, Tool, ToolContext,
+    protocol::{SessionId, command::SessionState, event::ToolEnd, spec::Member},
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -69,6 +69,21 @@ async fn next_turn(events: &mut Follow) -> Turn {
     Turn { calls, end }
 }
 
+/// Starts a runtime with only this model, and a session in it.
+async fn started(model: ScriptedModel) -> (Runtime, Session) {
+    let builder = Runtime::builder().scripted_model(model);
+    let runtime = builder.start().await.unwrap();
+    let session = runtime.start(Agent::new("speaker")).await.unwrap();
+    (runtime, session)
+}
+
+/// Prompts a session through a client, and returns the turn.
+async fn prompted(client: &Client, session: &SessionId) -> Turn {
+    let prompt = client.prompt(session, "Again.").await.unwrap();
+    let mut events = client.follow(session, prompt.seq + 1).await.unwrap();
+    next_turn(&mut events).await
+}
+
 async fn turn(session: &Session) -> Turn {
     let mut events = session.events().await.unwrap();
     session.prompt("How many words?").await.unwrap();
@@ -106,12 +121,7 @@ async fn text_arrives_in_pieces() {
     let model = ScriptedModel::new()
         .pace(Duration::from_millis(100))
         .text("one two three");
-    let runtime = Runtime::builder()
-        .scripted_model(model)
-        .start()
-        .await
-        .unwrap();
-    let session = runtime.start(Agent::new("speaker")).await.unwrap();
+    let (runtime, session) = started(model).await;
     let mut events = session.events().await.unwrap();
     session.prompt("Speak.").await.unwrap();
     let mut streamed = String::new();
@@ -138,12 +148,7 @@ async fn text_arrives_in_pieces() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn script_that_is_over_is_an_error_with_a_way_out() {
-    let runtime = Runtime::builder()
-        .scripted_model(ScriptedModel::named("short").text("once"))
-        .start()
-        .await
-        .unwrap();
-    let session = runtime.start(Agent::new("speaker")).await.unwrap();
+    let (runtime, session) = started(ScriptedModel::named("short").text("once")).await;
     let mut events = session.events().await.unwrap();
     session.prompt("Speak.").await.unwrap();
     assert_eq!(next_turn(&mut events).await.end, Ok("once".into()));
@@ -281,9 +286,7 @@ async fn saved_session_continues_in_the_next_runtime() {
     let client = second.client();
     let found = client.session(&id).await.unwrap();
     assert_eq!(found.state, SessionState::Open);
-    let prompt = client.prompt(&id, "Again.").await.unwrap();
-    let mut events = client.follow(&id, prompt.seq + 1).await.unwrap();
-    let turn = next_turn(&mut events).await;
+    let turn = prompted(client, &id).await;
     assert_eq!(turn.calls[0].result, "6 words, says two");
     assert_eq!(turn.end, Ok("Second.".into()));
     second.shut_down().await;

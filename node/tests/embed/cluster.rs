@@ -4,7 +4,7 @@ use planck_node::{Agent, Client, ScriptedModel};
 use planck_tests::nats::NatsServer;
 use tempfile::TempDir;
 
-use super::{calls_count, counting, next_turn, turn};
+use super::{calls_count, counting, prompted, turn};
 
 /// Two runtimes with the same name stand for two processes of one program.
 #[tokio::test(flavor = "multi_thread")]
@@ -36,9 +36,7 @@ async fn runtime_with_nats_is_a_node_whose_sessions_continue_in_its_sibling() {
         .unwrap();
     let id = session.id().clone();
     one.shut_down().await;
-    let prompt = client.prompt(&id, "Again.").await.unwrap();
-    let mut events = client.follow(&id, prompt.seq + 1).await.unwrap();
-    let second = next_turn(&mut events).await;
+    let second = prompted(&client, &id).await;
     assert_eq!(second.calls[0].result, "6 words, says two");
     assert_eq!(second.end, Ok("Second.".into()));
     two.shut_down().await;
