@@ -20,7 +20,7 @@ use sqlx::{
 use tempfile::TempDir;
 use tokio::{
     sync::Mutex,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 
 use super::{
@@ -37,6 +37,9 @@ pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
 /// The size of a connection's page cache, where SQLite reads a negative number as KiB. The
 /// operating system caches the rest of the file.
 const CACHE: &str = "-512";
+
+/// The pause before a file is opened again that was locked.
+const TRY_AGAIN: Duration = Duration::from_millis(5);
 
 /// How files are opened.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +77,20 @@ impl DbOptions {
             .pragma("trusted_schema", "OFF")
             .pragma("cell_size_check", "ON")
             .disable_statement_logging()
+    }
+
+    /// Connects, and tries again for as long as a call waits if the file is locked. SQLite itself
+    /// does not wait for another process that switches a new file to WAL at the same time.
+    async fn connect_when_free(&self, to: &SqliteConnectOptions) -> sqlx::Result<SqliteConnection> {
+        let until = Instant::now() + self.busy;
+        loop {
+            match to.connect().await {
+                Err(error) if fault::is_busy(&error) && Instant::now() < until => {
+                    sleep(TRY_AGAIN).await;
+                }
+                connected => return connected,
+            }
+        }
     }
 }
 
@@ -157,7 +174,7 @@ impl Db {
     }
 
     async fn connect(path: &Path, view: View, opening: DbOptions) -> Result<Self, SqliteFault> {
-        let opened = timeout_at(opening.deadline(), view.connect.connect()).await;
+        let opened = timeout_at(opening.deadline(), opening.connect_when_free(&view.connect)).await;
         let connection = opened
             .map_err(|_elapsed| slow(path))?
             .map_err(|error| fault::sort(&error, path))?;

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use sqlx::error::DatabaseError;
+
 use crate::store::StoreError;
 
 /// The reason for which a trigger of the schema refused a statement.
@@ -90,10 +92,7 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
     let Some(database) = error.as_database_error() else {
         return sort_own(error, path);
     };
-    let extended: i32 = database
-        .code()
-        .and_then(|code| code.parse().ok())
-        .unwrap_or(0);
+    let extended = extended_code(database);
     if extended == code::CONSTRAINT_TRIGGER {
         return SqliteFault::Aborted(Abort::parse(database.message()));
     }
@@ -129,6 +128,17 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
         ),
         _other => broken(database.message(), "report this"),
     }
+}
+
+/// Returns whether another connection holds a lock on the file.
+pub fn is_busy(error: &sqlx::Error) -> bool {
+    let database = error.as_database_error();
+    database.is_some_and(|database| extended_code(database) & 0xff == code::BUSY)
+}
+
+fn extended_code(database: &dyn DatabaseError) -> i32 {
+    let code = database.code().and_then(|code| code.parse().ok());
+    code.unwrap_or(0)
 }
 
 /// Classifies an error that comes from sqlx and not from SQLite.

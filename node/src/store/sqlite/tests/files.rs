@@ -233,3 +233,19 @@ async fn a_newer_schema_is_refused() {
         );
     }
 }
+
+/// SQLite does not wait when several connections switch a new file to WAL at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn file_that_many_create_at_once_opens_for_all() {
+    let folder = Folder::new();
+    for round in 0..50 {
+        let path = folder.path().join(format!("{round}.db"));
+        let opened = (0..8).map(|_| {
+            let path = path.clone();
+            tokio::spawn(async move { Db::open(&path, opening(), true, SQLITE_SESSION).await })
+        });
+        for opened in futures_util::future::join_all(opened).await {
+            opened.unwrap().unwrap();
+        }
+    }
+}
