@@ -9,7 +9,7 @@
 
 use std::{env, time::Instant};
 
-use planck_node::internals::simulation::{Flaws, run_all};
+use planck_node::internals::simulation::run_all;
 
 fn main() {
     // Cargo passes an additional option, which is skipped because it is not a number.
@@ -19,7 +19,7 @@ fn main() {
         numbers.get(1).copied().unwrap_or(0),
     );
     let began = Instant::now();
-    match run_all(first..first + seeds, Flaws::default()) {
+    match run_all(first..first + seeds, None) {
         Ok(report) => {
             let seconds = began.elapsed().as_secs_f64();
             println!(

@@ -1,5 +1,4 @@
-//! The nodes of a cluster: who is there, how each is doing, and which of them an agent is placed
-//! on.
+//! The nodes of a cluster: which there are, how each is doing, and which of them hosts an agent.
 
 pub mod moment;
 
@@ -7,6 +6,9 @@ pub mod membership;
 
 pub mod cascade;
 pub mod claiming;
+pub mod recovery;
+
+pub mod planted;
 
 #[cfg(any(test, feature = "simulation"))]
 #[allow(
@@ -14,6 +16,7 @@ pub mod claiming;
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
     reason = "a simulation ends at the first surprise"
 )]
 pub mod simulation;

@@ -44,5 +44,5 @@ pub mod node {
 /// The deterministic simulation of the cluster, which a seed controls.
 #[cfg(feature = "simulation")]
 pub mod simulation {
-    pub use crate::cluster::simulation::{Flaws, run_all};
+    pub use crate::cluster::simulation::run_all;
 }

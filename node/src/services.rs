@@ -11,7 +11,7 @@ use crate::{
     actor::Host,
     base::Base,
     bus::Bus,
-    cluster::{decisions::Decisions, registry::Registry, view::ClusterView},
+    cluster::{decisions::Decisions, registry::ClusterRegistry, view::ClusterView},
     llm::Llm,
     lookup::Lookup,
     peers::Peers,
@@ -52,7 +52,7 @@ pub struct ServicesParts {
     pub library: TeamLibrary,
     pub workspaces: Workspaces,
     /// The registry, or `None` without a cluster.
-    pub registry: Option<Registry>,
+    pub registry: Option<ClusterRegistry>,
     pub settings: ServicesSettings,
     /// Tracks the tasks that the services spawn, so that the node can wait for their end.
     pub tasks: TaskTracker,

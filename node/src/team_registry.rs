@@ -26,9 +26,9 @@ use crate::{
     actor::{Host, parts::SessionContext},
     base::Base,
     cluster::{
-        cascade::{Cascade, Life},
+        cascade::{Cascade, TeamIncarnation},
         decisions::Decisions,
-        registry::{Birth, Registry, RegistryError, Settled},
+        registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, Settled},
         view::ClusterView,
     },
     lookup::Lookup,
@@ -36,8 +36,8 @@ use crate::{
 
 /// The records of the teams with agents on this node.
 pub struct TeamRegistry {
-    /// The registry, or `None` if this node works alone.
-    registry: Option<Registry>,
+    /// `None`: this node works alone.
+    registry: Option<ClusterRegistry>,
     cascade: Mutex<Cascade>,
     /// Notified when the cascade received an input, because it may want to wake up earlier.
     changed: Notify,
@@ -51,7 +51,7 @@ pub struct TeamRegistry {
 impl TeamRegistry {
     pub fn new(
         base: &Base,
-        registry: Option<Registry>,
+        registry: Option<ClusterRegistry>,
         decisions: Decisions,
         tasks: TaskTracker,
     ) -> Self {
@@ -74,7 +74,7 @@ impl TeamRegistry {
         };
         let record = self.record(session.id.clone(), session.lead.clone());
         match registry
-            .bear_team(&session.team, session.incarnation, &record)
+            .create_team(&session.team, session.incarnation, &record)
             .await
             .map_err(registry_away)?
         {
@@ -109,8 +109,8 @@ impl TeamRegistry {
         Ok(matches!(moved.map_err(registry_away)?, Settled::Mine(_)))
     }
 
-    /// Returns whether an incarnation of a team is alive according to the registry.
-    pub async fn is_alive(&self, team: &Life) -> Result<bool, Refusal> {
+    /// Whether the registry says that an incarnation of a team goes on.
+    pub async fn is_alive(&self, team: &TeamIncarnation) -> Result<bool, Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(true);
         };
@@ -126,12 +126,24 @@ impl TeamRegistry {
     /// orchestrator.
     pub async fn mark_dead(
         &self,
-        team: &Life,
+        team: &TeamIncarnation,
         end: TeamEnd,
         whose: Option<(SessionId, AgentId)>,
     ) -> Result<(), RegistryError> {
+        self.mark(team, (DeathOf::AnyRecord, end), whose)
+            .await
+            .map(drop)
+    }
+
+    /// Returns whether the team is dead now.
+    async fn mark(
+        &self,
+        team: &TeamIncarnation,
+        (which, end): (DeathOf, TeamEnd),
+        whose: Option<(SessionId, AgentId)>,
+    ) -> Result<bool, RegistryError> {
         let Some(registry) = &self.registry else {
-            return Ok(());
+            return Ok(true);
         };
         let known = match whose {
             Some((session, lead)) => Some(self.record(session, lead)),
@@ -141,14 +153,14 @@ impl TeamRegistry {
                 .map(|found| found.record),
         };
         let Some(otherwise) = known else {
-            return Ok(());
+            return Ok(true);
         };
         let otherwise = TeamRecord {
             nonce: nonce(),
             ..otherwise
         };
         let settled = registry
-            .end_team(&team.team, team.incarnation, end, &otherwise)
+            .end_team(&team.team, team.incarnation, (which, end), &otherwise)
             .await?;
         if matches!(settled, Settled::Mine(_)) {
             let reason = match end {
@@ -162,7 +174,10 @@ impl TeamRegistry {
             };
             self.decisions.publish(DecisionKind::TeamDown, data);
         }
-        Ok(())
+        Ok(match settled {
+            Settled::Mine(_) => true,
+            Settled::Theirs(found) => found.record.state == TeamStanding::Dead,
+        })
     }
 
     /// Writes the record of an agent that is to run here, on condition that its team is alive.
@@ -196,15 +211,15 @@ impl TeamRegistry {
             .map(|(agent, spec)| (agent.clone(), record(spec)))
             .collect();
         match registry
-            .bear_members(&session.team, session.incarnation, &members)
+            .create_members(&session.team, session.incarnation, &members)
             .await
             .map_err(registry_away)?
         {
-            Birth::Born => Ok(()),
-            Birth::NoTeam(None) => Err(Refusal::unavailable(
+            MembersCreated::Created => Ok(()),
+            MembersCreated::NoTeam(None) => Err(Refusal::unavailable(
                 "the registry has no record of the team now; ask again",
             )),
-            Birth::NoTeam(Some(_)) => Err(team_moved()),
+            MembersCreated::NoTeam(Some(_)) => Err(team_moved()),
         }
     }
 
@@ -213,7 +228,7 @@ impl TeamRegistry {
         self.remove(&incarnation(session), agent).await;
     }
 
-    async fn remove(&self, team: &Life, agent: &AgentId) {
+    async fn remove(&self, team: &TeamIncarnation, agent: &AgentId) {
         let Some(registry) = &self.registry else {
             return;
         };
@@ -237,9 +252,9 @@ impl TeamRegistry {
     }
 }
 
-/// Returns the team incarnation that a session belongs to.
-pub fn incarnation(session: &SessionContext) -> Life {
-    Life {
+/// The incarnation of its team that a session is in.
+pub fn incarnation(session: &SessionContext) -> TeamIncarnation {
+    TeamIncarnation {
         team: session.team.clone(),
         incarnation: session.incarnation,
     }

@@ -1,6 +1,7 @@
-//! **Pure**: what becomes of the teams that have agents on this node when an orchestrator, its node
-//! or the team dies. A decision is made once, in the registry; whatever is missed is found again by
-//! a sweep, and doing it twice does no harm.
+//! **Pure**: what happens on this node to the agents of a team when the node of its orchestrator
+//! dies or the team ends. The decision is taken once, in the registry: the team's record is marked
+//! dead. Whatever a node misses is found again when it compares its teams with the registry, and
+//! repeating an effect is harmless.
 
 #[cfg(test)]
 mod tests;
@@ -17,137 +18,145 @@ use planck_common::{
 
 use super::{membership::Revision, moment::Moment};
 
-/// How long an answer of the registry is waited for before it is asked again.
+/// How long to wait for the registry before it is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A team record as it was read.
+/// A team's record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenTeam {
     pub revision: Revision,
     pub standing: TeamStanding,
     pub reason: Option<TeamEnd>,
-    /// Of the orchestrator.
+    /// The node of the orchestrator.
     pub node: NodeId,
-    /// Whether that node is known to be dead.
-    pub node_died: bool,
+    /// Whether that node is known to be gone.
+    pub is_node_gone: bool,
 }
 
-/// One life of a team.
+/// One incarnation of a team.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Life {
+pub struct TeamIncarnation {
     pub team: TeamId,
     pub incarnation: i64,
 }
 
+impl TeamIncarnation {
+    /// Whether the end of this incarnation is also the end of `other`: an incarnation ends with the
+    /// ones before it.
+    pub fn ends_with_it(&self, other: &Self) -> bool {
+        other.team == self.team && other.incarnation <= self.incarnation
+    }
+}
+
+/// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
+pub enum CascadeInput {
     /// The time of `next_wake` has come.
     Woken,
-    /// An agent of the team runs here; `lead` if it leads it.
-    Up {
-        life: Life,
+    /// An agent of the team runs here from now on.
+    AgentStarted {
+        team: TeamIncarnation,
         agent: AgentId,
-        lead: bool,
+        is_lead: bool,
     },
-    /// It stopped, or moved away, and the team goes on.
-    Down {
-        life: Life,
+    /// An agent of the team does not run here any more.
+    AgentStopped {
+        team: TeamIncarnation,
         agent: AgentId,
     },
-    /// The orchestrator, which ran here, ended.
-    LeadEnded {
-        life: Life,
-        end: TeamEnd,
-    },
-    NodeDied {
-        node: NodeId,
-    },
-    /// A team's record as the leader has it; `None` where there is none.
-    Read {
-        life: Life,
+    /// A node died.
+    NodeDied { node: NodeId },
+    /// Answers `ReadTeam`: the record as the leader has it, or `None` if there is none.
+    TeamRead {
+        team: TeamIncarnation,
         seen: Option<SeenTeam>,
     },
-    /// A watch, a claimer, or another record told that this life of the team is over. All before it
-    /// are too.
-    Over {
-        life: Life,
-        end: TeamEnd,
-    },
-    /// The outcome of `MarkDead`; a refused or unknown one is no.
-    Marked {
-        life: Life,
-        done: bool,
-    },
-    /// Compare everything with the registry.
+    /// Answers `MarkDead`. `done` is false if the write was refused or has an unknown outcome.
+    MarkedDead { team: TeamIncarnation, done: bool },
+    /// It is time to compare all teams here with the registry.
     Sweep,
 }
 
+/// What the shell must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum CascadeEffect {
     /// Read a team's record from the leader.
-    Read { life: Life },
-    /// Write the team dead, on condition that its record is at `expects`, or not there.
+    ReadTeam { team: TeamIncarnation },
+    /// Mark a team's record as dead, on condition that it is at revision `expects`, or that there
+    /// is none.
     MarkDead {
-        life: Life,
+        team: TeamIncarnation,
         expects: Option<Revision>,
         end: TeamEnd,
     },
-    /// The registry lost the team: write its record again, and those of its members here.
-    Reassert { life: Life },
-    /// Stop these agents, their model calls and processes, as `end` says, and purge their records.
-    Stop {
-        life: Life,
+    /// The registry lost the team's record, and the team is led from here: write the record again,
+    /// and those of the members here.
+    RewriteRecords { team: TeamIncarnation },
+    /// Stop the agents here of this incarnation and of the ones before it, with their model calls
+    /// and processes, and remove the records of `agents`.
+    StopMembers {
+        team: TeamIncarnation,
         agents: Vec<AgentId>,
         end: TeamEnd,
     },
-    /// Purge a member's record.
-    Purge { life: Life, agent: AgentId },
+    /// Remove a member's record.
+    RemoveMember {
+        team: TeamIncarnation,
+        agent: AgentId,
+    },
 }
 
+/// A team with agents on this node.
 #[derive(Debug, Default)]
-struct Hosted {
+struct HostedTeam {
     agents: BTreeSet<AgentId>,
     lead: Option<AgentId>,
+    /// The orchestrator's node, and the revision of the record that said so.
     orchestrator: Option<(NodeId, Revision)>,
-    /// How it is to end, as soon as the registry says so.
+    /// Why the team is to end, as soon as the registry agrees.
     ending: Option<TeamEnd>,
-    /// Until when an answer is waited for.
+    /// Until when to wait for an answer.
     asked_until: Option<Moment>,
 }
 
+/// The teams with agents on this node.
 #[derive(Debug, Default)]
 pub struct Cascade {
-    teams: BTreeMap<Life, Hosted>,
+    teams: BTreeMap<TeamIncarnation, HostedTeam>,
 }
 
 impl Cascade {
-    pub fn on(&mut self, now: Moment, input: Input) -> Vec<Effect> {
+    /// Takes one input, and returns the effects to perform in their order.
+    pub fn on(&mut self, now: Moment, input: CascadeInput) -> Vec<CascadeEffect> {
         let mut out = Vec::new();
         match input {
-            Input::Woken => {}
-            Input::Up { life, agent, lead } => self.up(life, agent, lead, &mut out),
-            Input::Down { life, agent } => self.down(life, agent, &mut out),
-            Input::LeadEnded { life, end } => self.lead_ended(life, end, &mut out),
-            Input::NodeDied { node } => self.node_died(&node),
-            Input::Read {
-                life,
+            CascadeInput::Woken => {}
+            CascadeInput::AgentStarted {
+                team,
+                agent,
+                is_lead,
+            } => self.agent_started(team, agent, is_lead, &mut out),
+            CascadeInput::AgentStopped { team, agent } => self.agent_stopped(team, agent, &mut out),
+            CascadeInput::NodeDied { node } => self.node_died(&node),
+            CascadeInput::TeamRead {
+                team,
                 seen: Some(seen),
-            } => self.read(now, &life, &seen, &mut out),
-            Input::Read { life, seen: None } => self.missing(now, &life, &mut out),
-            Input::Over { life, end } => self.over(&life, end, &mut out),
-            Input::Marked { life, done: true } => self.marked(&life, &mut out),
-            Input::Marked { life, done: false } => self.ask(now, &life, &mut out),
-            Input::Sweep => out.extend(
-                self.teams
-                    .keys()
-                    .map(|life| Effect::Read { life: life.clone() }),
-            ),
+            } => self.team_read(now, &team, &seen, &mut out),
+            CascadeInput::TeamRead { team, seen: None } => {
+                self.record_missing(now, &team, &mut out)
+            }
+            CascadeInput::MarkedDead { team, done: true } => self.marked_dead(&team, &mut out),
+            CascadeInput::MarkedDead { team, done: false } => self.read(now, &team, &mut out),
+            CascadeInput::Sweep => {
+                let teams = self.teams.keys().cloned();
+                out.extend(teams.map(|team| CascadeEffect::ReadTeam { team }));
+            }
         }
-        self.end_what_is_to_end(now, &mut out);
+        self.end_teams(now, &mut out);
         out
     }
 
-    /// When it must be called again, if nothing happens before.
+    /// When it must be called again if nothing happens before.
     pub fn next_wake(&self) -> Option<Moment> {
         self.teams
             .values()
@@ -156,170 +165,167 @@ impl Cascade {
             .min()
     }
 
-    /// The lives of teams that have agents here.
-    pub fn lives(&self) -> impl Iterator<Item = &Life> {
+    /// The incarnations that have agents here.
+    #[cfg(test)]
+    pub fn teams(&self) -> impl Iterator<Item = &TeamIncarnation> {
         self.teams.keys()
     }
 
-    /// Of a life that is new here the record is read: its orchestrator's node may have died while
-    /// the agent was born.
-    fn up(&mut self, life: Life, agent: AgentId, lead: bool, out: &mut Vec<Effect>) {
-        if !self.teams.contains_key(&life) {
-            out.push(Effect::Read { life: life.clone() });
+    /// The record of an incarnation that is new here is read: its orchestrator's node may have died
+    /// while the agent was being created.
+    fn agent_started(
+        &mut self,
+        team: TeamIncarnation,
+        agent: AgentId,
+        is_lead: bool,
+        out: &mut Vec<CascadeEffect>,
+    ) {
+        if !self.teams.contains_key(&team) {
+            out.push(CascadeEffect::ReadTeam { team: team.clone() });
         }
-        let hosted = self.teams.entry(life).or_default();
-        if lead {
+        let hosted = self.teams.entry(team).or_default();
+        if is_lead {
             hosted.lead = Some(agent.clone());
         }
         hosted.agents.insert(agent);
     }
 
-    fn down(&mut self, life: Life, agent: AgentId, out: &mut Vec<Effect>) {
-        let Some(hosted) = self.teams.get_mut(&life) else {
+    fn agent_stopped(
+        &mut self,
+        team: TeamIncarnation,
+        agent: AgentId,
+        out: &mut Vec<CascadeEffect>,
+    ) {
+        let Some(hosted) = self.teams.get_mut(&team) else {
             return;
         };
         if hosted.lead.as_ref() == Some(&agent) {
             hosted.lead = None;
         }
-        if hosted.agents.remove(&agent) {
-            out.push(Effect::Purge {
-                life: life.clone(),
-                agent,
-            });
-        }
+        let was_here = hosted.agents.remove(&agent);
         if hosted.agents.is_empty() && hosted.ending.is_none() {
-            self.teams.remove(&life);
+            self.teams.remove(&team);
         }
-    }
-
-    /// What is here stops at once; the record says it to the others.
-    fn lead_ended(&mut self, life: Life, end: TeamEnd, out: &mut Vec<Effect>) {
-        let hosted = self.teams.entry(life.clone()).or_default();
-        hosted.ending.get_or_insert(end);
-        let agents = std::mem::take(&mut hosted.agents);
-        stop(&life, agents, end, out);
+        if was_here {
+            out.push(CascadeEffect::RemoveMember { team, agent });
+        }
     }
 
     fn node_died(&mut self, node: &NodeId) {
-        // Where no record was read yet, the orchestrator may have been there: the record will tell.
-        for hosted in self
-            .teams
-            .values_mut()
-            .filter(|hosted| hosted.lead.is_none())
-        {
-            if hosted
+        for hosted in self.teams.values_mut() {
+            // The orchestrator of a team whose record was not read yet may have been on that node;
+            // the record will say.
+            let was_led_there = hosted
                 .orchestrator
                 .as_ref()
-                .is_none_or(|(orchestrator, _)| orchestrator == node)
-            {
+                .is_none_or(|(orchestrator, _)| orchestrator == node);
+            if hosted.lead.is_none() && was_led_there {
                 hosted.ending.get_or_insert(TeamEnd::NodeDead);
             }
         }
     }
 
-    fn read(&mut self, now: Moment, life: &Life, seen: &SeenTeam, out: &mut Vec<Effect>) {
-        let Some(hosted) = self.teams.get_mut(life) else {
+    fn team_read(
+        &mut self,
+        now: Moment,
+        team: &TeamIncarnation,
+        seen: &SeenTeam,
+        out: &mut Vec<CascadeEffect>,
+    ) {
+        let Some(hosted) = self.teams.get_mut(team) else {
             return;
         };
         if seen.standing == TeamStanding::Dead {
-            return self.over(life, seen.reason.unwrap_or(TeamEnd::NodeDead), out);
+            return self.stop(team, seen.reason.unwrap_or(TeamEnd::NodeDead), out);
         }
         hosted.orchestrator = Some((seen.node.clone(), seen.revision));
-        hosted.ending = match hosted.ending {
-            Some(TeamEnd::NodeDead) | None => seen.node_died.then_some(TeamEnd::NodeDead),
-            ended => ended,
-        };
+        hosted.ending = seen.is_node_gone.then_some(TeamEnd::NodeDead);
         if let Some(end) = hosted.ending {
             hosted.asked_until = Some(now + PATIENCE);
-            out.push(Effect::MarkDead {
-                life: life.clone(),
+            out.push(CascadeEffect::MarkDead {
+                team: team.clone(),
                 expects: Some(seen.revision),
                 end,
             });
         }
     }
 
-    /// The registry lost the record. It is for the orchestrator's node to write it again, unless
-    /// that is dead.
-    fn missing(&mut self, now: Moment, life: &Life, out: &mut Vec<Effect>) {
-        let Some(hosted) = self.teams.get_mut(life) else {
+    /// The registry lost the record. The orchestrator's node writes it again, unless that node is
+    /// dead.
+    fn record_missing(
+        &mut self,
+        now: Moment,
+        team: &TeamIncarnation,
+        out: &mut Vec<CascadeEffect>,
+    ) {
+        let Some(hosted) = self.teams.get_mut(team) else {
             return;
         };
         if let Some(end) = hosted.ending {
             hosted.asked_until = Some(now + PATIENCE);
-            out.push(Effect::MarkDead {
-                life: life.clone(),
+            out.push(CascadeEffect::MarkDead {
+                team: team.clone(),
                 expects: None,
                 end,
             });
         } else if hosted.lead.is_some() {
-            out.push(Effect::Reassert { life: life.clone() });
+            out.push(CascadeEffect::RewriteRecords { team: team.clone() });
         }
     }
 
-    fn over(&mut self, life: &Life, end: TeamEnd, out: &mut Vec<Effect>) {
-        let first = Life {
-            team: life.team.clone(),
-            incarnation: i64::MIN,
-        };
-        let over: Vec<Life> = self
-            .teams
-            .range(first..=life.clone())
-            .map(|(life, _)| life.clone())
-            .collect();
-        for ended in over {
-            let end = if ended == *life {
+    fn marked_dead(&mut self, team: &TeamIncarnation, out: &mut Vec<CascadeEffect>) {
+        let end = self.teams.get(team).and_then(|hosted| hosted.ending);
+        if let Some(end) = end {
+            self.stop(team, end, out);
+        }
+    }
+
+    /// Stops what is here of an incarnation that is dead, and of the ones before it.
+    fn stop(&mut self, team: &TeamIncarnation, end: TeamEnd, out: &mut Vec<CascadeEffect>) {
+        let ended = self.teams.keys().filter(|other| team.ends_with_it(other));
+        for other in ended.cloned().collect::<Vec<_>>() {
+            let hosted = self.teams.remove(&other).unwrap_or_default();
+            let end = if other == *team {
                 end
             } else {
                 TeamEnd::NodeDead
             };
-            let hosted = self.teams.remove(&ended).unwrap_or_default();
-            stop(&ended, hosted.agents, end, out);
+            if !hosted.agents.is_empty() {
+                out.push(CascadeEffect::StopMembers {
+                    team: other,
+                    agents: hosted.agents.into_iter().collect(),
+                    end,
+                });
+            }
         }
     }
 
-    fn marked(&mut self, life: &Life, out: &mut Vec<Effect>) {
-        let end = self.teams.get(life).and_then(|hosted| hosted.ending);
-        if let Some(end) = end {
-            self.over(life, end, out);
-        }
-    }
-
-    fn ask(&mut self, now: Moment, life: &Life, out: &mut Vec<Effect>) {
-        if let Some(hosted) = self.teams.get_mut(life) {
+    fn read(&mut self, now: Moment, team: &TeamIncarnation, out: &mut Vec<CascadeEffect>) {
+        if let Some(hosted) = self.teams.get_mut(team) {
             hosted.asked_until = Some(now + PATIENCE);
-            out.push(Effect::Read { life: life.clone() });
+            out.push(CascadeEffect::ReadTeam { team: team.clone() });
         }
     }
 
-    fn end_what_is_to_end(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        for (life, hosted) in &mut self.teams {
+    /// Has the teams marked dead that are to end. The first try trusts the revision that is known;
+    /// after that the record is read first.
+    fn end_teams(&mut self, now: Moment, out: &mut Vec<CascadeEffect>) {
+        for (team, hosted) in &mut self.teams {
             let Some(end) = hosted.ending else { continue };
             if hosted.asked_until.is_some_and(|until| now < until) {
                 continue;
             }
-            // The first try trusts the revision that is known; after that the record is read.
-            let first = hosted.asked_until.is_none();
+            let is_first = hosted.asked_until.is_none();
             hosted.asked_until = Some(now + PATIENCE);
-            let life = life.clone();
+            let team = team.clone();
             out.push(match &hosted.orchestrator {
-                Some((_, revision)) if first => Effect::MarkDead {
-                    life,
+                Some((_, revision)) if is_first => CascadeEffect::MarkDead {
+                    team,
                     expects: Some(*revision),
                     end,
                 },
-                Some(_) | None => Effect::Read { life },
+                Some(_) | None => CascadeEffect::ReadTeam { team },
             });
         }
-    }
-}
-
-fn stop(life: &Life, agents: BTreeSet<AgentId>, end: TeamEnd, out: &mut Vec<Effect>) {
-    if !agents.is_empty() {
-        out.push(Effect::Stop {
-            life: life.clone(),
-            agents: agents.into_iter().collect(),
-            end,
-        });
     }
 }

@@ -18,12 +18,15 @@ use tokio::{sync::Notify, time::Instant};
 /// After this time without a heartbeat a node without a record is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
+/// How many nodes are remembered that left or died.
+const GONE_REMEMBERED: usize = 1_000;
+
 /// How many questions about nodes may wait for the membership thread.
 const MOST_ASKED: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub struct Census {
-    entries: Mutex<BTreeMap<NodeId, Entry>>,
+    entries: Mutex<BTreeMap<NodeId, CensusEntry>>,
     asked: Mutex<BTreeSet<NodeId>>,
     was_asked: Notify,
     one_is_gone: Notify,
@@ -31,7 +34,7 @@ pub struct Census {
 
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct KnownNode {
     pub node: NodeId,
     pub record: Option<NodeRecord>,
     /// The node's last heartbeat.
@@ -44,22 +47,25 @@ pub struct Known {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CensusEntry {
     record: Option<(u64, NodeRecord)>,
     heartbeat: Option<Heartbeat>,
     heard: Instant,
     suspect: bool,
+    /// Whether the node left or died. This stays when the registry loses the node's record.
+    gone: bool,
     /// How many agents were placed on it since its last heartbeat.
     placed: u32,
 }
 
-impl Entry {
+impl CensusEntry {
     fn new() -> Self {
         Self {
             record: None,
             heartbeat: None,
             heard: Instant::now(),
             suspect: false,
+            gone: false,
             placed: 0,
         }
     }
@@ -76,7 +82,7 @@ impl Entry {
     }
 
     fn is_gone(&self) -> bool {
-        self.standing().is_some_and(NodeStanding::is_final)
+        self.gone || self.standing().is_some_and(NodeStanding::is_final)
     }
 
     fn state(&self) -> NodeState {
@@ -97,8 +103,8 @@ impl Entry {
 
 impl Census {
     /// All known nodes, with this one and those that are gone.
-    pub fn known(&self) -> Vec<Known> {
-        let known = |(node, entry): (&NodeId, &Entry)| Known {
+    pub fn known(&self) -> Vec<KnownNode> {
+        let known = |(node, entry): (&NodeId, &CensusEntry)| KnownNode {
             node: node.clone(),
             record: entry.record.as_ref().map(|(_, record)| record.clone()),
             heartbeat: entry.heartbeat.clone(),
@@ -133,12 +139,11 @@ impl Census {
         present.map(|(node, _)| node.clone()).collect()
     }
 
-    /// Whether the registry says that a node left or died; `None` where it says nothing of it.
+    /// Whether a node left or died; `None` if the registry never said anything about it.
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
-        self.entries()
-            .get(node)?
-            .standing()
-            .map(NodeStanding::is_final)
+        let entries = self.entries();
+        let entry = entries.get(node)?;
+        (entry.gone || entry.record.is_some()).then(|| entry.is_gone())
     }
 
     /// Returns once the registry says that a node left or died.
@@ -173,7 +178,7 @@ impl Census {
         let mut entries = self.entries();
         let entry = entries
             .entry(heartbeat.node_id.clone())
-            .or_insert_with(Entry::new);
+            .or_insert_with(CensusEntry::new);
         entry.heard = Instant::now();
         entry.placed = 0;
         entry.heartbeat = Some(heartbeat);
@@ -182,7 +187,7 @@ impl Census {
     /// Takes over a node's record from the registry. A node that is gone stays gone.
     pub(crate) fn recorded(&self, node: &NodeId, revision: u64, record: NodeRecord) {
         let mut entries = self.entries();
-        let entry = entries.entry(node.clone()).or_insert_with(Entry::new);
+        let entry = entries.entry(node.clone()).or_insert_with(CensusEntry::new);
         let is_back = entry.is_gone() && !record.state.is_final();
         if !is_back {
             entry.record = Some((revision, record));
@@ -194,14 +199,40 @@ impl Census {
         }
     }
 
-    /// Takes over all records of the registry. A node without one is forgotten unless it is heard.
+    /// Records that a node left or died. It is remembered even if the registry loses its record, as
+    /// its leases may still be to be claimed.
+    pub(super) fn gone(&self, node: &NodeId) {
+        let mut entries = self.entries();
+        let gone = |entries: &BTreeMap<NodeId, CensusEntry>| {
+            entries.values().filter(|entry| entry.gone).count()
+        };
+        if gone(&entries) >= GONE_REMEMBERED
+            && let Some(oldest) = entries
+                .iter()
+                .filter(|(_, entry)| entry.gone)
+                .min_by_key(|(_, entry)| entry.heard)
+                .map(|(node, _)| node.clone())
+        {
+            entries.remove(&oldest);
+        }
+        entries
+            .entry(node.clone())
+            .or_insert_with(CensusEntry::new)
+            .gone = true;
+        drop(entries);
+        self.one_is_gone.notify_waiters();
+    }
+
+    /// Takes over all records of the registry. A node without a record is forgotten unless it is
+    /// gone or was heard lately.
     pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
         for (node, revision, record) in records {
             self.recorded(node, *revision, record.clone());
         }
         let stands: BTreeSet<&NodeId> = records.iter().map(|(node, ..)| node).collect();
-        self.entries()
-            .retain(|node, entry| stands.contains(node) || entry.heard.elapsed() < FORGOTTEN);
+        self.entries().retain(|node, entry| {
+            entry.gone || stands.contains(node) || entry.heard.elapsed() < FORGOTTEN
+        });
     }
 
     pub(super) fn suspected(&self, node: &NodeId, suspect: bool) {
@@ -210,7 +241,7 @@ impl Census {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<NodeId, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<NodeId, CensusEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,211 +1,228 @@
-//! **Pure**: how a node takes over the session of a dead one. The lead's lease in SQL is the fence;
-//! then what is left of the team is stopped, its record is dead, the next life's record is written,
-//! and only then anything starts.
+//! **Pure**: how a node begins the next incarnation of a team whose lead has no living host. The
+//! lead's lease in SQL is the fence. After it is taken, the members of the last incarnation are
+//! stopped and its record is marked dead, then the record of the next incarnation is written, and
+//! only then does anything start.
 
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use planck_common::{NodeId, SessionId};
+use planck_common::NodeId;
 
-use super::moment::Moment;
+use super::{
+    moment::Moment,
+    planted::{PlantedFault, is_planted},
+};
 
-/// How long nodes that hosted members may take to stop them.
+/// How long nodes may take to stop the members that they host.
 const STOPPING: Duration = Duration::from_secs(1);
-/// How long an answer is waited for before it is asked for again.
+/// How long to wait for an answer before it is asked for again.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After its lease was taken, a node that lost NATS only sees so in SQL and stops its tools within
-/// this time.
+/// Within this time after its lease was taken, a node that lost only NATS reads so in SQL and has
+/// stopped its tools.
 const SEEN_IN_SQL: Duration = Duration::from_millis(1_500);
-/// How much later the next node in turn tries.
-const TURN: Duration = Duration::from_millis(500);
 
 /// The lead's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
+pub struct LeadLease {
     pub node: Option<NodeId>,
     pub epoch: i64,
     pub incarnation: i64,
 }
 
+/// What a claim is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub enum ClaimPolicy {
     /// The session goes on here.
     Resume,
-    /// Its open turns end with an error, and it closes.
+    /// The session closes; its open turns end with an error.
     Stop,
 }
 
-/// What is to be claimed, and from whom.
+/// What is to be claimed, and what must end before tools start.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ClaimPlan {
     pub me: NodeId,
-    pub seen: Lease,
-    /// Live nodes that may still run members of the team.
+    pub seen: LeadLease,
+    /// The living nodes that may still run members of the team.
     pub hosts: BTreeSet<NodeId>,
-    pub policy: Policy,
-    /// From when on a tool may start at the earliest: nothing of a node that ended still runs by
-    /// then.
+    pub policy: ClaimPolicy,
+    /// The earliest time for a tool to start. By then nothing runs any more on the nodes of the
+    /// team that are gone.
     pub tools_from: Moment,
-    /// After so long nothing runs any more on a node that does not answer.
+    /// How long something may still run on a node that does not answer the request to stop.
     pub grace: Duration,
 }
 
+/// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
+pub enum ClaimInput {
     /// The time of `next_wake` has come.
     Woken,
-    /// The outcome of `TakeLease`, where it is known.
+    /// Answers `TakeLease`. Where the outcome is not known there is no answer.
     LeaseTaken,
+    /// Answers `TakeLease`: the epoch is another one by now.
     LeaseRefused,
-    /// The lead's lease as SQL has it.
-    LeaseRead(Lease),
-    /// A node stopped what it ran of the team, or is gone.
-    Stopped {
-        node: NodeId,
-    },
-    /// The record of the team's last life is dead.
-    Buried,
-    /// The record of its next life is written, by this node.
+    /// Answers `ReadLease`.
+    LeaseRead(LeadLease),
+    /// Answers `StopTeam`: the node has stopped its members, or is gone.
+    Stopped { node: NodeId },
+    /// Answers `MarkTeamDead`.
+    TeamMarkedDead,
+    /// Answers `CreateTeam`: the record is this node's.
     TeamCreated,
-    /// There is one already, of another node.
+    /// Answers `CreateTeam`: there is a record of another node.
     TeamTaken,
 }
 
+/// What the shell must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Claim the lead's lease, on condition that its epoch is the one seen; epoch and incarnation
-    /// rise.
-    TakeLease {
-        seen: i64,
-    },
-    /// Its outcome is not known: see whose it is.
+pub enum ClaimEffect {
+    /// Claim the lead's lease on condition that its epoch is `seen`. Epoch and incarnation rise.
+    TakeLease { seen: i64 },
+    /// Read the lead's lease: the outcome of `TakeLease` is not known.
     ReadLease,
-    StopTeam {
-        node: NodeId,
-        incarnation: i64,
-    },
-    /// Make sure that the record of this life is dead; where there is none, create it so.
-    Bury {
-        incarnation: i64,
-    },
-    CreateTeam {
-        incarnation: i64,
-    },
-    /// Claim the members and start the lead and them from SQL. Models stream at once; tools wait.
+    /// Have a node stop what it runs of this incarnation and of the ones before it.
+    StopTeam { node: NodeId, incarnation: i64 },
+    /// Make sure that the record of this incarnation is dead. Create it so if there is none.
+    MarkTeamDead { incarnation: i64 },
+    /// Create the record of the next incarnation.
+    CreateTeam { incarnation: i64 },
+    /// Start the lead, and claim the members. Models may be called at once; tools wait until
+    /// `tools_from`.
     Start {
         epoch: i64,
         incarnation: i64,
         tools_from: Moment,
     },
-    /// Claim the members and close the session.
-    Close {
-        epoch: i64,
-        incarnation: i64,
-    },
-    /// Another node has it.
+    /// Close the session under the lease.
+    Close { epoch: i64, incarnation: i64 },
+    /// Another node has the lead. Nothing was started.
     Lost,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ClaimPhase {
     Fencing { unsure: bool },
-    Clearing { buried: bool, since: Moment },
+    Clearing { marked_dead: bool, since: Moment },
     Creating,
     Over,
 }
 
+/// A claim that is under way.
 #[derive(Debug)]
-pub struct Claim {
-    plan: Plan,
-    phase: Phase,
+pub struct TeamClaim {
+    plan: ClaimPlan,
+    phase: ClaimPhase,
     asked_until: Moment,
 }
 
-impl Claim {
-    /// A claim, and what it begins with.
-    pub fn begin(plan: Plan, now: Moment) -> (Self, Vec<Effect>) {
+impl TeamClaim {
+    /// Begins a claim. Returns it with its first effects.
+    pub fn begin(plan: ClaimPlan, now: Moment) -> (Self, Vec<ClaimEffect>) {
         let claim = Self {
             plan,
-            phase: Phase::Fencing { unsure: false },
+            phase: ClaimPhase::Fencing { unsure: false },
             asked_until: now + PATIENCE,
         };
         let seen = claim.plan.seen.epoch;
-        (claim, vec![Effect::TakeLease { seen }])
+        (claim, vec![ClaimEffect::TakeLease { seen }])
     }
 
-    pub fn on(&mut self, now: Moment, input: Input) -> Vec<Effect> {
+    /// Takes one input, and returns the effects to perform in their order.
+    pub fn on(&mut self, now: Moment, input: ClaimInput) -> Vec<ClaimEffect> {
         let mut out = Vec::new();
         match (self.phase, input) {
-            (Phase::Fencing { .. }, Input::LeaseTaken) => self.clear(now, &mut out),
-            (Phase::Fencing { .. }, Input::LeaseRefused) => self.lose(&mut out),
-            (Phase::Fencing { unsure: true }, Input::LeaseRead(lease)) => {
+            (ClaimPhase::Fencing { .. }, ClaimInput::LeaseTaken) => self.clear(now, &mut out),
+            (ClaimPhase::Fencing { .. }, ClaimInput::LeaseRefused)
+                if is_planted(PlantedFault::ClaimAtAnyEpoch) =>
+            {
+                self.phase = ClaimPhase::Fencing { unsure: true };
+                out.push(ClaimEffect::ReadLease);
+            }
+            (ClaimPhase::Fencing { .. }, ClaimInput::LeaseRefused) => self.lose(&mut out),
+            (ClaimPhase::Fencing { unsure: true }, ClaimInput::LeaseRead(lease)) => {
                 self.lease_read(now, &lease, &mut out)
             }
-            (Phase::Clearing { .. }, Input::Stopped { node }) => {
+            (ClaimPhase::Clearing { .. }, ClaimInput::Stopped { node }) => {
                 self.plan.hosts.remove(&node);
             }
-            (Phase::Clearing { since, .. }, Input::Buried) => {
-                self.phase = Phase::Clearing {
-                    buried: true,
+            (ClaimPhase::Clearing { since, .. }, ClaimInput::TeamMarkedDead) => {
+                self.phase = ClaimPhase::Clearing {
+                    marked_dead: true,
                     since,
                 }
             }
-            (Phase::Creating, Input::TeamCreated) => self.finish(&mut out),
-            (Phase::Creating, Input::TeamTaken) => self.lose(&mut out),
-            // What is late answers a question that is settled.
+            (ClaimPhase::Creating, ClaimInput::TeamCreated) => self.finish(&mut out),
+            (ClaimPhase::Creating, ClaimInput::TeamTaken) => self.lose(&mut out),
+            // A late answer to a question that is settled.
             _ => {}
         }
         self.go_on(now, &mut out);
         out
     }
 
-    /// When it must be called again, if nothing happens before.
+    /// When it must be called again if nothing happens before.
     pub fn next_wake(&self) -> Option<Moment> {
         match self.phase {
-            Phase::Fencing { .. } | Phase::Creating | Phase::Clearing { buried: false, .. } => {
-                Some(self.asked_until)
-            }
-            Phase::Clearing { since, .. } => Some(since + STOPPING),
-            Phase::Over => None,
+            ClaimPhase::Fencing { .. }
+            | ClaimPhase::Creating
+            | ClaimPhase::Clearing {
+                marked_dead: false, ..
+            } => Some(self.asked_until),
+            ClaimPhase::Clearing { since, .. } => Some(since + STOPPING),
+            ClaimPhase::Over => None,
         }
     }
 
-    fn lease_read(&mut self, now: Moment, lease: &Lease, out: &mut Vec<Effect>) {
+    fn lease_read(&mut self, now: Moment, lease: &LeadLease, out: &mut Vec<ClaimEffect>) {
         let mine =
             lease.node.as_ref() == Some(&self.plan.me) && lease.epoch == self.plan.seen.epoch + 1;
         if mine {
             self.clear(now, out);
-        } else if lease.epoch == self.plan.seen.epoch {
-            self.phase = Phase::Fencing { unsure: false };
+        } else if lease.epoch == self.plan.seen.epoch || is_planted(PlantedFault::ClaimAtAnyEpoch) {
+            self.plan.seen.epoch = lease.epoch;
+            self.phase = ClaimPhase::Fencing { unsure: false };
             self.asked_until = now + PATIENCE;
-            out.push(Effect::TakeLease { seen: lease.epoch });
+            out.push(ClaimEffect::TakeLease { seen: lease.epoch });
         } else {
             self.lose(out);
         }
     }
 
-    fn clear(&mut self, now: Moment, out: &mut Vec<Effect>) {
+    fn clear(&mut self, now: Moment, out: &mut Vec<ClaimEffect>) {
+        if is_planted(PlantedFault::ClaimWithoutStop) {
+            self.plan.hosts.clear();
+            self.plan.tools_from = now;
+            self.plan.seen.node = None;
+        }
         if self.plan.seen.node.is_some() {
             self.plan.tools_from = self.plan.tools_from.max(now + SEEN_IN_SQL);
         }
-        self.phase = Phase::Clearing {
-            buried: false,
+        self.phase = ClaimPhase::Clearing {
+            marked_dead: false,
             since: now,
         };
         self.asked_until = now + PATIENCE;
         let incarnation = self.plan.seen.incarnation;
-        out.extend(self.plan.hosts.iter().map(|node| Effect::StopTeam {
+        out.extend(self.plan.hosts.iter().map(|node| ClaimEffect::StopTeam {
             node: node.clone(),
             incarnation,
         }));
-        out.push(Effect::Bury { incarnation });
+        if is_planted(PlantedFault::NoTeamRecords) {
+            self.phase = ClaimPhase::Clearing {
+                marked_dead: true,
+                since: now,
+            };
+        } else {
+            out.push(ClaimEffect::MarkTeamDead { incarnation });
+        }
     }
 
-    fn go_on(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        if let Phase::Clearing {
-            buried: true,
+    fn go_on(&mut self, now: Moment, out: &mut Vec<ClaimEffect>) {
+        if let ClaimPhase::Clearing {
+            marked_dead: true,
             since,
         } = self.phase
             && (self.plan.hosts.is_empty() || now >= since + STOPPING)
@@ -217,76 +234,61 @@ impl Claim {
         }
         self.asked_until = now + PATIENCE;
         match self.phase {
-            Phase::Fencing { .. } => {
-                self.phase = Phase::Fencing { unsure: true };
-                out.push(Effect::ReadLease);
+            ClaimPhase::Fencing { .. } => {
+                self.phase = ClaimPhase::Fencing { unsure: true };
+                out.push(ClaimEffect::ReadLease);
             }
-            Phase::Clearing { buried: false, .. } => out.push(Effect::Bury {
+            ClaimPhase::Clearing {
+                marked_dead: false, ..
+            } => out.push(ClaimEffect::MarkTeamDead {
                 incarnation: self.plan.seen.incarnation,
             }),
-            Phase::Creating => out.push(self.create()),
-            Phase::Clearing { buried: true, .. } | Phase::Over => {}
+            ClaimPhase::Creating => out.push(self.create()),
+            ClaimPhase::Clearing {
+                marked_dead: true, ..
+            }
+            | ClaimPhase::Over => {}
         }
     }
 
-    /// A host that did not answer may be stopped itself: its tools end when their reapers miss it.
-    fn cleared(&mut self, now: Moment, asked_at: Moment, out: &mut Vec<Effect>) {
+    /// A host that did not answer may be frozen. Its tools end when their reapers miss it, which
+    /// takes up to `grace`.
+    fn cleared(&mut self, now: Moment, asked_at: Moment, out: &mut Vec<ClaimEffect>) {
         if !self.plan.hosts.is_empty() {
             self.plan.tools_from = self.plan.tools_from.max(asked_at + self.plan.grace);
         }
         match self.plan.policy {
-            Policy::Stop => self.finish(out),
-            Policy::Resume => {
-                self.phase = Phase::Creating;
+            ClaimPolicy::Resume if is_planted(PlantedFault::NoTeamRecords) => self.finish(out),
+            ClaimPolicy::Stop => self.finish(out),
+            ClaimPolicy::Resume => {
+                self.phase = ClaimPhase::Creating;
                 self.asked_until = now + PATIENCE;
                 out.push(self.create());
             }
         }
     }
 
-    fn create(&self) -> Effect {
-        Effect::CreateTeam {
+    fn create(&self) -> ClaimEffect {
+        ClaimEffect::CreateTeam {
             incarnation: self.plan.seen.incarnation + 1,
         }
     }
 
-    fn finish(&mut self, out: &mut Vec<Effect>) {
-        self.phase = Phase::Over;
+    fn finish(&mut self, out: &mut Vec<ClaimEffect>) {
+        self.phase = ClaimPhase::Over;
         let (epoch, incarnation) = (self.plan.seen.epoch + 1, self.plan.seen.incarnation + 1);
         out.push(match self.plan.policy {
-            Policy::Resume => Effect::Start {
+            ClaimPolicy::Resume => ClaimEffect::Start {
                 epoch,
                 incarnation,
                 tools_from: self.plan.tools_from,
             },
-            Policy::Stop => Effect::Close { epoch, incarnation },
+            ClaimPolicy::Stop => ClaimEffect::Close { epoch, incarnation },
         });
     }
 
-    fn lose(&mut self, out: &mut Vec<Effect>) {
-        self.phase = Phase::Over;
-        out.push(Effect::Lost);
+    fn lose(&mut self, out: &mut Vec<ClaimEffect>) {
+        self.phase = ClaimPhase::Over;
+        out.push(ClaimEffect::Lost);
     }
-}
-
-/// How long a node holds back before it claims, so that of many that could the same one is first
-/// everywhere.
-pub fn turn<'a>(
-    session: &SessionId,
-    me: &NodeId,
-    others: impl Iterator<Item = &'a NodeId>,
-) -> Duration {
-    let mine = (weight(session, me), me);
-    let before = others
-        .filter(|other| (weight(session, other), *other) < mine)
-        .count();
-    TURN * u32::try_from(before).unwrap_or(u32::MAX)
-}
-
-/// FNV-1a over both ids: the same on every node, different for every session.
-fn weight(session: &SessionId, node: &NodeId) -> u64 {
-    let bytes = session.bytes().chain(node.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

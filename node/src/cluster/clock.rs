@@ -1,4 +1,4 @@
-//! The clock the deciders go by, read: it counts while the machine sleeps.
+//! Reads the clock of the deciders, which counts while the machine sleeps.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub fn now() -> Moment {
     Moment::from_millis(u64::try_from(since_boot.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The moment as timers know it.
+/// The moment as an instant of the timers.
 pub fn instant(moment: Moment) -> Instant {
     Instant::now() + moment.since(now())
 }

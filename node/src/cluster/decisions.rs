@@ -1,4 +1,4 @@
-//! Publishes what this node decided about its cluster, for those who watch `cluster.>`.
+//! Publishes what this node decided about its cluster, for clients that watch `cluster.>`.
 
 use std::sync::Arc;
 

@@ -1,20 +1,20 @@
-//! The heartbeat a node publishes on `node.<node>`.
+//! The heartbeat that a node publishes on `node.<node>`.
 
 use planck_common::{NodeId, PROTOCOL_VERSION, Timestamp, node::Heartbeat, registry::NodeRecord};
 
 /// How much a node has to do.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Load {
+pub struct NodeLoad {
     pub agents: u32,
     /// Agents with an open turn.
     pub running: u32,
 }
 
-/// What a heartbeat tells beside its number.
+/// The content of a heartbeat beside its number.
 pub(super) struct Beat<'a> {
     pub node: &'a NodeId,
     pub record: &'a NodeRecord,
-    pub load: Load,
+    pub load: NodeLoad,
     pub draining: bool,
     pub suspended: bool,
 }
@@ -38,8 +38,7 @@ impl Beat<'_> {
     }
 }
 
-/// The share of the machine's processors that was busy over the last minute, as the kernel tells
-/// it.
+/// The share of the machine's processors that was busy over the last minute.
 fn load_average() -> f64 {
     let cores = std::thread::available_parallelism()
         .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));

@@ -6,11 +6,10 @@ use std::{future, sync::Arc, time::Duration};
 use planck_common::NodeId;
 use tokio::time::Instant;
 
-use super::census::Census;
+use super::{census::Census, recovery::NodeLife};
 use crate::store::SessionStore;
 
-/// A node that was silent for this long does not count as alive. Without a cluster, a node that is
-/// silent for this long is dead.
+/// A node that was silent for this long is not listed as alive. Without a cluster, it is dead.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Liveness {
@@ -31,21 +30,24 @@ impl Liveness {
         }
     }
 
-    /// Whether a node lives. A node that cannot be judged yet counts as alive; in a cluster its
-    /// peers are asked to judge it.
+    /// Whether a node lives. A node about which nothing is known yet counts as alive; in a cluster the
+    /// membership thread is asked to find out.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         if *node == self.own {
             return true;
         }
-        let registered = self.census.as_ref().and_then(|census| census.is_gone(node));
-        if registered == Some(true) {
+        let is_gone = self.census.as_ref().and_then(|census| census.is_gone(node));
+        if is_gone == Some(true) {
             return false;
         }
         match self.store.node_lives(node).await {
-            Ok(Some(lives)) => lives,
-            Ok(None) => registered == Some(false) || self.is_unjudged(node),
+            Ok(process_lives) => match NodeLife::of(is_gone, process_lives) {
+                NodeLife::Alive => true,
+                NodeLife::Gone => false,
+                NodeLife::Unknown => self.is_unjudged(node),
+            },
             Err(error) => {
-                tracing::debug!(%node, %error, "cannot judge the node; it is taken for alive");
+                tracing::debug!(%node, %error, "the store cannot say whether a node lives; it counts as alive");
                 true
             }
         }
@@ -70,7 +72,8 @@ impl Liveness {
         }
     }
 
-    /// The nodes that are heard, with this one. Leases of other nodes are judged one by one.
+    /// The nodes that were heard lately, with this one. Whether the holder of another lease lives is
+    /// asked one by one.
     pub fn alive(&self) -> Vec<NodeId> {
         let others = self
             .census

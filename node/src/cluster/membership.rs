@@ -1,17 +1,17 @@
-//! **Pure**: what one node decides about itself and its peers. It beats and proves its life,
-//! suspends itself when it cannot, and convicts a silent peer, if its own link is settled. The
-//! shell performs the effects, and wakes it at `next_wake`.
+//! **Pure**: what a node decides about itself and its peers. It publishes heartbeats and writes
+//! proofs of life, suspends itself when either fails, and declares a silent peer dead if its own
+//! link is steady. The shell performs the effects, and calls the machine again at `next_wake`.
 
 pub mod effect;
 pub mod input;
 
-mod fence;
-mod judging;
+mod failure_detector;
 mod link;
 mod own;
 mod peer;
+mod peer_proofs;
 mod proof;
-mod witness;
+mod suspension;
 
 #[cfg(test)]
 mod tests;
@@ -24,66 +24,71 @@ use planck_common::{
 };
 
 use self::{
-    fence::Fence,
-    link::Link,
-    own::{Found, OwnRecord, Trust},
-    peer::{Peer, Record},
+    link::OwnLink,
+    own::{OwnRecord, OwnRecordState, SelfTrust},
+    peer::{Peer, PeerRecord},
+    peer_proofs::ProofRounds,
     proof::Proofs,
-    witness::Rounds,
+    suspension::Suspension,
 };
-use super::moment::Moment;
+use super::{
+    moment::Moment,
+    planted::{PlantedFault, is_planted},
+};
 use crate::config::Cluster;
 
-pub use effect::{Doubt, Effect, News};
-pub use input::{Input, Revision, Seen, Source};
+pub use effect::{MembershipEffect, PeerNews, SuspensionCause};
+pub use input::{MembershipInput, ReadSource, Revision, SeenNode};
 
-/// Who a node is; the nonce goes into each of its writes of its own record.
+/// The identity of a node. The nonce is part of each write of its own record.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct NodeIdentity {
     pub node: NodeId,
     pub nonce: Nonce,
 }
 
+/// The membership of one node in its cluster.
 #[derive(Debug)]
 pub struct Membership {
     me: NodeId,
     times: Cluster,
-    link: Link,
+    link: OwnLink,
     proofs: Proofs,
     own: OwnRecord,
-    fence: Fence,
+    suspension: Suspension,
     peers: BTreeMap<NodeId, Peer>,
-    /// Since when it is proved and hears itself; what it heard before is void.
+    /// Since when its proof is young and its own heartbeats come back. Heartbeats of peers from
+    /// before then do not count.
     sound: Option<Moment>,
-    /// Since when this node may judge.
-    judging: Option<Moment>,
-    /// When it looks at the proofs of others.
-    rounds: Rounds,
+    /// Since when this node may declare others dead.
+    observing: Option<Moment>,
+    /// When it reads the proofs of others.
+    rounds: ProofRounds,
     registry_created: Option<Moment>,
     over: bool,
 }
 
 impl Membership {
-    pub fn new(identity: Identity, times: Cluster, now: Moment) -> Self {
+    pub fn new(identity: NodeIdentity, times: Cluster, now: Moment) -> Self {
         Self {
             me: identity.node,
-            link: Link::new(times.heartbeat.0, now),
+            link: OwnLink::new(times.heartbeat.0, now),
             proofs: Proofs::new(times.proof_every.0),
             own: OwnRecord::new(identity.nonce),
-            fence: Fence::new(now),
+            suspension: Suspension::new(now),
             peers: BTreeMap::new(),
             sound: None,
-            judging: None,
-            rounds: Rounds::new(times.proof_every.0),
+            observing: None,
+            rounds: ProofRounds::new(times.proof_every.0),
             registry_created: None,
             over: false,
             times,
         }
     }
 
-    /// What follows from what happened. Time that passed counts first: after a pause nothing that
-    /// comes in makes it undone.
-    pub fn on(&mut self, now: Moment, input: Input) -> Vec<Effect> {
+    /// Takes one input, and returns the effects to perform in their order. The time that passed
+    /// counts first, so that no input hides a pause of the process.
+    pub fn on(&mut self, now: Moment, input: MembershipInput) -> Vec<MembershipEffect> {
         let mut out = Vec::new();
         if self.over {
             return out;
@@ -96,7 +101,7 @@ impl Membership {
         out
     }
 
-    /// When it must be called again, if nothing happens before.
+    /// When it must be called again if nothing happens before.
     pub fn next_wake(&self) -> Moment {
         let fence = [
             self.link
@@ -109,13 +114,13 @@ impl Membership {
         let fence = fence
             .into_iter()
             .flatten()
-            .filter(|_| !self.fence.is_suspended());
+            .filter(|_| !self.suspension.is_suspended());
         let proof = self.proofs.next().filter(|_| self.own.held().is_some());
         let others = [
             proof,
             self.own.deadline(),
-            self.fence.deadline(),
-            self.next_judgement(),
+            self.suspension.deadline(),
+            self.next_declaration(),
         ];
         others
             .into_iter()
@@ -124,20 +129,19 @@ impl Membership {
             .fold(self.link.next_beat(), Moment::min)
     }
 
-    /// Whether a model call, a tool or an input may be started at this moment. To be asked before
-    /// each.
+    /// Whether a model call, a tool or the work on an input may begin now.
     pub fn may_act(&self, now: Moment) -> bool {
-        !self.over && !self.fence.is_suspended() && self.doubt(now).is_none()
+        !self.over && !self.suspension.is_suspended() && self.doubt(now).is_none()
     }
 
-    /// Until when it may, if nothing more happens.
+    /// Until when new work may begin if nothing more happens; `None` if it may not begin now.
     pub fn may_act_until(&self, now: Moment) -> Option<Moment> {
         let (echo, proof) = (self.link.echo()?, self.proofs.newest()?);
-        let until = (echo + self.times.echo_limit.0).min(proof + self.times.proof_limit.0);
+        let until = (echo + self.times.echo_limit.0).min(proof + self.proof_limit());
         self.may_act(now).then_some(until)
     }
 
-    /// The peers that are not known to be gone.
+    /// The peers that are not known to have left or died.
     pub fn peers(&self) -> impl Iterator<Item = &NodeId> {
         self.peers
             .iter()
@@ -145,112 +149,133 @@ impl Membership {
             .map(|(node, _)| node)
     }
 
-    /// The peers that can be asked for something: neither gone nor suspect.
-    pub fn audible(&self) -> impl Iterator<Item = &NodeId> {
+    /// The peers that are neither gone nor suspect.
+    fn audible(&self) -> impl Iterator<Item = &NodeId> {
         self.peers
             .iter()
             .filter(|(_, peer)| peer.is_audible())
             .map(|(node, _)| node)
     }
 
-    /// Whether a node is known to have left or died.
-    pub fn is_gone(&self, node: &NodeId) -> bool {
-        self.peers.get(node).is_some_and(Peer::is_gone)
+    #[cfg(any(test, feature = "simulation"))]
+    /// Whether a node left or died; `None` if the registry never said anything about it.
+    pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
+        match self.peers.get(node)?.record {
+            PeerRecord::Unread | PeerRecord::Missing => None,
+            PeerRecord::At(_) => Some(false),
+            PeerRecord::Gone(_) | PeerRecord::Revived(_) => Some(true),
+        }
     }
 
-    fn notice_time(&mut self, now: Moment, out: &mut Vec<Effect>) {
+    fn notice_time(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         self.link.notice_gap(now, self.gap());
         if self.is_unheard(now) {
-            self.fence.doubt(now);
+            self.suspension.doubt(now);
         }
         if let Some(why) = self.doubt(now) {
-            out.extend(self.fence.suspend(now, why));
+            out.extend(self.suspension.suspend(now, why));
         }
-        self.take_or_leave_the_bench(now, out);
+        self.update_observer(now, out);
     }
 
-    fn take(&mut self, now: Moment, input: Input, out: &mut Vec<Effect>) {
+    fn take(&mut self, now: Moment, input: MembershipInput, out: &mut Vec<MembershipEffect>) {
         match input {
-            Input::Woken => {}
-            Input::Heard { node, seq } if node == self.me => self.link.came_back(seq, now),
-            Input::Heard { node, .. } => self.heard(now, node, out),
-            Input::ProofCommitted { sent_at } => self.proofs.committed(sent_at),
-            Input::ProofUnknown { sent_at } => {
+            MembershipInput::Woken => {}
+            MembershipInput::Heartbeat { node, seq } if node == self.me => {
+                self.link.came_back(seq, now)
+            }
+            MembershipInput::Heartbeat { node, .. } => self.heard(now, node, out),
+            MembershipInput::ProofCommitted { sent_at } => self.proofs.committed(sent_at),
+            MembershipInput::ProofUnknown { sent_at } => {
                 self.proofs.answered(sent_at);
             }
-            Input::ProofRefused { sent_at } => {
+            MembershipInput::ProofRefused { sent_at } => {
                 if self.proofs.answered(sent_at) {
                     self.own.question(now);
                 }
             }
-            Input::Written { revision, standing } => self.written(revision, standing, out),
-            Input::NotWritten => self.own.question(now),
-            Input::Record { node, seen, source } if node == self.me => {
+            MembershipInput::Written { revision, standing } => {
+                self.written(revision, standing, out)
+            }
+            MembershipInput::NotWritten => self.own.question(now),
+            MembershipInput::Record { node, seen, source } if node == self.me => {
                 self.found_own(now, seen.as_ref(), source, out)
             }
-            Input::Record { node, seen, source } => {
+            MembershipInput::Record { node, seen, source } => {
                 self.read(now, &node, seen.as_ref(), source, out)
             }
-            Input::Proof {
+            MembershipInput::Proof {
                 node,
                 asked_at,
                 proof,
-            } => self.witness(now, &node, asked_at, proof),
-            Input::Records(records) => self.read_all(now, &records, out),
-            Input::Convicted { node } => self.convicted(now, &node, out),
-            Input::NotConvicted { node } => self.not_convicted(now, node, out),
-            Input::Leaseholder { node } => self.leaseholder(now, node, out),
-            Input::LeasesChecked { asked_at } => {
-                self.fence.leases_checked(asked_at);
+            } => self.proof_read(now, &node, asked_at, proof),
+            MembershipInput::Records(records) => self.read_all(now, &records, out),
+            MembershipInput::DeclaredDead { node } => self.declared_dead(now, &node, out),
+            MembershipInput::NotDeclaredDead { node } => self.not_declared_dead(now, node, out),
+            MembershipInput::Leaseholder { node } => self.leaseholder(now, node, out),
+            MembershipInput::LeasesChecked { asked_at } => {
+                self.suspension.leases_checked(asked_at);
                 self.own.leases_checked(asked_at);
             }
-            Input::RegistryCreated { at } => self.registry_created = Some(at),
-            Input::Drain => self.own.want(NodeStanding::Draining),
-            Input::Leave => self.own.want(NodeStanding::Left),
+            MembershipInput::RegistryCreated { at } => self.registry_created = Some(at),
+            MembershipInput::Drain => self.own.want(NodeStanding::Draining),
+            MembershipInput::Leave => self.own.want(NodeStanding::Left),
         }
     }
 
-    fn go_on(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        out.extend(self.link.beat(now).map(|seq| Effect::Beat { seq }));
+    fn go_on(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
+        out.extend(
+            self.link
+                .beat(now)
+                .map(|seq| MembershipEffect::Beat { seq }),
+        );
         let trust = match self.doubt(now) {
-            Some(Doubt::Unheard) => Trust::None,
-            Some(Doubt::Unproven) => Trust::Heard,
-            None => Trust::Since(self.fence.doubted()),
+            Some(SuspensionCause::Unheard) => SelfTrust::None,
+            Some(SuspensionCause::Unproven) => SelfTrust::Unproven,
+            None => SelfTrust::Since(self.suspension.doubted()),
         };
         out.extend(self.own.drive(now, &self.me, trust));
         self.prove(now, out);
         if self.is_trustworthy_again(now) {
-            out.extend(self.fence.resume());
+            out.extend(self.suspension.resume());
         }
         let alone = self.peers().next().is_none();
-        self.fence.watch_over_leases(now, alone, out);
-        self.take_or_leave_the_bench(now, out);
+        self.suspension.watch_over_leases(now, alone, out);
+        self.update_observer(now, out);
         self.read_proofs(now, out);
-        self.judge(now, out);
+        self.detect(now, out);
     }
 
-    fn prove(&mut self, now: Moment, out: &mut Vec<Effect>) {
+    fn prove(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         let Some(expects) = self.own.held() else {
             return;
         };
-        let doubted = Some(self.fence.doubted()).filter(|_| !self.is_unheard(now));
+        let doubted = Some(self.suspension.doubted()).filter(|_| !self.is_unheard(now));
         if self.proofs.is_due(now, doubted) {
             self.proofs.sent(now);
-            out.push(Effect::Prove {
+            out.push(MembershipEffect::Prove {
                 sent_at: now,
                 expects,
             });
         }
     }
 
-    fn doubt(&self, now: Moment) -> Option<Doubt> {
+    fn doubt(&self, now: Moment) -> Option<SuspensionCause> {
         if self.is_unheard(now) {
-            Some(Doubt::Unheard)
-        } else if !self.proofs.is_younger(self.times.proof_limit.0, now) {
-            Some(Doubt::Unproven)
+            Some(SuspensionCause::Unheard)
+        } else if !self.proofs.is_younger(self.proof_limit(), now) {
+            Some(SuspensionCause::Unproven)
         } else {
             None
         }
+    }
+
+    /// How old the newest proof may be while this node works.
+    fn proof_limit(&self) -> Duration {
+        if is_planted(PlantedFault::WorkWithoutProof) {
+            return self.times.proof_limit.0 * 100;
+        }
+        self.times.proof_limit.0
     }
 
     fn is_unheard(&self, now: Moment) -> bool {
@@ -259,22 +284,28 @@ impl Membership {
             .is_none_or(|age| age > self.times.echo_limit.0)
     }
 
-    /// A proof that was accepted after all doubt says that nobody convicted this node; and nobody
-    /// does for what was before, as its record has moved.
+    /// A proof that was accepted after the last doubt shows that no peer declared this node dead. No
+    /// peer can do so any more for the time before, as this node's record has been written since.
     fn is_trustworthy_again(&self, now: Moment) -> bool {
-        let doubted = self.fence.doubted();
+        let doubted = self.suspension.doubted();
         let is_proved = self.proofs.newest().is_some_and(|proof| proof >= doubted);
         self.doubt(now).is_none() && is_proved && self.own.is_written_since(doubted)
     }
 
-    /// Echoes further apart than this leave room for a peer to seem silent that was not.
+    /// The longest gap between own heartbeats that came back. In a longer one a peer may seem silent
+    /// that was not.
     fn gap(&self) -> Duration {
         self.times.suspicion.0 / 2
     }
 
-    fn written(&mut self, revision: Revision, standing: NodeStanding, out: &mut Vec<Effect>) {
+    fn written(
+        &mut self,
+        revision: Revision,
+        standing: NodeStanding,
+        out: &mut Vec<MembershipEffect>,
+    ) {
         self.own.written(revision, standing);
-        self.proofs.begin_anew();
+        self.proofs.restart();
         if standing.is_final() {
             self.exit(standing, out);
         }
@@ -283,24 +314,24 @@ impl Membership {
     fn found_own(
         &mut self,
         now: Moment,
-        seen: Option<&Seen>,
-        source: Source,
-        out: &mut Vec<Effect>,
+        seen: Option<&SeenNode>,
+        source: ReadSource,
+        out: &mut Vec<MembershipEffect>,
     ) {
         let is_final = seen.is_some_and(|seen| seen.standing.is_final());
-        if !is_final && (source == Source::Watch || !self.own.is_reading()) {
+        if !is_final && (source == ReadSource::Watch || !self.own.is_reading()) {
             return;
         }
         match self.own.found(seen, now) {
-            Found::Moved => self.proofs.begin_anew(),
-            Found::Unmoved | Found::Missing => {}
-            Found::Lost(standing) => self.exit(standing, out),
+            OwnRecordState::Moved => self.proofs.restart(),
+            OwnRecordState::Unmoved | OwnRecordState::Missing => {}
+            OwnRecordState::Lost(standing) => self.exit(standing, out),
         }
     }
 
-    fn exit(&mut self, standing: NodeStanding, out: &mut Vec<Effect>) {
+    fn exit(&mut self, standing: NodeStanding, out: &mut Vec<MembershipEffect>) {
         self.over = true;
-        out.push(Effect::Exit { standing });
+        out.push(MembershipEffect::Exit { standing });
     }
 }
 

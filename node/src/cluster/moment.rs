@@ -1,4 +1,4 @@
-//! Time as the deciders know it: given to them, never read.
+//! Time as the deciders know it: an argument, never read.
 
 use std::{ops::Add, time::Duration};
 
@@ -16,7 +16,7 @@ impl Moment {
         self.0
     }
 
-    /// How long after `earlier` this is; nothing when it is before.
+    /// The time since `earlier`; zero if this is before it.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

@@ -1,34 +1,34 @@
-//! Where an agent is placed: of two random nodes that fit, the less loaded one. Pure: randomness is
-//! an argument.
+//! **Pure**: the choice of the node that hosts an agent: the less loaded of two random nodes that
+//! fit. Randomness is an argument.
 
 use planck_common::NodeId;
 use serde_json::{Map, Value};
 
 /// A node as placement sees it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
+pub struct NodeCandidate {
     pub id: NodeId,
     pub labels: Map<String, Value>,
     pub workspaces: Vec<String>,
     pub providers: Vec<String>,
     pub capacity: u32,
     pub agents: u32,
-    /// Whether it takes anybody in: it neither leaves nor has lost its link.
+    /// Whether it takes agents: it does not leave, and has not lost its link.
     pub takes: bool,
 }
 
 /// What an agent needs of its node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct NodeNeeds {
     pub workspace: String,
     /// `None` where the model's address needs no key.
     pub provider: Option<String>,
     pub labels: Map<String, Value>,
-    /// This node and no other.
+    /// The only node that may host it.
     pub only: Option<NodeId>,
 }
 
-/// What no node has.
+/// Why no node fits.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoPlace {
     #[error("node {0} is not there")]
@@ -47,8 +47,8 @@ pub enum NoPlace {
     Near(Box<NoPlace>),
 }
 
-impl Candidate {
-    /// What it is filled to, for comparison with another.
+impl NodeCandidate {
+    /// Compares the shares of the capacities that are in use.
     fn is_less_loaded_than(&self, other: &Self) -> bool {
         let share = |one: &Self, of: &Self| u64::from(one.agents) * u64::from(of.capacity);
         share(self, other) < share(other, self)
@@ -65,18 +65,18 @@ impl Candidate {
     }
 }
 
-/// A node's labels are texts; a team file may say `true` or `2` for them.
+/// Compares a node's label, which is a text, with one of a team file, which may be `true` or `2`.
 fn is_same(own: &Value, wanted: &Value) -> bool {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), Into::into);
     text(own) == text(wanted)
 }
 
-/// The node for an agent. `random` gives a number below its argument.
+/// Chooses the node for an agent. `random` returns a number below its argument.
 pub fn choose<'a>(
-    candidates: &'a [Candidate],
-    wanted: &Wanted,
+    candidates: &'a [NodeCandidate],
+    wanted: &NodeNeeds,
     mut random: impl FnMut(usize) -> usize,
-) -> Result<&'a Candidate, NoPlace> {
+) -> Result<&'a NodeCandidate, NoPlace> {
     let fitting = fitting(candidates, wanted)?;
     let first = random(fitting.len());
     let second =
@@ -88,11 +88,11 @@ pub fn choose<'a>(
     }
 }
 
-/// The nodes that fit, never none.
+/// Returns the nodes that fit, of which there is at least one.
 fn fitting<'a>(
-    candidates: &'a [Candidate],
-    wanted: &Wanted,
-) -> Result<Vec<&'a Candidate>, NoPlace> {
+    candidates: &'a [NodeCandidate],
+    wanted: &NodeNeeds,
+) -> Result<Vec<&'a NodeCandidate>, NoPlace> {
     match &wanted.only {
         None => narrow(candidates.iter().collect(), wanted),
         Some(only) => {
@@ -105,14 +105,18 @@ fn fitting<'a>(
     }
 }
 
-/// Leaves out who does not fit, one need after the other: the first that nobody meets is why there
-/// is no place.
-fn narrow<'a>(nodes: Vec<&'a Candidate>, wanted: &Wanted) -> Result<Vec<&'a Candidate>, NoPlace> {
-    let keep = |nodes: Vec<&'a Candidate>, fits: &dyn Fn(&Candidate) -> bool, why: NoPlace| {
-        let left: Vec<&Candidate> = nodes.into_iter().filter(|node| fits(node)).collect();
-        if left.is_empty() { Err(why) } else { Ok(left) }
-    };
-    let Wanted {
+/// Leaves out the nodes that do not fit, one need after the other. The first need that no node meets
+/// is the error.
+fn narrow<'a>(
+    nodes: Vec<&'a NodeCandidate>,
+    wanted: &NodeNeeds,
+) -> Result<Vec<&'a NodeCandidate>, NoPlace> {
+    let keep =
+        |nodes: Vec<&'a NodeCandidate>, fits: &dyn Fn(&NodeCandidate) -> bool, why: NoPlace| {
+            let left: Vec<&NodeCandidate> = nodes.into_iter().filter(|node| fits(node)).collect();
+            if left.is_empty() { Err(why) } else { Ok(left) }
+        };
+    let NodeNeeds {
         workspace,
         provider,
         labels,

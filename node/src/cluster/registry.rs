@@ -1,5 +1,5 @@
-//! The registry: the records of nodes, teams and members, typed. Every write is on a condition, and
-//! what a write came to that was refused or never answered is found out by who stands there then.
+//! The registry: the typed records of nodes, teams and members. Each write has a condition. The
+//! outcome of a write that was refused or not answered is found out by reading the record.
 
 mod nodes;
 mod teams;
@@ -20,30 +20,32 @@ use crate::bus::{
     records::{Record, RecordsError, Write},
 };
 
+#[cfg(any(test, feature = "simulation"))]
+pub use self::teams::TeamDeathStep;
 pub use self::{
-    nodes::{NodeHint, Sentence},
-    teams::{Birth, Settled},
+    nodes::{NodeDeath, NodeHint},
+    teams::{DeathOf, MembersCreated, Settled},
 };
 
-/// How long what is final is kept for people to look at.
+/// How long final records are kept for people to look at.
 const FINAL: Duration = Duration::from_secs(24 * 3600);
-/// How long it is remembered that a member was removed.
+/// How long the removal of a member is remembered.
 const REMOVED: Duration = Duration::from_secs(3600);
-/// How often a write is tried whose condition changes meanwhile.
+/// How often a write is tried while its condition changes.
 const TRIES: u32 = 3;
 
-/// A cheap handle.
+/// A client of the registry. Cloning it is cheap.
 #[derive(Clone)]
-pub struct Registry(Arc<dyn Records>);
+pub struct ClusterRegistry(Arc<dyn Records>);
 
-/// A record as the leader has it.
+/// A record as the leader of the stream has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found<T> {
+pub struct StoredRecord<T> {
     pub revision: u64,
     pub record: T,
 }
 
-/// Why the registry did not do it.
+/// Why a request to the registry failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     #[error(transparent)]
@@ -63,7 +65,7 @@ impl RegistryError {
         *self == Self::Records(RecordsError::Refused)
     }
 
-    /// Whether the bucket itself is not there.
+    /// Whether there is no bucket.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Records(RecordsError::Missing(_)))
     }
@@ -77,18 +79,18 @@ impl RegistryError {
     }
 }
 
-impl Registry {
+impl ClusterRegistry {
     pub fn new(records: Arc<dyn Records>) -> Self {
         Self(records)
     }
 
-    /// Makes the bucket unless it is there, checks its settings, and gives its age.
+    /// Creates the bucket unless it exists, checks its settings, and returns its age.
     pub async fn open(&self) -> Result<Duration, RegistryError> {
         Ok(self.0.open().await?)
     }
 
-    /// Refuses a node whose store is not the one that the nodes of this cluster share; the first
-    /// node says which that is.
+    /// Fails if this node's store is not the one that the nodes of the cluster share. The first node
+    /// records which one that is.
     pub async fn check_store(&self, mine: &StoreRecord) -> Result<(), RegistryError> {
         let found = match self.find::<StoreRecord>(&Key::Store).await? {
             Some(found) => found.record,
@@ -114,8 +116,8 @@ impl Registry {
         }
     }
 
-    /// Names another store as the one that the nodes of this cluster share, unless somebody else
-    /// did so since.
+    /// Records another store as the one that the nodes of the cluster share, unless the record has
+    /// changed since.
     pub async fn replace_store(
         &self,
         theirs: &StoreRecord,
@@ -133,19 +135,19 @@ impl Registry {
         }
     }
 
-    /// A record that cannot be read counts as lost: its owner writes it again.
+    /// Reads a record. One that cannot be decoded counts as lost: its owner writes it again.
     async fn find<T: DeserializeOwned>(
         &self,
         key: &Key,
-    ) -> Result<Option<Found<T>>, RegistryError> {
+    ) -> Result<Option<StoredRecord<T>>, RegistryError> {
         Ok(readable(self.0.read(&key.to_string()).await?))
     }
 
-    /// Records that cannot be read are left out, so that one of them blinds nobody.
+    /// Reads records. Those that cannot be decoded are left out.
     async fn find_all<T: DeserializeOwned>(
         &self,
         keys: &Keys<'_>,
-    ) -> Result<Vec<(Key, Found<T>)>, RegistryError> {
+    ) -> Result<Vec<(Key, StoredRecord<T>)>, RegistryError> {
         let records = self.0.read_all(&keys.to_string()).await?.into_iter();
         let known = records.filter_map(|record| Some((Key::parse(&record.key)?, record)));
         Ok(known
@@ -153,8 +155,8 @@ impl Registry {
             .collect())
     }
 
-    /// Writes a record on the condition that it is at a revision, or that there is none that can be
-    /// read.
+    /// Writes a record on condition that it is at a revision, or that there is none that can be
+    /// decoded.
     async fn put<T: Serialize + DeserializeOwned>(
         &self,
         key: &Key,
@@ -170,9 +172,9 @@ impl Registry {
         Ok(self.0.write(vec![Write { lasts, ..write }]).await?)
     }
 
-    /// The revision on which a record is written where none stands: 0, that of its removal, or that
-    /// of a record which cannot be read or which `stands` does not take for one. Refused where a
-    /// record stands.
+    /// The revision for the condition of a write that creates a record: 0, that of its removal, or
+    /// that of a record which cannot be decoded or does not count by `stands`. Refused if there is a
+    /// record.
     async fn vacancy<T: DeserializeOwned>(
         &self,
         key: &Key,
@@ -187,15 +189,15 @@ impl Registry {
     }
 }
 
-/// `None`: nothing stands there that can be read.
-fn readable<T: DeserializeOwned>(record: Record) -> Option<Found<T>> {
+/// Returns `None` if there is no record that can be decoded.
+fn readable<T: DeserializeOwned>(record: Record) -> Option<StoredRecord<T>> {
     let Record {
         key,
         revision,
         value,
     } = record;
     match serde_json::from_slice(&value?) {
-        Ok(record) => Some(Found { revision, record }),
+        Ok(record) => Some(StoredRecord { revision, record }),
         Err(error) => {
             tracing::warn!(key, revision, %error, "a record of the registry cannot be read and counts as lost; its owner writes it again");
             None

@@ -1,16 +1,28 @@
-//! A cluster in one thread: the deciders of several nodes over a bus, a registry and a store that
-//! misbehave as the real ones were measured to, in virtual time, with faults drawn from a seed. The
-//! same seed plays the same run.
+//! A cluster in one thread: the deciders that ship, for several nodes, over a bus, a registry and a
+//! store that misbehave as the real ones were measured to, in virtual time, with faults drawn from
+//! a seed. The same seed plays the same run.
+//!
+//! What is written here is the world (network, clocks, stores, processes and agents), the faults
+//! and the checks. Every decision is made by [`membership`](crate::cluster::membership),
+//! [`cascade`](crate::cluster::cascade), [`claiming`](crate::cluster::claiming),
+//! [`recovery`](crate::cluster::recovery) and the writes of
+//! [`registry`](crate::cluster::registry).
 
+mod agents;
 mod checks;
+mod drain;
 mod faults;
+mod hosting;
+mod membership;
 mod net;
 mod process;
 mod registry;
 mod requests;
-mod shell;
 mod sql;
-mod work;
+mod sweep;
+mod take_up;
+mod teams;
+mod tools;
 mod world;
 
 use std::{
@@ -19,44 +31,43 @@ use std::{
     thread,
 };
 
-use self::world::World;
+use self::world::SimWorld;
+use crate::cluster::planted::{PlantedFault, plant};
 
+/// How long a run lasts, in milliseconds of virtual time.
 const ENDS: u64 = 70_000;
-/// How much of what happened last is shown of a run that went wrong.
+/// How many lines of the trace are shown of a run that went wrong.
 const SHOWN: usize = 150;
-
-/// Faults of the design, planted to see that they are found.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Flaws {
-    /// The store takes what stale epochs write.
-    pub no_fence: bool,
-    /// A verdict does not depend on its judge being alive.
-    pub no_batch: bool,
-    /// What a watch shows is taken for what is.
-    pub trust_watch: bool,
-    /// A claimer neither stops the team's last life nor waits before tools.
-    pub no_stop: bool,
-}
 
 /// What happened in a run.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Report {
+pub struct SimReport {
     pub events: u64,
-    pub verdicts: u64,
+    /// Nodes that were declared dead.
+    pub deaths: u64,
+    /// Leads that were claimed.
     pub claims: u64,
+    /// Agents that moved from a draining node.
+    pub moves: u64,
+    /// Sessions that were closed because their node died.
+    pub closes: u64,
+    /// Tool calls.
     pub tools: u64,
-    /// Crashes in calm times, whose bounds were held.
+    /// Crashes in calm times, after which the limits on time were checked.
     pub bounds: u64,
-    /// Tools that began while one of an earlier life still ran where nobody could reach it.
+    /// Tools that started while one of an earlier incarnation still ran on a machine that was cut
+    /// off or disturbed.
     pub overlaps: u64,
 }
 
-impl Report {
+impl SimReport {
     fn and(self, other: Self) -> Self {
         Self {
             events: self.events + other.events,
-            verdicts: self.verdicts + other.verdicts,
+            deaths: self.deaths + other.deaths,
             claims: self.claims + other.claims,
+            moves: self.moves + other.moves,
+            closes: self.closes + other.closes,
             tools: self.tools + other.tools,
             bounds: self.bounds + other.bounds,
             overlaps: self.overlaps + other.overlaps,
@@ -64,40 +75,45 @@ impl Report {
     }
 }
 
-/// Plays seeds on all cores: what happened in all of them, or what went wrong in one.
-pub fn run_all(seeds: Range<u64>, flaws: Flaws) -> Result<Report, String> {
+/// Plays seeds on all cores. Returns what happened in all of them, or what went wrong in one. Only
+/// tests can plant a fault.
+pub fn run_all(seeds: Range<u64>, planted: Option<PlantedFault>) -> Result<SimReport, String> {
     let next = AtomicU64::new(seeds.start);
     let play = || {
-        let mut sum = Report::default();
+        let mut sum = SimReport::default();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 return Ok(sum);
             }
-            sum = sum
-                .and(run(seed, flaws).inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?);
+            let report = run(seed, planted);
+            let stop = |_: &String| next.store(seeds.end, Ordering::Relaxed);
+            sum = sum.and(report.inspect_err(stop)?);
         }
     };
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(play)).collect();
         let reports = threads.into_iter().map(|thread| thread.join().unwrap());
-        reports
-            .collect::<Result<Vec<_>, _>>()
-            .map(|reports| reports.into_iter().fold(Report::default(), Report::and))
+        reports.collect::<Result<Vec<_>, _>>().map(|reports| {
+            reports
+                .into_iter()
+                .fold(SimReport::default(), SimReport::and)
+        })
     })
 }
 
-/// Plays a seed; what was violated, and what led to it, if something was.
-pub fn run(seed: u64, flaws: Flaws) -> Result<Report, String> {
-    let mut world = play(seed, flaws, false);
+/// Plays a seed. Returns what was violated, with what led to it, if something was.
+pub fn run(seed: u64, planted: Option<PlantedFault>) -> Result<SimReport, String> {
+    assert!(plant(planted), "only tests can plant a fault");
+    let mut world = play(seed, false);
     let Some(violation) = world.checks.violation.take() else {
-        return Ok(Report {
+        return Ok(SimReport {
             events: world.events,
             ..world.checks.report
         });
     };
-    let trace = play(seed, flaws, true).traced();
+    let trace = play(seed, true).traced();
     let shown = trace.len().saturating_sub(SHOWN);
     Err(format!(
         "seed {seed}: {violation}\n{}",
@@ -105,8 +121,8 @@ pub fn run(seed: u64, flaws: Flaws) -> Result<Report, String> {
     ))
 }
 
-fn play(seed: u64, flaws: Flaws, traced: bool) -> World {
-    let mut world = World::new(seed, flaws, traced);
+fn play(seed: u64, is_traced: bool) -> SimWorld {
+    let mut world = SimWorld::new(seed, is_traced);
     world.play(ENDS);
     if !world.checks.is_violated() {
         world.now = ENDS;

@@ -1,6 +1,6 @@
-//! The membership of this node, on a thread of its own with a connection of its own: however busy
-//! the rest of the node is, it is heard, and hears. What happens goes to the pure machine, and what
-//! that decides is performed.
+//! The membership of this node, on its own thread with its own connection, so that heartbeats flow
+//! however busy the rest of the node is. What happens goes to the pure machine, and its effects are
+//! performed.
 
 mod act;
 mod agreement;
@@ -18,12 +18,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use self::member::Member;
+use self::member::MembershipThread;
 use super::{
     census::Census,
-    heartbeat::Load,
+    heartbeat::NodeLoad,
     moment::Moment,
-    registry::{Registry, RegistryError},
+    registry::{ClusterRegistry, RegistryError},
 };
 use crate::{
     bus::{BusError, NatsOptions},
@@ -32,32 +32,32 @@ use crate::{
     tools::process::heartbeat::ReaperHeartbeat,
 };
 
-/// How long a node may take until it is in the cluster: a cluster of servers that just started
-/// elects a leader first.
+/// How long a node may take to join the cluster. NATS servers that just started elect a leader
+/// first.
 const JOINING: Duration = Duration::from_secs(45);
-/// Between two tries to open the registry.
+/// The time between two tries to open the registry.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a node that leaves tries to say so.
+/// How long a node that leaves tries to record that.
 const LEAVING: Duration = Duration::from_secs(3);
-/// Facts nobody has read yet.
+/// How many facts may wait to be read.
 const FACTS: usize = 4_096;
-/// Orders the thread has not taken yet.
+/// How many orders may wait for the thread.
 const ORDERS: usize = 256;
 
-/// Who joins, and how.
-pub struct Options {
+/// What a node needs to join.
+pub struct JoinOptions {
     pub node: NodeId,
     pub record: NodeRecord,
     pub nats: NatsOptions,
     pub replicas: usize,
     pub times: Times,
-    /// The store all nodes of the cluster share.
+    /// The store that all nodes of the cluster share.
     pub store: StoreRecord,
     pub census: Arc<Census>,
     pub permit: Permit,
     pub heartbeat: ReaperHeartbeat,
-    /// Asked for each heartbeat.
-    pub load: Box<dyn Fn() -> Load + Send>,
+    /// Called for each heartbeat.
+    pub load: Box<dyn Fn() -> NodeLoad + Send>,
 }
 
 /// Why a node is not in the cluster.
@@ -89,58 +89,59 @@ pub enum JoinError {
 
 /// What the rest of the node must know or do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fact {
+pub enum ClusterFact {
     PeerDied {
         node: NodeId,
-        /// From then on nobody can have heard it.
+        /// It was last heard before this moment.
         quiet_since: Moment,
     },
     PeerLeft(NodeId),
     Suspended,
     Resumed,
-    /// Stop what runs here and is no longer this node's by the store's word; then say so with
+    /// Stop the agents here whose leases other nodes took, and then call
     /// [`Joined::leases_checked`].
     CheckLeases {
         asked_at: Moment,
     },
-    /// This node was convicted, or its place was taken: everything is stopped and the process ends.
+    /// This node was declared dead, or has no place in the cluster: stop everything and end the
+    /// process.
     MustDie(String),
 }
 
 /// What the node tells the thread.
-enum Order {
+enum MemberOrder {
     Drain,
     Leave,
     LeasesChecked { asked_at: Moment },
 }
 
-/// A node's place in the cluster. Dropped without [`leave`](Self::leave), the node just falls
-/// silent.
+/// A node's place in the cluster. If it is dropped without [`leave`](Self::leave), the node falls
+/// silent and its peers declare it dead.
 pub struct Joined {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<MemberOrder>,
     ended: oneshot::Receiver<()>,
 }
 
 impl Joined {
-    /// No new work is to come here.
+    /// Announces that this node takes no new work.
     pub fn drain(&self) {
-        self.order(Order::Drain);
+        self.order(MemberOrder::Drain);
     }
 
-    /// The store was heard, and what is no longer this node's has been stopped.
+    /// Reports that the store answered, and that agents whose leases other nodes took were stopped.
     pub fn leases_checked(&self, asked_at: Moment) {
-        self.order(Order::LeasesChecked { asked_at });
+        self.order(MemberOrder::LeasesChecked { asked_at });
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: MemberOrder) {
         if let Err(error) = self.orders.try_send(order) {
             tracing::debug!(%error, "the membership thread takes no orders; it has ended");
         }
     }
 
-    /// Says that this node is gone for good.
+    /// Records that this node left for good.
     pub async fn leave(self) {
-        self.order(Order::Leave);
+        self.order(MemberOrder::Leave);
         if timeout(LEAVING, self.ended).await.is_err() {
             tracing::warn!(
                 "the registry does not take this node's leave; its peers will find it dead"
@@ -149,9 +150,11 @@ impl Joined {
     }
 }
 
-/// Joins, and returns when the node may work: its heartbeat came back and its first proof is
-/// written.
-pub async fn join(options: Options) -> Result<(Joined, mpsc::Receiver<Fact>), JoinError> {
+/// Joins, and returns when the node may work: its heartbeat came back and its first proof was
+/// accepted.
+pub async fn join(
+    options: JoinOptions,
+) -> Result<(Joined, mpsc::Receiver<ClusterFact>), JoinError> {
     let (orders, ordered) = mpsc::channel(ORDERS);
     let (facts, told) = mpsc::channel(FACTS);
     let (ready, joined) = oneshot::channel();
@@ -169,26 +172,26 @@ pub async fn join(options: Options) -> Result<(Joined, mpsc::Receiver<Fact>), Jo
     Ok((Joined { orders, ended }, told))
 }
 
-type Ready = oneshot::Sender<Result<(), JoinError>>;
+type ReadySender = oneshot::Sender<Result<(), JoinError>>;
 
 async fn live(
-    options: Options,
-    orders: mpsc::Receiver<Order>,
-    facts: mpsc::Sender<Fact>,
-    ready: Ready,
+    options: JoinOptions,
+    orders: mpsc::Receiver<MemberOrder>,
+    facts: mpsc::Sender<ClusterFact>,
+    ready: ReadySender,
 ) {
     let deadline = Instant::now() + JOINING;
-    match Member::enter(options, facts, deadline).await {
-        Ok((member, ears)) => member.run(ears, orders, ready, deadline).await,
+    match MembershipThread::enter(options, facts, deadline).await {
+        Ok((member, streams)) => member.run(streams, orders, ready, deadline).await,
         Err(error) => {
             let _nobody_waits = ready.send(Err(error));
         }
     }
 }
 
-/// Opens the registry, and checks that its nodes share this store. What may pass is tried again.
+/// Opens the registry, and checks that its nodes share this store. Retries failures that may pass.
 async fn open(
-    registry: &Registry,
+    registry: &ClusterRegistry,
     store: &StoreRecord,
     deadline: Instant,
 ) -> Result<Duration, RegistryError> {

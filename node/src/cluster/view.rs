@@ -1,5 +1,5 @@
 //! What a node sees of its cluster: which nodes there are, which of them live, and whether this one
-//! may work. Every service reads it; it asks nobody.
+//! may work. All services read it; it sends no requests.
 
 use std::{
     collections::BTreeMap,
@@ -16,17 +16,17 @@ use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    census::{Census, Known},
+    census::{Census, KnownNode},
     liveness::Liveness,
     moment::Moment,
-    placement::Candidate,
+    placement::NodeCandidate,
 };
 use crate::{permit::Permit, store::SessionStore};
 
 /// What a node sees of its cluster. A node that works alone sees itself.
 pub struct ClusterView {
     node: NodeId,
-    /// No other process can be asked anything: there is no NATS.
+    /// Whether there is no NATS, so that no other process can be asked anything.
     is_alone: bool,
     census: Option<Arc<Census>>,
     liveness: Arc<Liveness>,
@@ -110,7 +110,7 @@ impl ClusterView {
         !self.permit.is_given()
     }
 
-    /// Whether a node lives. A node that nobody can judge yet counts as alive.
+    /// Whether a node lives. A node about which nothing is known yet counts as alive.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         self.liveness.is_alive(node).await
     }
@@ -122,7 +122,7 @@ impl ClusterView {
             .is_some_and(|census| census.is_gone(node) == Some(true))
     }
 
-    /// How long this node has not heard its own heartbeat; zero without a cluster.
+    /// The time since this node's own heartbeat last came back; zero without a cluster.
     pub fn heartbeat_age(&self) -> Duration {
         let age = self
             .census
@@ -136,18 +136,19 @@ impl ClusterView {
         self.quiet().insert(node, quiet_since);
     }
 
-    /// When tools may start in place of those of a dead node; `None` where its death was not seen.
+    /// When tools may start in place of those of a dead node; `None` if this node did not see its
+    /// death.
     pub fn tools_from(&self, dead: &NodeId) -> Option<Moment> {
         self.quiet().get(dead).map(|since| *since + self.tool_grace)
     }
 
-    /// After this time nothing runs any more on a node that was stopped.
+    /// How long something may still run on a node that does not answer.
     pub fn tool_grace(&self) -> Duration {
         self.tool_grace
     }
 
     /// The other nodes, as placement sees them.
-    pub fn other_candidates(&self) -> Vec<Candidate> {
+    pub fn other_candidates(&self) -> Vec<NodeCandidate> {
         self.others().filter_map(candidate).collect()
     }
 
@@ -173,7 +174,7 @@ impl ClusterView {
         let _either = timeout(pause, self.sweep.notified()).await;
     }
 
-    fn others(&self) -> impl Iterator<Item = Known> {
+    fn others(&self) -> impl Iterator<Item = KnownNode> {
         let known = self.census.iter().flat_map(|census| census.known());
         known.filter(|known| known.node != self.node)
     }
@@ -183,16 +184,16 @@ impl ClusterView {
     }
 }
 
-/// `None` of a node that only its heartbeats tell of.
+/// Returns `None` for a node that is only known by its heartbeats.
 fn row(
-    Known {
+    KnownNode {
         node,
         record,
         heartbeat,
         state,
         silent,
         ..
-    }: Known,
+    }: KnownNode,
 ) -> Option<NodeInfo> {
     let NodeRecord {
         name,
@@ -224,16 +225,16 @@ fn row(
     })
 }
 
-/// `None` of a node that is gone, or that only its heartbeats tell of.
+/// Returns `None` for a node that is gone, or only known by its heartbeats.
 fn candidate(
-    Known {
+    KnownNode {
         node,
         record,
         state,
         agents,
         ..
-    }: Known,
-) -> Option<Candidate> {
+    }: KnownNode,
+) -> Option<NodeCandidate> {
     let takes = match state {
         NodeState::Alive | NodeState::Suspect => true,
         NodeState::Suspended | NodeState::Draining => false,
@@ -246,7 +247,7 @@ fn candidate(
         providers,
         ..
     } = record?;
-    Some(Candidate {
+    Some(NodeCandidate {
         id: node,
         labels,
         workspaces,

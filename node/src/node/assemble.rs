@@ -20,7 +20,7 @@ use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
     bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard},
-    cluster::{registry::Registry, thread::JoinError},
+    cluster::{registry::ClusterRegistry, thread::JoinError},
     compact,
     config::Config,
     gateway,
@@ -68,7 +68,7 @@ pub(crate) struct Additions {
 /// The bus of a node, and the registry if the node joins a cluster.
 struct NodeConnection {
     bus: Arc<dyn Bus>,
-    registry: Option<Registry>,
+    registry: Option<ClusterRegistry>,
 }
 
 /// The tools, models and workspaces that the agents of a node can use.
@@ -124,7 +124,7 @@ async fn connect(config: &Config) -> Result<NodeConnection, AssemblyError> {
     if let Some(exposure) = bus.exposure() {
         tracing::warn!("{exposure}");
     }
-    let registry = Registry::new(Arc::new(bus.records(config.nats.replicas as usize)));
+    let registry = ClusterRegistry::new(Arc::new(bus.records(config.nats.replicas as usize)));
     Ok(NodeConnection {
         bus: Arc::new(bus),
         registry: Some(registry),
@@ -227,7 +227,7 @@ pub(crate) async fn look(
 fn joining(
     config: &Config,
     heartbeat: Option<ReaperHeartbeat>,
-    registry: Option<Registry>,
+    registry: Option<ClusterRegistry>,
 ) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
     let (times, store_address) = (config.cluster.clone(), config.store.address());

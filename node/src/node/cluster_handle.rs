@@ -14,9 +14,9 @@ use super::{AssemblyError, Node};
 use crate::{
     bus::NatsOptions,
     cluster::{
-        heartbeat::Load,
-        registry::Registry,
-        thread::{self, Fact, JoinError, Joined, Options},
+        heartbeat::NodeLoad,
+        registry::ClusterRegistry,
+        thread::{self, ClusterFact, JoinError, JoinOptions, Joined},
     },
     config::Cluster as Times,
     tools::ReaperHeartbeat,
@@ -27,8 +27,8 @@ pub struct Joining {
     pub nats: NatsOptions,
     pub replicas: usize,
     pub times: Times,
-    pub registry: Registry,
-    /// The address of the store, without passwords.
+    pub registry: ClusterRegistry,
+    /// Where the store is, without passwords.
     pub store_address: String,
     /// Tells the reapers regularly that this node is alive.
     pub heartbeat: ReaperHeartbeat,
@@ -89,7 +89,7 @@ impl Node {
             return Ok(());
         };
         let services = Arc::downgrade(&self.services);
-        let options = Options {
+        let options = JoinOptions {
             node: self.services.view.id().clone(),
             record: self.record(joining),
             nats: joining.nats.clone(),
@@ -104,7 +104,9 @@ impl Node {
             heartbeat: joining.heartbeat.clone(),
             load: Box::new(move || {
                 let services = services.upgrade();
-                services.map_or_else(Load::default, |services| services.placement.local().load())
+                services.map_or_else(NodeLoad::default, |services| {
+                    services.placement.local().load()
+                })
             }),
         };
         let (joined, facts) = thread::join(options).await.map_err(|error| match error {
@@ -153,24 +155,26 @@ impl Node {
     }
 
     /// Applies what the membership thread reports to the services.
-    async fn react(self: Arc<Self>, mut facts: mpsc::Receiver<Fact>) {
+    async fn react(self: Arc<Self>, mut facts: mpsc::Receiver<ClusterFact>) {
         while let Some(fact) = facts.recv().await {
             match fact {
-                Fact::PeerDied { node, quiet_since } => {
+                ClusterFact::PeerDied { node, quiet_since } => {
                     self.services.view.died(node.clone(), quiet_since);
                     self.services.teams.node_died(node);
                     self.services.view.request_sweep();
                 }
-                Fact::PeerLeft(_) | Fact::Resumed => self.services.view.request_sweep(),
-                Fact::Suspended => {}
-                Fact::CheckLeases { asked_at } => {
+                ClusterFact::PeerLeft(_) | ClusterFact::Resumed => {
+                    self.services.view.request_sweep()
+                }
+                ClusterFact::Suspended => {}
+                ClusterFact::CheckLeases { asked_at } => {
                     if self.services.takeover.drop_superseded().await
                         && let Some(joined) = self.cluster.joined().as_ref()
                     {
                         joined.leases_checked(asked_at);
                     }
                 }
-                Fact::MustDie(why) => {
+                ClusterFact::MustDie(why) => {
                     self.services.takeover.drop_all();
                     self.cluster.ended.send_replace(Some(why));
                     return;

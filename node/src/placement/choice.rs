@@ -12,7 +12,7 @@ use serde_json::Map;
 
 use super::Placement;
 use crate::{
-    cluster::placement::{self, Candidate, NoPlace, Wanted},
+    cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds},
     store::{AgentRecord, NewAgent, SessionRecord},
 };
 
@@ -44,8 +44,8 @@ pub(crate) fn is_of_that_node(refusal: &Refusal) -> bool {
 
 /// Returns what an agent with this spec requires of a node. If its model has its own address, the
 /// node needs no key for the provider.
-pub fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
-    Wanted {
+pub fn wanted(workspace: &str, spec: &AgentSpec) -> NodeNeeds {
+    NodeNeeds {
         workspace: workspace.to_owned(),
         provider: spec
             .model
@@ -58,7 +58,7 @@ pub fn wanted(workspace: &str, spec: &AgentSpec) -> Wanted {
 }
 
 /// Picks two random nodes that meet the requirements, and returns the less loaded one.
-pub(crate) fn choose(candidates: &[Candidate], wanted: &Wanted) -> Result<NodeId, NoPlace> {
+pub(crate) fn choose(candidates: &[NodeCandidate], wanted: &NodeNeeds) -> Result<NodeId, NoPlace> {
     let chosen = placement::choose(candidates, wanted, |below| fastrand::usize(..below))?;
     Ok(chosen.id.clone())
 }
@@ -69,7 +69,7 @@ impl Placement {
     /// in SQL shows whether the silent node created it.
     pub async fn place(
         self: &Arc<Self>,
-        wanted: &Wanted,
+        wanted: &NodeNeeds,
         request: HostAgent,
     ) -> Result<Hosted, Refusal> {
         let mut candidates = self.candidates();
@@ -162,7 +162,7 @@ impl Placement {
     }
 
     /// Returns whether this node meets an agent's requirements and has room.
-    pub fn fits_here(&self, wanted: &Wanted) -> bool {
+    pub fn fits_here(&self, wanted: &NodeNeeds) -> bool {
         placement::choose(&[self.local.candidate()], wanted, |_| 0).is_ok()
     }
 
@@ -195,7 +195,7 @@ impl Placement {
         if self.sees(session) {
             return self.better_node(session).await;
         }
-        let wanted = Wanted {
+        let wanted = NodeNeeds {
             workspace: session.spec.workspace.clone(),
             provider: None,
             labels: Map::new(),
@@ -218,7 +218,7 @@ impl Placement {
         self.lookup.context(session, 0).is_ok()
     }
 
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&self) -> Vec<NodeCandidate> {
         let mut candidates = self.view.other_candidates();
         candidates.push(self.local.candidate());
         candidates

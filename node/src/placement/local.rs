@@ -14,7 +14,7 @@ use super::admission::{Admission, AdmissionPermit};
 use crate::{
     actor::Host,
     base::Base,
-    cluster::{heartbeat::Load, placement::Candidate, view::ClusterView},
+    cluster::{heartbeat::NodeLoad, placement::NodeCandidate, view::ClusterView},
     llm::Llm,
     lookup::Lookup,
 };
@@ -54,7 +54,7 @@ impl LocalNode {
 
     /// Returns the entry of this node in the list of nodes.
     pub fn info(&self) -> NodeInfo {
-        let Load { agents, running } = self.load();
+        let NodeLoad { agents, running } = self.load();
         NodeInfo {
             id: self.view.id().clone(),
             name: self.settings.name.clone(),
@@ -73,19 +73,19 @@ impl LocalNode {
 
     /// Returns the number of agents that are on this node or about to start, and how many of them
     /// have an open turn.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> NodeLoad {
         let (agents, running) = self.host.load();
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
-        Load {
+        NodeLoad {
             agents: count(agents).saturating_add(self.admission.arriving()),
             running: count(running),
         }
     }
 
-    /// Returns this node as a candidate for placement.
-    pub fn candidate(&self) -> Candidate {
+    /// This node as placement sees it.
+    pub fn candidate(&self) -> NodeCandidate {
         let info = self.info();
-        Candidate {
+        NodeCandidate {
             id: info.id,
             labels: info.labels,
             workspaces: info.workspaces,

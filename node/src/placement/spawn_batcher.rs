@@ -23,7 +23,7 @@ use super::{Placement, admission::AdmissionPermit, hosting::team_moved};
 use crate::{
     actor::{Hosting, Opening, parts::SessionContext},
     agent::Memory,
-    cluster::cascade::Life,
+    cluster::cascade::TeamIncarnation,
     store::{
         AgentCreation, AgentRecord, HeldLease, LeadIncarnation, NewAgent, NewInput, NewMember,
     },
@@ -35,7 +35,7 @@ const BATCH: usize = 64;
 /// The spawns that wait, by incarnation. An incarnation has an entry while a [`BatchWorker`]
 /// creates agents for it.
 #[derive(Default)]
-pub(super) struct SpawnBatcher(Arc<Mutex<BTreeMap<Life, Vec<PendingSpawn>>>>);
+pub(super) struct SpawnBatcher(Arc<Mutex<BTreeMap<TeamIncarnation, Vec<PendingSpawn>>>>);
 
 /// A new agent that waits to be created.
 struct PendingSpawn {
@@ -49,13 +49,13 @@ struct PendingSpawn {
 /// still wait fail.
 struct BatchWorker {
     batcher: SpawnBatcher,
-    incarnation: Life,
+    incarnation: TeamIncarnation,
     is_done: bool,
 }
 
 impl SpawnBatcher {
     /// Queues a spawn. If it returns a worker, the caller must run it.
-    fn queue(&self, incarnation: Life, spawn: PendingSpawn) -> Option<BatchWorker> {
+    fn queue(&self, incarnation: TeamIncarnation, spawn: PendingSpawn) -> Option<BatchWorker> {
         let mut waiting = self.lock();
         if let Some(waiting) = waiting.get_mut(&incarnation) {
             waiting.push(spawn);
@@ -69,7 +69,7 @@ impl SpawnBatcher {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Life, Vec<PendingSpawn>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TeamIncarnation, Vec<PendingSpawn>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,7 +120,7 @@ impl Placement {
         permit: AdmissionPermit,
     ) -> Result<Hosted, Refusal> {
         let (hosted, answer) = oneshot::channel();
-        let incarnation = Life {
+        let incarnation = TeamIncarnation {
             team: request.team_id.clone(),
             incarnation: request.incarnation,
         };

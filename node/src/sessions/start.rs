@@ -17,7 +17,7 @@ use planck_common::{
 use super::{CommandOrigin, Sessions, SessionsLimits, prompt::bounded};
 use crate::{
     actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
-    cluster::placement::Wanted,
+    cluster::placement::NodeNeeds,
     placement::{AgentNodes, TRIES, choose, claim_request, is_of_that_node, wanted},
     store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
     takeover::IfClosed,
@@ -105,7 +105,7 @@ impl Sessions {
 
     /// Returns what the orchestrator requires of a node. The instructions in its directory do not
     /// affect that.
-    fn lead_needs(&self, workspace: &str, request: &Start) -> Result<Wanted, Refusal> {
+    fn lead_needs(&self, workspace: &str, request: &Start) -> Result<NodeNeeds, Refusal> {
         let specs = self.library.specs(request, None)?;
         let lead = specs
             .first()

@@ -4,19 +4,23 @@ use std::sync::Arc;
 
 use futures_util::future;
 use planck_common::{
-    SessionId,
+    NodeId, SessionId,
     command::SessionState,
     event::{Event, SessionResumed},
     reply::Refusal,
-    spec::OnNodeDeath,
 };
-use tokio::time::Instant;
 
 use super::{SessionGuard, Takeover};
 use crate::{
     actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
     agent::OpenTurn,
-    cluster::clock,
+    cluster::{
+        clock,
+        moment::Moment,
+        recovery::{
+            self, LeadFacts, LeadStep, LeaseHolder, LedTeam, MemberFacts, MemberPlan, MemberStep,
+        },
+    },
     placement::claim_request,
     store::{
         AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, StoreError, Stray,
@@ -70,31 +74,13 @@ impl Purpose<'_> {
 /// A session whose orchestrator has a host, which may be this node.
 struct Led {
     context: Arc<SessionContext>,
-    is_led_here: bool,
-    /// Whether a new incarnation of its team began. All agents of the previous one were stopped
-    /// then.
-    is_new_incarnation: bool,
-    /// The time from which its tools may start.
-    tools_from: Option<Instant>,
-    on_node_death: OnNodeDeath,
+    team: LedTeam,
 }
 
 impl Led {
     fn here(session: &SessionRecord, context: Arc<SessionContext>) -> Self {
-        Self {
-            context,
-            is_led_here: true,
-            is_new_incarnation: false,
-            tools_from: None,
-            on_node_death: session.spec.on_node_death,
-        }
-    }
-
-    fn elsewhere(session: &SessionRecord, context: Arc<SessionContext>) -> Self {
-        Self {
-            is_led_here: false,
-            ..Self::here(session, context)
-        }
+        let team = LedTeam::led_here(session.spec.on_node_death);
+        Self { context, team }
     }
 }
 
@@ -171,7 +157,14 @@ impl Takeover {
             Some(led) => led,
             None => {
                 let context = self.lookup.context(session, lead.incarnation)?;
-                Led::elsewhere(session, Arc::new(context))
+                Led {
+                    context: Arc::new(context),
+                    team: LedTeam::led_elsewhere(
+                        session.spec.on_node_death,
+                        clock::now(),
+                        self.view.tool_grace(),
+                    ),
+                }
             }
         };
         let members: Vec<&AgentRecord> = agents
@@ -195,13 +188,17 @@ impl Takeover {
         lead: &AgentRecord,
         purpose: Purpose<'_>,
     ) -> Result<Option<Led>, Refusal> {
-        if let Some(hosting) = self.host.hosting(&lead.id) {
+        let hosting = self.host.hosting(&lead.id);
+        let step = recovery::lead_step(LeadFacts {
+            is_hosted_here: hosting.is_some(),
+            holder: self.holder(lead.node.as_ref()).await,
+            is_alone: self.view.is_alone(),
+            is_ending: purpose == Purpose::End,
+        });
+        if let Some(hosting) = hosting.filter(|_| step == LeadStep::Hosted) {
             return Ok(Some(Led::here(session, hosting.session)));
         }
-        let Some(after_death) = self.may_claim(lead).await else {
-            return Ok(None);
-        };
-        let Some(won) = self.win_lead(session, lead, after_death, purpose).await? else {
+        let Some(won) = self.win_lead(session, lead, step, purpose).await? else {
             return Ok(None);
         };
         let context = Arc::new(self.lookup.context(session, won.lease.incarnation)?);
@@ -224,14 +221,13 @@ impl Takeover {
             agent: lead.id.clone(),
             epoch: won.lease.epoch,
             opening: purpose.opening(resumed),
-            tools_from: won.tools_from,
+            tools_from: won.tools_from.map(clock::instant),
         });
         self.maintenance.look_for_exits(&session.id);
-        Ok(Some(Led {
-            is_new_incarnation: won.is_new_incarnation,
-            tools_from: won.tools_from,
-            ..Led::here(session, context)
-        }))
+        let mut led = Led::here(session, context);
+        led.team.is_new_incarnation = won.is_new_incarnation;
+        led.team.tools_from = won.tools_from;
+        Ok(Some(led))
     }
 
     /// Returns whether the session is open now that this node hosts its orchestrator. No other node
@@ -260,46 +256,46 @@ impl Takeover {
         Ok(false)
     }
 
-    /// Starts a member that no live node hosts, or that was stopped with the previous incarnation
-    /// of its team, on its previous node or on the node where it is placed. If the orchestrator is
-    /// on another node, that node takes care of the members.
+    /// Does what [`recovery::member_plan`] says about a member: starts it, here or on another node,
+    /// or stops it.
     async fn claim_member(
         &self,
         led: &Led,
         member: &AgentRecord,
         purpose: Purpose<'_>,
     ) -> Result<(), Refusal> {
-        let is_ours = led.is_led_here || member.node.as_ref() == Some(self.view.id());
-        if !is_ours || self.host.has(&member.id) {
-            return Ok(());
-        }
-        let may_claim = self.may_claim(member).await;
-        let Some(after_death) = may_claim.or(led.is_new_incarnation.then_some(false)) else {
-            return Ok(());
+        let facts = MemberFacts {
+            is_hosted_here: self.host.has(&member.id),
+            holder: self.holder(member.node.as_ref()).await,
+            is_for_work: matches!(purpose, Purpose::Work { .. }),
+            quiet_from: member
+                .node
+                .as_ref()
+                .and_then(|node| self.view.tools_from(node)),
         };
-        let dead = member.node.as_ref().filter(|_| after_death);
-        let grace = dead.and_then(|node| self.view.tools_from(node));
-        let tools_from = led.tools_from.max(grace.map(clock::instant));
-        let is_lost = after_death
-            && led.is_led_here
-            && !led.is_new_incarnation
-            && led.on_node_death == OnNodeDeath::Stop;
-        if is_lost {
-            self.claim_member_here(led, member, Purpose::Lost, tools_from)
-                .await?;
-            return self.stop_lost(member).await;
-        }
-        if let Purpose::Work { .. } = purpose
-            && led.is_led_here
-            && self.hand_to_other_node(led, member, tools_from).await
-        {
-            if after_death {
-                metrics::meters().taken_over();
+        let MemberPlan {
+            step,
+            after_death,
+            tools_from,
+        } = recovery::member_plan(led.team, facts);
+        match step {
+            MemberStep::Leave => Ok(()),
+            MemberStep::StopLost => {
+                self.claim_member_here(led, member, Purpose::Lost, tools_from)
+                    .await?;
+                self.stop_lost(member).await
             }
-            return Ok(());
+            MemberStep::Place if self.hand_to_other_node(led, member, tools_from).await => {
+                if after_death {
+                    metrics::meters().taken_over();
+                }
+                Ok(())
+            }
+            MemberStep::Place | MemberStep::ClaimHere => {
+                self.claim_member_here(led, member, purpose, tools_from)
+                    .await
+            }
         }
-        self.claim_member_here(led, member, purpose, tools_from)
-            .await
     }
 
     async fn claim_member_here(
@@ -307,7 +303,7 @@ impl Takeover {
         led: &Led,
         member: &AgentRecord,
         purpose: Purpose<'_>,
-        tools_from: Option<Instant>,
+        tools_from: Option<Moment>,
     ) -> Result<(), Refusal> {
         let context = &led.context;
         if matches!(purpose, Purpose::Work { .. }) {
@@ -319,13 +315,13 @@ impl Takeover {
             lead: context.lead.clone(),
             incarnation: context.incarnation,
         });
-        match self.claim(&context.id, member, claim).await? {
+        match self.claim(&context.id, member, member.epoch, claim).await? {
             Some(HeldLease { epoch, .. }) => self.host.start(Hosting {
                 session: Arc::clone(context),
                 agent: member.id.clone(),
                 epoch,
                 opening: purpose.opening(|_| None),
-                tools_from,
+                tools_from: tools_from.map(clock::instant),
             }),
             None if self.host.has(&member.id) => {}
             None => self.teams.remove_member(context, &member.id).await,
@@ -339,7 +335,7 @@ impl Takeover {
         &self,
         led: &Led,
         member: &AgentRecord,
-        tools_from: Option<Instant>,
+        tools_from: Option<Moment>,
     ) -> bool {
         let node = match &member.node {
             Some(node) if node != self.view.id() && self.view.is_alive(node).await => {
@@ -351,7 +347,7 @@ impl Takeover {
         };
         match node.filter(|node| node != self.view.id()) {
             Some(node) => {
-                let request = claim_request(&led.context, member, tools_from);
+                let request = claim_request(&led.context, member, tools_from.map(clock::instant));
                 self.placement.hand_over(&node, &request).await
             }
             None => false,
@@ -364,12 +360,13 @@ impl Takeover {
         &self,
         session: &SessionId,
         agent: &AgentRecord,
+        epoch: i64,
         claim: LeaseClaim,
     ) -> Result<Option<HeldLease>, StoreError> {
         self.host.may_miss_agents();
         let lease = self
             .store
-            .claim(session, &agent.id, agent.epoch, claim, self.view.id())
+            .claim(session, &agent.id, epoch, claim, self.view.id())
             .await?;
         if lease.is_some()
             && agent
@@ -382,12 +379,12 @@ impl Takeover {
         Ok(lease)
     }
 
-    /// Returns whether the agent's lease can be claimed and, if so, whether its holder died.
-    async fn may_claim(&self, agent: &AgentRecord) -> Option<bool> {
-        match &agent.node {
-            None => Some(false),
-            Some(node) if *node == *self.view.id() => Some(false),
-            Some(node) => (!self.view.is_alive(node).await).then_some(true),
-        }
+    /// Who holds a lease, as this node sees it.
+    pub(super) async fn holder(&self, node: Option<&NodeId>) -> LeaseHolder {
+        let is_alive = match node {
+            Some(node) if node != self.view.id() => self.view.is_alive(node).await,
+            Some(_) | None => true,
+        };
+        LeaseHolder::of(node, self.view.id(), is_alive)
     }
 }

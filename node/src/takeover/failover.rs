@@ -11,7 +11,6 @@ use planck_common::{
     decision::{DecisionData, DecisionKind},
     registry::TeamEnd,
     reply::Refusal,
-    spec::OnNodeDeath,
 };
 use tokio::{
     task::JoinSet,
@@ -22,9 +21,11 @@ use super::{Takeover, claim::Purpose};
 use crate::{
     actor::parts::SessionContext,
     cluster::{
-        cascade::Life,
-        claiming::{self, Effect, Input, Plan, Policy},
+        cascade::TeamIncarnation,
+        claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
         clock,
+        moment::Moment,
+        recovery::{self, LeadStep, TeamHost},
         view::ClusterView,
     },
     peers::Peers,
@@ -43,29 +44,47 @@ pub(super) struct Won {
     pub lease: HeldLease,
     /// Whether a new incarnation of the team began with it.
     pub is_new_incarnation: bool,
-    pub tools_from: Option<Instant>,
+    pub tools_from: Option<Moment>,
 }
 
 impl Takeover {
-    /// Claims the orchestrator's lease. Returns `None` if another node holds it.
+    /// Returns `None` if another node has the lead.
     pub(super) async fn win_lead(
         &self,
         session: &SessionRecord,
         lead: &AgentRecord,
-        after_death: bool,
+        step: LeadStep,
         purpose: Purpose<'_>,
     ) -> Result<Option<Won>, Refusal> {
-        if self.view.is_alone() || purpose == Purpose::End {
-            return self.take_lease(session, lead, after_death).await;
+        match step {
+            LeadStep::Hosted | LeadStep::HostedElsewhere => Ok(None),
+            LeadStep::TakeLease { after_death } => {
+                self.take_lease(session, lead, after_death).await
+            }
+            LeadStep::MoveOrBegin if self.is_team_alive(session, lead).await? => {
+                self.move_lead(session, lead).await
+            }
+            LeadStep::MoveOrBegin | LeadStep::BeginIncarnation => {
+                self.begin_incarnation(session, lead, purpose).await
+            }
         }
-        let is_planned = lead.node.is_none()
-            && self
-                .teams
-                .is_alive(&incarnation(session, lead.incarnation))
-                .await?;
-        if !is_planned {
-            return self.begin_incarnation(session, lead, purpose).await;
-        }
+    }
+
+    async fn is_team_alive(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+    ) -> Result<bool, Refusal> {
+        let team = incarnation(session, lead.incarnation);
+        self.teams.is_alive(&team).await
+    }
+
+    /// Takes the lead of a living team. Its members go on undisturbed.
+    async fn move_lead(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+    ) -> Result<Option<Won>, Refusal> {
         let Some(won) = self.take_lease(session, lead, false).await? else {
             return Ok(None);
         };
@@ -85,7 +104,7 @@ impl Takeover {
         after_death: bool,
     ) -> Result<Option<Won>, Refusal> {
         let claim = LeaseClaim::Lead { after_death };
-        let lease = self.claim(&session.id, lead, claim).await?;
+        let lease = self.claim(&session.id, lead, lead.epoch, claim).await?;
         Ok(lease.map(|lease| Won {
             lease,
             is_new_incarnation: false,
@@ -101,7 +120,7 @@ impl Takeover {
     ) -> Result<Option<Won>, Refusal> {
         let plan = self.plan(session, lead, purpose).await?;
         let next = self.lookup.context(session, lead.incarnation + 1)?;
-        let (claim, effects) = claiming::Claim::begin(plan, clock::now());
+        let (claim, effects) = TeamClaim::begin(plan, clock::now());
         let claiming = Claiming {
             takeover: self,
             session,
@@ -129,46 +148,40 @@ impl Takeover {
         session: &SessionRecord,
         lead: &AgentRecord,
         purpose: Purpose<'_>,
-    ) -> Result<Plan, Refusal> {
-        let mut hosts = BTreeSet::new();
-        let mut tools_from = clock::now();
+    ) -> Result<ClaimPlan, Refusal> {
         let members = self.lookup.members(&session.id).await?;
         let nodes: BTreeSet<NodeId> = members.into_iter().filter_map(|agent| agent.node).collect();
+        let mut hosts = Vec::with_capacity(nodes.len());
         for node in nodes {
-            if self.view.is_alive(&node).await {
-                hosts.insert(node);
-            } else if let Some(from) = self.view.tools_from(&node) {
-                tools_from = tools_from.max(from);
-            }
+            hosts.push(TeamHost {
+                is_alive: self.view.is_alive(&node).await,
+                quiet_from: self.view.tools_from(&node),
+                node,
+            });
         }
-        let seen = claiming::Lease {
+        let seen = LeadLease {
             node: lead.node.clone(),
             epoch: lead.epoch,
             incarnation: lead.incarnation,
         };
         let policy = if purpose == Purpose::Lost {
-            Policy::Stop
+            ClaimPolicy::Stop
         } else {
-            Policy::Resume
+            ClaimPolicy::Resume
         };
-        Ok(Plan {
-            me: self.view.id().clone(),
-            seen,
+        Ok(recovery::claim_plan(
+            (self.view.id().clone(), seen),
             hosts,
             policy,
-            tools_from,
-            grace: self.view.tool_grace(),
-        })
+            clock::now(),
+            self.view.tool_grace(),
+        ))
     }
 
     /// Returns whether the session's node died and the session is not to continue.
     pub(super) async fn is_lost(&self, session: &SessionRecord) -> bool {
-        match (&session.owner, session.spec.on_node_death) {
-            (Some(node), OnNodeDeath::Stop) if node != self.view.id() => {
-                !self.view.is_alive(node).await
-            }
-            (Some(_) | None, OnNodeDeath::Stop | OnNodeDeath::Resume) => false,
-        }
+        let holder = self.holder(session.owner.as_ref()).await;
+        recovery::is_lost(holder, session.spec.on_node_death)
     }
 
     /// Marks the team of a closed session as dead. If that fails, the claim of the next incarnation
@@ -182,8 +195,8 @@ impl Takeover {
     }
 }
 
-fn incarnation(session: &SessionRecord, number: i64) -> Life {
-    Life {
+fn incarnation(session: &SessionRecord, number: i64) -> TeamIncarnation {
+    TeamIncarnation {
         team: session.spec.team_id.clone(),
         incarnation: number,
     }
@@ -196,31 +209,36 @@ struct Claiming<'a> {
     lead: &'a AgentRecord,
     /// The session in the incarnation that is about to begin.
     next: Arc<SessionContext>,
-    claim: claiming::Claim,
-    jobs: JoinSet<Option<Input>>,
+    claim: TeamClaim,
+    jobs: JoinSet<Option<ClaimInput>>,
     taken: Option<HeldLease>,
 }
 
 impl Claiming<'_> {
     /// Runs the state machine. Returns the lease and the time from which tools may start under it.
-    async fn run(mut self, first: Vec<Effect>) -> Result<Option<(HeldLease, Instant)>, Refusal> {
+    async fn run(
+        mut self,
+        first: Vec<ClaimEffect>,
+    ) -> Result<Option<(HeldLease, Moment)>, Refusal> {
         let mut effects = first;
         loop {
             for effect in std::mem::take(&mut effects) {
                 match effect {
-                    Effect::Start { tools_from, .. } => {
-                        return Ok(self.taken.map(|lease| (lease, clock::instant(tools_from))));
+                    ClaimEffect::Start { tools_from, .. } => {
+                        return Ok(self.taken.map(|lease| (lease, tools_from)));
                     }
-                    Effect::Close { .. } => {
-                        return Ok(self.taken.map(|lease| (lease, Instant::now())));
+                    ClaimEffect::Close { .. } => {
+                        return Ok(self.taken.map(|lease| (lease, clock::now())));
                     }
-                    Effect::Lost => return Ok(None),
-                    Effect::TakeLease { .. } | Effect::ReadLease => {
+                    ClaimEffect::Lost => return Ok(None),
+                    ClaimEffect::TakeLease { .. } | ClaimEffect::ReadLease => {
                         if let Some(input) = self.lease(&effect).await? {
                             effects.extend(self.claim.on(clock::now(), input));
                         }
                     }
-                    Effect::StopTeam { .. } | Effect::Bury { .. } | Effect::CreateTeam { .. } => {
+                    ClaimEffect::StopTeam { .. }
+                    | ClaimEffect::MarkTeamDead { .. }
+                    | ClaimEffect::CreateTeam { .. } => {
                         self.begin(effect);
                     }
                 }
@@ -234,7 +252,7 @@ impl Claiming<'_> {
                 .map_or_else(|| Instant::now() + PATIENCE, clock::instant);
             let input = tokio::select! {
                 Some(done) = self.jobs.join_next() => done.ok().flatten(),
-                () = sleep_until(wake) => Some(Input::Woken),
+                () = sleep_until(wake) => Some(ClaimInput::Woken),
             };
             effects = input
                 .map(|input| self.claim.on(clock::now(), input))
@@ -244,11 +262,11 @@ impl Claiming<'_> {
 
     /// Reads or takes the lease. Returns `None` if the outcome is unknown; the state machine then
     /// asks again.
-    async fn lease(&mut self, effect: &Effect) -> Result<Option<Input>, Refusal> {
-        let outcome = if matches!(effect, Effect::ReadLease) {
-            self.read_lease().await
+    async fn lease(&mut self, effect: &ClaimEffect) -> Result<Option<ClaimInput>, Refusal> {
+        let outcome = if let ClaimEffect::TakeLease { seen } = effect {
+            self.take_lease(*seen).await
         } else {
-            self.take_lease().await
+            self.read_lease().await
         };
         match outcome {
             Ok(input) => Ok(Some(input)),
@@ -260,14 +278,14 @@ impl Claiming<'_> {
         }
     }
 
-    async fn take_lease(&mut self) -> Result<Input, StoreError> {
+    async fn take_lease(&mut self, seen: i64) -> Result<ClaimInput, StoreError> {
         let claim = LeaseClaim::Lead { after_death: true };
         self.taken = self
             .takeover
-            .claim(&self.session.id, self.lead, claim)
+            .claim(&self.session.id, self.lead, seen, claim)
             .await?;
         if self.taken.is_none() {
-            return Ok(Input::LeaseRefused);
+            return Ok(ClaimInput::LeaseRefused);
         }
         let data = DecisionData {
             session: Some(self.session.id.clone()),
@@ -278,10 +296,10 @@ impl Claiming<'_> {
         self.takeover
             .decisions
             .publish(DecisionKind::SessionClaimed, data);
-        Ok(Input::LeaseTaken)
+        Ok(ClaimInput::LeaseTaken)
     }
 
-    async fn read_lease(&mut self) -> Result<Input, StoreError> {
+    async fn read_lease(&mut self) -> Result<ClaimInput, StoreError> {
         let found = self.takeover.store.find_agent(&self.lead.id).await?;
         let Some(AgentRecord {
             node,
@@ -291,26 +309,26 @@ impl Claiming<'_> {
             ..
         }) = found
         else {
-            return Ok(Input::LeaseRefused);
+            return Ok(ClaimInput::LeaseRefused);
         };
         self.taken = Some(HeldLease {
             epoch,
             incarnation,
             last_seq,
         });
-        Ok(Input::LeaseRead(claiming::Lease {
+        Ok(ClaimInput::LeaseRead(LeadLease {
             node,
             epoch,
             incarnation,
         }))
     }
 
-    /// Starts an effect that takes time. Its result becomes an input.
-    fn begin(&mut self, effect: Effect) {
+    /// Begins what takes time; its outcome comes as an input.
+    fn begin(&mut self, effect: ClaimEffect) {
         let session = self.session.clone();
         let teams = Arc::clone(&self.takeover.teams);
         match effect {
-            Effect::StopTeam { node, incarnation } => {
+            ClaimEffect::StopTeam { node, incarnation } => {
                 let nodes = OtherNodes {
                     view: Arc::clone(&self.takeover.view),
                     peers: Arc::clone(&self.takeover.peers),
@@ -319,31 +337,31 @@ impl Claiming<'_> {
                 self.jobs
                     .spawn(async move { Some(nodes.stop_team(&session, node, incarnation).await) });
             }
-            Effect::Bury {
+            ClaimEffect::MarkTeamDead {
                 incarnation: number,
             } => {
                 let team = incarnation(&session, number);
                 let whose = Some((session.id.clone(), session.spec.lead.clone()));
                 self.jobs.spawn(async move {
                     let marked = teams.mark_dead(&team, TeamEnd::NodeDead, whose).await;
-                    marked.is_ok().then_some(Input::Buried)
+                    marked.is_ok().then_some(ClaimInput::TeamMarkedDead)
                 });
             }
-            Effect::CreateTeam { .. } => {
+            ClaimEffect::CreateTeam { .. } => {
                 let next = Arc::clone(&self.next);
                 self.jobs.spawn(async move {
                     match teams.create(&next).await {
-                        Ok(()) => Some(Input::TeamCreated),
+                        Ok(()) => Some(ClaimInput::TeamCreated),
                         Err(refusal) if refusal.retryable => None,
-                        Err(_) => Some(Input::TeamTaken),
+                        Err(_) => Some(ClaimInput::TeamTaken),
                     }
                 });
             }
-            Effect::TakeLease { .. }
-            | Effect::ReadLease
-            | Effect::Start { .. }
-            | Effect::Close { .. }
-            | Effect::Lost => {}
+            ClaimEffect::TakeLease { .. }
+            | ClaimEffect::ReadLease
+            | ClaimEffect::Start { .. }
+            | ClaimEffect::Close { .. }
+            | ClaimEffect::Lost => {}
         }
     }
 }
@@ -356,7 +374,12 @@ struct OtherNodes {
 }
 
 impl OtherNodes {
-    async fn stop_team(&self, session: &SessionRecord, node: NodeId, incarnation: i64) -> Input {
+    async fn stop_team(
+        &self,
+        session: &SessionRecord,
+        node: NodeId,
+        incarnation: i64,
+    ) -> ClaimInput {
         let order = StopTeam {
             team_id: session.spec.team_id.clone(),
             incarnation,
@@ -371,6 +394,6 @@ impl OtherNodes {
         {
             tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members");
         }
-        Input::Stopped { node }
+        ClaimInput::Stopped { node }
     }
 }

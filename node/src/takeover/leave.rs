@@ -2,14 +2,14 @@
 //! An agent with an open turn keeps its lease in this node's name; the node that finds this one
 //! gone continues the turn.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future;
 use planck_common::{AgentId, command::AgentState};
 use tokio::time::timeout;
 
 use super::Takeover;
-use crate::actor::AT_ONCE;
+use crate::{actor::AT_ONCE, cluster::recovery};
 
 /// How long the store may take to return this node's leases.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -25,19 +25,27 @@ impl Takeover {
     /// Drops the agents on this node whose leases other nodes hold. Returns whether the store could
     /// return this node's leases.
     pub async fn drop_superseded(&self) -> bool {
-        let here = self.host.agents(None);
+        let here: Vec<(AgentId, i64)> = self
+            .host
+            .hostings()
+            .into_iter()
+            .map(|hosting| (hosting.agent, hosting.epoch))
+            .collect();
         let Ok(held) = timeout(PATIENCE, self.store.held_by(self.view.id())).await else {
             return false;
         };
-        let held: BTreeSet<_> = match held {
-            Ok(held) => held.into_iter().map(|held| held.agent).collect(),
+        let held: BTreeMap<AgentId, i64> = match held {
+            Ok(held) => held
+                .into_iter()
+                .map(|held| (held.agent, held.epoch))
+                .collect(),
             Err(error) => {
                 tracing::debug!(%error, "cannot read this node's leases from the store");
                 return false;
             }
         };
-        for agent in here.into_iter().filter(|agent| !held.contains(agent)) {
-            tracing::warn!(%agent, "dropped the agent: another node holds its lease");
+        for agent in recovery::superseded(&here, &held) {
+            tracing::warn!(%agent, "dropped an agent whose lease another node took");
             self.host.drop_agent(&agent);
         }
         true

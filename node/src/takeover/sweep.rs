@@ -13,43 +13,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::{IfClosed, Takeover};
 use crate::{
-    cluster::liveness::SILENCE,
+    cluster::recovery::{self, SweepSchedule, SweepStep},
     store::{SessionRecord, StoreError, Stray},
 };
 
-/// How much longer than [`SILENCE`] the second sweep waits.
-const SETTLED: Duration = Duration::from_millis(200);
-
-/// Every this many sweeps, the leases of this node are read even if no agent seems to be missing.
-/// On SQLite that opens the file of every session.
-const FULL_SWEEP: u32 = 60;
-
 impl Takeover {
-    /// Sweeps until it is stopped. The first sweep is immediate. The second follows when the first
-    /// silence shows which nodes are dead, so that a restarted node takes up its interrupted work.
-    /// The next ones follow every `sweep_every`, plus or minus a fifth, and whenever a peer is
-    /// gone.
+    /// Sweeps until it is stopped: at the times of [`SweepSchedule`], and whenever a sweep is
+    /// requested.
     pub async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
-        let mut first = [Duration::ZERO, SILENCE + SETTLED].into_iter();
-        let mut pause = || {
-            first.next().unwrap_or_else(|| {
-                self.settings
-                    .sweep_every
-                    .mul_f64(0.8 + 0.4 * fastrand::f64())
-            })
-        };
-        let mut sweeps = 0_u32;
+        let mut schedule = SweepSchedule::new(self.settings.sweep_every);
         while stop
-            .run_until_cancelled(self.view.until_sweep(pause()))
+            .run_until_cancelled(self.view.until_sweep(schedule.pause(fastrand::f64())))
             .await
             .is_some()
         {
             self.host.park();
-            let is_full = sweeps.is_multiple_of(FULL_SWEEP);
+            let is_full = schedule.begin();
             if is_full {
                 self.host.may_miss_agents();
             }
-            sweeps = sweeps.wrapping_add(1);
             if let Err(refusal) = self.sweep(is_full).await {
                 self.host.may_miss_agents();
                 self.report(&refusal, "cannot sweep");
@@ -70,7 +52,7 @@ impl Takeover {
         let has_somebody_left = self.maintenance.has_somebody_left(&alive);
         let mut strays = self.store.sweep(&alive).await?;
         self.wake_own(&strays).await;
-        strays.retain(|stray| stray.node.as_ref().is_none_or(|node| !alive.contains(node)));
+        strays.retain(|stray| recovery::has_no_host(stray.node.as_ref(), &alive));
         let held = if self.host.take_may_miss_agents() {
             self.store.held_by(self.view.id()).await?
         } else {
@@ -99,25 +81,26 @@ impl Takeover {
         Ok(())
     }
 
-    /// Takes a session up, or continues an interrupted close. A closed session opens only for a
-    /// prompt, not for messages that its agents sent each other while it was closed.
+    /// Takes a session up, or goes on with a close that was cut short.
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
         let session = self.store.session(id).await?;
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {
             return Ok(());
         };
-        if session.state == SessionState::Open || self.is_prompted(strays).await? {
-            if self.is_for_another_node(&session).await? {
-                return Ok(());
+        let is_open = session.state == SessionState::Open;
+        let is_prompted = !is_open && self.is_prompted(strays).await?;
+        let has_lease = strays.iter().any(|stray| stray.node.is_some());
+        match recovery::sweep_step(is_open, is_prompted, has_lease) {
+            SweepStep::TakeUp if self.is_for_another_node(&session).await? => Ok(()),
+            SweepStep::TakeUp => {
+                let if_closed = IfClosed::OpenIfPrompted(strays);
+                self.take_up(id, "its node died or left", if_closed).await
             }
-            let if_closed = IfClosed::OpenIfPrompted(strays);
-            return self.take_up(id, "its node died or left", if_closed).await;
+            SweepStep::FinishClose if self.placement.session_host(&session).await?.is_none() => {
+                self.close(&session, "closed").await.map(drop)
+            }
+            SweepStep::FinishClose | SweepStep::Leave => Ok(()),
         }
-        let is_held = strays.iter().any(|stray| stray.node.is_some());
-        if is_held && self.placement.session_host(&session).await?.is_none() {
-            self.close(&session, "closed").await?;
-        }
-        Ok(())
     }
 
     /// Returns whether the session's orchestrator has no live host, and fits another node but not

@@ -16,9 +16,10 @@ use super::{TeamRegistry, incarnation};
 use crate::{
     actor::Hosting,
     cluster::{
-        cascade::{Cascade, Effect, Input, Life, SeenTeam},
+        cascade::{Cascade, CascadeEffect, CascadeInput, SeenTeam, TeamIncarnation},
         clock,
-        registry::Registry,
+        membership::Revision,
+        registry::{ClusterRegistry, DeathOf},
     },
 };
 
@@ -28,24 +29,24 @@ const COMPARE: Duration = Duration::from_secs(10);
 impl TeamRegistry {
     /// Records that an agent started on this node.
     pub fn agent_arrived(self: &Arc<Self>, hosting: &Hosting) {
-        self.feed(Input::Up {
-            life: incarnation(&hosting.session),
+        self.feed(CascadeInput::AgentStarted {
+            team: incarnation(&hosting.session),
             agent: hosting.agent.clone(),
-            lead: hosting.session.lead == hosting.agent,
+            is_lead: hosting.session.lead == hosting.agent,
         });
     }
 
     /// Records that an agent no longer runs on this node.
     pub fn agent_departed(self: &Arc<Self>, hosting: &Hosting) {
-        self.feed(Input::Down {
-            life: incarnation(&hosting.session),
+        self.feed(CascadeInput::AgentStopped {
+            team: incarnation(&hosting.session),
             agent: hosting.agent.clone(),
         });
     }
 
     /// Records that a node died. The members here of teams whose orchestrator was on it end.
     pub fn node_died(self: &Arc<Self>, node: NodeId) {
-        self.feed(Input::NodeDied { node });
+        self.feed(CascadeInput::NodeDied { node });
     }
 
     /// Wakes the cascade at the times that it requests, and makes it compare the teams here with
@@ -64,16 +65,16 @@ impl TeamRegistry {
                 continue;
             }
             if Instant::now() < compare {
-                self.feed(Input::Woken);
+                self.feed(CascadeInput::Woken);
             } else {
                 compare = Instant::now() + COMPARE.mul_f64(0.8 + 0.4 * fastrand::f64());
-                self.feed(Input::Sweep);
+                self.feed(CascadeInput::Sweep);
             }
         }
     }
 
     /// Passes an input to the cascade, and performs what it decides.
-    fn feed(self: &Arc<Self>, input: Input) {
+    fn feed(self: &Arc<Self>, input: CascadeInput) {
         let Some(registry) = &self.registry else {
             return;
         };
@@ -86,21 +87,27 @@ impl TeamRegistry {
         }
     }
 
-    async fn perform(self: &Arc<Self>, registry: &Registry, effect: Effect) {
+    async fn perform(self: &Arc<Self>, registry: &ClusterRegistry, effect: CascadeEffect) {
         match effect {
-            Effect::Read { life } => match registry.team(&life.team, life.incarnation).await {
-                Ok(found) => {
-                    let seen = found.map(|found| self.seen(found.revision, &found.record));
-                    self.feed(Input::Read { life, seen });
+            CascadeEffect::ReadTeam { team } => {
+                match registry.team(&team.team, team.incarnation).await {
+                    Ok(found) => {
+                        let seen = found.map(|found| self.seen(found.revision, &found.record));
+                        self.feed(CascadeInput::TeamRead { team, seen });
+                    }
+                    Err(error) => {
+                        tracing::debug!(team = %team.team, %error, "cannot read the team's record now")
+                    }
                 }
-                Err(error) => {
-                    tracing::debug!(team = %life.team, %error, "cannot read the team's record now")
-                }
-            },
-            Effect::MarkDead { life, end, .. } => self.mark_dead_as_decided(life, end).await,
-            Effect::Reassert { life } => self.rewrite_records(&life).await,
-            Effect::Stop { life, agents, end } => self.stop_members(life, agents, end).await,
-            Effect::Purge { life, agent } => self.remove(&life, &agent).await,
+            }
+            CascadeEffect::MarkDead { team, expects, end } => {
+                self.mark_dead_as_decided(team, expects, end).await
+            }
+            CascadeEffect::RewriteRecords { team } => self.rewrite_records(&team).await,
+            CascadeEffect::StopMembers { team, agents, end } => {
+                self.stop_members(team, agents, end).await
+            }
+            CascadeEffect::RemoveMember { team, agent } => self.remove(&team, &agent).await,
         }
     }
 
@@ -110,47 +117,55 @@ impl TeamRegistry {
             standing: record.state,
             reason: record.reason,
             node: record.node.clone(),
-            node_died: self.view.is_gone(&record.node),
+            is_node_gone: self.view.is_gone(&record.node),
         }
     }
 
-    /// Returns the agents on this node of one incarnation of a team.
-    fn hosted_in(&self, team: &Life) -> Vec<Hosting> {
+    /// The agents here of one incarnation of a team.
+    fn hosted_in(&self, team: &TeamIncarnation) -> Vec<Hosting> {
         let mut hosted = self.host.hostings();
         hosted.retain(|hosting| incarnation(&hosting.session) == *team);
         hosted
     }
 
-    async fn mark_dead_as_decided(self: &Arc<Self>, life: Life, end: TeamEnd) {
-        let hosted = self.hosted_in(&life);
+    async fn mark_dead_as_decided(
+        self: &Arc<Self>,
+        team: TeamIncarnation,
+        expects: Option<Revision>,
+        end: TeamEnd,
+    ) {
+        let hosted = self.hosted_in(&team);
         let whose = hosted
             .first()
             .map(|hosting| (hosting.session.id.clone(), hosting.session.lead.clone()));
-        let marked = self.mark_dead(&life, end, whose).await;
-        if let Err(error) = &marked {
-            tracing::debug!(team = %life.team, %error, "cannot mark the team as dead now");
-        }
-        let done = marked.is_ok();
-        self.feed(Input::Marked { life, done });
+        let death = (DeathOf::RecordAt(expects), end);
+        let done = match self.mark(&team, death, whose).await {
+            Ok(is_dead) => is_dead,
+            Err(error) => {
+                tracing::debug!(team = %team.team, %error, "cannot mark the team as dead now");
+                false
+            }
+        };
+        self.feed(CascadeInput::MarkedDead { team, done });
     }
 
-    async fn stop_members(&self, life: Life, agents: Vec<AgentId>, end: TeamEnd) {
+    async fn stop_members(&self, team: TeamIncarnation, agents: Vec<AgentId>, end: TeamEnd) {
         let order = StopTeam {
-            team_id: life.team.clone(),
-            incarnation: life.incarnation,
+            team_id: team.team.clone(),
+            incarnation: team.incarnation,
             reason: end,
             log_reason: None,
         };
         self.stop_here(&order).await;
         for agent in agents {
-            self.remove(&life, &agent).await;
+            self.remove(&team, &agent).await;
         }
         self.view.request_sweep();
     }
 
-    /// Writes records again that the registry has lost: the team's, if its orchestrator is here,
-    /// and those of its members here.
-    pub(super) async fn rewrite_records(&self, team: &Life) {
+    /// The registry lost its records: writes those of the team, if it is led from here, and of its
+    /// members here again.
+    pub(super) async fn rewrite_records(&self, team: &TeamIncarnation) {
         let hosted = self.hosted_in(team);
         let led_here = hosted
             .iter()

@@ -7,23 +7,24 @@ use planck_common::{
     registry::TeamEnd,
 };
 
-use super::TeamRegistry;
-use crate::{actor::AT_ONCE, agent::Command};
+use super::{TeamRegistry, incarnation};
+use crate::{actor::AT_ONCE, agent::Command, cluster::cascade::TeamIncarnation};
 
 impl TeamRegistry {
-    /// Stops the agents on this node of a team's incarnation and of all earlier ones. Returns their
-    /// number when none of their work runs any more: no model call and no process.
+    /// Stops the agents here of a team's incarnation and of the ones before it. Returns how many
+    /// there were, once none of their model calls and processes runs any more.
     pub async fn stop_here(&self, order: &StopTeam) -> StoppedTeam {
+        let ended = TeamIncarnation {
+            team: order.team_id.clone(),
+            incarnation: order.incarnation,
+        };
         let mut hosted = self.host.hostings();
-        hosted.retain(|hosting| {
-            hosting.session.team == order.team_id
-                && hosting.session.incarnation <= order.incarnation
-        });
+        hosted.retain(|hosting| ended.ends_with_it(&incarnation(&hosting.session)));
         let members: Vec<AgentId> = hosted.into_iter().map(|hosting| hosting.agent).collect();
         match order.reason {
             TeamEnd::NodeDead => {
-                // Nothing is written: the leases stay in this node's name until a node claims them.
-                // If none does, a sweep of this node finds them.
+                // Nothing is written: their leases stay in this node's name until another node
+                // claims them. If none does, a sweep of this node finds them.
                 self.host.may_miss_agents();
                 self.host.drop_agents(&members).await;
             }

@@ -45,7 +45,7 @@ impl TestTeams {
         };
         let teams = TeamRegistry::new(
             &base,
-            Some(Registry::new(Arc::new(MemoryRecords::default()))),
+            Some(ClusterRegistry::new(Arc::new(MemoryRecords::default()))),
             Decisions::new(Arc::clone(&services.bus), node.id().clone()),
             TaskTracker::new(),
         );
@@ -58,7 +58,7 @@ impl TestTeams {
         }
     }
 
-    fn team(&self) -> Life {
+    fn team(&self) -> TeamIncarnation {
         incarnation(&self.session)
     }
 
@@ -191,7 +191,7 @@ async fn members_here_stop_when_the_node_of_their_orchestrator_dies() {
     };
     let registry = teams.registry.as_ref().unwrap();
     registry
-        .bear_team(&scene.session.team, scene.session.incarnation, &record)
+        .create_team(&scene.session.team, scene.session.incarnation, &record)
         .await
         .unwrap();
     let worker = host

@@ -2,8 +2,8 @@ use super::*;
 
 const NOW: Moment = Moment::from_millis(1_000);
 
-fn life(incarnation: i64) -> Life {
-    Life {
+fn team(incarnation: i64) -> TeamIncarnation {
+    TeamIncarnation {
         team: TeamId::parse("t").unwrap(),
         incarnation,
     }
@@ -23,7 +23,7 @@ fn alive(on: &str, revision: Revision) -> SeenTeam {
         standing: TeamStanding::Alive,
         reason: None,
         node: node(on),
-        node_died: false,
+        is_node_gone: false,
     }
 }
 
@@ -32,52 +32,52 @@ fn hosting(members: &[&str]) -> Cascade {
     for member in members {
         cascade.on(
             NOW,
-            Input::Up {
-                life: life(1),
+            CascadeInput::AgentStarted {
+                team: team(1),
                 agent: agent(member),
-                lead: false,
+                is_lead: false,
             },
         );
     }
     cascade.on(
         NOW,
-        Input::Read {
-            life: life(1),
+        CascadeInput::TeamRead {
+            team: team(1),
             seen: Some(alive("x", 5)),
         },
     );
     cascade
 }
 
-fn stopped(incarnation: i64, agents: &[&str], end: TeamEnd) -> Effect {
-    Effect::Stop {
-        life: life(incarnation),
+fn stopped(incarnation: i64, agents: &[&str], end: TeamEnd) -> CascadeEffect {
+    CascadeEffect::StopMembers {
+        team: team(incarnation),
         agents: agents.iter().map(|name| agent(name)).collect(),
         end,
     }
 }
 
-fn mark(expects: Option<Revision>, end: TeamEnd) -> Effect {
-    Effect::MarkDead {
-        life: life(1),
+fn mark(expects: Option<Revision>, end: TeamEnd) -> CascadeEffect {
+    CascadeEffect::MarkDead {
+        team: team(1),
         expects,
         end,
     }
 }
 
-fn read() -> Effect {
-    Effect::Read { life: life(1) }
+fn read() -> CascadeEffect {
+    CascadeEffect::ReadTeam { team: team(1) }
 }
 
-fn marked(done: bool) -> Input {
-    Input::Marked {
-        life: life(1),
+fn marked(done: bool) -> CascadeInput {
+    CascadeInput::MarkedDead {
+        team: team(1),
         done,
     }
 }
 
 /// What each input leads to, one after the other.
-fn plays(cascade: &mut Cascade, script: Vec<(Input, Vec<Effect>)>) {
+fn plays(cascade: &mut Cascade, script: Vec<(CascadeInput, Vec<CascadeEffect>)>) {
     for (input, expected) in script {
         let told = format!("{input:?}");
         assert_eq!(cascade.on(NOW, input), expected, "{told}");
@@ -85,9 +85,9 @@ fn plays(cascade: &mut Cascade, script: Vec<(Input, Vec<Effect>)>) {
 }
 
 #[test]
-fn a_dead_orchestrators_team_is_marked_and_its_members_dropped() {
+fn death_of_the_orchestrators_node_marks_the_team_dead_and_stops_its_members() {
     let end = TeamEnd::NodeDead;
-    let died = Input::NodeDied { node: node("x") };
+    let died = CascadeInput::NodeDied { node: node("x") };
     let script = vec![
         (died.clone(), vec![mark(Some(5), end)]),
         (died, vec![]),
@@ -98,18 +98,18 @@ fn a_dead_orchestrators_team_is_marked_and_its_members_dropped() {
 }
 
 #[test]
-fn the_death_of_another_node_changes_nothing() {
+fn death_of_another_node_changes_nothing() {
     plays(
         &mut hosting(&["a"]),
-        vec![(Input::NodeDied { node: node("y") }, vec![])],
+        vec![(CascadeInput::NodeDied { node: node("y") }, vec![])],
     );
 }
 
 #[test]
-fn a_refused_mark_is_settled_by_the_record() {
+fn record_decides_after_a_refused_mark() {
     let end = TeamEnd::NodeDead;
-    let seen = |seen| Input::Read {
-        life: life(1),
+    let seen = |seen| CascadeInput::TeamRead {
+        team: team(1),
         seen,
     };
     let dead = SeenTeam {
@@ -119,7 +119,7 @@ fn a_refused_mark_is_settled_by_the_record() {
     };
     let moved = alive("y", 6);
     let rewritten = SeenTeam {
-        node_died: true,
+        is_node_gone: true,
         ..alive("x", 6)
     };
     let cases = [
@@ -131,7 +131,7 @@ fn a_refused_mark_is_settled_by_the_record() {
     for (found, expected) in cases {
         let script = vec![
             (
-                Input::NodeDied { node: node("x") },
+                CascadeInput::NodeDied { node: node("x") },
                 vec![mark(Some(5), end)],
             ),
             (marked(false), vec![read()]),
@@ -144,10 +144,10 @@ fn a_refused_mark_is_settled_by_the_record() {
 #[test]
 fn an_answer_that_does_not_come_is_asked_for_again() {
     let mut cascade = hosting(&["a"]);
-    cascade.on(NOW, Input::NodeDied { node: node("x") });
+    cascade.on(NOW, CascadeInput::NodeDied { node: node("x") });
     let later = cascade.next_wake().unwrap();
     assert_eq!(later, NOW + PATIENCE);
-    assert_eq!(cascade.on(later, Input::Woken), [read()]);
+    assert_eq!(cascade.on(later, CascadeInput::Woken), [read()]);
 }
 
 #[test]
@@ -155,17 +155,17 @@ fn a_team_whose_record_was_never_read_is_read_when_a_node_dies() {
     let mut cascade = Cascade::default();
     cascade.on(
         NOW,
-        Input::Up {
-            life: life(1),
+        CascadeInput::AgentStarted {
+            team: team(1),
             agent: agent("a"),
-            lead: false,
+            is_lead: false,
         },
     );
     let script = vec![
-        (Input::NodeDied { node: node("z") }, vec![read()]),
+        (CascadeInput::NodeDied { node: node("z") }, vec![read()]),
         (
-            Input::Read {
-                life: life(1),
+            CascadeInput::TeamRead {
+                team: team(1),
                 seen: Some(alive("x", 5)),
             },
             vec![],
@@ -175,118 +175,45 @@ fn a_team_whose_record_was_never_read_is_read_when_a_node_dies() {
 }
 
 #[test]
-fn an_orchestrator_that_ends_takes_its_team_along() {
-    let mut cascade = Cascade::default();
-    cascade.on(
-        NOW,
-        Input::Up {
-            life: life(1),
-            agent: agent("lead"),
-            lead: true,
-        },
-    );
-    cascade.on(
-        NOW,
-        Input::Up {
-            life: life(1),
-            agent: agent("w"),
-            lead: false,
-        },
-    );
-    cascade.on(
-        NOW,
-        Input::Read {
-            life: life(1),
-            seen: Some(alive("me", 5)),
-        },
-    );
-    let end = TeamEnd::Closed;
-    let script = vec![
-        (
-            Input::LeadEnded { life: life(1), end },
-            vec![stopped(1, &["lead", "w"], end), mark(Some(5), end)],
-        ),
-        (marked(false), vec![read()]),
-        (
-            Input::Read {
-                life: life(1),
-                seen: Some(alive("me", 7)),
-            },
-            vec![mark(Some(7), end)],
-        ),
-        (marked(true), vec![]),
-    ];
-    plays(&mut cascade, script);
-    assert_eq!(cascade.lives().count(), 0);
-}
-
-#[test]
-fn a_later_life_ends_the_ones_before() {
-    let mut cascade = hosting(&["a"]);
-    cascade.on(
-        NOW,
-        Input::Up {
-            life: life(2),
-            agent: agent("b"),
-            lead: false,
-        },
-    );
-    let script = vec![
-        (
-            Input::Over {
-                life: life(1),
-                end: TeamEnd::NodeDead,
-            },
-            vec![stopped(1, &["a"], TeamEnd::NodeDead)],
-        ),
-        (
-            Input::Over {
-                life: life(3),
-                end: TeamEnd::NodeDead,
-            },
-            vec![stopped(2, &["b"], TeamEnd::NodeDead)],
-        ),
-    ];
-    plays(&mut cascade, script);
-}
-
-#[test]
-fn a_lost_record_is_written_again_by_the_leads_node_only() {
+fn only_the_leads_node_rewrites_a_lost_record() {
     let mut lead = Cascade::default();
     lead.on(
         NOW,
-        Input::Up {
-            life: life(1),
+        CascadeInput::AgentStarted {
+            team: team(1),
             agent: agent("lead"),
-            lead: true,
+            is_lead: true,
         },
     );
-    let missing = || Input::Read {
-        life: life(1),
+    let missing = || CascadeInput::TeamRead {
+        team: team(1),
         seen: None,
     };
     plays(
         &mut lead,
         vec![
-            (Input::Sweep, vec![read()]),
-            (missing(), vec![Effect::Reassert { life: life(1) }]),
+            (CascadeInput::Sweep, vec![read()]),
+            (
+                missing(),
+                vec![CascadeEffect::RewriteRecords { team: team(1) }],
+            ),
         ],
     );
     plays(
         &mut hosting(&["a"]),
-        vec![(Input::Sweep, vec![read()]), (missing(), vec![])],
+        vec![(CascadeInput::Sweep, vec![read()]), (missing(), vec![])],
     );
 }
 
 #[test]
-fn a_member_that_stops_by_itself_is_purged() {
+fn record_of_a_stopped_member_is_removed() {
     let mut cascade = hosting(&["a"]);
-    let down = || Input::Down {
-        life: life(1),
+    let down = || CascadeInput::AgentStopped {
+        team: team(1),
         agent: agent("a"),
     };
-    let purge = Effect::Purge {
-        life: life(1),
+    let purge = CascadeEffect::RemoveMember {
+        team: team(1),
         agent: agent("a"),
     };
     plays(
@@ -294,7 +221,37 @@ fn a_member_that_stops_by_itself_is_purged() {
         vec![
             (down(), vec![purge]),
             (down(), vec![]),
-            (Input::Sweep, vec![]),
+            (CascadeInput::Sweep, vec![]),
         ],
     );
+}
+
+#[test]
+fn end_of_an_incarnation_ends_the_ones_before_and_none_after() {
+    let mut cascade = hosting(&["a"]);
+    for (incarnation, member) in [(2, "b"), (3, "c")] {
+        cascade.on(
+            NOW,
+            CascadeInput::AgentStarted {
+                team: team(incarnation),
+                agent: agent(member),
+                is_lead: false,
+            },
+        );
+    }
+    let dead = SeenTeam {
+        standing: TeamStanding::Dead,
+        reason: Some(TeamEnd::Closed),
+        ..alive("x", 6)
+    };
+    let read = CascadeInput::TeamRead {
+        team: team(2),
+        seen: Some(dead),
+    };
+    let stopped = vec![
+        stopped(1, &["a"], TeamEnd::NodeDead),
+        stopped(2, &["b"], TeamEnd::Closed),
+    ];
+    plays(&mut cascade, vec![(read, stopped)]);
+    assert_eq!(cascade.teams().collect::<Vec<_>>(), [&team(3)]);
 }

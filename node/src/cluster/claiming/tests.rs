@@ -7,17 +7,17 @@ fn node(name: &str) -> NodeId {
     NodeId::parse(name).unwrap()
 }
 
-fn lease(on: &str, epoch: i64) -> Lease {
-    Lease {
+fn lease(on: &str, epoch: i64) -> LeadLease {
+    LeadLease {
         node: Some(node(on)),
         epoch,
         incarnation: 3,
     }
 }
 
-fn plan(hosts: &[&str], policy: Policy) -> Plan {
+fn plan(hosts: &[&str], policy: ClaimPolicy) -> ClaimPlan {
     let hosts = hosts.iter().map(|name| node(name)).collect();
-    Plan {
+    ClaimPlan {
         me: node("me"),
         seen: lease("dead", 7),
         hosts,
@@ -27,64 +27,68 @@ fn plan(hosts: &[&str], policy: Policy) -> Plan {
     }
 }
 
-fn begin(hosts: &[&str], policy: Policy) -> Claim {
-    let (claim, effects) = Claim::begin(plan(hosts, policy), START);
-    assert_eq!(effects, [Effect::TakeLease { seen: 7 }]);
+fn begin(hosts: &[&str], policy: ClaimPolicy) -> TeamClaim {
+    let (claim, effects) = TeamClaim::begin(plan(hosts, policy), START);
+    assert_eq!(effects, [ClaimEffect::TakeLease { seen: 7 }]);
     claim
 }
 
-/// What each input leads to; the time is that of the claim in milliseconds.
-fn plays(claim: &mut Claim, script: Vec<(u64, Input, Vec<Effect>)>) {
+/// Plays inputs, each with the milliseconds since the claim began, and compares their effects.
+fn plays(claim: &mut TeamClaim, script: Vec<(u64, ClaimInput, Vec<ClaimEffect>)>) {
     for (after, input, expected) in script {
-        let told = format!("{after} {input:?}");
+        let what = format!("{after} {input:?}");
         assert_eq!(
             claim.on(START + Duration::from_millis(after), input),
             expected,
-            "{told}"
+            "{what}"
         );
     }
 }
 
-fn stop(name: &str) -> Effect {
-    Effect::StopTeam {
+fn stop(name: &str) -> ClaimEffect {
+    ClaimEffect::StopTeam {
         node: node(name),
         incarnation: 3,
     }
 }
 
-fn stopped(name: &str) -> Input {
-    Input::Stopped { node: node(name) }
+fn stopped(name: &str) -> ClaimInput {
+    ClaimInput::Stopped { node: node(name) }
 }
 
-const BURY: Effect = Effect::Bury { incarnation: 3 };
-const CREATE: Effect = Effect::CreateTeam { incarnation: 4 };
-const STARTED: Effect = Effect::Start {
+const MARK_DEAD: ClaimEffect = ClaimEffect::MarkTeamDead { incarnation: 3 };
+const CREATE: ClaimEffect = ClaimEffect::CreateTeam { incarnation: 4 };
+const STARTED: ClaimEffect = ClaimEffect::Start {
     epoch: 8,
     incarnation: 4,
     tools_from: TOOLS_FROM,
 };
 
 #[test]
-fn fence_then_stop_then_record_then_start() {
+fn lease_then_stop_then_record_then_start() {
     let script = vec![
-        (1, Input::LeaseTaken, vec![stop("a"), stop("b"), BURY]),
-        (2, Input::Buried, vec![]),
+        (
+            1,
+            ClaimInput::LeaseTaken,
+            vec![stop("a"), stop("b"), MARK_DEAD],
+        ),
+        (2, ClaimInput::TeamMarkedDead, vec![]),
         (3, stopped("b"), vec![]),
         (4, stopped("a"), vec![CREATE]),
-        (5, Input::TeamCreated, vec![STARTED]),
-        (6, Input::TeamCreated, vec![]),
+        (5, ClaimInput::TeamCreated, vec![STARTED]),
+        (6, ClaimInput::TeamCreated, vec![]),
     ];
-    plays(&mut begin(&["a", "b"], Policy::Resume), script);
+    plays(&mut begin(&["a", "b"], ClaimPolicy::Resume), script);
 }
 
 #[test]
-fn who_does_not_answer_is_waited_for_a_second() {
-    let mut claim = begin(&["a"], Policy::Resume);
+fn silent_host_is_waited_for_one_second() {
+    let mut claim = begin(&["a"], ClaimPolicy::Resume);
     plays(
         &mut claim,
         vec![
-            (1, Input::LeaseTaken, vec![stop("a"), BURY]),
-            (2, Input::Buried, vec![]),
+            (1, ClaimInput::LeaseTaken, vec![stop("a"), MARK_DEAD]),
+            (2, ClaimInput::TeamMarkedDead, vec![]),
         ],
     );
     assert_eq!(
@@ -94,90 +98,81 @@ fn who_does_not_answer_is_waited_for_a_second() {
     plays(
         &mut claim,
         vec![
-            (1_000, Input::Woken, vec![]),
-            (1_001, Input::Woken, vec![CREATE]),
+            (1_000, ClaimInput::Woken, vec![]),
+            (1_001, ClaimInput::Woken, vec![CREATE]),
         ],
     );
     let tools_from = Moment::from_millis(14_501);
-    let started = Effect::Start {
+    let started = ClaimEffect::Start {
         epoch: 8,
         incarnation: 4,
         tools_from,
     };
-    plays(&mut claim, vec![(1_100, Input::TeamCreated, vec![started])]);
+    plays(
+        &mut claim,
+        vec![(1_100, ClaimInput::TeamCreated, vec![started])],
+    );
 }
 
 #[test]
-fn nothing_is_created_before_the_last_life_is_dead() {
-    let mut claim = begin(&[], Policy::Resume);
+fn next_record_waits_for_the_death_of_the_last() {
+    let mut claim = begin(&[], ClaimPolicy::Resume);
     let script = vec![
-        (0, Input::LeaseTaken, vec![BURY]),
-        (1_500, Input::Woken, vec![]),
-        (2_000, Input::Woken, vec![BURY]),
-        (2_100, Input::Buried, vec![CREATE]),
-        (4_100, Input::Woken, vec![CREATE]),
-        (4_200, Input::TeamCreated, vec![STARTED]),
+        (0, ClaimInput::LeaseTaken, vec![MARK_DEAD]),
+        (1_500, ClaimInput::Woken, vec![]),
+        (2_000, ClaimInput::Woken, vec![MARK_DEAD]),
+        (2_100, ClaimInput::TeamMarkedDead, vec![CREATE]),
+        (4_100, ClaimInput::Woken, vec![CREATE]),
+        (4_200, ClaimInput::TeamCreated, vec![STARTED]),
     ];
     plays(&mut claim, script);
 }
 
 #[test]
-fn a_claim_with_an_unknown_outcome_is_looked_up() {
-    let unsure = || (2_000, Input::Woken, vec![Effect::ReadLease]);
-    let read = |lease| Input::LeaseRead(lease);
+fn claim_with_an_unknown_outcome_reads_the_lease() {
+    let unsure = || (2_000, ClaimInput::Woken, vec![ClaimEffect::ReadLease]);
+    let read = |lease| ClaimInput::LeaseRead(lease);
     let cases = [
-        (lease("me", 8), vec![BURY]),
-        (lease("other", 8), vec![Effect::Lost]),
-        (lease("me", 9), vec![Effect::Lost]),
-        (lease("dead", 7), vec![Effect::TakeLease { seen: 7 }]),
+        (lease("me", 8), vec![MARK_DEAD]),
+        (lease("other", 8), vec![ClaimEffect::Lost]),
+        (lease("me", 9), vec![ClaimEffect::Lost]),
+        (lease("dead", 7), vec![ClaimEffect::TakeLease { seen: 7 }]),
     ];
     for (found, expected) in cases {
-        let mut claim = begin(&[], Policy::Resume);
+        let mut claim = begin(&[], ClaimPolicy::Resume);
         plays(&mut claim, vec![unsure(), (2_001, read(found), expected)]);
     }
 }
 
 #[test]
-fn the_loser_stops() {
-    let mut claim = begin(&["a"], Policy::Resume);
+fn refused_claim_starts_nothing() {
+    let mut claim = begin(&["a"], ClaimPolicy::Resume);
     plays(
         &mut claim,
         vec![
-            (1, Input::LeaseRefused, vec![Effect::Lost]),
-            (5_000, Input::Woken, vec![]),
+            (1, ClaimInput::LeaseRefused, vec![ClaimEffect::Lost]),
+            (5_000, ClaimInput::Woken, vec![]),
         ],
     );
     assert_eq!(claim.next_wake(), None);
-    let mut claim = begin(&[], Policy::Resume);
+    let mut claim = begin(&[], ClaimPolicy::Resume);
     let script = vec![
-        (1, Input::LeaseTaken, vec![BURY]),
-        (2, Input::Buried, vec![CREATE]),
-        (3, Input::TeamTaken, vec![Effect::Lost]),
+        (1, ClaimInput::LeaseTaken, vec![MARK_DEAD]),
+        (2, ClaimInput::TeamMarkedDead, vec![CREATE]),
+        (3, ClaimInput::TeamTaken, vec![ClaimEffect::Lost]),
     ];
     plays(&mut claim, script);
 }
 
 #[test]
-fn a_session_that_is_not_to_go_on_is_closed() {
-    let close = Effect::Close {
+fn stop_policy_closes_the_session() {
+    let close = ClaimEffect::Close {
         epoch: 8,
         incarnation: 4,
     };
     let script = vec![
-        (1, Input::LeaseTaken, vec![BURY]),
-        (2, Input::Buried, vec![close]),
+        (1, ClaimInput::LeaseTaken, vec![MARK_DEAD]),
+        (2, ClaimInput::TeamMarkedDead, vec![close]),
     ];
-    plays(&mut begin(&[], Policy::Stop), script);
-}
-
-#[test]
-fn everybody_agrees_whose_turn_it_is() {
-    let session = SessionId::parse("s").unwrap();
-    let nodes: Vec<NodeId> = ["a", "b", "c", "d"].into_iter().map(node).collect();
-    let mut turns: Vec<Duration> = nodes
-        .iter()
-        .map(|me| turn(&session, me, nodes.iter().filter(|other| *other != me)))
-        .collect();
-    turns.sort();
-    assert_eq!(turns, [Duration::ZERO, TURN, TURN * 2, TURN * 3]);
+    plays(&mut begin(&[], ClaimPolicy::Stop), script);
 }

@@ -1,4 +1,4 @@
-//! What a node's membership asks for.
+//! The effects of a node's membership.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use planck_common::{NodeId, registry::NodeStanding};
 
 use super::{super::moment::Moment, input::Revision};
 
+/// What the shell must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum MembershipEffect {
     /// Publish a heartbeat.
     Beat {
         seq: u64,
     },
-    /// Write the proof, on condition that one's own record is at `expects`. Give it up after
-    /// `proof_every`.
+    /// Write a proof of life, on condition that this node's record is at `expects`.
     Prove {
         sent_at: Moment,
         expects: Revision,
     },
-    /// Write one's own record, on condition that it is at `expects`, or not there.
+    /// Write this node's record, on condition that it is at `expects`, or that there is none.
     Write {
         standing: NodeStanding,
         expects: Option<Revision>,
@@ -32,53 +32,57 @@ pub enum Effect {
         node: NodeId,
         asked_at: Moment,
     },
-    /// Read every node's record from the leader.
+    /// Read the records of all nodes from the leader.
     ReadAll,
-    /// One atomic batch: the proof on condition that one's own record is at `own`, and `node` dead
-    /// on condition that its record is at `expects`, or not there.
-    Convict {
+    /// Write one atomic batch: a proof of this node on condition that its record is at `own`, and
+    /// the death of `node` on condition that its record is at `expects`, or that there is none.
+    DeclareDead {
         node: NodeId,
         expects: Option<Revision>,
         own: Revision,
         silent: Duration,
     },
-    /// Compare one's leases with SQL and stop what was raised.
+    /// Compare the agents here with the leases in SQL, and stop those that other nodes took.
     CheckLeases {
         asked_at: Moment,
     },
-    /// Kill the processes of all tools: nobody can say that the leases are still this node's.
+    /// Kill the processes of all tools: it is not known whether the leases are still this node's.
     KillTools,
-    /// No new model call, tool or input until `Resume`; what runs goes on. A node begins suspended.
+    /// Begin no model call, tool or work on an input until `Resume`. What runs goes on. A node begins
+    /// suspended.
     Suspend {
-        why: Doubt,
+        why: SuspensionCause,
     },
     Resume,
-    /// A peer is seen in a new light.
+    /// Something is known about a peer.
     Peer {
         node: NodeId,
-        news: News,
+        news: PeerNews,
     },
-    /// Stop everything and end the process. Nothing comes after it.
+    /// Stop everything and end the process. This is the last effect.
     Exit {
         standing: NodeStanding,
     },
 }
 
-/// Why a node does not trust itself.
+/// Why a node suspends itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum SuspensionCause {
     /// Its own heartbeats do not come back.
     Unheard,
     /// It could not write to the registry.
     Unproven,
 }
 
+/// What became known about a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum PeerNews {
+    /// It is silent.
     Suspect,
+    /// It was suspect, and its heartbeats arrive again.
     Back,
     Left,
-    /// From `quiet_since` on nobody can have heard it.
+    /// It was last heard before `quiet_since`.
     Died {
         quiet_since: Moment,
     },

@@ -1,4 +1,4 @@
-//! What happens to a node's membership.
+//! The inputs of a node's membership.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use planck_common::{
 
 use crate::cluster::moment::Moment;
 
-/// A record's revision in the registry; it can fall when the registry lost its tail.
+/// A record's revision in the registry. It can fall when the registry loses its latest writes.
 pub type Revision = u64;
 
 /// A node's record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenNode {
     pub revision: Revision,
     pub standing: NodeStanding,
     pub nonce: Nonce,
-    /// How long a convict had not been heard by its judge.
+    /// For a dead node, how long its observer had not heard it.
     pub silent: Option<Duration>,
 }
 
-impl Seen {
+impl SeenNode {
     pub fn of(record: &NodeRecord, revision: Revision) -> Self {
         Self {
             revision,
@@ -36,25 +36,26 @@ impl Seen {
     }
 }
 
-/// How far a reading of the registry can be trusted.
+/// Where a record was read, and so how far it can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// The stream's leader: what it says is what stands there.
+pub enum ReadSource {
+    /// The leader of the stream. The record is current.
     Leader,
-    /// A watch: it lags and leaves out. Only what is final is believed.
+    /// A watch, which lags and leaves changes out. Only a final record is believed.
     Watch,
 }
 
+/// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
+pub enum MembershipInput {
     /// The time of `next_wake` has come.
     Woken,
-    /// A heartbeat, one's own too.
-    Heard {
+    /// A heartbeat arrived, of a peer or of this node.
+    Heartbeat {
         node: NodeId,
         seq: u64,
     },
-    /// Answers to `Prove`, by the moment it was sent at.
+    /// Answers the `Prove` that was sent at this moment.
     ProofCommitted {
         sent_at: Moment,
     },
@@ -64,49 +65,49 @@ pub enum Input {
     ProofUnknown {
         sent_at: Moment,
     },
-    /// Answers to `Write`.
+    /// Answers `Write`.
     Written {
         revision: Revision,
         standing: NodeStanding,
     },
-    /// It was refused, or its outcome is not known.
+    /// Answers `Write`: it was refused, or its outcome is not known.
     NotWritten,
-    /// One record, one's own too; `None` where there is none.
+    /// The record of a peer or of this node; `None` if there is none.
     Record {
         node: NodeId,
-        seen: Option<Seen>,
-        source: Source,
+        seen: Option<SeenNode>,
+        source: ReadSource,
     },
-    /// Answers `ReadProof`: the revision of the peer's newest proof; `None` where there is none.
+    /// Answers `ReadProof` with the revision of the peer's newest proof; `None` if there is none.
     Proof {
         node: NodeId,
         asked_at: Moment,
         proof: Option<Revision>,
     },
-    /// Every node's record, from the leader.
-    Records(Vec<(NodeId, Seen)>),
-    /// Answers to `Convict`.
-    Convicted {
+    /// The records of all nodes, from the leader.
+    Records(Vec<(NodeId, SeenNode)>),
+    /// Answers to `DeclareDead`.
+    DeclaredDead {
         node: NodeId,
     },
-    /// It was refused, or its outcome is not known.
-    NotConvicted {
+    /// Answers `DeclareDead`: it was refused, or its outcome is not known.
+    NotDeclaredDead {
         node: NodeId,
     },
-    /// SQL names this node as the holder of a lease.
+    /// SQL names a node as the holder of a lease, and the registry has no record of it.
     Leaseholder {
         node: NodeId,
     },
-    /// Answers `CheckLeases`: SQL was heard, and what was raised has been stopped.
+    /// Answers `CheckLeases`: SQL answered, and agents whose leases other nodes took were stopped.
     LeasesChecked {
         asked_at: Moment,
     },
-    /// When the registry that is there now was created.
+    /// The registry was opened; it was created at this moment.
     RegistryCreated {
         at: Moment,
     },
-    /// No new work is to come to this node.
+    /// This node takes no new work from now on.
     Drain,
-    /// All work is done or handed over.
+    /// This node leaves: all work is done or handed over.
     Leave,
 }

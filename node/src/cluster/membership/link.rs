@@ -1,14 +1,14 @@
-//! The own link to NATS: heartbeats sent, and which of them came back.
+//! This node's link to NATS: the heartbeats that it sent, and which of them came back.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::cluster::moment::Moment;
 
-/// Heartbeats whose echo is still awaited; older ones are forgotten.
+/// How many heartbeats may be on their way back; older ones are forgotten.
 const AWAITED: usize = 64;
 
 #[derive(Debug)]
-pub struct Link {
+pub struct OwnLink {
     every: Duration,
     seq: u64,
     next: Moment,
@@ -17,7 +17,7 @@ pub struct Link {
     steady_since: Option<Moment>,
 }
 
-impl Link {
+impl OwnLink {
     pub fn new(every: Duration, now: Moment) -> Self {
         Self {
             every,
@@ -29,7 +29,7 @@ impl Link {
         }
     }
 
-    /// The number of the heartbeat that is due, if one is.
+    /// Returns the number of the next heartbeat if one is due.
     pub fn beat(&mut self, now: Moment) -> Option<u64> {
         if now < self.next {
             return None;
@@ -47,8 +47,8 @@ impl Link {
         self.next
     }
 
-    /// When the newest heartbeat that came back was *sent*: how long it waited on the way is part
-    /// of its age.
+    /// When the newest heartbeat that came back was *sent*, so that its time on the way is part of
+    /// its age.
     pub fn echo(&self) -> Option<Moment> {
         self.echo
     }
@@ -71,8 +71,8 @@ impl Link {
         self.steady_since.get_or_insert(now);
     }
 
-    /// Breaks the run of echoes when the newest is older than `gap`. A process that did not run has
-    /// such a gap too.
+    /// Ends the steady time if the newest heartbeat that came back is older than `gap`. A pause of
+    /// the process is such a gap too.
     pub fn notice_gap(&mut self, now: Moment, gap: Duration) {
         if self.echo_age(now).is_none_or(|age| age > gap) {
             self.steady_since = None;

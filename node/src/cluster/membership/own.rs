@@ -1,5 +1,4 @@
-//! One's own record: written once, and found out about whenever a write on its condition is
-//! refused.
+//! This node's own record. It is read again whenever a write on its condition is refused.
 
 use std::time::Duration;
 
@@ -9,17 +8,17 @@ use planck_common::{
 };
 
 use super::{
-    effect::Effect,
-    input::{Revision, Seen},
+    effect::MembershipEffect,
+    input::{Revision, SeenNode},
 };
 use crate::cluster::moment::Moment;
 
-/// How long an answer about one's own record is waited for.
+/// How long to wait for an answer about this node's own record.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-enum Phase {
-    /// It is not there; leases were checked, or there are none yet.
+enum OwnRecordPhase {
+    /// There is none. The leases were checked, or there are none yet.
     Absent,
     Writing {
         since: Moment,
@@ -28,10 +27,10 @@ enum Phase {
     Reading {
         since: Moment,
         until: Moment,
-        /// The revision that was held before.
+        /// The revision that was known before.
         before: Option<Revision>,
     },
-    /// It is missing: before it is written again SQL must say what is still this node's.
+    /// It is missing. Before it is written again, SQL must say which leases are still this node's.
     CheckingLeases {
         since: Moment,
         until: Moment,
@@ -46,32 +45,32 @@ enum Phase {
 pub struct OwnRecord {
     nonce: Nonce,
     wanted: NodeStanding,
-    phase: Phase,
-    /// When the record that stands there was written.
+    phase: OwnRecordPhase,
+    /// When the current record was written.
     written: Option<Moment>,
-    /// When it was last asked for and found to be there.
+    /// When it was last read and found.
     read: Option<Moment>,
 }
 
-/// How far a node trusts itself.
+/// How far a node can trust its own view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub enum SelfTrust {
     None,
-    /// It hears itself, and has proved nothing lately.
-    Heard,
-    /// It hears itself and has proved it; before this it was in doubt.
+    /// Its heartbeats come back, and it has no young proof.
+    Unproven,
+    /// Its heartbeats come back and it has a young proof. It was last in doubt at this moment.
     Since(Moment),
 }
 
-/// What a reading of one's own record came to.
+/// What a node found when it read its own record.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It stands where it stood before.
+pub enum OwnRecordState {
+    /// It is at the same revision as before.
     Unmoved,
-    /// It stands at another revision.
+    /// It is at another revision.
     Moved,
     Missing,
-    /// Convicted, or left.
+    /// DeclaredDead, or left.
     Lost(NodeStanding),
 }
 
@@ -80,7 +79,7 @@ impl OwnRecord {
         Self {
             nonce,
             wanted: NodeStanding::Alive,
-            phase: Phase::Absent,
+            phase: OwnRecordPhase::Absent,
             written: None,
             read: None,
         }
@@ -88,16 +87,16 @@ impl OwnRecord {
 
     pub fn held(&self) -> Option<Revision> {
         match self.phase {
-            Phase::Held { revision, .. } => Some(revision),
-            Phase::Absent
-            | Phase::Writing { .. }
-            | Phase::Reading { .. }
-            | Phase::CheckingLeases { .. } => None,
+            OwnRecordPhase::Held { revision, .. } => Some(revision),
+            OwnRecordPhase::Absent
+            | OwnRecordPhase::Writing { .. }
+            | OwnRecordPhase::Reading { .. }
+            | OwnRecordPhase::CheckingLeases { .. } => None,
         }
     }
 
     pub fn is_reading(&self) -> bool {
-        matches!(self.phase, Phase::Reading { .. })
+        matches!(self.phase, OwnRecordPhase::Reading { .. })
     }
 
     pub fn want(&mut self, standing: NodeStanding) {
@@ -108,55 +107,63 @@ impl OwnRecord {
 
     pub fn deadline(&self) -> Option<Moment> {
         match self.phase {
-            Phase::Writing { until, .. }
-            | Phase::Reading { until, .. }
-            | Phase::CheckingLeases { until, .. } => Some(until),
-            Phase::Absent | Phase::Held { .. } => None,
+            OwnRecordPhase::Writing { until, .. }
+            | OwnRecordPhase::Reading { until, .. }
+            | OwnRecordPhase::CheckingLeases { until, .. } => Some(until),
+            OwnRecordPhase::Absent | OwnRecordPhase::Held { .. } => None,
         }
     }
 
-    /// Whether it was written since a moment.
+    /// Whether it was written at this moment or later.
     pub fn is_written_since(&self, moment: Moment) -> bool {
         self.written.is_some_and(|written| written >= moment)
     }
 
-    fn is_read_since(&self, trust: Trust) -> bool {
-        matches!((trust, self.read), (Trust::Since(doubt), Some(read)) if read >= doubt)
+    fn is_read_since(&self, trust: SelfTrust) -> bool {
+        matches!((trust, self.read), (SelfTrust::Since(doubt), Some(read)) if read >= doubt)
     }
 
-    /// What is to be done about it now. One from before a doubt is written again when that is over:
-    /// what a judge decided then, on the condition that it stands where it stood, cannot be written
-    /// after this node is back.
-    pub fn drive(&mut self, now: Moment, me: &NodeId, trust: Trust) -> Option<Effect> {
-        let is_old = matches!(trust, Trust::Since(doubt) if !self.is_written_since(doubt));
+    /// Returns what is to be done about the record now. A record from before a doubt is written again
+    /// when the doubt is over, so that a death that an observer decided meanwhile, on condition of
+    /// the old revision, is refused.
+    pub fn drive(
+        &mut self,
+        now: Moment,
+        me: &NodeId,
+        trust: SelfTrust,
+    ) -> Option<MembershipEffect> {
+        let is_old = matches!(trust, SelfTrust::Since(doubt) if !self.is_written_since(doubt));
         match self.phase {
-            Phase::Absent => (trust != Trust::None).then(|| self.write(now, None)),
-            // A registry that forgot everything gives revisions out again: the same one can be of a
-            // verdict.
-            Phase::Held { revision, .. } if is_old && !self.is_read_since(trust) => {
+            OwnRecordPhase::Absent => (trust != SelfTrust::None).then(|| self.write(now, None)),
+            // A registry that lost everything gives revisions out again: this one may be that of
+            // the node's death by now.
+            OwnRecordPhase::Held { revision, .. } if is_old && !self.is_read_since(trust) => {
                 Some(self.read(now, me, Some(revision)))
             }
-            Phase::Held { revision, standing } if standing != self.wanted || is_old => {
+            OwnRecordPhase::Held { revision, standing } if standing != self.wanted || is_old => {
                 Some(self.write(now, Some(revision)))
             }
-            Phase::Writing { until, .. } if now >= until => Some(self.read(now, me, None)),
-            Phase::Reading { until, before, .. } if now >= until => {
+            OwnRecordPhase::Writing { until, .. } if now >= until => Some(self.read(now, me, None)),
+            OwnRecordPhase::Reading { until, before, .. } if now >= until => {
                 Some(self.read(now, me, before))
             }
-            Phase::CheckingLeases { since, until } if now >= until => {
+            OwnRecordPhase::CheckingLeases { since, until } if now >= until => {
                 Some(self.check_leases(now, since))
             }
-            Phase::Held { .. }
-            | Phase::Writing { .. }
-            | Phase::Reading { .. }
-            | Phase::CheckingLeases { .. } => None,
+            OwnRecordPhase::Held { .. }
+            | OwnRecordPhase::Writing { .. }
+            | OwnRecordPhase::Reading { .. }
+            | OwnRecordPhase::CheckingLeases { .. } => None,
         }
     }
 
-    /// A write on its condition was refused or has an unknown outcome: what stands there decides.
+    /// A write on its condition was refused or has an unknown outcome: the record is read.
     pub fn question(&mut self, now: Moment) {
-        if matches!(self.phase, Phase::Held { .. } | Phase::Writing { .. }) {
-            self.phase = Phase::Reading {
+        if matches!(
+            self.phase,
+            OwnRecordPhase::Held { .. } | OwnRecordPhase::Writing { .. }
+        ) {
+            self.phase = OwnRecordPhase::Reading {
                 since: now,
                 until: now,
                 before: self.held(),
@@ -165,68 +172,72 @@ impl OwnRecord {
     }
 
     pub fn written(&mut self, revision: Revision, standing: NodeStanding) {
-        if let Phase::Writing { since, .. } = self.phase {
-            self.phase = Phase::Held { revision, standing };
+        if let OwnRecordPhase::Writing { since, .. } = self.phase {
+            self.phase = OwnRecordPhase::Held { revision, standing };
             self.written = Some(since);
         }
     }
 
-    pub fn found(&mut self, seen: Option<&Seen>, now: Moment) -> Found {
+    pub fn found(&mut self, seen: Option<&SeenNode>, now: Moment) -> OwnRecordState {
         match seen {
-            Some(seen) if seen.standing.is_final() => Found::Lost(seen.standing),
+            Some(seen) if seen.standing.is_final() => OwnRecordState::Lost(seen.standing),
             Some(seen) if seen.nonce == self.nonce => {
-                if let Phase::Reading { since, .. } = self.phase {
+                if let OwnRecordPhase::Reading { since, .. } = self.phase {
                     self.read = Some(since);
                 }
-                let moved = !matches!(self.phase, Phase::Reading { before, .. } if before == Some(seen.revision));
-                self.phase = Phase::Held {
+                let moved = !matches!(self.phase, OwnRecordPhase::Reading { before, .. } if before == Some(seen.revision));
+                self.phase = OwnRecordPhase::Held {
                     revision: seen.revision,
                     standing: seen.standing,
                 };
-                if moved { Found::Moved } else { Found::Unmoved }
+                if moved {
+                    OwnRecordState::Moved
+                } else {
+                    OwnRecordState::Unmoved
+                }
             }
-            // Nobody else is given this node's id: a record of another process is as good as none.
+            // No other process has this node's id, so a record of another one counts as none.
             Some(_) | None => {
-                self.phase = Phase::CheckingLeases {
+                self.phase = OwnRecordPhase::CheckingLeases {
                     since: now,
                     until: now,
                 };
-                Found::Missing
+                OwnRecordState::Missing
             }
         }
     }
 
     pub fn leases_checked(&mut self, asked_at: Moment) {
-        if matches!(self.phase, Phase::CheckingLeases { since, .. } if asked_at >= since) {
-            self.phase = Phase::Absent;
+        if matches!(self.phase, OwnRecordPhase::CheckingLeases { since, .. } if asked_at >= since) {
+            self.phase = OwnRecordPhase::Absent;
         }
     }
 
-    fn write(&mut self, now: Moment, expects: Option<Revision>) -> Effect {
-        self.phase = Phase::Writing {
+    fn write(&mut self, now: Moment, expects: Option<Revision>) -> MembershipEffect {
+        self.phase = OwnRecordPhase::Writing {
             since: now,
             until: now + PATIENCE,
         };
-        Effect::Write {
+        MembershipEffect::Write {
             standing: self.wanted,
             expects,
         }
     }
 
-    fn read(&mut self, now: Moment, me: &NodeId, before: Option<Revision>) -> Effect {
-        self.phase = Phase::Reading {
+    fn read(&mut self, now: Moment, me: &NodeId, before: Option<Revision>) -> MembershipEffect {
+        self.phase = OwnRecordPhase::Reading {
             since: now,
             until: now + PATIENCE,
             before,
         };
-        Effect::Read { node: me.clone() }
+        MembershipEffect::Read { node: me.clone() }
     }
 
-    fn check_leases(&mut self, now: Moment, since: Moment) -> Effect {
-        self.phase = Phase::CheckingLeases {
+    fn check_leases(&mut self, now: Moment, since: Moment) -> MembershipEffect {
+        self.phase = OwnRecordPhase::CheckingLeases {
             since,
             until: now + PATIENCE,
         };
-        Effect::CheckLeases { asked_at: now }
+        MembershipEffect::CheckLeases { asked_at: now }
     }
 }

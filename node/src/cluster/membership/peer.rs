@@ -1,67 +1,69 @@
-//! What a node knows of another.
+//! What a node knows about a peer.
 
 use planck_common::registry::NodeStanding;
 
 use super::{
-    input::{Revision, Seen},
-    witness::Testimony,
+    input::{Revision, SeenNode},
+    peer_proofs::ProofHistory,
 };
 use crate::cluster::moment::Moment;
 
+/// The record of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record {
+pub enum PeerRecord {
     Unread,
     Missing,
     At(Revision),
-    /// Left or dead, for good.
+    /// It left or died, for good.
     Gone(NodeStanding),
-    /// It was dead, and its record says otherwise: the registry forgot the verdict.
-    Risen(Revision),
+    /// It was dead, and its record says otherwise: the registry lost its death.
+    Revived(Revision),
 }
 
-/// A judge's.
+/// Since when a node observes its peers.
 #[derive(Debug, Clone, Copy)]
-pub struct Bench {
-    /// From when on it would have heard whoever spoke.
+pub struct Observer {
+    /// Since when it would have heard a peer that published.
     pub sound: Moment,
-    /// From when on it may judge.
-    pub judging: Moment,
+    /// Since when it may declare peers dead.
+    pub observing: Moment,
 }
 
+/// Another node.
 #[derive(Debug)]
 pub struct Peer {
-    pub record: Record,
+    pub record: PeerRecord,
     pub heard: Option<Moment>,
     loaded: Option<Moment>,
     pub suspected_at: Option<Moment>,
-    /// Until when an answer about it is waited for.
+    /// Until when to wait for an answer about it.
     pub busy_until: Option<Moment>,
-    /// Whether its proofs bear its heartbeats out.
-    pub testimony: Testimony,
+    /// Its proofs of life, without which its heartbeats do not count.
+    pub proofs: ProofHistory,
 }
 
 impl Peer {
     pub fn new() -> Self {
         Self {
-            record: Record::Unread,
+            record: PeerRecord::Unread,
             heard: None,
             loaded: None,
             suspected_at: None,
             busy_until: None,
-            testimony: Testimony::default(),
+            proofs: ProofHistory::default(),
         }
     }
 
     pub fn is_gone(&self) -> bool {
-        matches!(self.record, Record::Gone(_) | Record::Risen(_))
+        matches!(self.record, PeerRecord::Gone(_) | PeerRecord::Revived(_))
     }
 
     pub fn may_be_suspected(&self) -> bool {
         self.suspected_at.is_none() && !self.is_gone()
     }
 
-    pub fn is_accused(&self) -> bool {
-        self.suspected_at.is_some() || matches!(self.record, Record::Risen(_))
+    pub fn is_suspect(&self) -> bool {
+        self.suspected_at.is_some() || matches!(self.record, PeerRecord::Revived(_))
     }
 
     pub fn is_audible(&self) -> bool {
@@ -76,34 +78,34 @@ impl Peer {
         self.heard = Some(now);
     }
 
-    /// Its record was loaded: a judge since `judging` that has not heard it counts its silence from
-    /// here.
-    pub fn load(&mut self, now: Moment, judging: Option<Moment>) {
-        if self.loaded.is_none() || self.loaded < judging {
+    /// Its record was loaded. An observer since `observing` that has not heard it counts its silence
+    /// from now.
+    pub fn load(&mut self, now: Moment, observing: Option<Moment>) {
+        if self.loaded.is_none() || self.loaded < observing {
             self.loaded = Some(now);
         }
     }
 
-    /// From when its silence counts for a judge: it was heard while the judge was sound, or else
-    /// its record was loaded by one who may judge.
-    pub fn silent_since(&self, bench: Bench) -> Option<Moment> {
-        let heard = self.heard.filter(|heard| *heard >= bench.sound);
-        heard.or_else(|| self.loaded.filter(|loaded| *loaded >= bench.judging))
+    /// From when on its silence counts: it was heard while the observer was sound, or else its record
+    /// was loaded by a node that may declare it dead.
+    pub fn silent_since(&self, observer: Observer) -> Option<Moment> {
+        let heard = self.heard.filter(|heard| *heard >= observer.sound);
+        heard.or_else(|| self.loaded.filter(|loaded| *loaded >= observer.observing))
     }
 
-    /// Takes note of its record as the leader has it.
-    pub fn read(&mut self, seen: Option<&Seen>) {
+    /// Takes its record as the leader has it.
+    pub fn read(&mut self, seen: Option<&SeenNode>) {
         self.record = match (self.record, seen) {
-            (Record::Gone(NodeStanding::Dead) | Record::Risen(_), Some(seen))
+            (PeerRecord::Gone(NodeStanding::Dead) | PeerRecord::Revived(_), Some(seen))
                 if !seen.standing.is_final() =>
             {
-                Record::Risen(seen.revision)
+                PeerRecord::Revived(seen.revision)
             }
-            (gone @ Record::Gone(_), _) => gone,
-            (Record::Risen(_), _) => Record::Gone(NodeStanding::Dead),
-            (_, Some(seen)) if seen.standing.is_final() => Record::Gone(seen.standing),
-            (_, Some(seen)) => Record::At(seen.revision),
-            (_, None) => Record::Missing,
+            (gone @ PeerRecord::Gone(_), _) => gone,
+            (PeerRecord::Revived(_), _) => PeerRecord::Gone(NodeStanding::Dead),
+            (_, Some(seen)) if seen.standing.is_final() => PeerRecord::Gone(seen.standing),
+            (_, Some(seen)) => PeerRecord::At(seen.revision),
+            (_, None) => PeerRecord::Missing,
         };
     }
 }

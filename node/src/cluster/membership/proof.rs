@@ -1,9 +1,10 @@
-//! Proofs of life: writes that the registry accepts only while one's own record stands.
+//! Proofs of life: writes that the registry accepts only while this node's record is unchanged.
 
 use std::time::Duration;
 
 use crate::cluster::moment::Moment;
 
+/// The proofs that this node writes.
 #[derive(Debug)]
 pub struct Proofs {
     every: Duration,
@@ -22,8 +23,8 @@ impl Proofs {
         }
     }
 
-    /// Whether one is to be sent now. One that was sent before `doubt` says nothing, so another is
-    /// due as soon as none is in flight.
+    /// Whether a proof is to be sent now. A proof from before `doubt` does not end that doubt, so the
+    /// next one is due as soon as none is in flight.
     pub fn is_due(&self, now: Moment, doubt: Option<Moment>) -> bool {
         let Some(last) = self.last_sent else {
             return true;
@@ -46,7 +47,7 @@ impl Proofs {
         self.answered(sent_at);
     }
 
-    /// Whether this was the one that is in flight.
+    /// Takes the answer to a proof. Returns whether it was the one in flight.
     pub fn answered(&mut self, sent_at: Moment) -> bool {
         let awaited = self.in_flight == Some(sent_at);
         if awaited {
@@ -55,7 +56,7 @@ impl Proofs {
         awaited
     }
 
-    /// When the newest committed one was sent.
+    /// When the newest proof that was accepted was sent.
     pub fn newest(&self) -> Option<Moment> {
         self.newest
     }
@@ -64,8 +65,8 @@ impl Proofs {
         self.newest.is_some_and(|newest| now.since(newest) <= than)
     }
 
-    /// One's own record stands anew: the next one is due at once.
-    pub fn begin_anew(&mut self) {
+    /// This node's record was written again: the next proof is due at once.
+    pub fn restart(&mut self) {
         (self.last_sent, self.in_flight) = (None, None);
     }
 }

@@ -19,7 +19,7 @@ fn a_node_begins_suspended_and_acts_once_heard_and_proved() {
     assert_eq!(
         lab.when(|effect| matches!(
             effect,
-            Effect::Write {
+            MembershipEffect::Write {
                 standing: NodeStanding::Alive,
                 expects: None
             }
@@ -43,17 +43,17 @@ fn a_silent_peer_is_suspected_and_then_convicted() {
     let mut lab = Lab::settled(&["p", "q", "r"]);
     lab.silence("p");
     lab.until(14_000);
-    let convict = Effect::Convict {
+    let convict = MembershipEffect::DeclareDead {
         node: id("p"),
         expects: Some(7),
         own: 100,
         silent: Duration::from_secs(3),
     };
-    let suspect = Effect::Peer {
+    let suspect = MembershipEffect::Peer {
         node: id("p"),
-        news: News::Suspect,
+        news: PeerNews::Suspect,
     };
-    let dead = Effect::Peer {
+    let dead = MembershipEffect::Peer {
         node: id("p"),
         news: died(10_000),
     };
@@ -61,7 +61,7 @@ fn a_silent_peer_is_suspected_and_then_convicted() {
         lab.asked,
         [(13_000, suspect), (13_000, convict), (13_000, dead)]
     );
-    assert!(lab.node.is_gone(&id("p")));
+    assert_eq!(lab.node.is_gone(&id("p")), Some(true));
 }
 
 #[test]
@@ -69,19 +69,22 @@ fn a_peer_that_is_heard_in_time_is_not_convicted() {
     let mut lab = Lab::settled(&["a", "p", "q"]);
     lab.silence("p");
     lab.until(13_030);
-    lab.tell(Input::Heard {
+    lab.tell(MembershipInput::Heartbeat {
         node: id("p"),
         seq: 1,
     });
     lab.until(14_000);
     // `a` comes before `m`: 50 ms remain between suspicion and verdict.
-    let news = |news| Effect::Peer {
+    let news = |news| MembershipEffect::Peer {
         node: id("p"),
         news,
     };
     assert_eq!(
         lab.asked,
-        [(13_000, news(News::Suspect)), (13_030, news(News::Back))]
+        [
+            (13_000, news(PeerNews::Suspect)),
+            (13_030, news(PeerNews::Back))
+        ]
     );
 }
 
@@ -92,13 +95,13 @@ fn heartbeats_of_a_node_without_young_proof_keep_nobody_alive() {
     lab.proofless.push(id("p"));
     lab.until(31_000);
     assert_eq!(
-        lab.verdicts(),
+        lab.deaths(),
         [0_u64; 0],
         "its proof is old, and not yet older than a living node's may be"
     );
     lab.until(45_000);
     let verdict = *lab
-        .verdicts()
+        .deaths()
         .first()
         .expect("its heartbeats go on, and it is dead");
     assert!((34_000..43_000).contains(&verdict), "{verdict}");
@@ -111,19 +114,19 @@ fn proof_that_comes_in_time_keeps_its_node_alive() {
     lab.until(25_500);
     lab.proofless.clear();
     lab.until(60_000);
-    assert_eq!(lab.verdicts(), [0_u64; 0]);
+    assert_eq!(lab.deaths(), [0_u64; 0]);
 }
 
 #[test]
 fn every_peer_has_two_witnesses() {
     let names = ["a", "f", "n", "z"];
     let mut lab = Lab::settled(&names);
-    lab.tell(Input::Woken);
-    let watched: Vec<String> = lab.node.watched().map(ToString::to_string).collect();
+    lab.tell(MembershipInput::Woken);
+    let watched: Vec<String> = lab.node.watched_peers().map(ToString::to_string).collect();
     assert_eq!(watched, ["n", "z"]);
     let mut last = Lab::settled(&["a", "f"]);
-    last.tell(Input::Woken);
-    let watched: Vec<String> = last.node.watched().map(ToString::to_string).collect();
+    last.tell(MembershipInput::Woken);
+    let watched: Vec<String> = last.node.watched_peers().map(ToString::to_string).collect();
     assert_eq!(watched, ["a", "f"], "the order of ids goes around");
 }
 
@@ -132,7 +135,7 @@ fn judges_come_one_after_the_other() {
     let mut lab = Lab::settled(&["a", "b", "p", "q"]);
     lab.silence("p");
     lab.until(14_000);
-    assert_eq!(lab.verdicts(), [13_100]);
+    assert_eq!(lab.deaths(), [13_100]);
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn when_most_are_silent_they_get_three_times_as_long() {
         let mut lab = Lab::settled(&["p", "q", "r"]);
         silent.iter().for_each(|peer| lab.silence(peer));
         lab.until(25_000);
-        assert_eq!(lab.verdicts(), vec![expected; silent.len()], "{silent:?}");
+        assert_eq!(lab.deaths(), vec![expected; silent.len()], "{silent:?}");
     }
 }
 
@@ -154,7 +157,7 @@ fn one_of_two_is_not_a_mass() {
     let mut lab = Lab::settled(&["p"]);
     lab.silence("p");
     lab.until(14_000);
-    assert_eq!(lab.verdicts(), [13_000]);
+    assert_eq!(lab.deaths(), [13_000]);
 }
 
 #[test]
@@ -164,11 +167,11 @@ fn who_cannot_prove_its_own_life_does_not_judge() {
     lab.until(13_000);
     lab.silence("p");
     lab.until(18_000);
-    assert_eq!(lab.verdicts(), Vec::<u64>::new());
+    assert_eq!(lab.deaths(), Vec::<u64>::new());
     // The next proof goes out at 20 s; from there on silence counts again.
     lab.proof = Answer::Committed;
     lab.until(25_000);
-    assert_eq!(lab.verdicts(), [23_000]);
+    assert_eq!(lab.deaths(), [23_000]);
 }
 
 #[test]
@@ -180,11 +183,14 @@ fn an_own_gap_makes_all_that_was_heard_before_void() {
     lab.until(16_000);
     lab.echoes = true;
     lab.until(24_000);
-    // Heard again from 16.5 s, settled at 19.5 s; two of two silent get 7.5 s from there.
-    assert_eq!(lab.verdicts(), Vec::<u64>::new());
-    assert_eq!(lab.when(|effect| *effect == Effect::ReadAll), [19_500]);
+    // Heartbeat again from 16.5 s, settled at 19.5 s; two of two silent get 7.5 s from there.
+    assert_eq!(lab.deaths(), Vec::<u64>::new());
+    assert_eq!(
+        lab.when(|effect| *effect == MembershipEffect::ReadAll),
+        [19_500]
+    );
     lab.until(30_000);
-    assert_eq!(lab.verdicts(), [27_500, 27_500]);
+    assert_eq!(lab.deaths(), [27_500, 27_500]);
 }
 
 #[test]
@@ -193,21 +199,21 @@ fn whom_a_young_node_heard_it_judges_as_soon_as_it_may() {
     lab.until(600);
     lab.silence("p");
     lab.until(8_000);
-    // Heard at 0.5 s; at 3 s it may judge, and what it said of itself at 3.5 s came back.
-    assert_eq!(lab.verdicts(), [3_500]);
+    // Heartbeat at 0.5 s; at 3 s it may judge, and what it said of itself at 3.5 s came back.
+    assert_eq!(lab.deaths(), [3_500]);
 }
 
 #[test]
 fn a_pause_is_an_own_gap() {
     let mut lab = Lab::settled(&["p", "q"]);
     lab.now = 40_000;
-    lab.tell(Input::Heard {
+    lab.tell(MembershipInput::Heartbeat {
         node: id("q"),
         seq: 1,
     });
     assert_eq!(lab.when(suspends), [40_000]);
     lab.until(50_000);
-    assert_eq!(lab.verdicts(), Vec::<u64>::new());
+    assert_eq!(lab.deaths(), Vec::<u64>::new());
 }
 
 #[test]
@@ -215,7 +221,7 @@ fn after_a_pause_nothing_is_started_before_a_new_proof() {
     let mut lab = Lab::settled(&["p"]);
     lab.proof = Answer::None;
     lab.now = 16_000;
-    lab.tell(Input::Woken);
+    lab.tell(MembershipInput::Woken);
     lab.until(17_900);
     assert_eq!(lab.when(suspends), [16_000]);
     assert!(
@@ -236,8 +242,8 @@ fn an_old_echo_or_an_old_proof_suspends() {
         lab.asked.first(),
         Some(&(
             12_001,
-            Effect::Suspend {
-                why: Doubt::Unheard
+            MembershipEffect::Suspend {
+                why: SuspensionCause::Unheard
             }
         )),
         "the last echo is of 10 s"
@@ -251,8 +257,8 @@ fn an_old_echo_or_an_old_proof_suspends() {
         suspended,
         Some(&(
             22_001,
-            Effect::Suspend {
-                why: Doubt::Unproven
+            MembershipEffect::Suspend {
+                why: SuspensionCause::Unproven
             }
         )),
         "the last proof is of 10 s"
@@ -267,7 +273,7 @@ fn the_echo_of_an_old_heartbeat_is_no_sign_of_life() {
     let mut lab = Lab::settled(&["p"]);
     lab.echoes = false;
     lab.until(14_000);
-    lab.tell(Input::Heard {
+    lab.tell(MembershipInput::Heartbeat {
         node: id(ME),
         seq: 21,
     });
@@ -285,12 +291,15 @@ fn a_suspended_node_asks_sql_every_second_and_kills_its_tools_when_sql_is_silent
     lab.echoes = false;
     lab.until(13_600);
     assert_eq!(
-        lab.when(|effect| matches!(effect, Effect::CheckLeases { .. })),
+        lab.when(|effect| matches!(effect, MembershipEffect::CheckLeases { .. })),
         [12_001, 13_001]
     );
     lab.sql = false;
     lab.until(20_000);
-    assert_eq!(lab.when(|effect| *effect == Effect::KillTools), [15_001]);
+    assert_eq!(
+        lab.when(|effect| *effect == MembershipEffect::KillTools),
+        [15_001]
+    );
 }
 
 #[test]
@@ -299,7 +308,7 @@ fn alone_no_tool_is_killed() {
     (lab.echoes, lab.sql) = (false, false);
     lab.until(30_000);
     assert_eq!(
-        lab.when(|effect| *effect == Effect::KillTools),
+        lab.when(|effect| *effect == MembershipEffect::KillTools),
         Vec::<u64>::new()
     );
 }
@@ -326,18 +335,18 @@ fn a_refused_proof_asks_what_became_of_the_own_record() {
         )
     };
     let lost: After = |lab| drop(lab.records.remove(&id(ME)));
-    let read = Effect::Read { node: id(ME) };
-    let exit = Effect::Exit {
+    let read = MembershipEffect::Read { node: id(ME) };
+    let exit = MembershipEffect::Exit {
         standing: NodeStanding::Dead,
     };
-    let check = Effect::CheckLeases {
+    let check = MembershipEffect::CheckLeases {
         asked_at: Moment::from_millis(12_000),
     };
-    let write = Effect::Write {
+    let write = MembershipEffect::Write {
         standing: NodeStanding::Alive,
         expects: None,
     };
-    let cases: [(After, Vec<Effect>, Revision); 4] = [
+    let cases: [(After, Vec<MembershipEffect>, Revision); 4] = [
         (dead, vec![read.clone(), exit], 100),
         (moved, vec![read.clone()], 9),
         (
@@ -366,14 +375,16 @@ fn a_refused_proof_asks_what_became_of_the_own_record() {
 fn a_node_without_record_is_convicted_only_when_the_registry_had_time_to_fill() {
     for (created, expected) in [(0, vec![15_000]), (8_000, vec![23_000])] {
         let mut lab = Lab::settled(&["q", "r"]);
-        lab.tell(Input::RegistryCreated {
+        lab.tell(MembershipInput::RegistryCreated {
             at: Moment::from_millis(created),
         });
         lab.until(11_000);
-        lab.tell(Input::Leaseholder { node: id("x") });
+        lab.tell(MembershipInput::Leaseholder { node: id("x") });
         lab.until(30_000);
-        assert_eq!(lab.verdicts(), expected, "created at {created}");
-        let by_creation = |effect: &Effect| matches!(effect, Effect::Convict { expects: None, .. });
+        assert_eq!(lab.deaths(), expected, "created at {created}");
+        let by_creation = |effect: &MembershipEffect| {
+            matches!(effect, MembershipEffect::DeclareDead { expects: None, .. })
+        };
         assert_eq!(lab.when(by_creation), expected);
     }
 }
@@ -381,18 +392,18 @@ fn a_node_without_record_is_convicted_only_when_the_registry_had_time_to_fill() 
 #[test]
 fn a_watch_is_believed_only_about_what_is_final() {
     let mut lab = Lab::settled(&["p"]);
-    let told = |node, standing| Input::Record {
+    let told = |node, standing| MembershipInput::Record {
         node,
         seen: Some(seen(8, standing, "x")),
-        source: Source::Watch,
+        source: ReadSource::Watch,
     };
     lab.tell(told(id("p"), NodeStanding::Alive));
     lab.tell(told(id("new"), NodeStanding::Alive));
     assert_eq!(
         lab.asked,
         [
-            (10_000, Effect::Read { node: id("p") }),
-            (10_000, Effect::Read { node: id("new") })
+            (10_000, MembershipEffect::Read { node: id("p") }),
+            (10_000, MembershipEffect::Read { node: id("new") })
         ]
     );
     lab.asked.clear();
@@ -401,9 +412,9 @@ fn a_watch_is_believed_only_about_what_is_final() {
         lab.asked,
         [(
             10_000,
-            Effect::Peer {
+            MembershipEffect::Peer {
                 node: id("p"),
-                news: News::Left
+                news: PeerNews::Left
             }
         )]
     );
@@ -413,15 +424,15 @@ fn a_watch_is_believed_only_about_what_is_final() {
 fn a_death_is_dated_by_who_heard_the_dead_last() {
     for (silent, expected) in [(None, 10_000), (Some(2_600), 9_500), (Some(100), 9_900)] {
         let mut lab = Lab::settled(&["q"]);
-        lab.tell(Input::Record {
+        lab.tell(MembershipInput::Record {
             node: id("p"),
             seen: Some(seen(1, NodeStanding::Alive, "p")),
-            source: Source::Leader,
+            source: ReadSource::Leader,
         });
         lab.now = 9_500;
         lab.node.on(
             Moment::from_millis(9_500),
-            Input::Heard {
+            MembershipInput::Heartbeat {
                 node: id("p"),
                 seq: 1,
             },
@@ -429,20 +440,20 @@ fn a_death_is_dated_by_who_heard_the_dead_last() {
         lab.now = 10_000;
         lab.asked.clear();
         let silent = silent.map(Duration::from_millis);
-        let verdict = Seen {
+        let verdict = SeenNode {
             silent,
             ..seen(8, NodeStanding::Dead, "judge")
         };
-        lab.tell(Input::Record {
+        lab.tell(MembershipInput::Record {
             node: id("p"),
             seen: Some(verdict),
-            source: Source::Watch,
+            source: ReadSource::Watch,
         });
         assert_eq!(
             lab.asked,
             [(
                 10_000,
-                Effect::Peer {
+                MembershipEffect::Peer {
                     node: id("p"),
                     news: died(expected)
                 }
@@ -454,40 +465,40 @@ fn a_death_is_dated_by_who_heard_the_dead_last() {
 #[test]
 fn a_death_outlives_the_registry() {
     let mut lab = Lab::settled(&["p", "q"]);
-    lab.tell(Input::Record {
+    lab.tell(MembershipInput::Record {
         node: id("p"),
         seen: Some(seen(8, NodeStanding::Dead, "judge")),
-        source: Source::Watch,
+        source: ReadSource::Watch,
     });
     lab.asked.clear();
     // The registry forgot it, and the dead node wrote itself anew.
     lab.records
         .insert(id("p"), seen(3, NodeStanding::Alive, "p"));
     let records = lab.records.clone().into_iter().collect();
-    lab.tell(Input::Records(records));
-    let again = |effect: &Effect| {
+    lab.tell(MembershipInput::Records(records));
+    let again = |effect: &MembershipEffect| {
         matches!(
             effect,
-            Effect::Convict {
+            MembershipEffect::DeclareDead {
                 expects: Some(3),
                 ..
             }
         )
     };
     assert_eq!(lab.when(again), [10_000]);
-    assert!(lab.node.is_gone(&id("p")));
+    assert_eq!(lab.node.is_gone(&id("p")), Some(true));
 }
 
 #[test]
 fn leaving_is_written_before_the_end() {
     let mut lab = Lab::settled(&["p"]);
-    lab.tell(Input::Drain);
-    lab.tell(Input::Leave);
-    let write = |standing, expects| Effect::Write {
+    lab.tell(MembershipInput::Drain);
+    lab.tell(MembershipInput::Leave);
+    let write = |standing, expects| MembershipEffect::Write {
         standing,
         expects: Some(expects),
     };
-    let exit = Effect::Exit {
+    let exit = MembershipEffect::Exit {
         standing: NodeStanding::Left,
     };
     assert_eq!(
@@ -498,5 +509,9 @@ fn leaving_is_written_before_the_end() {
             exit
         ]
     );
-    assert_eq!(lab.node.on(Moment::from_millis(11_000), Input::Woken), []);
+    assert_eq!(
+        lab.node
+            .on(Moment::from_millis(11_000), MembershipInput::Woken),
+        []
+    );
 }

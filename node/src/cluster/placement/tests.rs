@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 
-fn node(id: &str, agents: u32) -> Candidate {
-    Candidate {
+fn node(id: &str, agents: u32) -> NodeCandidate {
+    NodeCandidate {
         id: NodeId::parse(id).unwrap(),
         labels: Map::new(),
         workspaces: vec!["code".into()],
@@ -15,8 +15,8 @@ fn node(id: &str, agents: u32) -> Candidate {
     }
 }
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> NodeNeeds {
+    NodeNeeds {
         workspace: "code".into(),
         provider: Some("openai".into()),
         labels: Map::new(),
@@ -40,25 +40,25 @@ fn dice(mut state: u64) -> impl FnMut(usize) -> usize {
 
 #[test]
 fn a_refusal_names_what_no_node_has() {
-    let gpu = Candidate {
+    let gpu = NodeCandidate {
         labels: labels(json!({ "gpu": "true" })),
         ..node("gpu", 0)
     };
     let nodes = [node("plain", 3), gpu.clone()];
-    let said = |nodes: &[Candidate], wanted: Wanted| {
+    let said = |nodes: &[NodeCandidate], wanted: NodeNeeds| {
         choose(nodes, &wanted, dice(1)).unwrap_err().to_string()
     };
     assert_eq!(
         said(
             &nodes,
-            Wanted {
+            NodeNeeds {
                 workspace: "docs".into(),
                 ..wanted()
             }
         ),
         "no node has workspace `docs`"
     );
-    let google = Wanted {
+    let google = NodeNeeds {
         provider: Some("google".into()),
         ..wanted()
     };
@@ -66,7 +66,7 @@ fn a_refusal_names_what_no_node_has() {
         said(&nodes, google),
         "no node with workspace `code` has provider `google`"
     );
-    let tpu = Wanted {
+    let tpu = NodeNeeds {
         labels: labels(json!({ "tpu": true })),
         ..wanted()
     };
@@ -76,7 +76,7 @@ fn a_refusal_names_what_no_node_has() {
     );
     assert_eq!(
         said(
-            &[Candidate {
+            &[NodeCandidate {
                 agents: 100,
                 ..node("a", 0)
             }],
@@ -84,7 +84,7 @@ fn a_refusal_names_what_no_node_has() {
         ),
         "all nodes that fit are full"
     );
-    let leaving = Candidate {
+    let leaving = NodeCandidate {
         takes: false,
         ..node("a", 0)
     };
@@ -92,7 +92,7 @@ fn a_refusal_names_what_no_node_has() {
         said(&[leaving], wanted()),
         "all nodes that fit are leaving or have lost NATS"
     );
-    let near = Wanted {
+    let near = NodeNeeds {
         only: Some(node("plain", 0).id),
         ..tpu
     };
@@ -100,7 +100,7 @@ fn a_refusal_names_what_no_node_has() {
         said(&nodes, near),
         r#"the orchestrator's node cannot host it: no node with labels {"tpu":true}"#
     );
-    let wants_gpu = Wanted {
+    let wants_gpu = NodeNeeds {
         labels: labels(json!({ "gpu": true })),
         ..wanted()
     };
@@ -111,7 +111,7 @@ fn a_refusal_names_what_no_node_has() {
 #[test]
 fn near_is_that_node_however_loaded() {
     let nodes = [node("a", 99), node("b", 0), node("c", 0)];
-    let near = Wanted {
+    let near = NodeNeeds {
         only: Some(node("a", 0).id),
         ..wanted()
     };
@@ -121,8 +121,8 @@ fn near_is_that_node_however_loaded() {
 #[test]
 fn many_placements_are_in_balance() {
     for count in [2, 3, 10, 50] {
-        let mut nodes: Vec<Candidate> = (0..count)
-            .map(|n| Candidate {
+        let mut nodes: Vec<NodeCandidate> = (0..count)
+            .map(|n| NodeCandidate {
                 capacity: 10_000,
                 ..node(&format!("n{n}"), 0)
             })
@@ -149,7 +149,7 @@ fn many_placements_are_in_balance() {
 fn a_larger_node_takes_more() {
     let mut nodes = [
         node("small", 0),
-        Candidate {
+        NodeCandidate {
             capacity: 300,
             ..node("large", 0)
         },
@@ -170,7 +170,7 @@ fn a_larger_node_takes_more() {
     );
 }
 
-fn any_node() -> impl Strategy<Value = Candidate> {
+fn any_node() -> impl Strategy<Value = NodeCandidate> {
     let (some, few) = (0..3_u8, 0..4_u32);
     (
         some.clone(),
@@ -181,7 +181,7 @@ fn any_node() -> impl Strategy<Value = Candidate> {
         any::<bool>(),
     )
         .prop_map(
-            |(label, workspace, provider, capacity, agents, takes)| Candidate {
+            |(label, workspace, provider, capacity, agents, takes)| NodeCandidate {
                 id: NodeId::mint(),
                 labels: labels(json!({ "zone": label })),
                 workspaces: vec![format!("w{workspace}")],
@@ -196,13 +196,13 @@ fn any_node() -> impl Strategy<Value = Candidate> {
 proptest! {
     #[test]
     fn never_an_unfit_node_and_never_none_while_one_fits(nodes in prop::collection::vec(any_node(), 0..12), seed: u64) {
-        let wanted = Wanted {
+        let wanted = NodeNeeds {
             workspace: "w1".into(),
             provider: Some("p1".into()),
             labels: labels(json!({ "zone": "1" })),
             only: None,
         };
-        let fits = |node: &Candidate| {
+        let fits = |node: &NodeCandidate| {
             node.workspaces == ["w1"] && node.providers == ["p1"] && node.labels["zone"] == 1 && node.takes && node.agents < node.capacity
         };
         match choose(&nodes, &wanted, dice(seed)) {

@@ -1,4 +1,4 @@
-//! Nodes: their records, their proofs of life, and verdicts.
+//! Nodes: their records, their proofs of life, and their deaths.
 
 use futures_util::{StreamExt, stream::BoxStream};
 use planck_common::{
@@ -7,44 +7,67 @@ use planck_common::{
     registry::{Key, Keys, NodeRecord},
 };
 
-use super::{FINAL, Found, REMOVED, Registry, RegistryError, readable};
-use crate::bus::records::{Hint, Write};
+use super::{ClusterRegistry, FINAL, REMOVED, RegistryError, StoredRecord, readable};
+use crate::{
+    bus::records::{Hint, Write},
+    cluster::planted::{PlantedFault, is_planted},
+};
 
-/// That a judge convicts a node. Both live by the registry's word, or nothing is written.
+/// That an observer declares a node dead. It is written only if the records of both are unchanged.
 #[derive(Debug)]
-pub struct Sentence<'a> {
-    pub judge: &'a NodeId,
-    /// At which revision the judge's own record must be.
+pub struct NodeDeath<'a> {
+    pub observer: &'a NodeId,
+    /// The revision at which the observer's own record must be.
     pub own: u64,
-    pub convict: &'a NodeId,
-    /// At which the convict's; `None` where it has none.
+    pub suspect: &'a NodeId,
+    /// The revision at which the suspect's record must be; `None` if it has none.
     pub expects: Option<u64>,
-    /// The convict's record as it is to stand: dead.
+    /// The suspect's new record, which says that it is dead.
     pub record: &'a NodeRecord,
 }
 
-/// What a watch of nodes tells.
+impl NodeDeath<'_> {
+    /// The writes of the death, one atomic batch: the observer's proof of life, on condition that
+    /// its own record stands, and the suspect's record, on condition that it is at `expects`.
+    pub fn batch(&self, expects: u64) -> Vec<Write> {
+        let death = Write::put(
+            Key::Node(self.suspect.clone()).to_string(),
+            json(self.record),
+        )
+        .at(expects)
+        .lasting(FINAL);
+        if is_planted(PlantedFault::DeathWithoutProof) {
+            return vec![death];
+        }
+        vec![proof(self.observer, self.own), death]
+    }
+}
+
+/// What a watch of the nodes' records reports.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeHint {
     Restarted,
-    Changed(NodeId, Option<Box<Found<NodeRecord>>>),
+    Changed(NodeId, Option<Box<StoredRecord<NodeRecord>>>),
 }
 
-impl Registry {
-    pub async fn node(&self, node: &NodeId) -> Result<Option<Found<NodeRecord>>, RegistryError> {
+impl ClusterRegistry {
+    pub async fn node(
+        &self,
+        node: &NodeId,
+    ) -> Result<Option<StoredRecord<NodeRecord>>, RegistryError> {
         self.find(&Key::Node(node.clone())).await
     }
 
-    pub async fn nodes(&self) -> Result<Vec<(NodeId, Found<NodeRecord>)>, RegistryError> {
+    pub async fn nodes(&self) -> Result<Vec<(NodeId, StoredRecord<NodeRecord>)>, RegistryError> {
         let found = self.find_all(&Keys::Nodes).await?.into_iter();
         Ok(found
             .filter_map(|(key, found)| Some((node_of(key)?, found)))
             .collect())
     }
 
-    /// Writes a node's own record. A final one is kept for a day. Without a revision it is written
-    /// where none stands: a verdict does, and a record of this process, but not another node's
-    /// record under this node's key.
+    /// Writes a node's own record. A final record is kept for a day. Without a revision the write
+    /// is refused if there is a final record, or one of this process; a record that another process
+    /// wrote under this node's key is replaced.
     pub async fn write_node(
         &self,
         node: &NodeId,
@@ -67,28 +90,25 @@ impl Registry {
         Ok(record.value.map(|_| record.revision))
     }
 
-    /// Proves that a node can write and was convicted by nobody: its record is at `own` still.
+    /// Proves that a node can write and was not declared dead: its record is still at `own`.
     pub async fn prove(&self, node: &NodeId, own: u64) -> Result<(), RegistryError> {
         self.0.write(vec![proof(node, own)]).await?;
         Ok(())
     }
 
-    pub async fn convict(&self, sentence: Sentence<'_>) -> Result<u64, RegistryError> {
-        let key = Key::Node(sentence.convict.clone());
-        let expects = match sentence.expects {
+    /// Marks a node dead. Refused if the record of either node has changed.
+    pub async fn mark_node_dead(&self, death: NodeDeath<'_>) -> Result<u64, RegistryError> {
+        let expects = match death.expects {
             Some(revision) => revision,
-            None => self.vacancy(&key, |_: &NodeRecord| true).await?,
+            None => {
+                let key = Key::Node(death.suspect.clone());
+                self.vacancy(&key, |_: &NodeRecord| true).await?
+            }
         };
-        let verdict = Write::put(key.to_string(), json(sentence.record))
-            .at(expects)
-            .lasting(FINAL);
-        Ok(self
-            .0
-            .write(vec![proof(sentence.judge, sentence.own), verdict])
-            .await?)
+        Ok(self.0.write(death.batch(expects)).await?)
     }
 
-    /// Changes of nodes' records; a hint that may be late or left out.
+    /// Watches the nodes' records. A change may be reported late, or not at all.
     pub fn watch_nodes(&self) -> BoxStream<'static, NodeHint> {
         let hints = self.0.watch(&Keys::Nodes.to_string());
         hints
@@ -97,7 +117,8 @@ impl Registry {
     }
 }
 
-/// Of a node that is gone its proof vanishes.
+/// The write that proves a node's life, on condition that its record is at `own`. The proof of a
+/// node that is gone expires.
 fn proof(node: &NodeId, own: u64) -> Write {
     let (proof, record) = (Key::Proof(node.clone()), Key::Node(node.clone()));
     Write::put(proof.to_string(), "")

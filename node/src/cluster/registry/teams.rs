@@ -1,5 +1,5 @@
-//! Teams and their members. A team's record is written at birth, hand-over and death only, so its
-//! revision fences its members.
+//! Teams and their members. A team's record is written only when it is created, when its lead moves
+//! and when it ends, so that its revision fences the creation of members.
 
 use planck_common::{
     AgentId, NodeId, TeamId,
@@ -7,37 +7,73 @@ use planck_common::{
     registry::{Key, Keys, MemberRecord, Nonce, TeamEnd, TeamRecord, TeamStanding},
 };
 
-use super::{FINAL, Found, REMOVED, Registry, RegistryError, TRIES, readable};
+use super::{ClusterRegistry, FINAL, REMOVED, RegistryError, StoredRecord, TRIES, readable};
 use crate::bus::records::{Condition, RecordsError, Write};
 
-/// What a write came to.
+/// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// It stands, at this revision.
+    /// The record was written, at this revision.
     Mine(u64),
-    /// Another one stands there.
-    Theirs(Found<TeamRecord>),
+    /// There is another record.
+    Theirs(StoredRecord<TeamRecord>),
 }
 
-/// What the birth of members came to.
+/// Which record of a team is to be marked dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeathOf {
+    /// Whatever record there is. If there is none, a dead one is created.
+    AnyRecord,
+    /// The record at this revision, or none: a team that changed since then goes on.
+    RecordAt(Option<u64>),
+}
+
+/// What it takes to mark a team dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TeamDeathStep {
+    /// Nothing: it is dead already.
+    IsDead,
+    /// A write on condition that the record is at this revision, or that there is none.
+    Write { expects: Option<u64> },
+    /// The team has changed and is not to be marked dead.
+    Changed,
+}
+
+impl DeathOf {
+    /// Decides by the record as it stands.
+    pub fn step(self, found: Option<(u64, TeamStanding)>) -> TeamDeathStep {
+        let revision = found.map(|(revision, _)| revision);
+        match (self, found) {
+            (_, Some((_, TeamStanding::Dead))) => TeamDeathStep::IsDead,
+            (Self::RecordAt(expects), _) if expects != revision => TeamDeathStep::Changed,
+            (Self::AnyRecord | Self::RecordAt(_), _) => TeamDeathStep::Write { expects: revision },
+        }
+    }
+}
+
+/// The outcome of the creation of members.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Birth {
-    /// All of them.
-    Born,
-    /// Into this team nobody is born any more; `None`: there is no such team.
+pub enum MembersCreated {
+    /// All of them were created.
+    Created,
+    /// None was created: the team is dead, or, with `None`, there is no record of it.
     NoTeam(Option<TeamRecord>),
 }
 
-impl Registry {
+impl ClusterRegistry {
+    /// Reads the record of an incarnation of a team.
     pub async fn team(
         &self,
         team: &TeamId,
         incarnation: i64,
-    ) -> Result<Option<Found<TeamRecord>>, RegistryError> {
+    ) -> Result<Option<StoredRecord<TeamRecord>>, RegistryError> {
         self.find(&Key::Team(team.clone(), incarnation)).await
     }
 
-    pub async fn teams(&self) -> Result<Vec<(TeamId, i64, Found<TeamRecord>)>, RegistryError> {
+    /// Reads the records of all teams.
+    pub async fn teams(
+        &self,
+    ) -> Result<Vec<(TeamId, i64, StoredRecord<TeamRecord>)>, RegistryError> {
         let found = self.find_all(&Keys::Teams).await?.into_iter();
         let of_team = |(key, found)| match key {
             Key::Team(team, incarnation) => Some((team, incarnation, found)),
@@ -46,9 +82,9 @@ impl Registry {
         Ok(found.filter_map(of_team).collect())
     }
 
-    /// Creates a team's record, dead or alive; also where it was lost. The same again, with its
-    /// nonce, is the same.
-    pub async fn bear_team(
+    /// Creates a team's record, dead or alive, unless there is one. Repeating the call with the same
+    /// nonce is harmless.
+    pub async fn create_team(
         &self,
         team: &TeamId,
         incarnation: i64,
@@ -57,7 +93,7 @@ impl Registry {
         self.write_team(team, incarnation, record, None).await
     }
 
-    /// Rewrites the record of a living team: its orchestrator moves.
+    /// Rewrites the record of a living team whose lead moves.
     pub async fn hand_over(
         &self,
         team: &TeamId,
@@ -69,25 +105,27 @@ impl Registry {
             .await
     }
 
-    /// Sets a team dead, whatever revision it is at; `otherwise` is written dead where there is no
-    /// record. Whoever set it dead first said why.
+    /// Marks a team dead. The reason of the first who does so stays. If there is no record,
+    /// `otherwise` is written as dead. Returns [`Settled::Theirs`] if the record was dead before, or
+    /// is none of those that are meant.
     pub async fn end_team(
         &self,
         team: &TeamId,
         incarnation: i64,
-        reason: TeamEnd,
+        (which, reason): (DeathOf, TeamEnd),
         otherwise: &TeamRecord,
     ) -> Result<Settled, RegistryError> {
         for _ in 0..TRIES {
             let found = self.team(team, incarnation).await?;
-            let expects = found.as_ref().map(|found| found.revision);
-            let record = match found {
-                Some(found) if found.record.state == TeamStanding::Dead => {
-                    return Ok(Settled::Theirs(found));
-                }
-                Some(found) => found.record,
-                None => otherwise.clone(),
+            let stands = found
+                .as_ref()
+                .map(|found| (found.revision, found.record.state));
+            let TeamDeathStep::Write { expects } = which.step(stands) else {
+                return found
+                    .map(Settled::Theirs)
+                    .ok_or_else(|| RecordsError::Refused.into());
             };
+            let record = found.map_or_else(|| otherwise.clone(), |found| found.record);
             let dead = TeamRecord {
                 state: TeamStanding::Dead,
                 reason: Some(reason),
@@ -121,7 +159,8 @@ impl Registry {
         }
     }
 
-    /// Who won, of a write that was refused or not answered: the one whose nonce stands there.
+    /// Finds out who won after a write was refused or not answered: the one whose nonce is in the
+    /// record.
     async fn settle(
         &self,
         team: &TeamId,
@@ -136,11 +175,12 @@ impl Registry {
         }
     }
 
+    /// Reads the records of the members of an incarnation.
     pub async fn members(
         &self,
         team: &TeamId,
         incarnation: i64,
-    ) -> Result<Vec<(AgentId, Found<MemberRecord>)>, RegistryError> {
+    ) -> Result<Vec<(AgentId, StoredRecord<MemberRecord>)>, RegistryError> {
         let found = self
             .find_all(&Keys::MembersOf(team, incarnation))
             .await?
@@ -152,14 +192,14 @@ impl Registry {
         Ok(found.filter_map(of_member).collect())
     }
 
-    /// Writes the records of members while their team is alive, whoever leads it now: of all or of
-    /// none. The same again is the same.
-    pub async fn bear_members(
+    /// Writes the records of members on condition that their team is alive: all of them, or none.
+    /// Repeating the call is harmless.
+    pub async fn create_members(
         &self,
         team: &TeamId,
         incarnation: i64,
         members: &[(AgentId, MemberRecord)],
-    ) -> Result<Birth, RegistryError> {
+    ) -> Result<MembersCreated, RegistryError> {
         let of_team = Key::Team(team.clone(), incarnation).to_string();
         let record = |(agent, record): &(AgentId, MemberRecord)| {
             Write::put(
@@ -171,19 +211,19 @@ impl Registry {
         for _ in 0..TRIES {
             let alive = match self.team(team, incarnation).await? {
                 Some(found) if found.record.state == TeamStanding::Alive => found.revision,
-                found => return Ok(Birth::NoTeam(found.map(|found| found.record))),
+                found => return Ok(MembersCreated::NoTeam(found.map(|found| found.record))),
             };
-            // The first one's condition is that of all: they are written together.
+            // The batch is atomic, so the condition on its first write is one on all.
             let mut writes: Vec<Write> = members.iter().map(record).collect();
             let Some(first) = writes.first_mut() else {
-                return Ok(Birth::Born);
+                return Ok(MembersCreated::Created);
             };
             first.only_if = Some(Condition {
                 key: of_team.clone(),
                 revision: alive,
             });
             match self.0.write(writes).await {
-                Ok(_) => return Ok(Birth::Born),
+                Ok(_) => return Ok(MembersCreated::Created),
                 Err(error @ (RecordsError::Refused | RecordsError::Unknown(_))) => {
                     outcome = error.into()
                 }
@@ -205,7 +245,7 @@ impl Registry {
         let record = self.0.read(&key.to_string()).await?;
         let revision = record.revision;
         let is_absent = record.value.is_none();
-        // One that cannot be read is nobody's, and goes too.
+        // A record that cannot be read is removed as well.
         let is_anothers =
             readable::<MemberRecord>(record).is_some_and(|found| found.record.node != *node);
         if is_absent || is_anothers {

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::bus::{MemoryRecords, NatsBus, NatsOptions};
 
-fn registry() -> Registry {
-    Registry::new(Arc::new(MemoryRecords::default()))
+fn registry() -> ClusterRegistry {
+    ClusterRegistry::new(Arc::new(MemoryRecords::default()))
 }
 
 fn id<T: std::str::FromStr>(text: &str) -> T
@@ -120,24 +120,24 @@ async fn only_the_living_convict_and_once() {
         verdict: Some(verdict),
         ..node(NodeStanding::Dead)
     };
-    let sentence = |own, convict, expects| Sentence {
-        judge: &judge,
+    let death = |own, convict, expects| NodeDeath {
+        observer: &judge,
         own,
-        convict,
+        suspect: convict,
         expects,
         record: &dead,
     };
 
     assert!(
         registry
-            .convict(sentence(own + 9, &convict, Some(expects)))
+            .mark_node_dead(death(own + 9, &convict, Some(expects)))
             .await
             .unwrap_err()
             .is_refused()
     );
     assert!(
         registry
-            .convict(sentence(own, &convict, None))
+            .mark_node_dead(death(own, &convict, None))
             .await
             .unwrap_err()
             .is_refused(),
@@ -145,12 +145,12 @@ async fn only_the_living_convict_and_once() {
     );
     registry.prove(&convict, expects).await.unwrap();
     registry
-        .convict(sentence(own, &convict, Some(expects)))
+        .mark_node_dead(death(own, &convict, Some(expects)))
         .await
         .unwrap();
     assert!(
         registry
-            .convict(sentence(own, &convict, Some(expects)))
+            .mark_node_dead(death(own, &convict, Some(expects)))
             .await
             .unwrap_err()
             .is_refused()
@@ -165,7 +165,10 @@ async fn only_the_living_convict_and_once() {
     registry.prove(&judge, own).await.unwrap();
     assert_eq!(registry.node(&convict).await.unwrap().unwrap().record, dead);
 
-    registry.convict(sentence(own, &other, None)).await.unwrap();
+    registry
+        .mark_node_dead(death(own, &other, None))
+        .await
+        .unwrap();
     let found = registry.nodes().await.unwrap();
     let standing: Vec<_> = found
         .iter()
@@ -209,16 +212,16 @@ async fn a_removed_record_is_written_again() {
 #[tokio::test]
 async fn a_team_is_born_moves_and_dies_once() {
     let (registry, t) = (registry(), id::<TeamId>("t"));
-    let born = mine(registry.bear_team(&t, 1, &team("a", "x")).await.unwrap());
+    let born = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
     assert_eq!(
-        registry.bear_team(&t, 1, &team("a", "x")).await.unwrap(),
+        registry.create_team(&t, 1, &team("a", "x")).await.unwrap(),
         Settled::Mine(born),
         "the same again"
     );
-    let theirs = registry.bear_team(&t, 1, &team("b", "y")).await.unwrap();
+    let theirs = registry.create_team(&t, 1, &team("b", "y")).await.unwrap();
     assert_eq!(
         theirs,
-        Settled::Theirs(Found {
+        Settled::Theirs(StoredRecord {
             revision: born,
             record: team("a", "x")
         })
@@ -239,7 +242,12 @@ async fn a_team_is_born_moves_and_dies_once() {
     ));
     let died = mine(
         registry
-            .end_team(&t, 1, TeamEnd::NodeDead, &team("c", "judge"))
+            .end_team(
+                &t,
+                1,
+                (DeathOf::AnyRecord, TeamEnd::NodeDead),
+                &team("c", "judge"),
+            )
             .await
             .unwrap(),
     );
@@ -250,7 +258,12 @@ async fn a_team_is_born_moves_and_dies_once() {
         ("b", Some(TeamEnd::NodeDead))
     );
     let again = registry
-        .end_team(&t, 1, TeamEnd::Closed, &team("c", "late"))
+        .end_team(
+            &t,
+            1,
+            (DeathOf::AnyRecord, TeamEnd::Closed),
+            &team("c", "late"),
+        )
         .await
         .unwrap();
     assert!(
@@ -258,7 +271,12 @@ async fn a_team_is_born_moves_and_dies_once() {
     );
 
     let unknown = registry
-        .end_team(&t, 7, TeamEnd::NodeDead, &team("c", "judge"))
+        .end_team(
+            &t,
+            7,
+            (DeathOf::AnyRecord, TeamEnd::NodeDead),
+            &team("c", "judge"),
+        )
         .await
         .unwrap();
     assert!(matches!(unknown, Settled::Mine(_)));
@@ -277,9 +295,14 @@ async fn a_team_is_born_moves_and_dies_once() {
     );
 }
 
-async fn bear(registry: &Registry, team: &TeamId, agent: &str, node: &str) -> Birth {
+async fn bear(
+    registry: &ClusterRegistry,
+    team: &TeamId,
+    agent: &str,
+    node: &str,
+) -> MembersCreated {
     registry
-        .bear_members(team, 1, &[(id(agent), member(node))])
+        .create_members(team, 1, &[(id(agent), member(node))])
         .await
         .unwrap()
 }
@@ -287,16 +310,19 @@ async fn bear(registry: &Registry, team: &TeamId, agent: &str, node: &str) -> Bi
 #[tokio::test]
 async fn members_are_born_into_living_teams_and_removed_by_their_host() {
     let (registry, t, w) = (registry(), id::<TeamId>("t"), id::<AgentId>("w"));
-    assert_eq!(bear(&registry, &t, "w", "a").await, Birth::NoTeam(None));
-    let born = mine(registry.bear_team(&t, 1, &team("a", "x")).await.unwrap());
-    assert_eq!(bear(&registry, &t, "w", "a").await, Birth::Born);
+    assert_eq!(
+        bear(&registry, &t, "w", "a").await,
+        MembersCreated::NoTeam(None)
+    );
+    let born = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
+    assert_eq!(bear(&registry, &t, "w", "a").await, MembersCreated::Created);
     registry
         .hand_over(&t, 1, &team("b", "y"), born)
         .await
         .unwrap();
     assert_eq!(
         bear(&registry, &t, "v", "b").await,
-        Birth::Born,
+        MembersCreated::Created,
         "a hand-over disturbs nobody"
     );
 
@@ -312,12 +338,17 @@ async fn members_are_born_into_living_teams_and_removed_by_their_host() {
     registry.remove_member(&t, 1, &w, &id("a")).await.unwrap();
     assert_eq!(names().await, ["v"]);
     registry
-        .end_team(&t, 1, TeamEnd::Stopped, &team("b", "end"))
+        .end_team(
+            &t,
+            1,
+            (DeathOf::AnyRecord, TeamEnd::Stopped),
+            &team("b", "end"),
+        )
         .await
         .unwrap();
     assert!(matches!(
         bear(&registry, &t, "w", "a").await,
-        Birth::NoTeam(Some(_))
+        MembersCreated::NoTeam(Some(_))
     ));
 }
 
@@ -329,11 +360,11 @@ async fn nobody_is_born_into_a_dead_team() {
     let bus = NatsBus::connect(NatsOptions::new(server.url()))
         .await
         .unwrap();
-    let registry = Registry::new(Arc::new(bus.records(1)));
+    let registry = ClusterRegistry::new(Arc::new(bus.records(1)));
     registry.open().await.unwrap();
     for round in 0..10 {
         let t: TeamId = id(&format!("t{round}"));
-        registry.bear_team(&t, 1, &team("a", "x")).await.unwrap();
+        registry.create_team(&t, 1, &team("a", "x")).await.unwrap();
         let mut births = JoinSet::new();
         for spawner in 0..8 {
             let (registry, t) = (registry.clone(), t.clone());
@@ -341,7 +372,9 @@ async fn nobody_is_born_into_a_dead_team() {
                 for n in 0.. {
                     let twins =
                         ["a", "b"].map(|twin| (id(&format!("w{spawner}-{n}{twin}")), member("a")));
-                    if registry.bear_members(&t, 1, &twins).await.unwrap() != Birth::Born {
+                    if registry.create_members(&t, 1, &twins).await.unwrap()
+                        != MembersCreated::Created
+                    {
                         return n * twins.len();
                     }
                 }
@@ -350,11 +383,43 @@ async fn nobody_is_born_into_a_dead_team() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         registry
-            .end_team(&t, 1, TeamEnd::Stopped, &team("a", "end"))
+            .end_team(
+                &t,
+                1,
+                (DeathOf::AnyRecord, TeamEnd::Stopped),
+                &team("a", "end"),
+            )
             .await
             .unwrap();
         let there = registry.members(&t, 1).await.unwrap().len();
         let born: usize = births.join_all().await.into_iter().sum();
         assert_eq!(there, born, "round {round}");
     }
+}
+
+#[tokio::test]
+async fn team_that_changed_is_not_marked_dead_at_the_old_revision() {
+    let registry = registry();
+    let t = TeamId::parse("t").unwrap();
+    let created = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
+    let moved = registry
+        .hand_over(&t, 1, &team("b", "y"), created)
+        .await
+        .unwrap();
+    let moved = mine(moved);
+    let mark = async |expects| {
+        let death = (DeathOf::RecordAt(expects), TeamEnd::NodeDead);
+        let otherwise = team("c", "observer");
+        registry.end_team(&t, 1, death, &otherwise).await.unwrap()
+    };
+    for outdated in [Some(created), None] {
+        let settled = mark(outdated).await;
+        let Settled::Theirs(found) = settled else {
+            panic!("a team that moved was marked dead: {settled:?}");
+        };
+        assert_eq!(found.record.state, TeamStanding::Alive);
+    }
+    mine(mark(Some(moved)).await);
+    let found = registry.team(&t, 1).await.unwrap().unwrap();
+    assert_eq!(found.record.state, TeamStanding::Dead);
 }

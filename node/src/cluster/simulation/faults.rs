@@ -1,63 +1,51 @@
-//! What goes wrong, and when: drawn from the seed.
+//! The faults of a run and their times, drawn from the seed.
 
 use super::{
-    process::State,
-    world::{Event, MACHINES, World},
+    process::{ProcessEvent, ProcessState},
+    world::{MACHINES, SimWorld, WorldEvent},
 };
 
 const FAULTS: usize = 5;
-/// Of so many seeds one has nothing but a crash: there the times of verdict and failover are
-/// checked.
+/// One of so many seeds has nothing but a crash. There the limits on the times until the death is
+/// declared and the sessions are claimed are checked.
 const CALM: u64 = 8;
 const FIRST: u64 = 8_000;
 const LAST: u64 = 26_000;
-/// By then everything is whole again.
+/// When all faults are over.
 const HEALED: u64 = 32_000;
 
 #[derive(Debug, Clone)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The process is killed and started again.
-    Crash {
-        machine: usize,
-    },
-    /// It is stopped and goes on later, with all that came meanwhile.
-    Pause {
-        machine: usize,
-    },
+    Crash { machine: usize },
+    /// The process is stopped and goes on later, with all that arrived meanwhile.
+    Pause { machine: usize },
     /// A machine loses NATS, not SQL.
-    Cut {
-        machine: usize,
-    },
-    /// Machines that reach each other, and no JetStream leader.
-    Island {
-        machines: Vec<usize>,
-    },
-    /// Nobody reaches NATS.
+    Cut { machine: usize },
+    /// Machines that reach each other but not the JetStream leader.
+    Island { machines: Vec<usize> },
+    /// NATS is away.
     Outage,
-    /// JetStream elects; heartbeats go on.
+    /// JetStream elects a leader. Heartbeats go on.
     Election,
     /// Watches are late.
-    Lag {
-        most: u64,
-    },
+    Lag { most: u64 },
     /// NATS comes back without what it acknowledged last.
-    LostTail {
-        back_to: u64,
-    },
-    /// The registry is gone, and made anew.
+    LostTail { back_to: u64 },
+    /// The registry is gone; the first node that misses it creates it again.
     Wiped,
+    /// The database is away.
     NoSql,
-    SqlCut {
-        machine: usize,
-    },
-    Slow {
-        machine: usize,
-        most: u64,
-    },
+    /// A machine loses SQL.
+    SqlCut { machine: usize },
+    /// The messages of a machine are delayed.
+    Slow { machine: usize, most: u64 },
+    /// A node hands its agents over and leaves. It is started again.
+    Drain { machine: usize },
 }
 
-impl Fault {
-    pub fn schedule(world: &mut World, seed: u64) {
+impl InjectedFault {
+    pub fn schedule(world: &mut SimWorld, seed: u64) {
         if seed.is_multiple_of(CALM) {
             let machine = world.rng.usize(0..MACHINES);
             return Self::Crash { machine }.happens(world, 15_000, 20_000);
@@ -70,16 +58,16 @@ impl Fault {
         }
     }
 
-    fn happens(self, world: &mut World, begin: u64, end: u64) {
+    fn happens(self, world: &mut SimWorld, begin: u64, end: u64) {
         world.checks.disturb(&self, begin, end);
-        world.at(begin, Event::Begin(self.clone()));
-        world.at(end, Event::End(self));
+        world.at(begin, WorldEvent::Begin(self.clone()));
+        world.at(end, WorldEvent::End(self));
     }
 
-    fn draw(world: &mut World, begin: u64) -> (Self, u64) {
+    fn draw(world: &mut SimWorld, begin: u64) -> (Self, u64) {
         let rng = &mut world.rng;
         let machine = rng.usize(0..MACHINES);
-        match rng.u32(0..14) {
+        match rng.u32(0..15) {
             0 | 1 => (Self::Crash { machine }, rng.u64(1_000..6_000)),
             2 | 3 => (Self::Pause { machine }, rng.u64(500..15_000)),
             4 => (Self::Cut { machine }, rng.u64(500..12_000)),
@@ -106,6 +94,7 @@ impl Fault {
             10 => (Self::Wiped, rng.u64(500..1_500)),
             11 => (Self::NoSql, rng.u64(500..6_000)),
             12 => (Self::SqlCut { machine }, rng.u64(1_000..10_000)),
+            13 => (Self::Drain { machine }, 4_000),
             _ => (
                 Self::Slow {
                     machine,
@@ -116,37 +105,42 @@ impl Fault {
         }
     }
 
-    pub fn begin(self, world: &mut World) {
+    pub fn begin(self, world: &mut SimWorld) {
         world.trace(|| format!("{self:?} begins"));
         match self {
             Self::Crash { machine } => crash(world, machine),
             Self::Pause { machine } => pause(world, machine),
-            Self::Cut { machine } => world.net.links[machine].cut = true,
+            Self::Cut { machine } => world.net.links[machine].is_cut = true,
             Self::Island { machines } => world.net.island = machines,
-            Self::Outage => world.net.up = false,
-            Self::Election => world.net.writable = false,
+            Self::Outage => world.net.is_up = false,
+            Self::Election => world.net.is_writable = false,
             Self::Lag { most } => world.net.watch_lag = most,
             Self::LostTail { back_to } => {
-                world.net.up = false;
+                world.net.is_up = false;
                 world.registry.lose_tail(back_to);
             }
             Self::Wiped => {
-                world.net.up = false;
-                world.registry.wipe(world.now);
+                world.net.is_up = false;
+                world.registry.wipe();
             }
-            Self::NoSql => world.net.sql_up = false,
-            Self::SqlCut { machine } => world.net.links[machine].sql_cut = true,
+            Self::NoSql => world.net.is_sql_up = false,
+            Self::SqlCut { machine } => world.net.links[machine].is_sql_cut = true,
             Self::Slow { machine, most } => world.net.links[machine].slow = most,
+            Self::Drain { machine } => {
+                if let Some(process) = world.process_on(machine) {
+                    world.tell(process, 0, ProcessEvent::Drain);
+                }
+            }
         }
     }
 
-    pub fn end(self, world: &mut World) {
+    pub fn end(self, world: &mut SimWorld) {
         world.trace(|| format!("{self:?} ends"));
         match self {
             Self::Crash { machine } => world.start(machine),
             Self::Pause { machine } => go_on(world, machine),
             Self::Cut { machine } => {
-                world.net.links[machine].cut = false;
+                world.net.links[machine].is_cut = false;
                 reconnect(world, &[machine]);
             }
             Self::Island { machines } => {
@@ -154,55 +148,56 @@ impl Fault {
                 reconnect(world, &machines);
             }
             Self::Outage | Self::LostTail { .. } | Self::Wiped => {
-                world.net.up = true;
+                world.net.is_up = true;
                 reconnect(world, &[0, 1, 2, 3, 4]);
             }
-            Self::Election => world.net.writable = true,
+            Self::Election => world.net.is_writable = true,
             Self::Lag { .. } => world.net.watch_lag = 5,
-            Self::NoSql => world.net.sql_up = true,
-            Self::SqlCut { machine } => world.net.links[machine].sql_cut = false,
+            Self::NoSql => world.net.is_sql_up = true,
+            Self::SqlCut { machine } => world.net.links[machine].is_sql_cut = false,
             Self::Slow { machine, .. } => world.net.links[machine].slow = 0,
+            Self::Drain { .. } => {}
         }
-        world.after(400, Event::Late);
+        world.after(400, WorldEvent::SendLate);
     }
 }
 
-/// Clients come back one by one, and what is published before is lost to them.
-fn reconnect(world: &mut World, machines: &[usize]) {
+/// Clients come back one by one, and miss what is published before.
+fn reconnect(world: &mut SimWorld, machines: &[usize]) {
     for machine in machines {
         world.net.links[*machine].back_at = world.now + world.rng.u64(0..300);
-        world.after(301, Event::Resync { machine: *machine });
+        world.after(301, WorldEvent::Resync { machine: *machine });
     }
 }
 
-fn crash(world: &mut World, machine: usize) {
+fn crash(world: &mut SimWorld, machine: usize) {
     let Some(process) = world.process_on(machine) else {
         return;
     };
-    world.processes[process].state = State::Gone;
+    world.processes[process].state = ProcessState::Gone;
     world.processes[process].hosted.clear();
     world.reap(process);
-    world.await_verdict(process);
+    world.await_death(process);
 }
 
-fn pause(world: &mut World, machine: usize) {
+fn pause(world: &mut SimWorld, machine: usize) {
     let Some(process) = world.process_on(machine) else {
         return;
     };
-    world.processes[process].state = State::Paused;
+    world.processes[process].state = ProcessState::Paused;
     world.reap(process);
 }
 
-fn go_on(world: &mut World, machine: usize) {
+fn go_on(world: &mut SimWorld, machine: usize) {
     let Some(process) = world
         .process_on(machine)
-        .filter(|at| world.processes[*at].state == State::Paused)
+        .filter(|at| world.processes[*at].state == ProcessState::Paused)
     else {
         return;
     };
-    world.processes[process].state = State::Running;
+    world.processes[process].state = ProcessState::Running;
     world.checks.spared(process, world.now);
-    for local in std::mem::take(&mut world.processes[process].backlog) {
-        world.tell(process, 0, local);
+    for event in std::mem::take(&mut world.processes[process].backlog) {
+        world.tell(process, 0, event);
     }
 }

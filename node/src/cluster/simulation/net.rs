@@ -1,61 +1,62 @@
-//! The network as it was measured: who is connected to NATS, on which side of a split, and whether
-//! JetStream can write.
+//! The network: which machines are connected to NATS and to SQL, on which side of a split they are,
+//! and whether JetStream can write.
 
+/// The links of one machine.
 #[derive(Debug, Clone, Default)]
-pub struct Link {
-    pub cut: bool,
-    /// When its client is connected again after a cut or an outage.
+pub struct MachineLinks {
+    pub is_cut: bool,
+    /// When its NATS client is connected again after a cut or an outage.
     pub back_at: u64,
-    /// What its every message takes longer, at most.
+    /// The longest additional delay of each of its messages, in milliseconds.
     pub slow: u64,
-    pub sql_cut: bool,
+    pub is_sql_cut: bool,
 }
 
 #[derive(Debug)]
 pub struct Net {
-    pub links: Vec<Link>,
-    pub up: bool,
+    pub links: Vec<MachineLinks>,
+    pub is_up: bool,
     /// Whether JetStream has a leader.
-    pub writable: bool,
-    pub sql_up: bool,
+    pub is_writable: bool,
+    pub is_sql_up: bool,
     /// The machines that are cut off together, without the JetStream leader.
     pub island: Vec<usize>,
-    /// How late watches are, at most.
+    /// The longest delay of a watch, in milliseconds.
     pub watch_lag: u64,
 }
 
 impl Net {
     pub fn new(machines: usize) -> Self {
-        let links = vec![Link::default(); machines];
         Self {
-            links,
-            up: true,
-            writable: true,
-            sql_up: true,
+            links: vec![MachineLinks::default(); machines],
+            is_up: true,
+            is_writable: true,
+            is_sql_up: true,
             island: Vec::new(),
             watch_lag: 5,
         }
     }
 
-    fn link(&self, machine: usize) -> &Link {
+    fn link(&self, machine: usize) -> &MachineLinks {
         &self.links[machine]
     }
 
-    pub fn connected(&self, machine: usize, now: u64) -> bool {
-        self.up && !self.link(machine).cut && now >= self.link(machine).back_at
+    pub fn is_connected(&self, machine: usize, now: u64) -> bool {
+        self.is_up && !self.link(machine).is_cut && now >= self.link(machine).back_at
     }
 
-    pub fn hears(&self, from: usize, to: usize, now: u64) -> bool {
+    /// Whether a message from one machine reaches another.
+    pub fn reaches(&self, from: usize, to: usize, now: u64) -> bool {
         let together = self.island.contains(&from) == self.island.contains(&to);
-        together && self.connected(from, now) && self.connected(to, now)
+        together && self.is_connected(from, now) && self.is_connected(to, now)
     }
 
     pub fn can_write(&self, machine: usize, now: u64) -> bool {
-        self.writable && self.connected(machine, now) && !self.island.contains(&machine)
+        self.is_writable && self.is_connected(machine, now) && !self.island.contains(&machine)
     }
 
     pub fn has_sql(&self, machine: usize) -> bool {
-        self.sql_up && !self.link(machine).sql_cut
+        self.is_sql_up && !self.link(machine).is_sql_cut
     }
 
     pub fn slow(&self, machine: usize) -> u64 {

@@ -1,29 +1,31 @@
 //! A node's process: its deciders, what it hosts, and what happened to it while it did not run.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use planck_common::{
-    NodeId,
-    registry::{NodeStanding, TeamEnd},
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
 };
 
+use planck_common::{NodeId, registry::NodeStanding};
+
 use super::{
-    registry::{Entry, Key, Team, nonce},
-    sql::{Call, Reply, Statement},
+    registry::{SimRecord, SimTeam, TeamKey, nonce},
+    sql::{AgentKey, CallNumber, ClaimedLease, SessionRow, SqlReply, SqlStatement},
 };
 use crate::{
     cluster::{
-        cascade::{Cascade, Life},
-        claiming::Claim,
-        membership::{Identity, Membership, Revision, Seen},
+        cascade::Cascade,
+        claiming::TeamClaim,
+        membership::{Membership, NodeIdentity, Revision, SeenNode},
         moment::Moment,
+        recovery::{LedTeam, SweepSchedule},
+        registry::DeathOf,
     },
     config::Cluster,
 };
 
-/// What a process is told or reminded of; it waits while the process is paused.
+/// What happens to a process. It waits while the process is paused.
 #[derive(Debug, Clone)]
-pub enum Local {
+pub enum ProcessEvent {
     Wake {
         ticket: u64,
     },
@@ -32,61 +34,88 @@ pub enum Local {
         seq: u64,
     },
     Answer {
-        write: Write,
-        outcome: Outcome,
+        request: RegistryRequest,
+        answer: RegistryAnswer,
     },
     Sql {
-        statement: Statement,
-        reply: Reply,
+        statement: SqlStatement,
+        caller: SqlCaller,
+        reply: SqlReply,
     },
+    /// A watch shows a node's record.
     Watched {
-        key: Key,
-        entry: Option<Entry>,
+        peer: usize,
+        record: SimRecord,
     },
-    /// A claimer asks to stop what runs of a team.
+    /// A claimer asks this node to stop what it runs of a team.
     StopTeam {
         asker: usize,
-        session: usize,
-        incarnation: i64,
+        team: TeamKey,
     },
     TeamStopped {
         from: usize,
         session: usize,
     },
-    /// The lead's node asks to start a member.
-    Host {
-        session: usize,
-        agent: usize,
-        seen: i64,
-        incarnation: i64,
-        revision: Revision,
-        tools_from: u64,
+    /// Another node asks this one to host an agent.
+    Host(HostOrder),
+    Hosted {
+        order: HostOrder,
+        done: bool,
     },
     /// The next step of an agent.
     Agent {
-        session: usize,
-        agent: usize,
+        agent: AgentKey,
         epoch: i64,
     },
-    Sweep,
-    /// It is this node's turn to claim.
-    Claim {
+    /// A prompt was delivered to this node.
+    Prompt {
         session: usize,
-        seen: i64,
-        incarnation: i64,
-        from: Option<usize>,
-        hosts: Vec<usize>,
     },
+    /// It is time to read the records of all nodes.
+    ReadNodes,
+    /// It is time to compare the teams here with the registry.
+    CompareTeams,
+    SweepDue {
+        ticket: u64,
+    },
+    /// A claim took too long.
+    ClaimOverdue {
+        session: usize,
+        ticket: u64,
+    },
+    /// Hand all agents over, and leave.
+    Drain,
+    /// Look which agents can be handed over.
+    DrainLook,
+}
+
+/// Which part of the process sent a statement.
+#[derive(Debug, Clone)]
+pub enum SqlCaller {
+    Agent,
+    Leases,
+    Sweep,
+    TakeUp { session: usize, ticket: u64 },
+    Host(HostOrder),
+}
+
+/// Which part of the process reads a team's record.
+#[derive(Debug, Clone)]
+pub enum TeamReader {
+    Cascade,
+    TakeUp { ticket: u64 },
+    Host(HostOrder),
 }
 
 /// A request to the registry.
 #[derive(Debug, Clone)]
-pub enum Write {
+pub enum RegistryRequest {
+    Open,
     Prove {
         sent_at: Moment,
         expects: Revision,
     },
-    Own {
+    WriteOwn {
         standing: NodeStanding,
         expects: Option<Revision>,
     },
@@ -98,7 +127,7 @@ pub enum Write {
         process: usize,
         asked_at: Moment,
     },
-    Convict {
+    DeclareDead {
         process: usize,
         expects: Option<Revision>,
         own: Revision,
@@ -106,134 +135,217 @@ pub enum Write {
         decided: u64,
     },
     ReadTeam {
-        life: Life,
+        team: TeamKey,
+        reader: TeamReader,
     },
     MarkDead {
-        life: Life,
-        expects: Option<Revision>,
-        end: TeamEnd,
+        team: TeamKey,
+        which: DeathOf,
     },
     CreateTeam {
-        session: usize,
-        incarnation: i64,
+        team: TeamKey,
     },
-    Bury {
-        session: usize,
-        incarnation: i64,
+    /// Records that the lead is on this node now.
+    MoveLead {
+        order: HostOrder,
     },
-    Member {
-        session: usize,
-        agent: usize,
-        seen: i64,
-        incarnation: i64,
+    /// Writes an agent's record on condition that its team's record is at a revision.
+    CreateMember {
+        order: HostOrder,
         revision: Revision,
-        tools_from: u64,
     },
 }
 
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub enum RegistryAnswer {
     Done(Revision),
     Refused,
-    Node(Option<Seen>),
-    Nodes(Vec<(usize, Seen)>, u64),
+    Opened(u64),
+    Node(Option<SeenNode>),
+    Nodes(Vec<(usize, SeenNode)>),
     Proof(Option<Revision>),
-    Team(Option<(Revision, Team)>),
+    Team(Option<(Revision, SimTeam)>),
+    /// There is no registry.
+    Missing,
     Unknown,
 }
 
+/// How an agent is to be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    Thinking,
-    Starting(Call),
-    Running(Call),
-    Ending(Call),
-    Interrupting(Call),
+pub enum HostPurpose {
+    /// Claim a member.
+    Member,
+    /// Claim a member and stop it for good.
+    LostMember,
+    /// Claim the lead of a living team.
+    MovedLead,
+    /// Start the lead under a lease that was claimed.
+    ClaimedLead(ClaimedLease),
 }
 
-#[derive(Debug)]
-pub struct Hosted {
+/// A request to start an agent on a process, which may be the asker's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostOrder {
+    pub agent: AgentKey,
+    pub purpose: HostPurpose,
+    /// The epoch that was read.
+    pub seen: i64,
+    pub incarnation: i64,
+    /// In the world's time.
+    pub tools_from: u64,
+    pub host: usize,
+    pub asker: usize,
+    pub ticket: u64,
+    pub tries: u32,
+}
+
+impl HostOrder {
+    pub fn team(&self) -> TeamKey {
+        (self.agent.0, self.incarnation)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentStage {
+    Thinking,
+    Starting(CallNumber),
+    Running(CallNumber),
+    Ending(CallNumber),
+    Interrupting(CallNumber),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct HostedAgent {
     pub incarnation: i64,
     pub epoch: i64,
     pub last_seq: usize,
-    pub stage: Stage,
+    pub stage: AgentStage,
     /// In the world's time.
     pub tools_from: u64,
 }
 
+/// A session that is being taken up; it is locked meanwhile.
+#[derive(Debug)]
+pub struct TakeUp {
+    pub ticket: u64,
+    pub step: TakeUpStep,
+    pub session: Option<SessionRow>,
+    pub led: Option<LedTeam>,
+    pub has_failed: bool,
+}
+
+#[derive(Debug)]
+pub enum TakeUpStep {
+    Reading,
+    ReadingTeam,
+    Claiming(Box<TeamClaim>),
+    StartingLead,
+    Closing,
+    /// The members that are being started, each with its host.
+    Members(BTreeMap<usize, usize>),
+}
+
+#[derive(Debug)]
+pub struct SweepState {
+    pub schedule: SweepSchedule,
+    pub ticket: u64,
+    /// The sessions that are left to look after; `None` between two sweeps.
+    pub sessions: Option<VecDeque<usize>>,
+    pub is_requested: bool,
+    /// Whether this node may hold leases of agents that it does not host.
+    pub may_miss: bool,
+}
+
+#[derive(Debug)]
+pub struct DrainState {
+    pub until: u64,
+    /// The agents on their way to another node, with the order that moves each.
+    pub moving: BTreeMap<AgentKey, (u64, HostedAgent)>,
+    pub left_at: Option<u64>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum ProcessState {
     Running,
     Paused,
     Gone,
 }
 
 #[derive(Debug)]
-pub struct Process {
+pub struct SimProcess {
     pub machine: usize,
     pub id: NodeId,
-    pub state: State,
-    /// What came while it was paused.
-    pub backlog: Vec<Local>,
-    clock: Clock,
+    pub state: ProcessState,
+    /// What happened while it was paused.
+    pub backlog: Vec<ProcessEvent>,
+    clock: SkewedClock,
     pub membership: Membership,
     pub cascade: Cascade,
-    pub claims: BTreeMap<usize, Claim>,
-    pub hosted: BTreeMap<(usize, usize), Hosted>,
-    /// Revisions of the records of teams led from here.
-    pub teams: BTreeMap<(usize, i64), Revision>,
-    pub notes: Notes,
+    /// Until when it may begin new work.
+    pub permit: Option<Moment>,
+    pub hosted: BTreeMap<AgentKey, HostedAgent>,
+    pub take_ups: BTreeMap<usize, TakeUp>,
+    pub sweep: SweepState,
+    pub drain: Option<DrainState>,
+    pub notes: ProcessNotes,
 }
 
 #[derive(Debug, Default)]
-pub struct Notes {
+pub struct ProcessNotes {
+    pub tickets: u64,
     pub wake_ticket: u64,
     pub wake_at: Option<u64>,
-    /// From when on dead nodes were silent.
+    /// Since when dead nodes were silent.
     pub quiet: BTreeMap<usize, Moment>,
-    /// Nodes as a watch shows them.
-    pub watched: BTreeMap<usize, bool>,
+    /// When each node was last heard, or became known.
+    pub heard: BTreeMap<usize, u64>,
     pub watch_at: u64,
+    pub is_opening: bool,
     /// When the newest accepted proof was sent, in the world's time.
     pub last_proof: u64,
-    /// When it was last told that it may work.
+    /// When it last resumed after a suspension.
     pub resumed: u64,
-    /// Members that wait for their lease, and from when on they may start tools.
-    pub births: BTreeMap<(usize, usize), u64>,
-    /// Which members were asked to be started, at which epoch and when.
-    pub placed: BTreeMap<(usize, i64, usize), (i64, u64)>,
 }
 
 /// A clock that runs a little fast or slow and begins anywhere.
 #[derive(Debug, Clone, Copy)]
-struct Clock {
+struct SkewedClock {
     ppm: i64,
     offset: u64,
 }
 
-impl Process {
+impl SimProcess {
     pub fn new(number: usize, machine: usize, now: u64, ppm: i64) -> Self {
-        let clock = Clock {
+        let clock = SkewedClock {
             ppm,
             offset: 1_000_000 * number as u64,
         };
         let id = node_id(number);
-        let identity = Identity {
+        let identity = NodeIdentity {
             node: id.clone(),
             nonce: nonce(number),
         };
+        let times = Cluster::default();
         Self {
             machine,
             id,
-            state: State::Running,
+            state: ProcessState::Running,
             backlog: Vec::new(),
-            membership: Membership::new(identity, Cluster::default(), clock.local(now)),
+            sweep: SweepState {
+                schedule: SweepSchedule::new(times.sweep.0),
+                ticket: 0,
+                sessions: None,
+                is_requested: false,
+                may_miss: true,
+            },
+            membership: Membership::new(identity, times, clock.local(now)),
             clock,
             cascade: Cascade::default(),
-            claims: BTreeMap::new(),
+            permit: None,
             hosted: BTreeMap::new(),
-            teams: BTreeMap::new(),
-            notes: Notes::default(),
+            take_ups: BTreeMap::new(),
+            drain: None,
+            notes: ProcessNotes::default(),
         }
     }
 
@@ -246,11 +358,16 @@ impl Process {
     }
 
     pub fn is_running(&self) -> bool {
-        self.state == State::Running
+        self.state == ProcessState::Running
+    }
+
+    pub fn next_ticket(&mut self) -> u64 {
+        self.notes.tickets += 1;
+        self.notes.tickets
     }
 }
 
-impl Clock {
+impl SkewedClock {
     fn local(self, now: u64) -> Moment {
         Moment::from_millis(
             self.offset + now.saturating_add_signed(now as i64 * self.ppm / 1_000_000),

@@ -1,65 +1,70 @@
-//! The registry: a map with revisions, conditional writes and atomic batches, which can lose its
-//! tail or everything.
+//! The registry: a map with revisions and conditional writes, which can lose its tail or
+//! everything.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use planck_common::registry::{NodeStanding, TeamEnd, TeamStanding};
+use planck_common::registry::{NodeStanding, TeamStanding};
 
-use crate::cluster::membership::{Revision, Seen};
+use crate::cluster::membership::{Revision, SeenNode};
 
-/// Nodes by the number of their process, teams by the number of their session, agents by their
-/// place in the team.
+/// A team's incarnation by the number of its session.
+pub type TeamKey = (usize, i64);
+
+/// Nodes are known by the number of their process, teams by the number of their session, and agents
+/// by their place in the team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub enum SimKey {
     Node(usize),
-    Team(usize, i64),
-    Member(usize, i64, usize),
+    Team(TeamKey),
+    Member(TeamKey, usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Team {
+pub struct SimTeam {
     pub standing: TeamStanding,
+    /// The node of the lead.
     pub node: usize,
-    pub end: Option<TeamEnd>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum SimValue {
     Node {
         standing: NodeStanding,
         by: usize,
         silent: Option<Duration>,
     },
-    Team(Team),
-    Member,
+    Team(SimTeam),
+    /// A member on this node.
+    Member(usize),
 }
 
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct SimRecord {
     pub revision: Revision,
-    pub value: Value,
+    pub value: SimValue,
 }
 
 #[derive(Debug, Clone)]
-pub struct Change {
+struct LoggedChange {
     at: u64,
-    key: Key,
-    before: Option<Entry>,
+    key: SimKey,
+    before: Option<SimRecord>,
 }
 
 #[derive(Debug, Default)]
-pub struct Registry {
-    entries: BTreeMap<Key, Entry>,
+pub struct SimRegistry {
+    records: BTreeMap<SimKey, SimRecord>,
     revision: Revision,
-    pub created: u64,
+    /// When it was created; `None` while there is none.
+    pub created: Option<u64>,
     /// How often it lost something.
     pub losses: u32,
-    tail: Vec<Change>,
+    tail: Vec<LoggedChange>,
     /// How often each process proved its life.
     proofs: BTreeMap<usize, Revision>,
 }
 
-impl Registry {
+impl SimRegistry {
     pub fn prove(&mut self, process: usize) {
         *self.proofs.entry(process).or_default() += 1;
     }
@@ -68,58 +73,47 @@ impl Registry {
         self.proofs.get(&process).copied()
     }
 
-    pub fn get(&self, key: Key) -> Option<&Entry> {
-        self.entries.get(&key)
+    pub fn get(&self, key: SimKey) -> Option<&SimRecord> {
+        self.records.get(&key)
     }
 
-    pub fn revision(&self, key: Key) -> Option<Revision> {
-        self.get(key).map(|entry| entry.revision)
+    pub fn revision(&self, key: SimKey) -> Option<Revision> {
+        self.get(key).map(|record| record.revision)
     }
 
-    pub fn team(&self, session: usize, incarnation: i64) -> Option<(Revision, Team)> {
-        match self.get(Key::Team(session, incarnation)) {
-            Some(Entry {
+    pub fn team(&self, team: TeamKey) -> Option<(Revision, SimTeam)> {
+        match self.get(SimKey::Team(team)) {
+            Some(SimRecord {
                 revision,
-                value: Value::Team(team),
+                value: SimValue::Team(team),
             }) => Some((*revision, *team)),
-            _ => None,
+            Some(_) | None => None,
         }
     }
 
-    pub fn node(&self, process: usize) -> Option<Seen> {
-        match self.get(Key::Node(process)) {
-            Some(entry) => entry.seen(),
-            None => None,
-        }
+    pub fn node(&self, process: usize) -> Option<SeenNode> {
+        self.get(SimKey::Node(process)).and_then(SimRecord::seen)
     }
 
-    pub fn nodes(&self) -> Vec<(usize, Seen)> {
-        let keys = self
-            .entries
-            .range(Key::Node(0)..=Key::Node(usize::MAX))
-            .map(|(key, _)| *key);
-        keys.filter_map(|key| {
-            if let Key::Node(process) = key {
-                Some((process, self.node(process)?))
-            } else {
-                None
-            }
-        })
-        .collect()
+    pub fn nodes(&self) -> Vec<(usize, SeenNode)> {
+        let records = self
+            .records
+            .range(SimKey::Node(0)..=SimKey::Node(usize::MAX));
+        let seen = records.filter_map(|(key, record)| match key {
+            SimKey::Node(process) => Some((*process, record.seen()?)),
+            SimKey::Team(_) | SimKey::Member(..) => None,
+        });
+        seen.collect()
     }
 
-    pub fn keys(&self) -> Vec<Key> {
-        self.entries.keys().copied().collect()
-    }
-
-    pub fn put(&mut self, now: u64, key: Key, value: Value) -> Revision {
+    pub fn put(&mut self, now: u64, key: SimKey, value: SimValue) -> Revision {
         self.revision += 1;
-        let entry = Entry {
+        let record = SimRecord {
             revision: self.revision,
             value,
         };
-        let before = self.entries.insert(key, entry);
-        self.tail.push(Change {
+        let before = self.records.insert(key, record);
+        self.tail.push(LoggedChange {
             at: now,
             key,
             before,
@@ -127,10 +121,10 @@ impl Registry {
         self.revision
     }
 
-    pub fn remove(&mut self, now: u64, key: Key) {
-        if let Some(before) = self.entries.remove(&key) {
+    pub fn remove(&mut self, now: u64, key: SimKey) {
+        if let Some(before) = self.records.remove(&key) {
             self.revision += 1;
-            self.tail.push(Change {
+            self.tail.push(LoggedChange {
                 at: now,
                 key,
                 before: Some(before),
@@ -143,26 +137,25 @@ impl Registry {
         self.losses += 1;
         while let Some(change) = self.tail.pop_if(|change| change.at >= since) {
             match change.before {
-                Some(before) => self.entries.insert(change.key, before),
-                None => self.entries.remove(&change.key),
+                Some(before) => self.records.insert(change.key, before),
+                None => self.records.remove(&change.key),
             };
             self.revision = self.revision.saturating_sub(1);
         }
     }
 
-    pub fn wipe(&mut self, now: u64) {
+    pub fn wipe(&mut self) {
         *self = Self {
-            created: now,
             losses: self.losses + 1,
             ..Self::default()
         };
     }
 }
 
-impl Entry {
+impl SimRecord {
     /// A node's record as its readers see it.
-    pub fn seen(&self) -> Option<Seen> {
-        let Value::Node {
+    pub fn seen(&self) -> Option<SeenNode> {
+        let SimValue::Node {
             standing,
             by,
             silent,
@@ -170,7 +163,7 @@ impl Entry {
         else {
             return None;
         };
-        Some(Seen {
+        Some(SeenNode {
             revision: self.revision,
             standing,
             nonce: nonce(by),

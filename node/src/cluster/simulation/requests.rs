@@ -1,323 +1,371 @@
-//! Requests to the registry and to SQL on their way: late, lost, queued in a client, or with a lost
-//! answer.
+//! Requests to the registry and to SQL on their way: delayed, lost, held back by a client, or with
+//! a lost answer.
 
-use planck_common::registry::{NodeStanding, TeamStanding};
+use std::collections::BTreeMap as Map;
+
+use planck_common::{
+    Timestamp,
+    registry::{Key, NodeRecord, NodeStanding, TeamStanding},
+};
 
 use super::{
-    process::{Local, Outcome, State, Write},
-    registry::{Key, Team, Value},
-    sql::{Reply, Statement},
-    work::parts,
-    world::{DEADLINE, Event, World},
+    process::{ProcessEvent, ProcessState, RegistryAnswer, RegistryRequest, SqlCaller},
+    registry::{SimKey, SimTeam, SimValue, TeamKey, nonce},
+    sql::{SqlReply, SqlStatement},
+    world::{DEADLINE, SimWorld, WorldEvent},
 };
-use crate::cluster::moment::Moment;
+use crate::cluster::{
+    membership::Revision,
+    registry::{DeathOf, NodeDeath, TeamDeathStep},
+};
 
-/// How long reading a proof takes.
+/// How long reading a proof takes, in milliseconds.
 const PROOF_READ: u64 = 2;
 
-impl World {
-    pub fn request(&mut self, process: usize, write: Write) {
+impl SimWorld {
+    pub fn request(&mut self, process: usize, request: RegistryRequest) {
         let machine = self.processes[process].machine;
         if self.net.can_write(machine, self.now) {
             let delay = self.latency(machine);
             self.after(
                 delay,
-                Event::Registry {
+                WorldEvent::Registry {
                     process,
-                    write,
-                    awaited: true,
+                    request,
+                    is_awaited: true,
                 },
             );
         } else {
-            self.miss(process, write, true);
+            self.miss(process, request, true);
         }
     }
 
-    /// Reads a peer's proof, or gets no answer. It draws no random numbers, so that seeds play what
-    /// they played before nodes looked at proofs.
-    pub fn read_proof(&mut self, process: usize, peer: usize, asked_at: Moment) {
+    /// Reads a peer's proof, or gets no answer.
+    pub fn read_proof(&mut self, process: usize, request: RegistryRequest) {
         let machine = self.processes[process].machine;
         if self.net.can_write(machine, self.now) {
-            let write = Write::ReadProof {
-                process: peer,
-                asked_at,
-            };
-            let outcome = self.execute(process, &write);
-            self.tell(process, PROOF_READ, Local::Answer { write, outcome });
-        }
-    }
-
-    /// The registry was not there; the client may still send the request when it is.
-    fn miss(&mut self, process: usize, write: Write, awaited: bool) {
-        if self.rng.bool() {
-            self.late.push((process, write.clone()));
-        }
-        if awaited {
+            let answer = self.execute(process, &request);
             self.tell(
                 process,
-                DEADLINE,
-                Local::Answer {
-                    write,
-                    outcome: Outcome::Unknown,
-                },
+                PROOF_READ,
+                ProcessEvent::Answer { request, answer },
             );
         }
     }
 
-    pub fn reach_registry(&mut self, process: usize, write: Write, awaited: bool) {
-        let machine = self.processes[process].machine;
-        if !self.net.can_write(machine, self.now) {
-            return self.miss(process, write, awaited);
+    /// The registry was not there. The client may still send the request when it is.
+    fn miss(&mut self, process: usize, request: RegistryRequest, is_awaited: bool) {
+        if self.rng.bool() {
+            self.late.push((process, request.clone()));
         }
-        let outcome = self.execute(process, &write);
-        if !awaited {
-            return;
+        if is_awaited {
+            let answer = RegistryAnswer::Unknown;
+            self.tell(process, DEADLINE, ProcessEvent::Answer { request, answer });
         }
-        let (delay, outcome) = if self.loses_answer() {
-            (DEADLINE, Outcome::Unknown)
-        } else {
-            (self.latency(machine), outcome)
-        };
-        self.tell(process, delay, Local::Answer { write, outcome });
     }
 
-    /// Clients that are connected again send what they had queued.
+    pub fn reach_registry(&mut self, process: usize, request: RegistryRequest, is_awaited: bool) {
+        let machine = self.processes[process].machine;
+        if !self.net.can_write(machine, self.now) {
+            return self.miss(process, request, is_awaited);
+        }
+        let answer = self.execute(process, &request);
+        if !is_awaited {
+            return;
+        }
+        let (delay, answer) = if self.loses_answer() {
+            (DEADLINE, RegistryAnswer::Unknown)
+        } else {
+            (self.latency(machine), answer)
+        };
+        self.tell(process, delay, ProcessEvent::Answer { request, answer });
+    }
+
+    /// Clients that are connected again send what they held back.
     pub fn send_late(&mut self) {
-        for (process, write) in std::mem::take(&mut self.late) {
-            let Sender { machine, state } = self.sender(process);
-            if state == State::Running && self.net.can_write(machine, self.now) {
+        for (process, request) in std::mem::take(&mut self.late) {
+            let (machine, state) = self.sender(process);
+            if state == ProcessState::Running && self.net.can_write(machine, self.now) {
                 let delay = self.latency(machine);
                 self.after(
                     delay,
-                    Event::Registry {
+                    WorldEvent::Registry {
                         process,
-                        write,
-                        awaited: false,
+                        request,
+                        is_awaited: false,
                     },
                 );
-            } else if state != State::Gone {
-                self.late.push((process, write));
+            } else if state != ProcessState::Gone {
+                self.late.push((process, request));
             }
         }
         for (process, seq) in std::mem::take(&mut self.late_beats) {
-            let Sender { machine, state } = self.sender(process);
-            if state == State::Running && self.net.connected(machine, self.now) {
+            let (machine, state) = self.sender(process);
+            if state == ProcessState::Running && self.net.is_connected(machine, self.now) {
                 self.beat(process, seq);
-            } else if state != State::Gone {
+            } else if state != ProcessState::Gone {
                 self.late_beats.push((process, seq));
             }
         }
     }
 
-    fn sender(&self, process: usize) -> Sender {
+    fn sender(&self, process: usize) -> (usize, ProcessState) {
         let process = &self.processes[process];
-        Sender {
-            machine: process.machine,
-            state: process.state,
-        }
+        (process.machine, process.state)
     }
 
-    fn execute(&mut self, process: usize, write: &Write) -> Outcome {
-        match write {
-            Write::Prove { expects, .. } => {
-                let accepted = self.registry.revision(Key::Node(process)) == Some(*expects);
-                if accepted {
-                    self.registry.prove(process);
-                }
-                done(accepted)
+    fn execute(&mut self, process: usize, request: &RegistryRequest) -> RegistryAnswer {
+        if self.registry.created.is_none() && !matches!(request, RegistryRequest::Open) {
+            return RegistryAnswer::Missing;
+        }
+        match request {
+            RegistryRequest::Open => {
+                let now = self.now;
+                RegistryAnswer::Opened(*self.registry.created.get_or_insert(now))
             }
-            Write::ReadProof { process, .. } => Outcome::Proof(self.registry.proof(*process)),
-            Write::Own { standing, expects } => {
-                let value = Value::Node {
+            RegistryRequest::Prove { expects, .. } => {
+                let accepted = self.registry.revision(SimKey::Node(process)) == Some(*expects);
+                if !accepted {
+                    return RegistryAnswer::Refused;
+                }
+                self.registry.prove(process);
+                RegistryAnswer::Done(0)
+            }
+            RegistryRequest::WriteOwn { standing, expects } => {
+                let value = SimValue::Node {
                     standing: *standing,
                     by: process,
                     silent: None,
                 };
-                self.put_if(Key::Node(process), *expects, value)
+                let answer = self.put_if(SimKey::Node(process), *expects, value);
+                if *standing == NodeStanding::Left && matches!(answer, RegistryAnswer::Done(_)) {
+                    self.checks.node_left(process);
+                }
+                answer
             }
-            Write::ReadNode { process } => Outcome::Node(self.registry.node(*process)),
-            Write::ReadNodes => Outcome::Nodes(self.registry.nodes(), self.registry.created),
-            Write::Convict {
-                process: convict,
+            RegistryRequest::ReadNode { process } => {
+                RegistryAnswer::Node(self.registry.node(*process))
+            }
+            RegistryRequest::ReadNodes => RegistryAnswer::Nodes(self.registry.nodes()),
+            RegistryRequest::ReadProof { process, .. } => {
+                RegistryAnswer::Proof(self.registry.proof(*process))
+            }
+            RegistryRequest::DeclareDead {
+                process: suspect,
                 expects,
                 own,
                 silent,
                 decided,
             } => {
-                let proven = self.registry.revision(Key::Node(process)) == Some(*own);
-                if !proven && !self.flaws.no_batch {
-                    return Outcome::Refused;
-                }
-                let value = Value::Node {
+                let silent = SimValue::Node {
                     standing: NodeStanding::Dead,
                     by: process,
                     silent: Some(*silent),
                 };
-                let outcome = self.put_if(Key::Node(*convict), *expects, value);
-                if matches!(outcome, Outcome::Done(_)) {
-                    self.convicted(process, *convict, *decided);
-                }
-                outcome
+                self.declare_dead((process, *own), (*suspect, *expects), silent, *decided)
             }
-            Write::ReadTeam { life } => {
-                let (session, incarnation) = parts(life);
-                Outcome::Team(self.registry.team(session, incarnation))
+            RegistryRequest::ReadTeam { team, .. } => {
+                RegistryAnswer::Team(self.registry.team(*team))
             }
-            Write::MarkDead { life, expects, end } => {
-                let (session, incarnation) = parts(life);
-                let node = self
-                    .registry
-                    .team(session, incarnation)
-                    .map_or(process, |(_, team)| team.node);
-                let dead = Team {
-                    standing: TeamStanding::Dead,
-                    node,
-                    end: Some(*end),
-                };
-                self.put_if(Key::Team(session, incarnation), *expects, Value::Team(dead))
+            RegistryRequest::MarkDead { team, which } => self.mark_dead(process, *team, *which),
+            RegistryRequest::CreateTeam { team } => self.create_team(process, *team),
+            RegistryRequest::MoveLead { order } => self.move_lead(process, order.team()),
+            RegistryRequest::CreateMember { order, revision } => {
+                self.create_member(process, order.team(), order.agent.1, *revision)
             }
-            Write::CreateTeam {
-                session,
-                incarnation,
-            } => self.create_team(process, *session, *incarnation),
-            Write::Bury {
-                session,
-                incarnation,
-            } => self.bury(process, *session, *incarnation),
-            Write::Member {
-                session,
-                agent,
-                incarnation,
-                revision,
-                ..
-            } => self.write_member(*session, *agent, *incarnation, *revision),
         }
     }
 
-    fn put_if(&mut self, key: Key, expects: Option<u64>, value: Value) -> Outcome {
+    /// Executes the batch that the product writes, on its conditions.
+    fn declare_dead(
+        &mut self,
+        (observer, own): (usize, Revision),
+        (suspect, expects): (usize, Option<Revision>),
+        value: SimValue,
+        decided: u64,
+    ) -> RegistryAnswer {
+        let id = |process: usize| self.processes[process].id.clone();
+        let batch = NodeDeath {
+            observer: &id(observer),
+            own,
+            suspect: &id(suspect),
+            expects,
+            record: &node_record(suspect),
+        }
+        .batch(expects.unwrap_or_default());
+        for write in &batch {
+            let holds = match &write.only_if {
+                None => true,
+                Some(condition) => match Key::parse(&condition.key) {
+                    Some(Key::Node(node)) => {
+                        let key = SimKey::Node(super::process::number(&node));
+                        self.registry.revision(key).unwrap_or_default() == condition.revision
+                    }
+                    Some(Key::Store | Key::Proof(_) | Key::Team(..) | Key::Member(..)) | None => {
+                        true
+                    }
+                },
+            };
+            if !holds {
+                return RegistryAnswer::Refused;
+            }
+        }
+        let answer = self.put_if(SimKey::Node(suspect), expects, value);
+        if matches!(answer, RegistryAnswer::Done(_)) {
+            self.declared_dead(observer, suspect, decided);
+        }
+        answer
+    }
+
+    fn put_if(
+        &mut self,
+        key: SimKey,
+        expects: Option<Revision>,
+        value: SimValue,
+    ) -> RegistryAnswer {
         if self.registry.revision(key) != expects {
-            return Outcome::Refused;
+            return RegistryAnswer::Refused;
         }
         self.check_finality(key, &value);
         let revision = self.registry.put(self.now, key, value);
-        self.notify(key);
-        Outcome::Done(revision)
+        if let SimKey::Node(peer) = key {
+            self.notify(peer);
+        }
+        RegistryAnswer::Done(revision)
     }
 
-    /// Created, or found to be one's own.
-    fn create_team(&mut self, process: usize, session: usize, incarnation: i64) -> Outcome {
-        match self.registry.team(session, incarnation) {
+    fn mark_dead(&mut self, process: usize, team: TeamKey, which: DeathOf) -> RegistryAnswer {
+        let found = self.registry.team(team);
+        let stands = found.map(|(revision, team)| (revision, team.standing));
+        match which.step(stands) {
+            TeamDeathStep::IsDead => RegistryAnswer::Done(0),
+            TeamDeathStep::Changed => RegistryAnswer::Refused,
+            TeamDeathStep::Write { expects } => {
+                if let (DeathOf::RecordAt(_), Some((_, record))) = (which, found) {
+                    self.check_team_death(process, team, record.node);
+                }
+                let dead = SimTeam {
+                    standing: TeamStanding::Dead,
+                    node: found.map_or(process, |(_, team)| team.node),
+                };
+                self.put_if(SimKey::Team(team), expects, SimValue::Team(dead))
+            }
+        }
+    }
+
+    /// Creates the record, or finds that it is this node's.
+    fn create_team(&mut self, process: usize, team: TeamKey) -> RegistryAnswer {
+        match self.registry.team(team) {
             Some((revision, team))
                 if team.node == process && team.standing == TeamStanding::Alive =>
             {
-                Outcome::Done(revision)
+                RegistryAnswer::Done(revision)
             }
-            Some(_) => Outcome::Refused,
-            None => {
-                let team = Team {
-                    standing: TeamStanding::Alive,
-                    node: process,
-                    end: None,
-                };
-                self.put_if(Key::Team(session, incarnation), None, Value::Team(team))
-            }
+            Some(_) => RegistryAnswer::Refused,
+            None => self.put_if(SimKey::Team(team), None, SimValue::Team(alive(process))),
         }
     }
 
-    fn bury(&mut self, process: usize, session: usize, incarnation: i64) -> Outcome {
-        let found = self.registry.team(session, incarnation);
-        if let Some((
-            revision,
-            Team {
-                standing: TeamStanding::Dead,
-                ..
-            },
-        )) = found
-        {
-            return Outcome::Done(revision);
+    fn move_lead(&mut self, process: usize, team: TeamKey) -> RegistryAnswer {
+        match self.registry.team(team) {
+            Some((revision, found)) if found.standing == TeamStanding::Alive => self.put_if(
+                SimKey::Team(team),
+                Some(revision),
+                SimValue::Team(alive(process)),
+            ),
+            Some(_) | None => RegistryAnswer::Refused,
         }
-        let node = found.map_or(process, |(_, team)| team.node);
-        let end = Some(planck_common::registry::TeamEnd::NodeDead);
-        let dead = Team {
-            standing: TeamStanding::Dead,
-            node,
-            end,
-        };
-        self.put_if(
-            Key::Team(session, incarnation),
-            found.map(|(revision, _)| revision),
-            Value::Team(dead),
-        )
     }
 
-    fn write_member(
+    fn create_member(
         &mut self,
-        session: usize,
+        process: usize,
+        team: TeamKey,
         agent: usize,
-        incarnation: i64,
-        expects: u64,
-    ) -> Outcome {
-        if self.registry.revision(Key::Team(session, incarnation)) != Some(expects) {
-            return Outcome::Refused;
+        expects: Revision,
+    ) -> RegistryAnswer {
+        if self.registry.revision(SimKey::Team(team)) != Some(expects) {
+            return RegistryAnswer::Refused;
         }
-        self.check_birth(session, incarnation);
-        Outcome::Done(self.registry.put(
-            self.now,
-            Key::Member(session, incarnation, agent),
-            Value::Member,
-        ))
+        self.check_member(team);
+        let key = SimKey::Member(team, agent);
+        RegistryAnswer::Done(self.registry.put(self.now, key, SimValue::Member(process)))
     }
 
-    pub fn query(&mut self, process: usize, statement: Statement) {
+    pub fn query(&mut self, process: usize, statement: SqlStatement, caller: SqlCaller) {
         let machine = self.processes[process].machine;
         if self.net.has_sql(machine) {
             let delay = self.latency(machine);
-            self.after(delay, Event::Sql { process, statement });
-        } else {
-            self.tell(
-                process,
-                DEADLINE,
-                Local::Sql {
+            self.after(
+                delay,
+                WorldEvent::Sql {
+                    process,
                     statement,
-                    reply: Reply::Unknown,
+                    caller,
                 },
             );
+        } else {
+            self.miss_sql(process, statement, caller);
         }
     }
 
-    pub fn reach_sql(&mut self, process: usize, statement: Statement) {
+    fn miss_sql(&mut self, process: usize, statement: SqlStatement, caller: SqlCaller) {
+        let reply = SqlReply::Unknown;
+        self.tell(
+            process,
+            DEADLINE,
+            ProcessEvent::Sql {
+                statement,
+                caller,
+                reply,
+            },
+        );
+    }
+
+    pub fn reach_sql(&mut self, process: usize, statement: SqlStatement, caller: SqlCaller) {
         let machine = self.processes[process].machine;
         if !self.net.has_sql(machine) {
-            return self.tell(
-                process,
-                DEADLINE,
-                Local::Sql {
-                    statement,
-                    reply: Reply::Unknown,
-                },
-            );
+            return self.miss_sql(process, statement, caller);
         }
         self.before_statement(process, &statement);
-        let reply = self.sql.run(&statement, !self.flaws.no_fence);
+        let reply = self.sql.run(&statement);
         self.after_statement(&statement, &reply);
         let (delay, reply) = if self.loses_answer() {
-            (DEADLINE, Reply::Unknown)
+            (DEADLINE, SqlReply::Unknown)
         } else {
             (self.latency(machine), reply)
         };
-        self.tell(process, delay, Local::Sql { statement, reply });
+        self.tell(
+            process,
+            delay,
+            ProcessEvent::Sql {
+                statement,
+                caller,
+                reply,
+            },
+        );
     }
 }
 
-struct Sender {
-    machine: usize,
-    state: State,
+fn alive(node: usize) -> SimTeam {
+    SimTeam {
+        standing: TeamStanding::Alive,
+        node,
+    }
 }
 
-fn done(accepted: bool) -> Outcome {
-    if accepted {
-        Outcome::Done(0)
-    } else {
-        Outcome::Refused
+fn node_record(process: usize) -> NodeRecord {
+    NodeRecord {
+        name: String::new(),
+        state: NodeStanding::Dead,
+        version: String::new(),
+        labels: serde_json::Map::new(),
+        capacity: 0,
+        workspaces: Vec::new(),
+        providers: Vec::new(),
+        started_at: Timestamp::default(),
+        nonce: nonce(process),
+        times: Map::new(),
+        verdict: None,
     }
 }

@@ -1,101 +1,138 @@
-//! The store: leases and a log for each session, behind statements that are atomic, and answers
-//! that may be lost.
+//! The store: leases and a log for each session, behind atomic statements with the conditions of
+//! the real ones.
+
+use planck_common::spec::OnNodeDeath;
+
+/// An agent by the numbers of its session and of its place in the team; the lead is 0.
+pub type AgentKey = (usize, usize);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRow {
     pub node: Option<usize>,
     pub epoch: i64,
     pub last_seq: usize,
+    /// The agent has an unread input.
+    pub has_input: bool,
+    /// The agent was stopped for good.
+    pub is_stopped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LogRowKind {
     ToolStart,
     ToolEnd,
-    /// The answer that a claimer gives to a call that was open.
+    /// The answer that a new host gives to a call that was open.
     Interrupted,
 }
 
-/// A call's number, unique over all.
-pub type Call = u64;
+/// A call's number, unique in a run.
+pub type CallNumber = u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct LogRow {
     pub agent: usize,
     pub epoch: i64,
-    pub kind: Kind,
-    pub call: Call,
+    pub kind: LogRowKind,
+    pub call: CallNumber,
 }
 
 #[derive(Debug)]
-pub struct Session {
+pub struct StoredSession {
+    pub row: SessionRow,
+    pub log: Vec<LogRow>,
+}
+
+/// A session with its agents' leases, as one reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRow {
+    pub is_open: bool,
+    pub on_node_death: OnNodeDeath,
+    pub incarnation: i64,
     /// The first is the lead's.
     pub leases: Vec<LeaseRow>,
-    pub incarnation: i64,
-    pub log: Vec<Row>,
-    pub open: bool,
+}
+
+/// A claim of a member's lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseClaim {
+    pub agent: AgentKey,
+    /// The epoch that was read.
+    pub seen: i64,
+    pub me: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Statement {
+pub enum SqlStatement {
     Append {
         session: usize,
-        row: Row,
+        row: LogRow,
         prev: usize,
     },
+    /// With `after_death` the incarnation rises.
     ClaimLead {
-        session: usize,
-        seen: i64,
-        me: usize,
+        claim: LeaseClaim,
+        after_death: bool,
     },
-    ClaimWorker {
-        session: usize,
-        agent: usize,
-        seen: i64,
+    /// On condition of the lead's incarnation.
+    ClaimMember {
+        claim: LeaseClaim,
         incarnation: i64,
-        me: usize,
     },
     ReadLead {
         session: usize,
     },
-    /// All leases, for a sweep.
-    Leases,
-    /// The leases of one's own, by a node that doubts itself.
+    ReadSession {
+        session: usize,
+    },
+    /// The agents whose holder is none of the living nodes, those with an unread input, and, with
+    /// `held_by`, the leases that a node holds.
+    Sweep {
+        alive: Vec<usize>,
+        held_by: Option<usize>,
+    },
+    /// The leases that a node holds, with the agents that it hosts as they were when it asked.
     OwnLeases {
         asked_at: u64,
         me: usize,
+        here: Vec<(AgentKey, i64)>,
     },
+    /// Closes the session and releases its leases, under the lead's lease.
     Close {
         session: usize,
         epoch: i64,
     },
-    /// Of a lease whose claim had an unknown outcome: nobody works with it.
+    /// Releases a lease; with `for_good` its agent is stopped.
     Release {
-        session: usize,
-        agent: usize,
+        agent: AgentKey,
         epoch: i64,
+        for_good: bool,
     },
 }
 
+/// A lease that was claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimedLease {
+    pub epoch: i64,
+    pub last_seq: usize,
+    pub incarnation: i64,
+    pub open_call: Option<CallNumber>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
+pub enum SqlReply {
     Appended {
         seq: usize,
     },
     /// The lease is not the writer's any more.
     Stale,
-    Claimed {
-        epoch: i64,
-        last_seq: usize,
-        open_call: Option<Call>,
-    },
+    Claimed(ClaimedLease),
     Refused,
-    Lead {
-        node: Option<usize>,
-        epoch: i64,
-        incarnation: i64,
+    Session(SessionRow),
+    Strays {
+        strays: Vec<(AgentKey, Option<usize>)>,
+        held: Option<Vec<AgentKey>>,
     },
-    Leases(Vec<(usize, usize, LeaseRow, i64)>),
+    Held(Vec<(AgentKey, i64)>),
     Done,
     /// The answer was lost, or there is no database.
     Unknown,
@@ -103,158 +140,171 @@ pub enum Reply {
 
 #[derive(Debug, Default)]
 pub struct Sql {
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<StoredSession>,
 }
 
 impl Sql {
-    pub fn run(&mut self, statement: &Statement, fenced: bool) -> Reply {
-        match *statement {
-            Statement::Append { session, row, prev } => {
-                self.sessions[session].append(row, prev, fenced)
+    pub fn run(&mut self, statement: &SqlStatement) -> SqlReply {
+        match statement {
+            SqlStatement::Append { session, row, prev } => {
+                self.sessions[*session].append(*row, *prev)
             }
-            Statement::ClaimLead { session, seen, me } => {
-                self.sessions[session].claim_lead(seen, me)
+            SqlStatement::ClaimLead { claim, after_death } => {
+                self.sessions[claim.agent.0].claim_lead(claim, *after_death)
             }
-            Statement::ClaimWorker {
-                session,
-                agent,
-                seen,
-                incarnation,
-                me,
-            } => {
-                let session = &mut self.sessions[session];
-                let lives =
-                    session.incarnation == incarnation && session.leases[agent].epoch == seen;
-                if lives && session.open {
-                    session.claim(agent, me)
-                } else {
-                    Reply::Refused
-                }
+            SqlStatement::ClaimMember { claim, incarnation } => {
+                self.sessions[claim.agent.0].claim_member(claim, *incarnation)
             }
-            Statement::ReadLead { session } => {
-                let Session {
-                    leases,
-                    incarnation,
-                    ..
-                } = &self.sessions[session];
-                Reply::Lead {
-                    node: leases[0].node,
-                    epoch: leases[0].epoch,
-                    incarnation: *incarnation,
-                }
+            SqlStatement::ReadLead { session } | SqlStatement::ReadSession { session } => {
+                SqlReply::Session(self.sessions[*session].row.clone())
             }
-            Statement::Leases => Reply::Leases(self.leases(|_| true)),
-            Statement::OwnLeases { me, .. } => {
-                Reply::Leases(self.leases(|lease| lease.node == Some(me)))
-            }
-            Statement::Close { session, epoch } => self.sessions[session].close(epoch),
-            Statement::Release {
-                session,
+            SqlStatement::Sweep { alive, held_by } => SqlReply::Strays {
+                strays: self.strays(alive),
+                held: held_by.map(|me| self.held(me).map(|(agent, _)| agent).collect()),
+            },
+            SqlStatement::OwnLeases { me, .. } => SqlReply::Held(self.held(*me).collect()),
+            SqlStatement::Close { session, epoch } => self.sessions[*session].close(*epoch),
+            SqlStatement::Release {
                 agent,
                 epoch,
-            } => self.sessions[session].release(agent, epoch),
+                for_good,
+            } => self.sessions[agent.0].release(agent.1, *epoch, *for_good),
         }
     }
 
-    fn leases(&self, wanted: impl Fn(&LeaseRow) -> bool) -> Vec<(usize, usize, LeaseRow, i64)> {
-        let open = self
-            .sessions
-            .iter()
-            .enumerate()
-            .filter(|(_, session)| session.open);
-        let all = open.flat_map(|(at, session)| {
-            session
-                .leases
-                .iter()
-                .enumerate()
-                .map(move |(agent, lease)| (at, agent, *lease, session.incarnation))
-        });
-        all.filter(|(_, _, lease, _)| wanted(lease)).collect()
+    pub fn row(&self, agent: AgentKey) -> &LeaseRow {
+        &self.sessions[agent.0].row.leases[agent.1]
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (AgentKey, &LeaseRow)> {
+        self.sessions.iter().enumerate().flat_map(|(at, session)| {
+            let leases = session.row.leases.iter().enumerate();
+            leases.map(move |(agent, lease)| ((at, agent), lease))
+        })
+    }
+
+    fn strays(&self, alive: &[usize]) -> Vec<(AgentKey, Option<usize>)> {
+        let is_stray = |(_, lease): &(AgentKey, &LeaseRow)| {
+            let is_held_elsewhere = lease.node.is_some_and(|node| !alive.contains(&node));
+            is_held_elsewhere || lease.has_input && !lease.is_stopped
+        };
+        let strays = self.rows().filter(is_stray);
+        strays.map(|(agent, lease)| (agent, lease.node)).collect()
+    }
+
+    fn held(&self, node: usize) -> impl Iterator<Item = (AgentKey, i64)> {
+        let held = self
+            .rows()
+            .filter(move |(_, lease)| lease.node == Some(node));
+        held.map(|(agent, lease)| (agent, lease.epoch))
     }
 }
 
-impl Session {
-    pub fn new(workers: usize) -> Self {
+impl StoredSession {
+    pub fn new(workers: usize, on_node_death: OnNodeDeath) -> Self {
         let lease = LeaseRow {
             node: None,
             epoch: 0,
             last_seq: 0,
+            has_input: true,
+            is_stopped: false,
+        };
+        let row = SessionRow {
+            is_open: true,
+            on_node_death,
+            incarnation: 0,
+            leases: vec![lease; workers + 1],
         };
         Self {
-            leases: vec![lease; workers + 1],
-            incarnation: 0,
+            row,
             log: Vec::new(),
-            open: true,
         }
     }
 
-    fn append(&mut self, row: Row, prev: usize, fenced: bool) -> Reply {
-        let lease = self.leases[row.agent];
-        let mine = lease.epoch == row.epoch;
-        if mine && lease.last_seq == prev || !mine && !fenced {
+    fn append(&mut self, row: LogRow, prev: usize) -> SqlReply {
+        let lease = self.row.leases[row.agent];
+        let is_mine = lease.epoch == row.epoch;
+        if is_mine && lease.last_seq == prev {
             self.log.push(row);
-            self.leases[row.agent].last_seq = self.log.len();
-            return Reply::Appended {
+            self.row.leases[row.agent].last_seq = self.log.len();
+            self.row.leases[row.agent].has_input = false;
+            return SqlReply::Appended {
                 seq: self.log.len(),
             };
         }
-        // The same row sent again after a lost answer.
+        // The same row is sent again after a lost answer.
         let last = lease.last_seq.checked_sub(1).map(|at| self.log[at]);
-        if mine && last == Some(row) {
-            Reply::Appended {
+        if is_mine && last == Some(row) {
+            SqlReply::Appended {
                 seq: lease.last_seq,
             }
         } else {
-            Reply::Stale
+            SqlReply::Stale
         }
     }
 
-    fn claim_lead(&mut self, seen: i64, me: usize) -> Reply {
-        if self.leases[0].epoch != seen || !self.open {
-            return Reply::Refused;
+    fn claim_lead(&mut self, claim: &LeaseClaim, after_death: bool) -> SqlReply {
+        if self.row.leases[0].epoch == claim.seen {
+            self.row.incarnation += i64::from(after_death);
         }
-        self.incarnation += 1;
-        self.claim(0, me)
+        self.claim(claim)
     }
 
-    fn claim(&mut self, agent: usize, me: usize) -> Reply {
-        let lease = &mut self.leases[agent];
-        (lease.node, lease.epoch) = (Some(me), lease.epoch + 1);
+    fn claim_member(&mut self, claim: &LeaseClaim, incarnation: i64) -> SqlReply {
+        let lease = self.row.leases[claim.agent.1];
+        let is_first = lease.epoch == claim.seen;
+        if is_first && self.row.incarnation != incarnation {
+            return SqlReply::Refused;
+        }
+        self.claim(claim)
+    }
+
+    /// A claim that is repeated after a lost answer finds itself.
+    fn claim(&mut self, claim: &LeaseClaim) -> SqlReply {
+        let agent = claim.agent.1;
+        let lease = &mut self.row.leases[agent];
+        if lease.epoch == claim.seen {
+            (lease.node, lease.epoch) = (Some(claim.me), lease.epoch + 1);
+        } else if (lease.node, lease.epoch) != (Some(claim.me), claim.seen + 1) {
+            return SqlReply::Refused;
+        }
         let LeaseRow {
             epoch, last_seq, ..
         } = *lease;
-        Reply::Claimed {
+        SqlReply::Claimed(ClaimedLease {
             epoch,
             last_seq,
+            incarnation: self.row.incarnation,
             open_call: self.open_call(agent),
-        }
+        })
     }
 
-    pub fn open_call(&self, agent: usize) -> Option<Call> {
-        let last = self.leases[agent]
+    pub fn open_call(&self, agent: usize) -> Option<CallNumber> {
+        let last = self.row.leases[agent]
             .last_seq
             .checked_sub(1)
             .map(|at| self.log[at])?;
-        (last.kind == Kind::ToolStart).then_some(last.call)
+        (last.kind == LogRowKind::ToolStart).then_some(last.call)
     }
 
-    fn release(&mut self, agent: usize, epoch: i64) -> Reply {
-        let lease = &mut self.leases[agent];
+    fn release(&mut self, agent: usize, epoch: i64, for_good: bool) -> SqlReply {
+        let lease = &mut self.row.leases[agent];
         if lease.epoch != epoch {
-            return Reply::Refused;
+            return SqlReply::Refused;
         }
         (lease.node, lease.epoch) = (None, epoch + 1);
-        Reply::Done
+        lease.is_stopped |= for_good;
+        SqlReply::Done
     }
 
-    fn close(&mut self, epoch: i64) -> Reply {
-        if self.leases[0].epoch != epoch {
-            return Reply::Refused;
+    fn close(&mut self, epoch: i64) -> SqlReply {
+        if self.row.leases[0].epoch != epoch {
+            return SqlReply::Refused;
         }
-        self.open = false;
-        for lease in &mut self.leases {
+        self.row.is_open = false;
+        for lease in &mut self.row.leases {
             (lease.node, lease.epoch) = (None, lease.epoch + 1);
         }
-        Reply::Done
+        SqlReply::Done
     }
 }

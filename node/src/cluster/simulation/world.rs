@@ -1,125 +1,138 @@
-//! The world: one queue of what happens next, in virtual milliseconds, and everything it happens
-//! to.
+//! The world: one queue of what happens next, in virtual milliseconds, and everything that it
+//! happens to.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use fastrand::Rng;
-use planck_common::{SessionId, TeamId};
+use planck_common::{AgentId, TeamId, spec::OnNodeDeath};
 
 use super::{
-    Flaws,
     checks::Checks,
-    faults::Fault,
+    faults::InjectedFault,
     net::Net,
-    process::{Local, Process, State, Write},
-    registry::Registry,
-    sql::{Session, Sql, Statement},
+    process::{ProcessEvent, ProcessState, RegistryRequest, SimProcess, SqlCaller},
+    registry::{SimRegistry, TeamKey},
+    sql::{Sql, SqlStatement, StoredSession},
 };
-use crate::cluster::cascade::Life;
+use crate::cluster::cascade::TeamIncarnation;
 
 pub const MACHINES: usize = 5;
 const SESSIONS: usize = 3;
 const WORKERS: usize = 2;
-/// How long a client of the registry or of SQL waits for an answer.
+/// In one of so many seeds the last session is not to go on after its node's death.
+const STOPPING: u64 = 4;
+/// How long a client of the registry or of SQL waits for an answer, in milliseconds.
 pub const DEADLINE: u64 = 2_000;
-/// Of so many answers one is lost.
+/// One of so many answers is lost.
 const LOST_ANSWERS: u32 = 60;
+/// From then on no answer is lost: there would be no time to make up for it.
 const NONE_LOST_FROM: u64 = 45_000;
+/// When the sessions are prompted.
+const PROMPTED_AT: u64 = 5_000;
 
 #[derive(Debug)]
-pub enum Event {
-    Local {
+pub enum WorldEvent {
+    Process {
         process: usize,
-        local: Local,
+        event: ProcessEvent,
     },
-    /// A request reaches the registry, or SQL.
+    /// A request reaches the registry.
     Registry {
         process: usize,
-        write: Write,
-        awaited: bool,
+        request: RegistryRequest,
+        is_awaited: bool,
     },
+    /// A statement reaches SQL.
     Sql {
         process: usize,
-        statement: Statement,
+        statement: SqlStatement,
+        caller: SqlCaller,
     },
-    /// The first work is given out.
-    Sessions,
-    Begin(Fault),
-    End(Fault),
+    /// Each session is prompted at some node.
+    Prompts,
+    Begin(InjectedFault),
+    End(InjectedFault),
     Start {
         machine: usize,
     },
     Check,
-    /// Clients send what they had queued.
-    Late,
-    /// A machine's watches begin anew.
+    /// Clients send what they held back.
+    SendLate,
+    /// A machine's watches begin again.
     Resync {
         machine: usize,
     },
-    /// The verdict about a process, and what follows of it, are due.
+    /// A process that crashed must be declared dead by now, or its sessions claimed.
     Due {
         process: usize,
         since: u64,
     },
 }
 
-pub struct World {
+pub struct SimWorld {
     pub now: u64,
     pub rng: Rng,
     pub net: Net,
-    pub registry: Registry,
+    pub registry: SimRegistry,
     pub sql: Sql,
-    pub processes: Vec<Process>,
+    pub processes: Vec<SimProcess>,
     pub checks: Checks,
-    pub flaws: Flaws,
     pub events: u64,
     /// Requests that a client sends when it is connected again, though it has given them up.
-    pub late: Vec<(usize, Write)>,
+    pub late: Vec<(usize, RegistryRequest)>,
     pub late_beats: Vec<(usize, u64)>,
-    queue: BinaryHeap<Reverse<Entry>>,
+    queue: BinaryHeap<Reverse<QueuedEvent>>,
     order: u64,
     trace: Option<Vec<String>>,
 }
 
-struct Entry {
+struct QueuedEvent {
     at: u64,
     order: u64,
-    event: Event,
+    event: WorldEvent,
 }
 
-impl World {
-    pub fn new(seed: u64, flaws: Flaws, traced: bool) -> Self {
+impl SimWorld {
+    pub fn new(seed: u64, is_traced: bool) -> Self {
+        let session = |at: usize| {
+            let stops = at + 1 == SESSIONS && seed % STOPPING == 1;
+            let on_node_death = if stops {
+                OnNodeDeath::Stop
+            } else {
+                OnNodeDeath::Resume
+            };
+            StoredSession::new(WORKERS, on_node_death)
+        };
         let mut world = Self {
             now: 0,
             rng: Rng::with_seed(seed),
             net: Net::new(MACHINES),
-            registry: Registry::default(),
+            registry: SimRegistry::default(),
             sql: Sql {
-                sessions: (0..SESSIONS).map(|_| Session::new(WORKERS)).collect(),
+                sessions: (0..SESSIONS).map(session).collect(),
             },
             processes: Vec::new(),
             checks: Checks::new(MACHINES),
-            flaws,
             events: 0,
             late: Vec::new(),
             late_beats: Vec::new(),
             queue: BinaryHeap::new(),
             order: 0,
-            trace: traced.then(Vec::new),
+            trace: is_traced.then(Vec::new),
         };
         for machine in 0..MACHINES {
             let at = world.rng.u64(0..1_000);
-            world.at(at, Event::Start { machine });
+            world.at(at, WorldEvent::Start { machine });
         }
-        world.at(5_000, Event::Sessions);
-        world.at(1_000, Event::Check);
-        Fault::schedule(&mut world, seed);
+        world.at(PROMPTED_AT, WorldEvent::Prompts);
+        world.at(1_000, WorldEvent::Check);
+        InjectedFault::schedule(&mut world, seed);
         world
     }
 
     /// Plays until the end, or until something is violated.
     pub fn play(&mut self, end: u64) {
-        while let Some(Reverse(Entry { at, event, .. })) = self.queue.pop() {
+        while let Some(Reverse(QueuedEvent { at, event, .. })) = self.queue.pop() {
             if at > end || self.checks.is_violated() {
                 break;
             }
@@ -129,21 +142,30 @@ impl World {
         }
     }
 
-    pub fn at(&mut self, at: u64, event: Event) {
+    pub fn at(&mut self, at: u64, event: WorldEvent) {
         self.order += 1;
-        self.queue.push(Reverse(Entry {
+        self.queue.push(Reverse(QueuedEvent {
             at: at.max(self.now),
             order: self.order,
             event,
         }));
     }
 
-    pub fn after(&mut self, delay: u64, event: Event) {
+    pub fn after(&mut self, delay: u64, event: WorldEvent) {
         self.at(self.now + delay, event);
     }
 
-    pub fn tell(&mut self, process: usize, delay: u64, local: Local) {
-        self.after(delay, Event::Local { process, local });
+    pub fn tell(&mut self, process: usize, delay: u64, event: ProcessEvent) {
+        self.after(delay, WorldEvent::Process { process, event });
+    }
+
+    /// Sends a message from one process to another. It may not arrive.
+    pub fn send(&mut self, from: usize, to: usize, event: ProcessEvent) {
+        let (sender, receiver) = (self.processes[from].machine, self.processes[to].machine);
+        if self.net.reaches(sender, receiver, self.now) {
+            let delay = self.latency(sender) + self.latency(receiver);
+            self.tell(to, delay, event);
+        }
     }
 
     pub fn trace(&mut self, line: impl FnOnce() -> String) {
@@ -156,49 +178,60 @@ impl World {
         self.trace.unwrap_or_default()
     }
 
-    /// What a message takes on its way to or from a machine.
+    /// How long a message to or from a machine takes, in milliseconds.
     pub fn latency(&mut self, machine: usize) -> u64 {
         let slow = self.net.slow(machine);
         1 + self.rng.u64(0..4) + if slow > 0 { self.rng.u64(0..slow) } else { 0 }
     }
 
-    /// Not towards the end: what was lost last could not be made up for.
     pub fn loses_answer(&mut self) -> bool {
         self.rng.u32(0..LOST_ANSWERS) == 0 && self.now < NONE_LOST_FROM
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: WorldEvent) {
         match event {
-            Event::Local { process, local } => self.local(process, local),
-            Event::Registry {
+            WorldEvent::Process { process, event } => self.deliver(process, event),
+            WorldEvent::Registry {
                 process,
-                write,
-                awaited,
-            } => self.reach_registry(process, write, awaited),
-            Event::Sql { process, statement } => self.reach_sql(process, statement),
-            Event::Sessions => self.begin_sessions(),
-            Event::Begin(fault) => fault.begin(self),
-            Event::End(fault) => fault.end(self),
-            Event::Start { machine } => self.start(machine),
-            Event::Check => {
+                request,
+                is_awaited,
+            } => self.reach_registry(process, request, is_awaited),
+            WorldEvent::Sql {
+                process,
+                statement,
+                caller,
+            } => self.reach_sql(process, statement, caller),
+            WorldEvent::Prompts => self.prompt_sessions(),
+            WorldEvent::Begin(fault) => fault.begin(self),
+            WorldEvent::End(fault) => fault.end(self),
+            WorldEvent::Start { machine } => self.start(machine),
+            WorldEvent::Check => {
                 self.check();
-                self.after(1_000, Event::Check);
+                self.send_late();
+                self.after(1_000, WorldEvent::Check);
             }
-            Event::Late => self.send_late(),
-            Event::Resync { machine } => {
+            WorldEvent::SendLate => self.send_late(),
+            WorldEvent::Resync { machine } => {
                 if let Some(process) = self.process_on(machine) {
                     self.resync_watch(process);
                 }
             }
-            Event::Due { process, since } => self.check_verdict(process, since),
+            WorldEvent::Due { process, since } => self.check_due(process, since),
         }
     }
 
-    fn local(&mut self, process: usize, local: Local) {
+    fn deliver(&mut self, process: usize, event: ProcessEvent) {
         match self.processes[process].state {
-            State::Running => self.handle(process, local),
-            State::Paused => self.processes[process].backlog.push(local),
-            State::Gone => {}
+            ProcessState::Running => self.handle(process, event),
+            ProcessState::Paused => self.processes[process].backlog.push(event),
+            ProcessState::Gone => {}
+        }
+    }
+
+    fn prompt_sessions(&mut self) {
+        for session in 0..self.sql.sessions.len() {
+            let process = self.rng.usize(0..self.processes.len());
+            self.tell(process, 0, ProcessEvent::Prompt { session });
         }
     }
 
@@ -206,7 +239,7 @@ impl World {
     pub fn process_on(&self, machine: usize) -> Option<usize> {
         self.processes
             .iter()
-            .rposition(|process| process.machine == machine && process.state != State::Gone)
+            .rposition(|process| process.machine == machine && process.state != ProcessState::Gone)
     }
 
     pub fn start(&mut self, machine: usize) {
@@ -215,41 +248,44 @@ impl World {
         }
         let (number, ppm) = (self.processes.len(), self.rng.i64(-200..=200));
         self.processes
-            .push(Process::new(number, machine, self.now, ppm));
+            .push(SimProcess::new(number, machine, self.now, ppm));
         self.trace(|| format!("n{number:03} starts on machine {machine}"));
-        self.tell(number, 0, Local::Wake { ticket: 0 });
-        let sweep = self.rng.u64(1_000..12_000);
-        self.tell(number, sweep, Local::Sweep);
+        self.tell(number, 0, ProcessEvent::Wake { ticket: 0 });
+        self.open_registry(number);
+        self.schedule_sweep(number);
+        let (read, compare) = (self.rng.u64(1_000..12_000), self.rng.u64(1_000..12_000));
+        self.tell(number, read, ProcessEvent::ReadNodes);
+        self.tell(number, compare, ProcessEvent::CompareTeams);
         self.resync_watch(number);
     }
 }
 
-pub fn life(session: usize, incarnation: i64) -> Life {
-    Life {
+pub fn team((session, incarnation): TeamKey) -> TeamIncarnation {
+    TeamIncarnation {
         team: TeamId::parse(&format!("t{session}")).unwrap(),
         incarnation,
     }
 }
 
-pub fn session_id(session: usize) -> SessionId {
-    SessionId::parse(&format!("s{session}")).unwrap()
+pub fn agent_id(agent: usize) -> AgentId {
+    AgentId::parse(&format!("a{agent}")).unwrap()
 }
 
-impl PartialEq for Entry {
+impl PartialEq for QueuedEvent {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.order) == (other.at, other.order)
     }
 }
 
-impl Eq for Entry {}
+impl Eq for QueuedEvent {}
 
-impl PartialOrd for Entry {
+impl PartialOrd for QueuedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for QueuedEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }

@@ -1,4 +1,4 @@
-//! What the pure machine decided, done: told to the node, published, or given to a task of its own.
+//! Performs the effects of the machine: reports to the node, publishes, or starts a task.
 
 use planck_common::{
     NodeId,
@@ -10,57 +10,62 @@ use planck_common::{
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::{
-    Fact, Options,
-    member::Member,
-    perform::{Done, Performer},
+    ClusterFact, JoinOptions,
+    member::MembershipThread,
+    perform::{JobResult, RegistryJob},
 };
 use crate::{
     bus::Bus,
     cluster::{
         heartbeat::Beat,
-        membership::{Doubt, Effect, News},
+        membership::{MembershipEffect, PeerNews, SuspensionCause},
     },
 };
 
-impl Member {
-    pub(super) fn perform(&mut self, effect: Effect) {
+impl MembershipThread {
+    pub(super) fn perform(&mut self, effect: MembershipEffect) {
         match effect {
-            Effect::Beat { seq } => self.beat(seq),
-            Effect::Prove { sent_at, expects } => {
+            MembershipEffect::Beat { seq } => self.beat(seq),
+            MembershipEffect::Prove { sent_at, expects } => {
                 self.job(|performer| performer.prove(sent_at, expects))
             }
-            Effect::Write { standing, expects } => {
+            MembershipEffect::Write { standing, expects } => {
                 self.job(|performer| performer.write(standing, expects))
             }
-            Effect::Read { node } => self.job(|performer| performer.read(node)),
-            Effect::ReadProof { node, asked_at } => {
+            MembershipEffect::Read { node } => self.job(|performer| performer.read(node)),
+            MembershipEffect::ReadProof { node, asked_at } => {
                 self.job(|performer| performer.read_proof(node, asked_at))
             }
-            Effect::ReadAll => self.job(Performer::read_all),
-            Effect::Convict {
+            MembershipEffect::ReadAll => self.job(RegistryJob::read_all),
+            MembershipEffect::DeclareDead {
                 node,
                 expects,
                 own,
                 silent,
             } => {
                 let known = self.options.census.record(&node);
-                self.job(|performer| performer.convict(node, expects, own, silent, known));
+                self.job(|performer| performer.declare_dead(node, expects, own, silent, known));
             }
-            Effect::CheckLeases { asked_at } => self.tell(Fact::CheckLeases { asked_at }),
-            Effect::KillTools => {
+            MembershipEffect::CheckLeases { asked_at } => {
+                self.tell(ClusterFact::CheckLeases { asked_at })
+            }
+            MembershipEffect::KillTools => {
                 tracing::warn!(
                     "suspended, and the store does not answer: nobody can say what is still this node's, so its tools are killed"
                 );
                 self.options.heartbeat.cut();
             }
-            Effect::Suspend { why } => self.suspend(why),
-            Effect::Resume => self.resume(),
-            Effect::Peer { node, news } => self.news(node, news),
-            Effect::Exit { standing } => self.exit(standing),
+            MembershipEffect::Suspend { why } => self.suspend(why),
+            MembershipEffect::Resume => self.resume(),
+            MembershipEffect::Peer { node, news } => self.news(node, news),
+            MembershipEffect::Exit { standing } => self.exit(standing),
         }
     }
 
-    fn job<F: Future<Output = Done> + Send + 'static>(&mut self, job: impl FnOnce(Performer) -> F) {
+    fn job<F: Future<Output = JobResult> + Send + 'static>(
+        &mut self,
+        job: impl FnOnce(RegistryJob) -> F,
+    ) {
         self.jobs.spawn(job(self.performer.clone()));
     }
 
@@ -69,9 +74,9 @@ impl Member {
         self.tell_heartbeat();
     }
 
-    /// The last one again says what has changed meanwhile.
+    /// Publishes the last heartbeat again with what has changed since.
     fn tell_heartbeat(&self) {
-        let Options {
+        let JoinOptions {
             node, record, load, ..
         } = &self.options;
         let beat = Beat {
@@ -87,10 +92,10 @@ impl Member {
         );
     }
 
-    fn suspend(&mut self, why: Doubt) {
+    fn suspend(&mut self, why: SuspensionCause) {
         let why = match why {
-            Doubt::Unheard => "its own heartbeats do not come back",
-            Doubt::Unproven => "it could not write to the registry for long",
+            SuspensionCause::Unheard => "its own heartbeats do not come back",
+            SuspensionCause::Unproven => "it could not write to the registry for long",
         };
         self.suspended = true;
         self.options.permit.take_back();
@@ -99,37 +104,39 @@ impl Member {
             "this node is suspended: what runs goes on, and nothing new is begun"
         );
         self.decided(DecisionKind::NodeSuspended, DecisionData::because(why));
-        self.tell(Fact::Suspended);
+        self.tell(ClusterFact::Suspended);
     }
 
     fn resume(&mut self) {
         self.suspended = false;
         tracing::info!("this node is in the cluster and may work");
-        // Peers place nothing on a node that said it was suspended: they need not wait for the next
-        // beat.
+        // Peers place nothing on a node that published that it is suspended. This spares them the
+        // wait for the next heartbeat.
         self.tell_heartbeat();
         self.decided(
             DecisionKind::NodeResumed,
             DecisionData::because("its heartbeat came back and its proof is written"),
         );
-        self.tell(Fact::Resumed);
+        self.tell(ClusterFact::Resumed);
     }
 
-    fn news(&mut self, node: NodeId, news: News) {
+    fn news(&mut self, node: NodeId, news: PeerNews) {
         let census = &self.options.census;
         match news {
-            News::Suspect => {
+            PeerNews::Suspect => {
                 tracing::info!(%node, "a peer is silent");
                 census.suspected(&node, true);
             }
-            News::Back => census.suspected(&node, false),
-            News::Left => {
+            PeerNews::Back => census.suspected(&node, false),
+            PeerNews::Left => {
                 tracing::info!(%node, "a peer left");
-                self.tell(Fact::PeerLeft(node));
+                census.gone(&node);
+                self.tell(ClusterFact::PeerLeft(node));
             }
-            News::Died { quiet_since } => {
+            PeerNews::Died { quiet_since } => {
                 tracing::info!(%node, "a peer is dead");
-                self.tell(Fact::PeerDied { node, quiet_since });
+                census.gone(&node);
+                self.tell(ClusterFact::PeerDied { node, quiet_since });
             }
         }
     }
@@ -159,16 +166,18 @@ impl Member {
             why,
             "this node is out of the cluster; it stops everything and ends"
         );
-        self.tell(Fact::MustDie(why));
+        self.tell(ClusterFact::MustDie(why));
         self.over = true;
     }
 
-    /// A reader that is so far behind is stuck; it finds the rest out from the census and the
-    /// store.
-    fn tell(&self, fact: Fact) {
+    /// Reports a fact to the node. A reader that is too far behind misses it, and finds it out from
+    /// the census and the store.
+    fn tell(&self, fact: ClusterFact) {
         match self.facts.try_send(fact) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => tracing::warn!("the node does not hear of its cluster"),
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!("dropped a cluster event: the channel to the node is full")
+            }
             Err(TrySendError::Closed(_)) => tracing::debug!("the node is leaving"),
         }
     }

@@ -1,5 +1,5 @@
-//! What the nodes of a cluster must agree on: its times, as a node with others would convict the
-//! living or start tools too early, and its store.
+//! What the nodes of a cluster must agree on: its store, and its times. A node with other times
+//! would declare living nodes dead, or start tools too early.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use planck_common::{
 use super::JoinError;
 use crate::{
     bus::{Bus, BusError, NatsBus},
-    cluster::registry::Registry,
+    cluster::registry::ClusterRegistry,
 };
 
-/// How long a node has to show that it lives.
+/// How long a node has to answer that it lives.
 const ANSWERED: Duration = Duration::from_secs(2);
 
-/// Refuses a node whose times are others than those of a node that lives.
+/// Refuses this node if its times differ from those of a living node.
 pub(super) async fn check(
     mine: &NodeRecord,
-    registry: &Registry,
+    registry: &ClusterRegistry,
     bus: &NatsBus,
 ) -> Result<(), JoinError> {
     let records = match registry.nodes().await {
@@ -44,13 +44,12 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Names this node's store as the cluster's in place of another. Refused while a node of the
-/// cluster is connected, even one that does not answer: it may be frozen, and go on with the other
-/// store when it wakes up.
+/// Makes this node's store the cluster's in place of another. Refused while a node of the cluster is
+/// connected, even one that does not answer: it may be frozen, and go on with the other store later.
 pub(super) async fn take_over(
     theirs: Box<StoreRecord>,
     mine: &StoreRecord,
-    registry: &Registry,
+    registry: &ClusterRegistry,
     bus: &NatsBus,
 ) -> Result<(), JoinError> {
     for (node, found) in registry.nodes().await? {
@@ -69,7 +68,7 @@ pub(super) async fn take_over(
     Ok(())
 }
 
-/// A record stands until somebody convicts its node: after a crash of all, nobody has yet.
+/// Asks the node itself. After a crash of all nodes, the records of dead ones still say `alive`.
 async fn lives(node: &NodeId, bus: &NatsBus) -> bool {
     ask(node, bus).await.is_ok()
 }
@@ -87,7 +86,7 @@ async fn ask(node: &NodeId, bus: &NatsBus) -> Result<Bytes, BusError> {
     .await
 }
 
-/// What two nodes that are to work together do not agree on.
+/// Names the times on which two nodes do not agree.
 pub(super) fn difference(mine: &NodeRecord, theirs: &NodeRecord) -> Option<String> {
     if theirs.state.is_final() {
         return None;

@@ -1,5 +1,5 @@
-//! The loop of the membership thread: what comes in goes to the pure machine, with the time it
-//! came.
+//! The loop of the membership thread. Each input goes to the pure machine with the time at which it
+//! arrived.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,57 +18,59 @@ use tokio::{
 };
 
 use super::{
-    Fact, JoinError, Options, Order, Ready, agreement, open,
-    perform::{Done, Performer},
+    ClusterFact, JoinError, JoinOptions, MemberOrder, ReadySender, agreement, open,
+    perform::{JobResult, RegistryJob},
 };
 use crate::{
     bus::{Bus, Delivery, NatsBus, NatsOptions},
     cluster::{
         clock,
-        membership::{Effect, Identity, Input, Membership, Seen, Source},
-        registry::{NodeHint, Registry, RegistryError},
+        membership::{
+            Membership, MembershipEffect, MembershipInput, NodeIdentity, ReadSource, SeenNode,
+        },
+        registry::{ClusterRegistry, NodeHint, RegistryError},
     },
     tools::process::heartbeat,
 };
 
-/// How long what was told last may take to be written out.
+/// How long the last messages may take to be written out.
 const FLUSHED: Duration = Duration::from_millis(500);
 
-/// What comes in by itself.
-pub(super) struct Ears {
+/// The subscriptions of the membership thread.
+pub(super) struct MemberStreams {
     heartbeats: BoxStream<'static, Delivery>,
     hints: BoxStream<'static, NodeHint>,
 }
 
-pub(super) struct Member {
+pub(super) struct MembershipThread {
     pub(super) machine: Membership,
-    pub(super) performer: Performer,
-    pub(super) jobs: JoinSet<Done>,
+    pub(super) performer: RegistryJob,
+    pub(super) jobs: JoinSet<JobResult>,
     pub(super) bus: NatsBus,
-    pub(super) options: Options,
-    pub(super) facts: mpsc::Sender<Fact>,
+    pub(super) options: JoinOptions,
+    pub(super) facts: mpsc::Sender<ClusterFact>,
     /// The number of the last heartbeat.
     pub(super) beaten: u64,
     pub(super) suspended: bool,
     pub(super) draining: bool,
-    /// The registry is being opened anew.
+    /// Whether the registry is being opened again.
     pub(super) reopening: bool,
     pub(super) over: bool,
 }
 
-impl Member {
+impl MembershipThread {
     pub async fn enter(
-        options: Options,
-        facts: mpsc::Sender<Fact>,
+        options: JoinOptions,
+        facts: mpsc::Sender<ClusterFact>,
         deadline: Instant,
-    ) -> Result<(Self, Ears), JoinError> {
+    ) -> Result<(Self, MemberStreams), JoinError> {
         let name = format!("{} membership", options.nats.name);
         let bus = NatsBus::connect(NatsOptions {
             name,
             ..options.nats.clone()
         })
         .await?;
-        let registry = Registry::new(Arc::new(bus.records(options.replicas)));
+        let registry = ClusterRegistry::new(Arc::new(bus.records(options.replicas)));
         let age = match open(&registry, &options.store, deadline).await {
             Err(RegistryError::OtherStore { theirs, .. }) => {
                 agreement::take_over(theirs, &options.store, &registry, &bus).await?;
@@ -79,13 +81,13 @@ impl Member {
         agreement::check(&options.record, &registry, &bus).await?;
         let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
         let hints = registry.watch_nodes();
-        let identity = Identity {
+        let identity = NodeIdentity {
             node: options.node.clone(),
             nonce: options.record.nonce.clone(),
         };
         let mut member = Self {
             machine: Membership::new(identity, options.times.clone(), clock::now()),
-            performer: Performer {
+            performer: RegistryJob {
                 registry,
                 node: options.node.clone(),
                 record: options.record.clone(),
@@ -101,15 +103,15 @@ impl Member {
             reopening: false,
             over: false,
         };
-        member.done(Done::Opened(age));
-        Ok((member, Ears { heartbeats, hints }))
+        member.done(JobResult::Opened(age));
+        Ok((member, MemberStreams { heartbeats, hints }))
     }
 
     pub async fn run(
         mut self,
-        mut ears: Ears,
-        mut orders: mpsc::Receiver<Order>,
-        ready: Ready,
+        mut streams: MemberStreams,
+        mut orders: mpsc::Receiver<MemberOrder>,
+        ready: ReadySender,
         deadline: Instant,
     ) {
         let mut ready = Some(ready);
@@ -119,15 +121,15 @@ impl Member {
         while !self.over {
             let wake = clock::instant(self.machine.next_wake());
             tokio::select! {
-                () = sleep_until(wake) => self.happened(Input::Woken),
-                Some(delivery) = ears.heartbeats.next() => self.heard(&delivery),
-                Some(hint) = ears.hints.next() => self.hinted(hint),
-                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(Done::Nothing)),
-                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(Input::Leaseholder { node })),
+                () = sleep_until(wake) => self.happened(MembershipInput::Woken),
+                Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
+                Some(hint) = streams.hints.next() => self.hinted(hint),
+                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
+                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
                 order = orders.recv() => self.ordered(order),
                 _ = heartbeat.tick() => self.options.heartbeat.beat(),
                 () = sleep_until(sweep) => {
-                    self.perform(Effect::ReadAll);
+                    self.perform(MembershipEffect::ReadAll);
                     sweep = self.next_sweep();
                 }
                 () = sleep_until(deadline), if ready.is_some() => return,
@@ -139,7 +141,7 @@ impl Member {
                     DecisionKind::NodeJoined,
                     DecisionData::because("its heartbeat came back and its proof is written"),
                 );
-                // Its peers know that it may work before anybody is told that it does.
+                // Peers know that this node may work before it reports so.
                 let _soon_enough = self.bus.flush(FLUSHED).await;
                 let _nobody_waits = ready.send(Ok(()));
             }
@@ -147,7 +149,7 @@ impl Member {
         let _gone_anyway = self.bus.flush(FLUSHED).await;
     }
 
-    /// Every so often, give or take a fifth.
+    /// The time of the next reading of all records: `cluster.sweep` give or take a fifth.
     fn next_sweep(&self) -> Instant {
         Instant::now()
             + self
@@ -158,7 +160,7 @@ impl Member {
                 .mul_f64(0.8 + 0.4 * fastrand::f64())
     }
 
-    fn happened(&mut self, input: Input) {
+    fn happened(&mut self, input: MembershipInput) {
         let now = clock::now();
         for effect in self.machine.on(now, input) {
             self.perform(effect);
@@ -169,103 +171,103 @@ impl Member {
         }
     }
 
-    fn heard(&mut self, delivery: &Delivery) {
+    fn heartbeat(&mut self, delivery: &Delivery) {
         let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&delivery.payload) else {
             return;
         };
         let (node, seq) = (heartbeat.node_id.clone(), heartbeat.seq);
         self.options.census.heard(heartbeat);
-        self.happened(Input::Heard { node, seq });
+        self.happened(MembershipInput::Heartbeat { node, seq });
     }
 
     fn hinted(&mut self, hint: NodeHint) {
         match hint {
-            NodeHint::Restarted => self.perform(Effect::ReadAll),
+            NodeHint::Restarted => self.perform(MembershipEffect::ReadAll),
             NodeHint::Changed(_, None) => {}
             NodeHint::Changed(node, Some(found)) => {
-                let seen = Some(Seen::of(&found.record, found.revision));
+                let seen = Some(SeenNode::of(&found.record, found.revision));
                 self.options
                     .census
                     .recorded(&node, found.revision, found.record);
-                self.happened(Input::Record {
+                self.happened(MembershipInput::Record {
                     node,
                     seen,
-                    source: Source::Watch,
+                    source: ReadSource::Watch,
                 });
             }
         }
     }
 
-    fn ordered(&mut self, order: Option<Order>) {
+    fn ordered(&mut self, order: Option<MemberOrder>) {
         match order {
-            Some(Order::Drain) => {
+            Some(MemberOrder::Drain) => {
                 self.draining = true;
-                self.happened(Input::Drain);
+                self.happened(MembershipInput::Drain);
             }
-            Some(Order::Leave) => self.happened(Input::Leave),
-            Some(Order::LeasesChecked { asked_at }) => {
-                self.happened(Input::LeasesChecked { asked_at })
+            Some(MemberOrder::Leave) => self.happened(MembershipInput::Leave),
+            Some(MemberOrder::LeasesChecked { asked_at }) => {
+                self.happened(MembershipInput::LeasesChecked { asked_at })
             }
             None => self.over = true,
         }
     }
 
-    /// What came of an effect.
-    fn done(&mut self, done: Done) {
+    /// Takes the outcome of an effect.
+    fn done(&mut self, done: JobResult) {
         match done {
-            Done::Nothing => {}
-            Done::Happened(input) => self.happened(input),
-            Done::Read(node, found) => {
+            JobResult::Nothing => {}
+            JobResult::Happened(input) => self.happened(input),
+            JobResult::Read(node, found) => {
                 let seen = found
                     .as_ref()
-                    .map(|found| Seen::of(&found.record, found.revision));
+                    .map(|found| SeenNode::of(&found.record, found.revision));
                 if let Some(found) = found {
                     self.options
                         .census
                         .recorded(&node, found.revision, found.record);
                 }
-                self.happened(Input::Record {
+                self.happened(MembershipInput::Record {
                     node,
                     seen,
-                    source: Source::Leader,
+                    source: ReadSource::Leader,
                 });
             }
-            Done::ReadAll(found) => {
+            JobResult::ReadAll(found) => {
                 self.warn_of_other_times(&found);
                 let seen = found
                     .iter()
-                    .map(|(node, revision, record)| (node.clone(), Seen::of(record, *revision)))
+                    .map(|(node, revision, record)| (node.clone(), SeenNode::of(record, *revision)))
                     .collect();
                 self.options.census.all_recorded(&found);
-                self.happened(Input::Records(seen));
+                self.happened(MembershipInput::Records(seen));
             }
-            Done::Convicted(node, silent) => {
+            JobResult::DeclaredDead(node, silent) => {
                 let data = DecisionData {
                     node: Some(node.clone()),
                     silent_ms: u64::try_from(silent.as_millis()).ok(),
                     ..DecisionData::because("it was not heard")
                 };
                 self.decided(DecisionKind::NodeDead, data);
-                self.happened(Input::Convicted { node });
+                self.happened(MembershipInput::DeclaredDead { node });
             }
-            Done::Opened(age) => {
+            JobResult::Opened(age) => {
                 self.reopening = false;
-                self.happened(Input::RegistryCreated {
+                self.happened(MembershipInput::RegistryCreated {
                     at: clock::now().before(age),
                 });
             }
-            Done::NotOpened => self.reopening = false,
-            Done::Missing(input) => {
+            JobResult::NotOpened => self.reopening = false,
+            JobResult::Missing(input) => {
                 self.reopen();
                 if let Some(input) = input {
                     self.happened(input);
                 }
             }
-            Done::Refused(why) => self.must_die(why),
+            JobResult::Refused(why) => self.must_die(why),
         }
     }
 
-    /// Two nodes that came at once did not see each other when they were let in.
+    /// Two nodes that joined at the same time did not see each other when their times were compared.
     fn warn_of_other_times(&self, found: &[(NodeId, u64, NodeRecord)]) {
         for (node, _, record) in found {
             if let Some(what) = agreement::difference(&self.options.record, record) {
@@ -274,7 +276,7 @@ impl Member {
         }
     }
 
-    /// The bucket is gone: it is made anew, and what is this node's is written again.
+    /// The bucket is gone: creates it again. The machine then writes this node's records again.
     fn reopen(&mut self) {
         if !self.reopening {
             self.reopening = true;

@@ -1,4 +1,4 @@
-//! What membership asks of the registry, done, and what came of it.
+//! Performs the requests of membership to the registry, and returns their outcomes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,85 +11,87 @@ use tokio::time::Instant;
 use super::open;
 use crate::{
     cluster::{
-        membership::{Input, Revision},
+        membership::{MembershipInput, Revision},
         moment::Moment,
-        registry::{Found, Registry, RegistryError, Sentence},
+        registry::{ClusterRegistry, NodeDeath, RegistryError, StoredRecord},
     },
     telemetry::metrics,
 };
 
-/// How long it is tried to open the registry anew.
+/// How long to try to open the registry again.
 const REOPENING: Duration = Duration::from_secs(10);
 
-/// Does one thing and is gone.
+/// Performs one request.
 #[derive(Clone)]
-pub(super) struct Performer {
-    pub registry: Registry,
+pub(super) struct RegistryJob {
+    pub registry: ClusterRegistry,
     pub node: NodeId,
     pub record: NodeRecord,
     pub store: StoreRecord,
 }
 
-/// What came of it.
-pub(super) enum Done {
-    /// No answer; who asked waits only so long.
+/// The outcome of a request.
+pub(super) enum JobResult {
+    /// There is no answer. The machine asks again after a while.
     Nothing,
-    Happened(Input),
-    Read(NodeId, Option<Found<NodeRecord>>),
+    Happened(MembershipInput),
+    Read(NodeId, Option<StoredRecord<NodeRecord>>),
     ReadAll(Vec<(NodeId, u64, NodeRecord)>),
-    /// A node not heard for so long.
-    Convicted(NodeId, Duration),
-    /// The registry, of this age.
+    /// A node was declared dead that was silent for this long.
+    DeclaredDead(NodeId, Duration),
+    /// The registry was opened; it has this age.
     Opened(Duration),
-    /// It could not be opened; whoever misses it next tries again.
+    /// The registry could not be opened. The next request that misses it tries again.
     NotOpened,
     /// The registry is not there.
-    Missing(Option<Input>),
+    Missing(Option<MembershipInput>),
     /// This node has no place in the cluster.
     Refused(String),
 }
 
-impl Performer {
-    pub async fn prove(self, sent_at: Moment, expects: Revision) -> Done {
+impl RegistryJob {
+    pub async fn prove(self, sent_at: Moment, expects: Revision) -> JobResult {
         match self.registry.prove(&self.node, expects).await {
-            Ok(()) => Done::Happened(Input::ProofCommitted { sent_at }),
-            Err(error) if error.is_refused() => Done::Happened(Input::ProofRefused { sent_at }),
-            Err(error) => failed(&error, Some(Input::ProofUnknown { sent_at })),
+            Ok(()) => JobResult::Happened(MembershipInput::ProofCommitted { sent_at }),
+            Err(error) if error.is_refused() => {
+                JobResult::Happened(MembershipInput::ProofRefused { sent_at })
+            }
+            Err(error) => failed(&error, Some(MembershipInput::ProofUnknown { sent_at })),
         }
     }
 
-    pub async fn write(self, standing: NodeStanding, expects: Option<Revision>) -> Done {
+    pub async fn write(self, standing: NodeStanding, expects: Option<Revision>) -> JobResult {
         let record = NodeRecord {
             state: standing,
             ..self.record
         };
         match self.registry.write_node(&self.node, &record, expects).await {
-            Ok(revision) => Done::Happened(Input::Written { revision, standing }),
-            Err(error) => failed(&error, Some(Input::NotWritten)),
+            Ok(revision) => JobResult::Happened(MembershipInput::Written { revision, standing }),
+            Err(error) => failed(&error, Some(MembershipInput::NotWritten)),
         }
     }
 
-    pub async fn read(self, node: NodeId) -> Done {
+    pub async fn read(self, node: NodeId) -> JobResult {
         match self.registry.node(&node).await {
             Ok(Some(found)) if self.is_foreign(&node, &found.record) => {
                 tracing::warn!(
                     "this node's record in the registry is another's; it is written again"
                 );
-                Done::Read(node, Some(found))
+                JobResult::Read(node, Some(found))
             }
-            Ok(found) => Done::Read(node, found),
+            Ok(found) => JobResult::Read(node, found),
             Err(error) => failed(&error, None),
         }
     }
 
-    /// Whether a node's own record was written by something else than this process and its judges.
+    /// Whether this node's record was written by another process, and not by an observer either.
     fn is_foreign(&self, node: &NodeId, record: &NodeRecord) -> bool {
         *node == self.node && !record.state.is_final() && record.nonce != self.record.nonce
     }
 
-    pub async fn read_proof(self, node: NodeId, asked_at: Moment) -> Done {
+    pub async fn read_proof(self, node: NodeId, asked_at: Moment) -> JobResult {
         match self.registry.proof(&node).await {
-            Ok(proof) => Done::Happened(Input::Proof {
+            Ok(proof) => JobResult::Happened(MembershipInput::Proof {
                 node,
                 asked_at,
                 proof,
@@ -98,9 +100,9 @@ impl Performer {
         }
     }
 
-    /// The record of the store is looked at as well: if it is lost, a node that works on the store
-    /// names it again.
-    pub async fn read_all(self) -> Done {
+    /// Reads the records of all nodes. The record of the store is checked as well: if it was lost, it
+    /// is written again.
+    pub async fn read_all(self) -> JobResult {
         match self.registry.check_store(&self.store).await {
             Err(error) if !error.is_passing() && !error.is_missing() => {
                 tracing::warn!(%error, "the record of the store is wrong")
@@ -108,7 +110,7 @@ impl Performer {
             Ok(()) | Err(_) => {}
         }
         match self.registry.nodes().await {
-            Ok(found) => Done::ReadAll(
+            Ok(found) => JobResult::ReadAll(
                 found
                     .into_iter()
                     .map(|(node, found)| (node, found.revision, found.record))
@@ -118,15 +120,15 @@ impl Performer {
         }
     }
 
-    /// The convict's record is rewritten as it stands, where it is known and has not changed.
-    pub async fn convict(
+    /// Declares a node dead. Its record is kept apart from the state, if it is known and unchanged.
+    pub async fn declare_dead(
         self,
-        convict: NodeId,
+        suspect: NodeId,
         expects: Option<Revision>,
         own: Revision,
         silent: Duration,
         known: Option<(u64, NodeRecord)>,
-    ) -> Done {
+    ) -> JobResult {
         let verdict = DeathRecord {
             by: self.node.clone(),
             reason: "it was not heard".into(),
@@ -137,10 +139,12 @@ impl Performer {
             .map(|(_, record)| record);
         let record = match (known, expects) {
             (Some(record), _) => record,
-            (None, None) => unknown(&convict),
-            (None, Some(_)) => match self.registry.node(&convict).await {
+            (None, None) => unknown(&suspect),
+            (None, Some(_)) => match self.registry.node(&suspect).await {
                 Ok(Some(found)) if Some(found.revision) == expects => found.record,
-                Ok(_) | Err(_) => return Done::Happened(Input::NotConvicted { node: convict }),
+                Ok(_) | Err(_) => {
+                    return JobResult::Happened(MembershipInput::NotDeclaredDead { node: suspect });
+                }
             },
         };
         let record = NodeRecord {
@@ -148,45 +152,48 @@ impl Performer {
             verdict: Some(verdict),
             ..record
         };
-        let sentence = Sentence {
-            judge: &self.node,
+        let death = NodeDeath {
+            observer: &self.node,
             own,
-            convict: &convict,
+            suspect: &suspect,
             expects,
             record: &record,
         };
-        match self.registry.convict(sentence).await {
+        match self.registry.mark_node_dead(death).await {
             Ok(_) => {
                 metrics::meters().judged();
-                Done::Convicted(convict, silent)
+                JobResult::DeclaredDead(suspect, silent)
             }
-            Err(error) => failed(&error, Some(Input::NotConvicted { node: convict })),
+            Err(error) => failed(
+                &error,
+                Some(MembershipInput::NotDeclaredDead { node: suspect }),
+            ),
         }
     }
 
-    pub async fn reopen(self) -> Done {
+    pub async fn reopen(self) -> JobResult {
         match open(&self.registry, &self.store, Instant::now() + REOPENING).await {
-            Ok(age) => Done::Opened(age),
+            Ok(age) => JobResult::Opened(age),
             Err(error) if error.is_passing() || error.is_missing() => {
                 tracing::warn!(%error, "cannot open the registry anew yet");
-                Done::NotOpened
+                JobResult::NotOpened
             }
-            Err(error) => Done::Refused(error.to_string()),
+            Err(error) => JobResult::Refused(error.to_string()),
         }
     }
 }
 
-fn failed(error: &RegistryError, input: Option<Input>) -> Done {
+fn failed(error: &RegistryError, input: Option<MembershipInput>) -> JobResult {
     if error.is_missing() {
-        return Done::Missing(input);
+        return JobResult::Missing(input);
     }
     if !error.is_passing() {
         tracing::warn!(%error, "the registry refuses this node something");
     }
-    input.map_or(Done::Nothing, Done::Happened)
+    input.map_or(JobResult::Nothing, JobResult::Happened)
 }
 
-/// Of a node of which nothing is known but that it holds leases.
+/// The record of a node about which only its leases are known.
 fn unknown(node: &NodeId) -> NodeRecord {
     NodeRecord {
         name: node.to_string(),

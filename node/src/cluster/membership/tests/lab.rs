@@ -12,13 +12,13 @@ pub struct Lab {
     pub node: Membership,
     pub now: u64,
     /// What was asked for, and when; heartbeats and proofs left out.
-    pub asked: Vec<(u64, Effect)>,
+    pub asked: Vec<(u64, MembershipEffect)>,
     pub proofs: Vec<(u64, Revision)>,
     pub echoes: bool,
     pub proof: Answer,
     pub sql: bool,
     /// The nodes' records in the registry.
-    pub records: BTreeMap<NodeId, Seen>,
+    pub records: BTreeMap<NodeId, SeenNode>,
     /// Who beats every half second.
     pub beating: Vec<NodeId>,
     /// Whose proofs are not written any more.
@@ -36,8 +36,8 @@ pub fn id(name: &str) -> NodeId {
     NodeId::parse(name).unwrap()
 }
 
-pub fn seen(revision: Revision, standing: NodeStanding, nonce: &str) -> Seen {
-    Seen {
+pub fn seen(revision: Revision, standing: NodeStanding, nonce: &str) -> SeenNode {
+    SeenNode {
         revision,
         standing,
         nonce: nonce.into(),
@@ -45,8 +45,8 @@ pub fn seen(revision: Revision, standing: NodeStanding, nonce: &str) -> Seen {
     }
 }
 
-pub fn died(quiet_since: u64) -> News {
-    News::Died {
+pub fn died(quiet_since: u64) -> PeerNews {
+    PeerNews::Died {
         quiet_since: Moment::from_millis(quiet_since),
     }
 }
@@ -61,7 +61,7 @@ impl Lab {
     }
 
     pub fn new(peers: &[&str]) -> Self {
-        let identity = Identity {
+        let identity = NodeIdentity {
             node: id(ME),
             nonce: "mine".into(),
         };
@@ -90,7 +90,7 @@ impl Lab {
         self.beating.retain(|beating| *beating != id(peer));
     }
 
-    pub fn tell(&mut self, input: Input) {
+    pub fn tell(&mut self, input: MembershipInput) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             for effect in self.node.on(Moment::from_millis(self.now), input) {
@@ -101,16 +101,16 @@ impl Lab {
 
     /// Lets time pass, to the wake-ups that the node asked for and its peers' heartbeats.
     pub fn until(&mut self, end: u64) {
-        self.tell(Input::Woken);
+        self.tell(MembershipInput::Woken);
         while self.now < end {
             let beat = (self.now / 500 + 1) * 500;
             let wake = self.node.next_wake().as_millis();
             assert!(wake > self.now, "it would be woken at {wake} for ever");
             self.now = wake.min(beat).min(end);
-            self.tell(Input::Woken);
+            self.tell(MembershipInput::Woken);
             if self.now == beat {
                 for peer in self.beating.clone() {
-                    self.tell(Input::Heard {
+                    self.tell(MembershipInput::Heartbeat {
                         node: peer,
                         seq: beat,
                     });
@@ -119,80 +119,88 @@ impl Lab {
         }
     }
 
-    pub fn perform(&mut self, effect: Effect) -> Option<Input> {
+    pub fn perform(&mut self, effect: MembershipEffect) -> Option<MembershipInput> {
         let own = || id(ME);
         let answer = match &effect {
-            Effect::Beat { seq } => {
-                return self.echoes.then_some(Input::Heard {
+            MembershipEffect::Beat { seq } => {
+                return self.echoes.then_some(MembershipInput::Heartbeat {
                     node: own(),
                     seq: *seq,
                 });
             }
-            Effect::Prove { sent_at, expects } => {
+            MembershipEffect::Prove { sent_at, expects } => {
                 self.proofs.push((self.now, *expects));
                 return match self.proof {
-                    Answer::Committed => Some(Input::ProofCommitted { sent_at: *sent_at }),
+                    Answer::Committed => {
+                        Some(MembershipInput::ProofCommitted { sent_at: *sent_at })
+                    }
                     Answer::RefusedOnce => {
                         self.proof = Answer::Committed;
-                        Some(Input::ProofRefused { sent_at: *sent_at })
+                        Some(MembershipInput::ProofRefused { sent_at: *sent_at })
                     }
                     Answer::None => None,
                 };
             }
-            Effect::Write { standing, .. } => {
+            MembershipEffect::Write { standing, .. } => {
                 let revision = 100 + self.now;
                 self.records
                     .insert(own(), seen(revision, *standing, "mine"));
-                Some(Input::Written {
+                Some(MembershipInput::Written {
                     revision,
                     standing: *standing,
                 })
             }
-            Effect::Read { node } => {
+            MembershipEffect::Read { node } => {
                 let seen = self.records.get(node).cloned();
-                Some(Input::Record {
+                Some(MembershipInput::Record {
                     node: node.clone(),
                     seen,
-                    source: Source::Leader,
+                    source: ReadSource::Leader,
                 })
             }
-            Effect::ReadProof { node, asked_at } => {
+            MembershipEffect::ReadProof { node, asked_at } => {
                 let proof = if self.proofless.contains(node) {
                     1
                 } else {
                     1_000 + self.now / 2_000
                 };
-                return Some(Input::Proof {
+                return Some(MembershipInput::Proof {
                     node: node.clone(),
                     asked_at: *asked_at,
                     proof: Some(proof),
                 });
             }
-            Effect::ReadAll => Some(Input::Records(self.records.clone().into_iter().collect())),
-            Effect::CheckLeases { asked_at } => self.sql.then_some(Input::LeasesChecked {
-                asked_at: *asked_at,
-            }),
-            Effect::Convict { node, .. } => Some(Input::Convicted { node: node.clone() }),
-            Effect::KillTools
-            | Effect::Suspend { .. }
-            | Effect::Resume
-            | Effect::Peer { .. }
-            | Effect::Exit { .. } => None,
+            MembershipEffect::ReadAll => Some(MembershipInput::Records(
+                self.records.clone().into_iter().collect(),
+            )),
+            MembershipEffect::CheckLeases { asked_at } => {
+                self.sql.then_some(MembershipInput::LeasesChecked {
+                    asked_at: *asked_at,
+                })
+            }
+            MembershipEffect::DeclareDead { node, .. } => {
+                Some(MembershipInput::DeclaredDead { node: node.clone() })
+            }
+            MembershipEffect::KillTools
+            | MembershipEffect::Suspend { .. }
+            | MembershipEffect::Resume
+            | MembershipEffect::Peer { .. }
+            | MembershipEffect::Exit { .. } => None,
         };
         self.asked.push((self.now, effect));
         answer
     }
 
     /// What was asked for, readings of all records left out.
-    pub fn what(&self) -> Vec<Effect> {
+    pub fn what(&self) -> Vec<MembershipEffect> {
         self.asked
             .iter()
             .map(|(_, effect)| effect.clone())
-            .filter(|effect| *effect != Effect::ReadAll)
+            .filter(|effect| *effect != MembershipEffect::ReadAll)
             .collect()
     }
 
-    pub fn when(&self, wanted: impl Fn(&Effect) -> bool) -> Vec<u64> {
+    pub fn when(&self, wanted: impl Fn(&MembershipEffect) -> bool) -> Vec<u64> {
         self.asked
             .iter()
             .filter(|(_, effect)| wanted(effect))
@@ -200,15 +208,15 @@ impl Lab {
             .collect()
     }
 
-    pub fn verdicts(&self) -> Vec<u64> {
-        self.when(|effect| matches!(effect, Effect::Convict { .. }))
+    pub fn deaths(&self) -> Vec<u64> {
+        self.when(|effect| matches!(effect, MembershipEffect::DeclareDead { .. }))
     }
 }
 
-pub fn suspends(effect: &Effect) -> bool {
-    matches!(effect, Effect::Suspend { .. })
+pub fn suspends(effect: &MembershipEffect) -> bool {
+    matches!(effect, MembershipEffect::Suspend { .. })
 }
 
-pub fn resumes(effect: &Effect) -> bool {
-    matches!(effect, Effect::Resume)
+pub fn resumes(effect: &MembershipEffect) -> bool {
+    matches!(effect, MembershipEffect::Resume)
 }

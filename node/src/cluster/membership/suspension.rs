@@ -1,14 +1,14 @@
-//! Whether a node may cause anything new. It suspends itself rather than be wrong; nobody dies of
-//! it.
+//! Whether a node may begin new work. A node that cannot be sure suspends itself; what runs goes
+//! on.
 
 use std::time::Duration;
 
-use super::effect::{Doubt, Effect};
+use super::effect::{MembershipEffect, SuspensionCause};
 use crate::cluster::moment::Moment;
 
-/// How often a suspended node asks SQL which leases are still its own.
+/// How often a suspended node reads in SQL which leases are still its own.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long SQL may be silent to a suspended node before its tools are killed.
+/// How long a suspended node waits for SQL before it kills its tools.
 const SQL_SILENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -19,15 +19,15 @@ struct Suspended {
 }
 
 #[derive(Debug)]
-pub struct Fence {
+pub struct Suspension {
     suspended: Option<Suspended>,
-    /// What was written or proved before this says nothing: its own heartbeats did not come back
-    /// then, or it was suspended.
+    /// When it was last in doubt: suspended, or without own heartbeats that come back. A write or
+    /// proof from before says nothing about now.
     doubted: Moment,
 }
 
-impl Fence {
-    /// A node begins suspended: it has proved nothing yet.
+impl Suspension {
+    /// A node begins suspended: it has no proof yet.
     pub fn new(now: Moment) -> Self {
         Self {
             suspended: Some(Suspended::since(now)),
@@ -47,16 +47,16 @@ impl Fence {
         self.doubted = now;
     }
 
-    pub fn suspend(&mut self, now: Moment, why: Doubt) -> Option<Effect> {
+    pub fn suspend(&mut self, now: Moment, why: SuspensionCause) -> Option<MembershipEffect> {
         if self.is_suspended() {
             return None;
         }
         (self.suspended, self.doubted) = (Some(Suspended::since(now)), now);
-        Some(Effect::Suspend { why })
+        Some(MembershipEffect::Suspend { why })
     }
 
-    pub fn resume(&mut self) -> Option<Effect> {
-        self.suspended.take().map(|_| Effect::Resume)
+    pub fn resume(&mut self) -> Option<MembershipEffect> {
+        self.suspended.take().map(|_| MembershipEffect::Resume)
     }
 
     pub fn leases_checked(&mut self, asked_at: Moment) {
@@ -65,18 +65,18 @@ impl Fence {
         }
     }
 
-    /// What a suspended node does about what still runs on it.
-    pub fn watch_over_leases(&mut self, now: Moment, alone: bool, out: &mut Vec<Effect>) {
+    /// Has a suspended node check its leases, and kill its tools if SQL does not answer.
+    pub fn watch_over_leases(&mut self, now: Moment, alone: bool, out: &mut Vec<MembershipEffect>) {
         let Some(suspended) = &mut self.suspended else {
             return;
         };
         if now >= suspended.next_check {
             suspended.next_check = now + CHECK_EVERY;
-            out.push(Effect::CheckLeases { asked_at: now });
+            out.push(MembershipEffect::CheckLeases { asked_at: now });
         }
         if !alone && !suspended.tools_killed && now.since(suspended.sql_heard) >= SQL_SILENCE {
             suspended.tools_killed = true;
-            out.push(Effect::KillTools);
+            out.push(MembershipEffect::KillTools);
         }
     }
 

@@ -1,0 +1,54 @@
+//! Faults that a test plants into the code that ships, to see that the simulation finds them.
+//! Without `cfg(test)` the question is a constant and costs nothing.
+
+/// A mistake that a test can plant. Each names the place that makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlantedFault {
+    /// A claim whose epoch has changed takes the lease at the epoch that it finds
+    /// (`claiming.rs`).
+    ClaimAtAnyEpoch,
+    /// A claim neither stops the members of the last incarnation nor waits for them
+    /// (`claiming.rs`).
+    ClaimWithoutStop,
+    /// An agent counts as free whoever holds its lease (`recovery.rs`).
+    ClaimFromTheLiving,
+    /// A death is written without the condition on the observer's own record
+    /// (`registry/nodes.rs`).
+    DeathWithoutProof,
+    /// A node works on without a young proof (`membership.rs`).
+    WorkWithoutProof,
+    /// No faults but experiments: members without records (the simulation), and a team without any
+    /// (`claiming.rs` too). See `docs/decisions/team-records.md`.
+    #[cfg(any(test, feature = "simulation"))]
+    NoMemberRecords,
+    NoTeamRecords,
+}
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<PlantedFault>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a fault for the current thread, or removes it. Returns whether this build can.
+#[cfg(test)]
+pub fn plant(fault: Option<PlantedFault>) -> bool {
+    PLANTED.set(fault);
+    true
+}
+
+/// Plants nothing: only tests of this crate can. Returns whether nothing was asked for.
+#[cfg(all(not(test), feature = "simulation"))]
+pub const fn plant(fault: Option<PlantedFault>) -> bool {
+    fault.is_none()
+}
+
+#[cfg(test)]
+pub fn is_planted(fault: PlantedFault) -> bool {
+    PLANTED.get() == Some(fault)
+}
+
+#[cfg(not(test))]
+#[inline]
+pub const fn is_planted(_: PlantedFault) -> bool {
+    false
+}

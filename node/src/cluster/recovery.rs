@@ -1,0 +1,352 @@
+//! **Pure**: what a node does about agents without a living host. A sweep finds their sessions;
+//! each session is taken up, and with it its lead and its members. [`crate::takeover`] reads the
+//! facts and performs the steps, and so does the simulation.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use planck_common::{NodeId, spec::OnNodeDeath};
+
+use super::{
+    claiming::{ClaimPlan, ClaimPolicy, LeadLease},
+    liveness::SILENCE,
+    moment::Moment,
+    planted::{PlantedFault, is_planted},
+};
+
+/// How much longer than [`SILENCE`] the second sweep waits.
+const SETTLED: Duration = Duration::from_millis(200);
+
+/// Once in so many sweeps a node reads the leases that it holds although nothing says that an agent
+/// is missing. On SQLite that reads the file of every session.
+const FULL_SWEEP: u32 = 60;
+
+/// When a node sweeps: at once, again when silence first shows which nodes are dead, and then every
+/// so often, give or take a fifth.
+#[derive(Debug)]
+pub struct SweepSchedule {
+    every: Duration,
+    pauses: u32,
+    sweeps: u32,
+}
+
+impl SweepSchedule {
+    pub fn new(every: Duration) -> Self {
+        Self {
+            every,
+            pauses: 0,
+            sweeps: 0,
+        }
+    }
+
+    /// How long to wait for the next sweep unless one is requested earlier. `random` is between
+    /// zero and one.
+    pub fn pause(&mut self, random: f64) -> Duration {
+        self.pauses = self.pauses.saturating_add(1);
+        match self.pauses {
+            1 => Duration::ZERO,
+            2 => SILENCE + SETTLED,
+            _ => self.every.mul_f64(0.8 + 0.4 * random),
+        }
+    }
+
+    /// Begins a sweep. Returns whether it reads the leases of this node in any case.
+    pub fn begin(&mut self) -> bool {
+        let is_full = self.sweeps.is_multiple_of(FULL_SWEEP);
+        self.sweeps = self.sweeps.wrapping_add(1);
+        is_full
+    }
+}
+
+/// What is known of a node that holds a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeLife {
+    Alive,
+    /// It left or died.
+    Gone,
+    /// Nobody can say yet. It counts as alive.
+    Unknown,
+}
+
+impl NodeLife {
+    /// `is_gone` is what the registry says of the node, `process_lives` what the store knows of its
+    /// process.
+    pub fn of(is_gone: Option<bool>, process_lives: Option<bool>) -> Self {
+        match (is_gone, process_lives) {
+            (Some(true), _) | (_, Some(false)) => Self::Gone,
+            (_, Some(true)) | (Some(false), None) => Self::Alive,
+            (None, None) => Self::Unknown,
+        }
+    }
+}
+
+/// Who holds an agent's lease, as this node sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseHolder {
+    Nobody,
+    ThisNode,
+    /// Another node, which counts as alive.
+    Living,
+    /// Another node, which left or died.
+    Gone,
+}
+
+/// Why a lease can be claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimCause {
+    /// No other node holds it.
+    Free,
+    /// Its holder left or died.
+    HolderGone,
+}
+
+impl LeaseHolder {
+    /// `is_alive` is asked about another node only.
+    pub fn of(node: Option<&NodeId>, me: &NodeId, is_alive: bool) -> Self {
+        match node {
+            None => Self::Nobody,
+            Some(node) if node == me => Self::ThisNode,
+            Some(_) if is_alive => Self::Living,
+            Some(_) => Self::Gone,
+        }
+    }
+
+    /// Why this node may claim the lease; `None` if it may not.
+    pub fn claimable(self) -> Option<ClaimCause> {
+        match self {
+            Self::Nobody | Self::ThisNode => Some(ClaimCause::Free),
+            Self::Gone => Some(ClaimCause::HolderGone),
+            Self::Living if is_planted(PlantedFault::ClaimFromTheLiving) => {
+                Some(ClaimCause::HolderGone)
+            }
+            Self::Living => None,
+        }
+    }
+}
+
+/// Whether the holder of a lease, or of an agent with unread inputs, is none of the living nodes.
+pub fn has_no_host<N: PartialEq>(node: Option<&N>, alive: &[N]) -> bool {
+    node.is_none_or(|node| !alive.contains(node))
+}
+
+/// What a sweep does about a session with agents that have no living host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepStep {
+    /// Take the session up.
+    TakeUp,
+    /// Go on with a close that was cut short.
+    FinishClose,
+    Leave,
+}
+
+/// A closed session opens for a prompt, not for messages that its agents sent each other while it
+/// was closed. `has_lease` says whether one of the agents is still held by a node.
+pub fn sweep_step(is_open: bool, is_prompted: bool, has_lease: bool) -> SweepStep {
+    if is_open || is_prompted {
+        SweepStep::TakeUp
+    } else if has_lease {
+        SweepStep::FinishClose
+    } else {
+        SweepStep::Leave
+    }
+}
+
+/// Whether a session is closed instead of taken up: its lead's node is gone, and the session is
+/// not to go on elsewhere.
+pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath) -> bool {
+    lead == LeaseHolder::Gone && on_node_death == OnNodeDeath::Stop
+}
+
+/// How this node comes to host a session's lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeadStep {
+    /// It hosts the lead already.
+    Hosted,
+    /// Another node does.
+    HostedElsewhere,
+    /// Take the lease. With `after_death` the incarnation rises, so that no member of the last one
+    /// can be claimed.
+    TakeLease { after_death: bool },
+    /// Move the lead of a living team here. If the team is dead, begin the next incarnation.
+    MoveOrBegin,
+    /// Begin the next incarnation of the team.
+    BeginIncarnation,
+}
+
+/// What the way to a session's lead depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct LeadFacts {
+    pub is_hosted_here: bool,
+    pub holder: LeaseHolder,
+    /// Whether there are no other nodes that could run members.
+    pub is_alone: bool,
+    /// Whether all agents are to end at once.
+    pub is_ending: bool,
+}
+
+pub fn lead_step(facts: LeadFacts) -> LeadStep {
+    if facts.is_hosted_here {
+        return LeadStep::Hosted;
+    }
+    let Some(cause) = facts.holder.claimable() else {
+        return LeadStep::HostedElsewhere;
+    };
+    if facts.is_alone || facts.is_ending {
+        let after_death = cause == ClaimCause::HolderGone;
+        return LeadStep::TakeLease { after_death };
+    }
+    match facts.holder {
+        LeaseHolder::Nobody => LeadStep::MoveOrBegin,
+        LeaseHolder::ThisNode | LeaseHolder::Living | LeaseHolder::Gone => {
+            LeadStep::BeginIncarnation
+        }
+    }
+}
+
+/// A node that holds leases of a team.
+#[derive(Debug, Clone)]
+pub struct TeamHost {
+    pub node: NodeId,
+    pub is_alive: bool,
+    /// When nothing runs there any more, if the node is gone and its death was seen.
+    pub quiet_from: Option<Moment>,
+}
+
+/// How a node begins the next incarnation of a team whose members are on `hosts`.
+pub fn claim_plan(
+    (me, seen): (NodeId, LeadLease),
+    hosts: Vec<TeamHost>,
+    policy: ClaimPolicy,
+    now: Moment,
+    grace: Duration,
+) -> ClaimPlan {
+    let tools_from = hosts
+        .iter()
+        .filter(|host| !host.is_alive)
+        .fold(now, |from, host| {
+            tools_from(Some(from), host.quiet_from).unwrap_or(from)
+        });
+    ClaimPlan {
+        me,
+        seen,
+        hosts: hosts
+            .into_iter()
+            .filter(|host| host.is_alive)
+            .map(|host| host.node)
+            .collect(),
+        policy,
+        tools_from,
+        grace,
+    }
+}
+
+/// When the tools of an agent may start: when those of its team may, and when nothing runs any more
+/// on the node that held it.
+fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment> {
+    team.max(quiet_from)
+}
+
+/// The lead of the session that a member belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct LedTeam {
+    /// Whether this node hosts the lead.
+    pub is_led_here: bool,
+    /// Whether this node just began a new incarnation: all members of the last one were stopped.
+    pub is_new_incarnation: bool,
+    pub tools_from: Option<Moment>,
+    pub on_node_death: OnNodeDeath,
+}
+
+impl LedTeam {
+    /// A team whose lead this node hosts, in the incarnation that it had before.
+    pub fn led_here(on_node_death: OnNodeDeath) -> Self {
+        Self {
+            is_led_here: true,
+            is_new_incarnation: false,
+            tools_from: None,
+            on_node_death,
+        }
+    }
+
+    /// A team whose lead another node hosts. That node may just have begun a new incarnation, so
+    /// tools of a member that is started here wait as long as something of the last one may still
+    /// run.
+    pub fn led_elsewhere(on_node_death: OnNodeDeath, now: Moment, grace: Duration) -> Self {
+        Self {
+            is_led_here: false,
+            tools_from: Some(now + grace),
+            ..Self::led_here(on_node_death)
+        }
+    }
+}
+
+/// What the plan for a member depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct MemberFacts {
+    pub is_hosted_here: bool,
+    pub holder: LeaseHolder,
+    /// Whether the session is taken up to go on, not to end.
+    pub is_for_work: bool,
+    /// When nothing runs any more on its node, if that is gone and its death was seen.
+    pub quiet_from: Option<Moment>,
+}
+
+/// What a node does about a member of a session that it takes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberStep {
+    Leave,
+    /// Have another node start it: the one that it is on if that lives, or else one that it fits.
+    /// If no other node takes it, start it here.
+    Place,
+    /// Start it here.
+    ClaimHere,
+    /// Its node is gone and it is not to go on: claim it here and stop it for good.
+    StopLost,
+}
+
+/// A [`MemberStep`] with what it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberPlan {
+    pub step: MemberStep,
+    pub after_death: bool,
+    pub tools_from: Option<Moment>,
+}
+
+/// The node that hosts the lead looks after the members. A member whose lead is elsewhere is
+/// claimed only where its lease is this node's already.
+pub fn member_plan(led: LedTeam, member: MemberFacts) -> MemberPlan {
+    let is_ours = led.is_led_here || member.holder == LeaseHolder::ThisNode;
+    let cause = member
+        .holder
+        .claimable()
+        .or(led.is_new_incarnation.then_some(ClaimCause::Free))
+        .filter(|_| is_ours && !member.is_hosted_here);
+    let after_death = cause == Some(ClaimCause::HolderGone);
+    let is_lost = after_death
+        && led.is_led_here
+        && !led.is_new_incarnation
+        && led.on_node_death == OnNodeDeath::Stop;
+    let step = match cause {
+        None => MemberStep::Leave,
+        Some(_) if is_lost => MemberStep::StopLost,
+        Some(_) if member.is_for_work && led.is_led_here => MemberStep::Place,
+        Some(_) => MemberStep::ClaimHere,
+    };
+    MemberPlan {
+        step,
+        after_death,
+        tools_from: tools_from(led.tools_from, member.quiet_from.filter(|_| after_death)),
+    }
+}
+
+/// The agents here whose leases other nodes took: those that the store does not name as held by
+/// this node at the epoch under which they run. `here` must be read before `held`.
+pub fn superseded<A: Ord + Clone>(here: &[(A, i64)], held: &BTreeMap<A, i64>) -> Vec<A> {
+    let is_held = |agent: &A, epoch: i64| held.get(agent).is_some_and(|held| *held <= epoch);
+    here.iter()
+        .filter(|(agent, epoch)| !is_held(agent, *epoch))
+        .map(|(agent, _)| agent.clone())
+        .collect()
+}

@@ -1,0 +1,130 @@
+//! A simulated node that drains and leaves, as `takeover/drain.rs` does it: each agent goes to
+//! another node from a point between two requests, or from anywhere when the time is up.
+
+use std::collections::BTreeMap;
+
+use super::{
+    process::{AgentStage, DrainState, HostOrder, HostPurpose, ProcessEvent, ProcessState},
+    sql::AgentKey,
+    world::SimWorld,
+};
+use crate::cluster::membership::MembershipInput;
+
+/// How long a drain may take, in milliseconds.
+const DRAIN: u64 = 4_000;
+/// The time between two looks at which agents can go, in milliseconds.
+const LOOK: u64 = 100;
+/// How long a node tries to record that it left, in milliseconds.
+const LEAVING: u64 = 3_000;
+
+impl SimWorld {
+    pub fn drain(&mut self, process: usize) {
+        let until = self.now + DRAIN;
+        let state = &mut self.processes[process];
+        if state.drain.is_some() {
+            return;
+        }
+        state.drain = Some(DrainState {
+            until,
+            moving: BTreeMap::new(),
+            left_at: None,
+        });
+        self.trace(|| format!("n{process:03} drains"));
+        self.member(process, MembershipInput::Drain);
+        self.drain_look(process);
+    }
+
+    pub fn drain_look(&mut self, process: usize) {
+        let Some(drain) = &self.processes[process].drain else {
+            return;
+        };
+        if drain.left_at.is_some_and(|at| self.now >= at + LEAVING) {
+            return self.exit(process);
+        }
+        let is_time_up = self.now >= drain.until;
+        let hosted = self.processes[process].hosted.iter();
+        let ready: Vec<AgentKey> = hosted
+            .filter(|(_, hosted)| is_time_up || hosted.stage == AgentStage::Thinking)
+            .map(|(agent, _)| *agent)
+            .collect();
+        for agent in ready {
+            self.move_away(process, agent, is_time_up);
+        }
+        let state = &self.processes[process];
+        let is_empty = state.hosted.is_empty();
+        let drain = state.drain.as_ref();
+        let is_done = drain.is_some_and(|drain| {
+            drain.left_at.is_none() && is_empty && (drain.moving.is_empty() || is_time_up)
+        });
+        if is_done {
+            self.leave(process);
+        }
+        if self.processes[process].state != ProcessState::Gone {
+            self.tell(process, LOOK, ProcessEvent::DrainLook);
+        }
+    }
+
+    fn leave(&mut self, process: usize) {
+        let now = self.now;
+        if let Some(drain) = &mut self.processes[process].drain {
+            drain.left_at = Some(now);
+        }
+        self.member(process, MembershipInput::Leave);
+    }
+
+    fn move_away(&mut self, process: usize, agent: AgentKey, is_time_up: bool) {
+        let host = self.choose_node(process, false);
+        let Some(hosted) = self.processes[process].hosted.get(&agent).copied() else {
+            return;
+        };
+        self.drop_agent(process, agent);
+        if is_time_up || host == process {
+            return;
+        }
+        let state = &mut self.processes[process];
+        let ticket = state.next_ticket();
+        if let Some(drain) = &mut state.drain {
+            drain.moving.insert(agent, (ticket, hosted));
+        }
+        let purpose = if agent.1 == 0 {
+            HostPurpose::MovedLead
+        } else {
+            HostPurpose::Member
+        };
+        let order = HostOrder {
+            agent,
+            purpose,
+            seen: hosted.epoch,
+            incarnation: hosted.incarnation,
+            tools_from: hosted.tools_from,
+            host,
+            asker: process,
+            ticket,
+            tries: 0,
+        };
+        self.send_order(process, order);
+    }
+
+    pub fn is_move(&self, process: usize, order: &HostOrder) -> bool {
+        let drain = self.processes[process].drain.as_ref();
+        drain
+            .and_then(|drain| drain.moving.get(&order.agent))
+            .is_some_and(|(ticket, _)| *ticket == order.ticket)
+    }
+
+    /// An agent that was refused goes on here.
+    pub fn move_done(&mut self, process: usize, order: &HostOrder, done: bool) {
+        let Some(drain) = &mut self.processes[process].drain else {
+            return;
+        };
+        let has_left = drain.left_at.is_some();
+        let Some((_, hosted)) = drain.moving.remove(&order.agent) else {
+            return;
+        };
+        if done {
+            self.checks.report.moves += 1;
+        } else if !has_left {
+            self.restart_agent(process, order.agent, hosted);
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! Taking a session up on a simulated node, as `takeover/claim.rs` and `takeover/failover.rs` do it:
+//! reads the facts, and performs what `recovery` and `claiming` decide.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{
+    process::{
+        HostOrder, HostPurpose, ProcessEvent, RegistryAnswer, RegistryRequest, SqlCaller, TakeUp,
+        TakeUpStep, TeamReader, number,
+    },
+    registry::TeamKey,
+    sql::{ClaimedLease, LeaseClaim, SessionRow, SqlReply, SqlStatement},
+    world::SimWorld,
+};
+use crate::cluster::{
+    claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
+    moment::Moment,
+    recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberStep, TeamHost},
+    registry::DeathOf,
+};
+
+/// How long after a dead node was last heard its sessions start no tool elsewhere.
+const TOOL_GRACE: Duration = Duration::from_millis(4_500);
+/// How long a claim may take, in milliseconds.
+const CLAIM_PATIENCE: u64 = 20_000;
+
+impl TakeUp {
+    pub fn next_wake(&self) -> Option<Moment> {
+        match &self.step {
+            TakeUpStep::Claiming(claim) => claim.next_wake(),
+            TakeUpStep::Reading
+            | TakeUpStep::ReadingTeam
+            | TakeUpStep::StartingLead
+            | TakeUpStep::Closing
+            | TakeUpStep::Members(_) => None,
+        }
+    }
+}
+
+impl SimWorld {
+    /// Takes a session up unless that is under way here.
+    pub fn take_up(&mut self, process: usize, session: usize) {
+        let state = &mut self.processes[process];
+        if state.take_ups.contains_key(&session) {
+            state.sweep.is_requested |= state.sweep.sessions.is_some();
+            return self.sweep_on(process);
+        }
+        let ticket = state.next_ticket();
+        let take_up = TakeUp {
+            ticket,
+            step: TakeUpStep::Reading,
+            session: None,
+            led: None,
+            has_failed: false,
+        };
+        state.take_ups.insert(session, take_up);
+        let caller = SqlCaller::TakeUp { session, ticket };
+        self.query(process, SqlStatement::ReadSession { session }, caller);
+    }
+
+    /// Ends the attempt. Where it failed, a later sweep reads which leases are without an agent.
+    fn end_take_up(&mut self, process: usize, session: usize, is_done: bool) {
+        let state = &mut self.processes[process];
+        state.take_ups.remove(&session);
+        state.sweep.may_miss |= !is_done;
+        self.sweep_on(process);
+    }
+
+    fn take_up_of(
+        &mut self,
+        process: usize,
+        (session, ticket): (usize, u64),
+    ) -> Option<&mut TakeUp> {
+        let take_up = self.processes[process].take_ups.get_mut(&session);
+        take_up.filter(|take_up| take_up.ticket == ticket)
+    }
+
+    pub fn take_up_replied(
+        &mut self,
+        process: usize,
+        (session, ticket): (usize, u64),
+        statement: &SqlStatement,
+        reply: SqlReply,
+    ) {
+        if self.take_up_of(process, (session, ticket)).is_none() {
+            return;
+        }
+        match (statement, reply) {
+            (SqlStatement::ReadSession { .. }, SqlReply::Session(row)) => {
+                self.session_read(process, (session, ticket), row);
+            }
+            (SqlStatement::ClaimLead { .. }, SqlReply::Claimed(_)) => {
+                self.claim(process, session, ClaimInput::LeaseTaken);
+            }
+            (SqlStatement::ClaimLead { .. }, SqlReply::Refused) => {
+                self.claim(process, session, ClaimInput::LeaseRefused);
+            }
+            (SqlStatement::ReadLead { .. }, SqlReply::Session(row)) => {
+                let lead = row.leases[0];
+                let lease = LeadLease {
+                    node: lead.node.map(|node| self.processes[node].id.clone()),
+                    epoch: lead.epoch,
+                    incarnation: row.incarnation,
+                };
+                self.claim(process, session, ClaimInput::LeaseRead(lease));
+            }
+            // The claim asks again for an outcome that is unknown.
+            (SqlStatement::ClaimLead { .. } | SqlStatement::ReadLead { .. }, _) => {}
+            (SqlStatement::Close { .. }, SqlReply::Done) => {
+                self.checks.report.closes += 1;
+                self.end_take_up(process, session, true);
+            }
+            _ => self.end_take_up(process, session, false),
+        }
+    }
+
+    fn session_read(&mut self, process: usize, (session, ticket): (usize, u64), row: SessionRow) {
+        let lead = row.leases[0];
+        if !row.is_open || !self.may_act(process) || self.processes[process].drain.is_some() {
+            return self.end_take_up(process, session, !row.is_open);
+        }
+        let holder = self.holder(process, lead.node);
+        let is_lost = recovery::is_lost(holder, row.on_node_death);
+        let step = recovery::lead_step(LeadFacts {
+            is_hosted_here: self.processes[process].hosted.contains_key(&(session, 0)),
+            holder,
+            is_alone: false,
+            is_ending: false,
+        });
+        let led = if step == LeadStep::HostedElsewhere {
+            self.led_elsewhere(process, &row)
+        } else {
+            LedTeam::led_here(row.on_node_death)
+        };
+        let team = (session, row.incarnation);
+        let Some(take_up) = self.take_up_of(process, (session, ticket)) else {
+            return;
+        };
+        (take_up.session, take_up.led) = (Some(row), Some(led));
+        match step {
+            LeadStep::Hosted | LeadStep::HostedElsewhere => self.take_up_members(process, session),
+            LeadStep::MoveOrBegin => {
+                take_up.step = TakeUpStep::ReadingTeam;
+                let reader = TeamReader::TakeUp { ticket };
+                self.request(process, RegistryRequest::ReadTeam { team, reader });
+            }
+            LeadStep::TakeLease { .. } | LeadStep::BeginIncarnation => {
+                self.begin_claim(process, session, is_lost);
+            }
+        }
+    }
+
+    pub fn team_looked_up(
+        &mut self,
+        process: usize,
+        team: TeamKey,
+        ticket: u64,
+        answer: &RegistryAnswer,
+    ) {
+        use planck_common::registry::TeamStanding;
+        let session = team.0;
+        let Some(take_up) = self.take_up_of(process, (session, ticket)) else {
+            return;
+        };
+        let RegistryAnswer::Team(found) = answer else {
+            return self.end_take_up(process, session, false);
+        };
+        if found.is_none_or(|(_, team)| team.standing == TeamStanding::Dead) {
+            return self.begin_claim(process, session, false);
+        }
+        take_up.step = TakeUpStep::StartingLead;
+        let seen = take_up
+            .session
+            .as_ref()
+            .map_or(0, |row| row.leases[0].epoch);
+        let order = HostOrder {
+            agent: (session, 0),
+            purpose: HostPurpose::MovedLead,
+            seen,
+            incarnation: team.1,
+            tools_from: self.now,
+            host: process,
+            asker: process,
+            ticket,
+            tries: 0,
+        };
+        self.host(process, order);
+    }
+
+    fn begin_claim(&mut self, process: usize, session: usize, is_lost: bool) {
+        let Some(row) = self.processes[process]
+            .take_ups
+            .get(&session)
+            .and_then(|take_up| take_up.session.clone())
+        else {
+            return;
+        };
+        let now = self.local_time(process);
+        let plan = self.plan(process, &row, is_lost);
+        let (claim, effects) = TeamClaim::begin(plan, now);
+        let Some(take_up) = self.processes[process].take_ups.get_mut(&session) else {
+            return;
+        };
+        let ticket = take_up.ticket;
+        take_up.step = TakeUpStep::Claiming(Box::new(claim));
+        let overdue = ProcessEvent::ClaimOverdue { session, ticket };
+        self.tell(process, CLAIM_PATIENCE, overdue);
+        self.perform_claim(process, session, effects);
+    }
+
+    fn plan(&mut self, process: usize, row: &SessionRow, is_lost: bool) -> ClaimPlan {
+        let nodes: BTreeSet<usize> = row.leases.iter().filter_map(|lease| lease.node).collect();
+        let mut hosts = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let holder = self.holder(process, Some(node));
+            hosts.push(TeamHost {
+                node: self.processes[node].id.clone(),
+                is_alive: holder != recovery::LeaseHolder::Gone,
+                quiet_from: self.quiet_from(process, node),
+            });
+        }
+        let id = |node: usize| self.processes[node].id.clone();
+        let lead = row.leases[0];
+        let seen = LeadLease {
+            node: lead.node.map(id),
+            epoch: lead.epoch,
+            incarnation: row.incarnation,
+        };
+        let policy = if is_lost {
+            ClaimPolicy::Stop
+        } else {
+            ClaimPolicy::Resume
+        };
+        let now = self.local_time(process);
+        recovery::claim_plan((id(process), seen), hosts, policy, now, TOOL_GRACE)
+    }
+
+    /// When nothing runs any more on a node whose death this one saw.
+    fn quiet_from(&self, process: usize, node: usize) -> Option<Moment> {
+        let quiet = self.processes[process].notes.quiet.get(&node);
+        quiet.map(|quiet| *quiet + TOOL_GRACE)
+    }
+
+    pub fn claim(&mut self, process: usize, session: usize, input: ClaimInput) {
+        let now = self.local_time(process);
+        let take_up = self.processes[process].take_ups.get_mut(&session);
+        if let Some(TakeUp {
+            step: TakeUpStep::Claiming(claim),
+            ..
+        }) = take_up
+        {
+            let effects = claim.on(now, input);
+            self.perform_claim(process, session, effects);
+        }
+    }
+
+    pub fn wake_claims(&mut self, process: usize, now: Moment) {
+        let take_ups = self.processes[process].take_ups.iter();
+        let due = take_ups.filter(|(_, take_up)| take_up.next_wake().is_some_and(|at| at <= now));
+        for session in due.map(|(session, _)| *session).collect::<Vec<_>>() {
+            self.claim(process, session, ClaimInput::Woken);
+        }
+    }
+
+    pub fn claim_overdue(&mut self, process: usize, session: usize, ticket: u64) {
+        let take_up = self.take_up_of(process, (session, ticket));
+        if take_up.is_some_and(|take_up| matches!(take_up.step, TakeUpStep::Claiming(_))) {
+            self.end_take_up(process, session, false);
+        }
+    }
+
+    fn perform_claim(&mut self, process: usize, session: usize, effects: Vec<ClaimEffect>) {
+        let Some(ticket) = self.processes[process]
+            .take_ups
+            .get(&session)
+            .map(|take_up| take_up.ticket)
+        else {
+            return;
+        };
+        let caller = || SqlCaller::TakeUp { session, ticket };
+        for effect in effects {
+            self.trace(|| format!("n{process:03} claiming s{session} {effect:?}"));
+            match effect {
+                ClaimEffect::TakeLease { seen } => {
+                    let claim = LeaseClaim {
+                        agent: (session, 0),
+                        seen,
+                        me: process,
+                    };
+                    let after_death = true;
+                    let statement = SqlStatement::ClaimLead { claim, after_death };
+                    self.query(process, statement, caller());
+                }
+                ClaimEffect::ReadLease => {
+                    self.query(process, SqlStatement::ReadLead { session }, caller());
+                }
+                ClaimEffect::StopTeam { node, incarnation } => {
+                    let (peer, team) = (number(&node), (session, incarnation));
+                    if peer == process {
+                        self.stop_requested(process, process, team);
+                    } else {
+                        let asker = process;
+                        self.send(process, peer, ProcessEvent::StopTeam { asker, team });
+                    }
+                }
+                ClaimEffect::MarkTeamDead { incarnation } => {
+                    let (team, which) = ((session, incarnation), DeathOf::AnyRecord);
+                    self.request(process, RegistryRequest::MarkDead { team, which });
+                }
+                ClaimEffect::CreateTeam { incarnation } => {
+                    let team = (session, incarnation);
+                    self.request(process, RegistryRequest::CreateTeam { team });
+                }
+                ClaimEffect::Start {
+                    epoch,
+                    incarnation,
+                    tools_from,
+                } => self.start_lead(process, session, (epoch, incarnation), tools_from),
+                ClaimEffect::Close { epoch, .. } => {
+                    if let Some(take_up) = self.take_up_of(process, (session, ticket)) {
+                        take_up.step = TakeUpStep::Closing;
+                    }
+                    self.query(process, SqlStatement::Close { session, epoch }, caller());
+                }
+                ClaimEffect::Lost => self.lead_is_elsewhere(process, session),
+            }
+        }
+    }
+
+    pub fn team_stopped(&mut self, process: usize, from: usize, session: usize) {
+        let node = self.processes[from].id.clone();
+        self.claim(process, session, ClaimInput::Stopped { node });
+    }
+
+    pub fn last_team_dead(&mut self, process: usize, team: TeamKey) {
+        self.claim(process, team.0, ClaimInput::TeamMarkedDead);
+    }
+
+    pub fn team_created(&mut self, process: usize, team: TeamKey, answer: &RegistryAnswer) {
+        let input = match answer {
+            RegistryAnswer::Done(_) => ClaimInput::TeamCreated,
+            RegistryAnswer::Refused => ClaimInput::TeamTaken,
+            _ => return,
+        };
+        self.claim(process, team.0, input);
+    }
+
+    fn start_lead(
+        &mut self,
+        process: usize,
+        session: usize,
+        (epoch, incarnation): (i64, i64),
+        tools_from: Moment,
+    ) {
+        let stored = &self.sql.sessions[session];
+        let lease = ClaimedLease {
+            epoch,
+            last_seq: stored.row.leases[0].last_seq,
+            incarnation,
+            open_call: stored.open_call(0),
+        };
+        let tools_from_world = self.processes[process].world(tools_from);
+        let Some(take_up) = self.processes[process].take_ups.get_mut(&session) else {
+            return;
+        };
+        take_up.step = TakeUpStep::StartingLead;
+        let ticket = take_up.ticket;
+        if let Some(led) = &mut take_up.led {
+            led.is_new_incarnation = true;
+            led.tools_from = Some(tools_from);
+        }
+        let order = HostOrder {
+            agent: (session, 0),
+            purpose: HostPurpose::ClaimedLead(lease),
+            seen: epoch,
+            incarnation,
+            tools_from: tools_from_world,
+            host: process,
+            asker: process,
+            ticket,
+            tries: 0,
+        };
+        self.host(process, order);
+    }
+
+    /// Another node was first: it looks after the members that are not here.
+    fn lead_is_elsewhere(&mut self, process: usize, session: usize) {
+        let take_up = self.processes[process].take_ups.get(&session);
+        let row = take_up.and_then(|take_up| take_up.session.clone());
+        let led = row.map(|row| self.led_elsewhere(process, &row));
+        if let Some(take_up) = self.processes[process].take_ups.get_mut(&session) {
+            take_up.led = led;
+        }
+        self.take_up_members(process, session);
+    }
+
+    fn led_elsewhere(&self, process: usize, row: &SessionRow) -> LedTeam {
+        LedTeam::led_elsewhere(row.on_node_death, self.local_time(process), TOOL_GRACE)
+    }
+
+    /// Does with each member what `recovery` says.
+    fn take_up_members(&mut self, process: usize, session: usize) {
+        let Some(take_up) = self.processes[process].take_ups.get_mut(&session) else {
+            return;
+        };
+        take_up.step = TakeUpStep::Members(BTreeMap::new());
+        let (ticket, row, led) = (take_up.ticket, take_up.session.clone(), take_up.led);
+        let (Some(row), Some(led)) = (row, led) else {
+            return self.end_take_up(process, session, false);
+        };
+        let incarnation = row.incarnation + i64::from(led.is_new_incarnation);
+        let mut orders = Vec::new();
+        for (agent, lease) in row.leases.iter().enumerate().skip(1) {
+            if lease.is_stopped {
+                continue;
+            }
+            let holder = self.holder(process, lease.node);
+            let facts = MemberFacts {
+                is_hosted_here: self.processes[process]
+                    .hosted
+                    .contains_key(&(session, agent)),
+                holder,
+                is_for_work: true,
+                quiet_from: lease.node.and_then(|node| self.quiet_from(process, node)),
+            };
+            let plan = recovery::member_plan(led, facts);
+            let (purpose, host) = match plan.step {
+                MemberStep::Leave => continue,
+                MemberStep::StopLost => (HostPurpose::LostMember, process),
+                MemberStep::ClaimHere => (HostPurpose::Member, process),
+                MemberStep::Place => {
+                    let living = lease
+                        .node
+                        .filter(|_| holder == recovery::LeaseHolder::Living);
+                    let host = living.unwrap_or_else(|| self.choose_node(process, true));
+                    (HostPurpose::Member, host)
+                }
+            };
+            let state = &self.processes[process];
+            orders.push(HostOrder {
+                agent: (session, agent),
+                purpose,
+                seen: lease.epoch,
+                incarnation,
+                tools_from: plan.tools_from.map_or(0, |from| state.world(from)),
+                host,
+                asker: process,
+                ticket,
+                tries: 0,
+            });
+        }
+        if let Some(take_up) = self.take_up_of(process, (session, ticket)) {
+            let hosts = orders.iter().map(|order| (order.agent.1, order.host));
+            take_up.step = TakeUpStep::Members(hosts.collect());
+        }
+        for order in &orders {
+            self.send_order(process, *order);
+        }
+        if orders.is_empty() {
+            self.end_take_up(process, session, true);
+        }
+    }
+
+    /// The outcome of an order that a take-up gave. A member that no other node takes is started
+    /// here.
+    pub fn take_up_order_done(&mut self, process: usize, order: HostOrder, done: bool) {
+        let (session, agent) = order.agent;
+        let Some(take_up) = self.take_up_of(process, (session, order.ticket)) else {
+            return;
+        };
+        if agent == 0 {
+            return match (done, &take_up.step) {
+                (true, TakeUpStep::StartingLead) => self.take_up_members(process, session),
+                (_, TakeUpStep::StartingLead) => self.end_take_up(process, session, false),
+                _ => {}
+            };
+        }
+        let TakeUpStep::Members(waiting) = &mut take_up.step else {
+            return;
+        };
+        if waiting.get(&agent) != Some(&order.host) {
+            return;
+        }
+        if !done && order.host != process {
+            waiting.insert(agent, process);
+            let order = HostOrder {
+                host: process,
+                ..order
+            };
+            return self.host(process, order);
+        }
+        waiting.remove(&agent);
+        let is_last = waiting.is_empty();
+        take_up.has_failed |= !done;
+        if is_last {
+            let has_failed = take_up.has_failed;
+            self.end_take_up(process, session, !has_failed);
+        }
+    }
+}
