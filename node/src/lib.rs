@@ -30,10 +30,6 @@ mod store;
 mod workspace;
 
 mod actor;
-#[allow(
-    dead_code,
-    reason = "the simulation still drives inputs that the product does not produce"
-)]
 mod cluster;
 mod team;
 

@@ -44,7 +44,7 @@ impl Liveness {
             Ok(process_lives) => match NodeLife::of(is_gone, process_lives) {
                 NodeLife::Alive => true,
                 NodeLife::Gone => false,
-                NodeLife::Unknown => self.is_unjudged(node),
+                NodeLife::Unknown => self.counts_as_alive(node),
             },
             Err(error) => {
                 tracing::debug!(%node, %error, "the store cannot say whether a node lives; it counts as alive");
@@ -62,7 +62,7 @@ impl Liveness {
         }
     }
 
-    fn is_unjudged(&self, node: &NodeId) -> bool {
+    fn counts_as_alive(&self, node: &NodeId) -> bool {
         match &self.census {
             Some(census) => {
                 census.ask_about(node);

@@ -10,7 +10,7 @@ pub enum PlantedFault {
     /// A claim neither stops the members of the last incarnation nor waits for them
     /// (`claiming.rs`).
     ClaimWithoutStop,
-    /// An agent counts as free whoever holds its lease (`recovery.rs`).
+    /// An agent counts as free although a living node holds its lease (`recovery.rs`).
     ClaimFromTheLiving,
     /// A death is written without the condition on the observer's own record
     /// (`registry/nodes.rs`).

@@ -66,7 +66,7 @@ pub enum NodeLife {
     Alive,
     /// It left or died.
     Gone,
-    /// Nobody can say yet. It counts as alive.
+    /// Neither the registry nor the store knows the node yet. It counts as alive.
     Unknown,
 }
 
@@ -82,7 +82,7 @@ impl NodeLife {
     }
 }
 
-/// Who holds an agent's lease, as this node sees it.
+/// The holder of an agent's lease, as this node sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseHolder {
     Nobody,

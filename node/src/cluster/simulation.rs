@@ -9,10 +9,13 @@
 //! [`registry`](crate::cluster::registry).
 
 mod agents;
+mod answers;
 mod checks;
 mod drain;
+mod end;
 mod faults;
 mod hosting;
+mod members;
 mod membership;
 mod net;
 mod process;

@@ -379,7 +379,7 @@ impl Takeover {
         Ok(lease)
     }
 
-    /// Who holds a lease, as this node sees it.
+    /// Returns the holder of a lease, as this node sees it.
     pub(super) async fn holder(&self, node: Option<&NodeId>) -> LeaseHolder {
         let is_alive = match node {
             Some(node) if node != self.view.id() => self.view.is_alive(node).await,

@@ -39,11 +39,11 @@ fn proofs_go_out_every_two_seconds_on_condition_of_the_own_record() {
 }
 
 #[test]
-fn a_silent_peer_is_suspected_and_then_convicted() {
+fn silent_peer_is_suspected_and_then_declared_dead() {
     let mut lab = Lab::settled(&["p", "q", "r"]);
     lab.silence("p");
     lab.until(14_000);
-    let convict = MembershipEffect::DeclareDead {
+    let declares = MembershipEffect::DeclareDead {
         node: id("p"),
         expects: Some(7),
         own: 100,
@@ -59,13 +59,13 @@ fn a_silent_peer_is_suspected_and_then_convicted() {
     };
     assert_eq!(
         lab.asked,
-        [(13_000, suspect), (13_000, convict), (13_000, dead)]
+        [(13_000, suspect), (13_000, declares), (13_000, dead)]
     );
     assert_eq!(lab.node.is_gone(&id("p")), Some(true));
 }
 
 #[test]
-fn a_peer_that_is_heard_in_time_is_not_convicted() {
+fn peer_that_is_heard_in_time_is_not_declared_dead() {
     let mut lab = Lab::settled(&["a", "p", "q"]);
     lab.silence("p");
     lab.until(13_030);
@@ -131,7 +131,7 @@ fn every_peer_has_two_witnesses() {
 }
 
 #[test]
-fn judges_come_one_after_the_other() {
+fn observers_declare_a_death_one_after_the_other() {
     let mut lab = Lab::settled(&["a", "b", "p", "q"]);
     lab.silence("p");
     lab.until(14_000);
@@ -161,7 +161,7 @@ fn one_of_two_is_not_a_mass() {
 }
 
 #[test]
-fn who_cannot_prove_its_own_life_does_not_judge() {
+fn node_without_a_proof_of_its_own_declares_no_one_dead() {
     let mut lab = Lab::settled(&["p", "q"]);
     lab.proof = Answer::None;
     lab.until(13_000);
@@ -194,12 +194,12 @@ fn an_own_gap_makes_all_that_was_heard_before_void() {
 }
 
 #[test]
-fn whom_a_young_node_heard_it_judges_as_soon_as_it_may() {
+fn young_node_declares_a_peer_that_it_heard_dead_as_soon_as_it_may() {
     let mut lab = Lab::new(&["p", "q"]);
     lab.until(600);
     lab.silence("p");
     lab.until(8_000);
-    // Heartbeat at 0.5 s; at 3 s it may judge, and what it said of itself at 3.5 s came back.
+    // Heartbeat at 0.5 s; at 3 s it may declare deaths, and what it said of itself at 3.5 s came back.
     assert_eq!(lab.deaths(), [3_500]);
 }
 
@@ -319,7 +319,7 @@ fn a_refused_proof_asks_what_became_of_the_own_record() {
     let dead: After = |lab| {
         drop(
             lab.records
-                .insert(id(ME), seen(9, NodeStanding::Dead, "judge")),
+                .insert(id(ME), seen(9, NodeStanding::Dead, "observer")),
         )
     };
     let moved: After = |lab| {
@@ -372,7 +372,7 @@ fn a_refused_proof_asks_what_became_of_the_own_record() {
 }
 
 #[test]
-fn a_node_without_record_is_convicted_only_when_the_registry_had_time_to_fill() {
+fn node_without_record_is_declared_dead_only_when_the_registry_had_time_to_fill() {
     for (created, expected) in [(0, vec![15_000]), (8_000, vec![23_000])] {
         let mut lab = Lab::settled(&["q", "r"]);
         lab.tell(MembershipInput::RegistryCreated {
@@ -442,7 +442,7 @@ fn a_death_is_dated_by_who_heard_the_dead_last() {
         let silent = silent.map(Duration::from_millis);
         let verdict = SeenNode {
             silent,
-            ..seen(8, NodeStanding::Dead, "judge")
+            ..seen(8, NodeStanding::Dead, "observer")
         };
         lab.tell(MembershipInput::Record {
             node: id("p"),
@@ -467,11 +467,11 @@ fn a_death_outlives_the_registry() {
     let mut lab = Lab::settled(&["p", "q"]);
     lab.tell(MembershipInput::Record {
         node: id("p"),
-        seen: Some(seen(8, NodeStanding::Dead, "judge")),
+        seen: Some(seen(8, NodeStanding::Dead, "observer")),
         source: ReadSource::Watch,
     });
     lab.asked.clear();
-    // The registry forgot it, and the dead node wrote itself anew.
+    // The registry lost the death, and the dead node wrote its record again.
     lab.records
         .insert(id("p"), seen(3, NodeStanding::Alive, "p"));
     let records = lab.records.clone().into_iter().collect();

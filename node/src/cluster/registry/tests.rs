@@ -99,20 +99,20 @@ async fn another_store_is_refused_and_named_until_it_replaces_the_first() {
 }
 
 #[tokio::test]
-async fn only_the_living_convict_and_once() {
+async fn only_a_live_node_declares_another_dead_and_once() {
     let registry = registry();
-    let (judge, convict, other): (NodeId, NodeId, NodeId) =
-        (id("judge"), id("convict"), id("other"));
+    let (observer, suspect, other): (NodeId, NodeId, NodeId) =
+        (id("observer"), id("suspect"), id("other"));
     let own = registry
-        .write_node(&judge, &node(NodeStanding::Alive), None)
+        .write_node(&observer, &node(NodeStanding::Alive), None)
         .await
         .unwrap();
     let expects = registry
-        .write_node(&convict, &node(NodeStanding::Alive), None)
+        .write_node(&suspect, &node(NodeStanding::Alive), None)
         .await
         .unwrap();
     let verdict = DeathRecord {
-        by: judge.clone(),
+        by: observer.clone(),
         reason: "silent".into(),
         silent_ms: 2_600,
     };
@@ -120,50 +120,50 @@ async fn only_the_living_convict_and_once() {
         verdict: Some(verdict),
         ..node(NodeStanding::Dead)
     };
-    let death = |own, convict, expects| NodeDeath {
-        observer: &judge,
+    let death = |own, suspect, expects| NodeDeath {
+        observer: &observer,
         own,
-        suspect: convict,
+        suspect,
         expects,
         record: &dead,
     };
 
     assert!(
         registry
-            .mark_node_dead(death(own + 9, &convict, Some(expects)))
+            .mark_node_dead(death(own + 9, &suspect, Some(expects)))
             .await
             .unwrap_err()
             .is_refused()
     );
     assert!(
         registry
-            .mark_node_dead(death(own, &convict, None))
+            .mark_node_dead(death(own, &suspect, None))
             .await
             .unwrap_err()
             .is_refused(),
         "it has a record"
     );
-    registry.prove(&convict, expects).await.unwrap();
+    registry.prove(&suspect, expects).await.unwrap();
     registry
-        .mark_node_dead(death(own, &convict, Some(expects)))
+        .mark_node_dead(death(own, &suspect, Some(expects)))
         .await
         .unwrap();
     assert!(
         registry
-            .mark_node_dead(death(own, &convict, Some(expects)))
+            .mark_node_dead(death(own, &suspect, Some(expects)))
             .await
             .unwrap_err()
             .is_refused()
     );
     assert!(
         registry
-            .prove(&convict, expects)
+            .prove(&suspect, expects)
             .await
             .unwrap_err()
             .is_refused()
     );
-    registry.prove(&judge, own).await.unwrap();
-    assert_eq!(registry.node(&convict).await.unwrap().unwrap().record, dead);
+    registry.prove(&observer, own).await.unwrap();
+    assert_eq!(registry.node(&suspect).await.unwrap().unwrap().record, dead);
 
     registry
         .mark_node_dead(death(own, &other, None))
@@ -178,8 +178,8 @@ async fn only_the_living_convict_and_once() {
     assert_eq!(
         standing,
         [
-            ("judge", NodeStanding::Alive),
-            ("convict", dead),
+            ("observer", NodeStanding::Alive),
+            ("suspect", dead),
             ("other", dead)
         ]
     );
@@ -210,32 +210,32 @@ async fn a_removed_record_is_written_again() {
 }
 
 #[tokio::test]
-async fn a_team_is_born_moves_and_dies_once() {
+async fn a_team_is_created_moves_and_dies_once() {
     let (registry, t) = (registry(), id::<TeamId>("t"));
-    let born = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
+    let created = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
     assert_eq!(
         registry.create_team(&t, 1, &team("a", "x")).await.unwrap(),
-        Settled::Mine(born),
+        Settled::Mine(created),
         "the same again"
     );
     let theirs = registry.create_team(&t, 1, &team("b", "y")).await.unwrap();
     assert_eq!(
         theirs,
         Settled::Theirs(StoredRecord {
-            revision: born,
+            revision: created,
             record: team("a", "x")
         })
     );
 
     let moved = mine(
         registry
-            .hand_over(&t, 1, &team("b", "z"), born)
+            .hand_over(&t, 1, &team("b", "z"), created)
             .await
             .unwrap(),
     );
     assert!(matches!(
         registry
-            .hand_over(&t, 1, &team("c", "q"), born)
+            .hand_over(&t, 1, &team("c", "q"), created)
             .await
             .unwrap(),
         Settled::Theirs(_)
@@ -246,7 +246,7 @@ async fn a_team_is_born_moves_and_dies_once() {
                 &t,
                 1,
                 (DeathOf::AnyRecord, TeamEnd::NodeDead),
-                &team("c", "judge"),
+                &team("c", "observer"),
             )
             .await
             .unwrap(),
@@ -275,7 +275,7 @@ async fn a_team_is_born_moves_and_dies_once() {
             &t,
             7,
             (DeathOf::AnyRecord, TeamEnd::NodeDead),
-            &team("c", "judge"),
+            &team("c", "observer"),
         )
         .await
         .unwrap();
@@ -295,7 +295,7 @@ async fn a_team_is_born_moves_and_dies_once() {
     );
 }
 
-async fn bear(
+async fn create_one(
     registry: &ClusterRegistry,
     team: &TeamId,
     agent: &str,
@@ -308,22 +308,25 @@ async fn bear(
 }
 
 #[tokio::test]
-async fn members_are_born_into_living_teams_and_removed_by_their_host() {
+async fn members_are_created_in_living_teams_and_removed_by_their_host() {
     let (registry, t, w) = (registry(), id::<TeamId>("t"), id::<AgentId>("w"));
     assert_eq!(
-        bear(&registry, &t, "w", "a").await,
+        create_one(&registry, &t, "w", "a").await,
         MembersCreated::NoTeam(None)
     );
-    let born = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
-    assert_eq!(bear(&registry, &t, "w", "a").await, MembersCreated::Created);
+    let created = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
+    assert_eq!(
+        create_one(&registry, &t, "w", "a").await,
+        MembersCreated::Created
+    );
     registry
-        .hand_over(&t, 1, &team("b", "y"), born)
+        .hand_over(&t, 1, &team("b", "y"), created)
         .await
         .unwrap();
     assert_eq!(
-        bear(&registry, &t, "v", "b").await,
+        create_one(&registry, &t, "v", "b").await,
         MembersCreated::Created,
-        "a hand-over disturbs nobody"
+        "a hand-over disturbs no member"
     );
 
     registry.remove_member(&t, 1, &w, &id("b")).await.unwrap();
@@ -347,15 +350,15 @@ async fn members_are_born_into_living_teams_and_removed_by_their_host() {
         .await
         .unwrap();
     assert!(matches!(
-        bear(&registry, &t, "w", "a").await,
+        create_one(&registry, &t, "w", "a").await,
         MembersCreated::NoTeam(Some(_))
     ));
 }
 
-/// Births, two at once, race a death, on a server: once the death is written, whoever lists the
-/// members finds every one there will be.
+/// Two members at a time are created while the team is marked dead, on a real server. Once the death
+/// is written, a list of the members is complete.
 #[tokio::test]
-async fn nobody_is_born_into_a_dead_team() {
+async fn no_member_is_created_after_the_death_of_its_team() {
     let server = NatsServer::start().unwrap();
     let bus = NatsBus::connect(NatsOptions::new(server.url()))
         .await
@@ -365,17 +368,17 @@ async fn nobody_is_born_into_a_dead_team() {
     for round in 0..10 {
         let t: TeamId = id(&format!("t{round}"));
         registry.create_team(&t, 1, &team("a", "x")).await.unwrap();
-        let mut births = JoinSet::new();
+        let mut creators = JoinSet::new();
         for spawner in 0..8 {
             let (registry, t) = (registry.clone(), t.clone());
-            births.spawn(async move {
+            creators.spawn(async move {
                 for n in 0.. {
-                    let twins =
-                        ["a", "b"].map(|twin| (id(&format!("w{spawner}-{n}{twin}")), member("a")));
-                    if registry.create_members(&t, 1, &twins).await.unwrap()
+                    let pair =
+                        ["a", "b"].map(|one| (id(&format!("w{spawner}-{n}{one}")), member("a")));
+                    if registry.create_members(&t, 1, &pair).await.unwrap()
                         != MembersCreated::Created
                     {
-                        return n * twins.len();
+                        return n * pair.len();
                     }
                 }
                 0
@@ -392,8 +395,8 @@ async fn nobody_is_born_into_a_dead_team() {
             .await
             .unwrap();
         let there = registry.members(&t, 1).await.unwrap().len();
-        let born: usize = births.join_all().await.into_iter().sum();
-        assert_eq!(there, born, "round {round}");
+        let created: usize = creators.join_all().await.into_iter().sum();
+        assert_eq!(there, created, "round {round}");
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     faults::InjectedFault,
     process::ProcessState,
     registry::{SimKey, SimRecord, SimValue, TeamKey},
-    sql::{AgentKey, CallNumber, LeaseClaim, LogRowKind, SqlReply, SqlStatement},
+    sql::{AgentKey, CallNumber, LeaseClaim, SqlReply, SqlStatement},
     tools::ToolRun,
     world::{SimWorld, WorldEvent},
 };
@@ -35,7 +35,7 @@ struct Disturbance {
     machines: Vec<usize>,
     /// Whether heartbeats of the machines may be missed.
     is_silencing: bool,
-    /// Whether the machines may run on where nobody reaches them.
+    /// Whether the machines may run on while no other machine reaches them.
     is_cutting: bool,
 }
 
@@ -364,7 +364,7 @@ impl SimWorld {
         }
     }
 
-    fn stale(&mut self, process: usize) -> Vec<AgentKey> {
+    pub fn stale(&mut self, process: usize) -> Vec<AgentKey> {
         let sessions = &self.sql.sessions;
         let is_stale = |agent: &AgentKey, epoch: i64, incarnation: i64| {
             let row = &sessions[agent.0].row;
@@ -378,62 +378,5 @@ impl SimWorld {
         let is_still = |(of, agent): &(usize, AgentKey)| *of != process || stale.contains(agent);
         self.checks.stale_since.retain(|stale, _| is_still(stale));
         stale
-    }
-
-    /// When all is whole again, every node serves and every agent of an open session is hosted,
-    /// once.
-    pub fn check_end(&mut self) {
-        for process in 0..self.processes.len() {
-            let is_gone = self.processes[process].state == ProcessState::Gone;
-            if !is_gone && !self.may_act(process) {
-                self.checks
-                    .violate(format!("n{process:03} does not serve at the end"));
-            }
-            let stale = self.stale(process).first().copied();
-            if let Some(agent) = stale.filter(|_| self.processes[process].is_running()) {
-                self.checks.violate(format!(
-                    "n{process:03} still runs a stale {agent:?} at the end"
-                ));
-            }
-        }
-        for session in 0..self.sql.sessions.len() {
-            let row = &self.sql.sessions[session].row;
-            if row.is_open {
-                for agent in 0..row.leases.len() {
-                    self.check_hosted((session, agent));
-                }
-            }
-            self.check_log(session);
-        }
-    }
-
-    fn check_hosted(&mut self, agent: AgentKey) {
-        let lease = *self.sql.row(agent);
-        let host = lease
-            .node
-            .and_then(|node| self.processes[node].hosted.get(&agent));
-        let is_hosted = host.is_some_and(|hosted| hosted.epoch == lease.epoch);
-        if !is_hosted && !lease.is_stopped {
-            self.checks
-                .violate(format!("{agent:?} has no host at the end: {lease:?}"));
-        }
-    }
-
-    /// Each call that began has an end, or an answer that it was interrupted, before the next one of
-    /// its agent begins.
-    fn check_log(&mut self, session: usize) {
-        let mut open: BTreeMap<usize, CallNumber> = BTreeMap::new();
-        for row in &self.sql.sessions[session].log {
-            let is_legal = match row.kind {
-                LogRowKind::ToolStart => open.insert(row.agent, row.call).is_none(),
-                LogRowKind::ToolEnd | LogRowKind::Interrupted => {
-                    open.remove(&row.agent) == Some(row.call)
-                }
-            };
-            if !is_legal {
-                let what = format!("s{session} has {row:?} where it does not belong");
-                return self.checks.violate(what);
-            }
-        }
     }
 }

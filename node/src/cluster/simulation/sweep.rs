@@ -68,8 +68,8 @@ impl SimWorld {
         peers.map(|(peer, _)| *peer).chain([process]).collect()
     }
 
-    /// Who holds a lease, as this node sees it. It asks its peers about a node that it does not
-    /// know.
+    /// Returns the holder of a lease, as this node sees it. A node that it does not know is read
+    /// from the registry.
     pub fn holder(&mut self, process: usize, node: Option<usize>) -> LeaseHolder {
         let me = self.processes[process].id.clone();
         let Some(node) = node else {

@@ -1,10 +1,7 @@
 //! Taking a session up on a simulated node, as `takeover/claim.rs` and `takeover/failover.rs` do it:
 //! reads the facts, and performs what `recovery` and `claiming` decide.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     process::{
@@ -18,12 +15,12 @@ use super::{
 use crate::cluster::{
     claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
     moment::Moment,
-    recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberStep, TeamHost},
+    recovery::{self, LeadFacts, LeadStep, LedTeam, TeamHost},
     registry::DeathOf,
 };
 
 /// How long after a dead node was last heard its sessions start no tool elsewhere.
-const TOOL_GRACE: Duration = Duration::from_millis(4_500);
+pub const TOOL_GRACE: Duration = Duration::from_millis(4_500);
 /// How long a claim may take, in milliseconds.
 const CLAIM_PATIENCE: u64 = 20_000;
 
@@ -62,14 +59,14 @@ impl SimWorld {
     }
 
     /// Ends the attempt. Where it failed, a later sweep reads which leases are without an agent.
-    fn end_take_up(&mut self, process: usize, session: usize, is_done: bool) {
+    pub fn end_take_up(&mut self, process: usize, session: usize, is_done: bool) {
         let state = &mut self.processes[process];
         state.take_ups.remove(&session);
         state.sweep.may_miss |= !is_done;
         self.sweep_on(process);
     }
 
-    fn take_up_of(
+    pub fn take_up_of(
         &mut self,
         process: usize,
         (session, ticket): (usize, u64),
@@ -239,7 +236,7 @@ impl SimWorld {
     }
 
     /// When nothing runs any more on a node whose death this one saw.
-    fn quiet_from(&self, process: usize, node: usize) -> Option<Moment> {
+    pub fn quiet_from(&self, process: usize, node: usize) -> Option<Moment> {
         let quiet = self.processes[process].notes.quiet.get(&node);
         quiet.map(|quiet| *quiet + TOOL_GRACE)
     }
@@ -384,120 +381,5 @@ impl SimWorld {
             tries: 0,
         };
         self.host(process, order);
-    }
-
-    /// Another node was first: it looks after the members that are not here.
-    fn lead_is_elsewhere(&mut self, process: usize, session: usize) {
-        let take_up = self.processes[process].take_ups.get(&session);
-        let row = take_up.and_then(|take_up| take_up.session.clone());
-        let led = row.map(|row| self.led_elsewhere(process, &row));
-        if let Some(take_up) = self.processes[process].take_ups.get_mut(&session) {
-            take_up.led = led;
-        }
-        self.take_up_members(process, session);
-    }
-
-    fn led_elsewhere(&self, process: usize, row: &SessionRow) -> LedTeam {
-        LedTeam::led_elsewhere(row.on_node_death, self.local_time(process), TOOL_GRACE)
-    }
-
-    /// Does with each member what `recovery` says.
-    fn take_up_members(&mut self, process: usize, session: usize) {
-        let Some(take_up) = self.processes[process].take_ups.get_mut(&session) else {
-            return;
-        };
-        take_up.step = TakeUpStep::Members(BTreeMap::new());
-        let (ticket, row, led) = (take_up.ticket, take_up.session.clone(), take_up.led);
-        let (Some(row), Some(led)) = (row, led) else {
-            return self.end_take_up(process, session, false);
-        };
-        let incarnation = row.incarnation + i64::from(led.is_new_incarnation);
-        let mut orders = Vec::new();
-        for (agent, lease) in row.leases.iter().enumerate().skip(1) {
-            if lease.is_stopped {
-                continue;
-            }
-            let holder = self.holder(process, lease.node);
-            let facts = MemberFacts {
-                is_hosted_here: self.processes[process]
-                    .hosted
-                    .contains_key(&(session, agent)),
-                holder,
-                is_for_work: true,
-                quiet_from: lease.node.and_then(|node| self.quiet_from(process, node)),
-            };
-            let plan = recovery::member_plan(led, facts);
-            let (purpose, host) = match plan.step {
-                MemberStep::Leave => continue,
-                MemberStep::StopLost => (HostPurpose::LostMember, process),
-                MemberStep::ClaimHere => (HostPurpose::Member, process),
-                MemberStep::Place => {
-                    let living = lease
-                        .node
-                        .filter(|_| holder == recovery::LeaseHolder::Living);
-                    let host = living.unwrap_or_else(|| self.choose_node(process, true));
-                    (HostPurpose::Member, host)
-                }
-            };
-            let state = &self.processes[process];
-            orders.push(HostOrder {
-                agent: (session, agent),
-                purpose,
-                seen: lease.epoch,
-                incarnation,
-                tools_from: plan.tools_from.map_or(0, |from| state.world(from)),
-                host,
-                asker: process,
-                ticket,
-                tries: 0,
-            });
-        }
-        if let Some(take_up) = self.take_up_of(process, (session, ticket)) {
-            let hosts = orders.iter().map(|order| (order.agent.1, order.host));
-            take_up.step = TakeUpStep::Members(hosts.collect());
-        }
-        for order in &orders {
-            self.send_order(process, *order);
-        }
-        if orders.is_empty() {
-            self.end_take_up(process, session, true);
-        }
-    }
-
-    /// The outcome of an order that a take-up gave. A member that no other node takes is started
-    /// here.
-    pub fn take_up_order_done(&mut self, process: usize, order: HostOrder, done: bool) {
-        let (session, agent) = order.agent;
-        let Some(take_up) = self.take_up_of(process, (session, order.ticket)) else {
-            return;
-        };
-        if agent == 0 {
-            return match (done, &take_up.step) {
-                (true, TakeUpStep::StartingLead) => self.take_up_members(process, session),
-                (_, TakeUpStep::StartingLead) => self.end_take_up(process, session, false),
-                _ => {}
-            };
-        }
-        let TakeUpStep::Members(waiting) = &mut take_up.step else {
-            return;
-        };
-        if waiting.get(&agent) != Some(&order.host) {
-            return;
-        }
-        if !done && order.host != process {
-            waiting.insert(agent, process);
-            let order = HostOrder {
-                host: process,
-                ..order
-            };
-            return self.host(process, order);
-        }
-        waiting.remove(&agent);
-        let is_last = waiting.is_empty();
-        take_up.has_failed |= !done;
-        if is_last {
-            let has_failed = take_up.has_failed;
-            self.end_take_up(process, session, !has_failed);
-        }
     }
 }

@@ -19,9 +19,9 @@ pub struct Lab {
     pub sql: bool,
     /// The nodes' records in the registry.
     pub records: BTreeMap<NodeId, SeenNode>,
-    /// Who beats every half second.
+    /// The nodes that send a heartbeat every half second.
     pub beating: Vec<NodeId>,
-    /// Whose proofs are not written any more.
+    /// The nodes whose proofs are not written any more.
     pub proofless: Vec<NodeId>,
 }
 

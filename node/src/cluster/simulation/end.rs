@@ -1,0 +1,68 @@
+//! The checks at the end of a run, when all faults are over.
+
+use std::collections::BTreeMap;
+
+use super::{
+    process::ProcessState,
+    sql::{AgentKey, CallNumber, LogRowKind},
+    world::SimWorld,
+};
+
+impl SimWorld {
+    /// When all is whole again, every node serves and every agent of an open session is hosted,
+    /// once.
+    pub fn check_end(&mut self) {
+        for process in 0..self.processes.len() {
+            let is_gone = self.processes[process].state == ProcessState::Gone;
+            if !is_gone && !self.may_act(process) {
+                self.checks
+                    .violate(format!("n{process:03} does not serve at the end"));
+            }
+            let stale = self.stale(process).first().copied();
+            if let Some(agent) = stale.filter(|_| self.processes[process].is_running()) {
+                self.checks.violate(format!(
+                    "n{process:03} still runs a stale {agent:?} at the end"
+                ));
+            }
+        }
+        for session in 0..self.sql.sessions.len() {
+            let row = &self.sql.sessions[session].row;
+            if row.is_open {
+                for agent in 0..row.leases.len() {
+                    self.check_hosted((session, agent));
+                }
+            }
+            self.check_log(session);
+        }
+    }
+
+    fn check_hosted(&mut self, agent: AgentKey) {
+        let lease = *self.sql.row(agent);
+        let host = lease
+            .node
+            .and_then(|node| self.processes[node].hosted.get(&agent));
+        let is_hosted = host.is_some_and(|hosted| hosted.epoch == lease.epoch);
+        if !is_hosted && !lease.is_stopped {
+            self.checks
+                .violate(format!("{agent:?} has no host at the end: {lease:?}"));
+        }
+    }
+
+    /// Each call that began has an end, or an answer that it was interrupted, before the next one of
+    /// its agent begins.
+    fn check_log(&mut self, session: usize) {
+        let mut open: BTreeMap<usize, CallNumber> = BTreeMap::new();
+        for row in &self.sql.sessions[session].log {
+            let is_legal = match row.kind {
+                LogRowKind::ToolStart => open.insert(row.agent, row.call).is_none(),
+                LogRowKind::ToolEnd | LogRowKind::Interrupted => {
+                    open.remove(&row.agent) == Some(row.call)
+                }
+            };
+            if !is_legal {
+                let what = format!("s{session} has {row:?} where it does not belong");
+                return self.checks.violate(what);
+            }
+        }
+    }
+}
