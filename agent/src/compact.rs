@@ -13,7 +13,7 @@ use planck_common::{
     message::{Custom, MessageBody},
 };
 
-pub use check::{Fault, Replacement};
+pub use check::{Replacement, SummaryFault};
 pub use cut::{Cut, is_legal, shorten};
 pub use prompt::Request;
 pub use size::{tokens, tokens_of};

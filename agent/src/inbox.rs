@@ -72,7 +72,7 @@ pub enum InputOutcome {
     Turn(TurnOutcome),
     /// The turn that consumed it failed.
     Failed,
-    /// The agent was working, and the input was sent with [`Mode::Reject`].
+    /// The agent was working, and the input was sent with [`InputMode::Reject`].
     Busy,
     /// The agent ended before it read the input.
     Stopped,

@@ -171,12 +171,12 @@ struct StatsReply<'a> {
     #[serde(flatten)]
     identity: &'a ServiceIdentity,
     started: Timestamp,
-    endpoints: Vec<EndpointStats<'a>>,
+    endpoints: Vec<EndpointCounts<'a>>,
 }
 
 /// The statistics of an endpoint. Times are in nanoseconds.
 #[derive(Serialize)]
-struct EndpointStats<'a> {
+struct EndpointCounts<'a> {
     name: &'a str,
     subject: &'a str,
     queue_group: &'a str,
@@ -188,9 +188,9 @@ struct EndpointStats<'a> {
 }
 
 impl Served {
-    fn stats(&self) -> EndpointStats<'_> {
+    fn stats(&self) -> EndpointCounts<'_> {
         let nanos = u64::try_from(self.took.as_nanos()).unwrap_or(u64::MAX);
-        EndpointStats {
+        EndpointCounts {
             name: &self.endpoint.name,
             subject: &self.endpoint.subject,
             queue_group: &self.endpoint.queue_group,

@@ -9,7 +9,7 @@ use crate::{
     request::ModelRequest,
     script::{Otherwise, Reply, Rule, Script, ScriptedCall, ScriptedPart, ScriptedUsage},
     template,
-    wire::{PreparedPart, PreparedReply, WireFormat},
+    wire::{PreparedPart, PreparedReply, ProviderWire},
 };
 
 /// A script in use, with the number of uses of each rule.
@@ -68,7 +68,7 @@ fn describe(asked: &ModelRequest) -> String {
 pub fn speech(
     reply: &Reply,
     asked: &ModelRequest,
-    wire: WireFormat,
+    wire: ProviderWire,
     serial: u64,
     chunk: usize,
     asked_bytes: usize,

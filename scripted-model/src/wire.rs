@@ -20,7 +20,7 @@ use crate::{
 
 /// A provider's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WireFormat {
+pub enum ProviderWire {
     Anthropic,
     OpenAi,
     Azure,
@@ -74,7 +74,7 @@ impl Heading<'_> {
     }
 }
 
-impl WireFormat {
+impl ProviderWire {
     /// Returns the format that is served at a path, or `None` if nothing is served there.
     pub fn of_path(path: &str) -> Option<Self> {
         match path {

@@ -25,7 +25,7 @@ use crate::Connection;
 
 /// The sidecar to check, and how to check it.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct CheckPlan {
     pub name: SidecarId,
     pub connection: Connection,
     /// Arguments for a valid call of a tool. A mutating tool is called only if it has arguments
@@ -196,8 +196,11 @@ impl Finding {
 ///
 /// # Errors
 /// Nothing could be checked: NATS cannot be reached, the sidecar does not exist, or the command does not start.
-pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Finding>, Error> {
-    let mut report = Report {
+pub async fn run(
+    plan: CheckPlan,
+    tell: impl FnMut(&Finding) + Send,
+) -> Result<Vec<Finding>, Error> {
+    let mut report = CaseReport {
         tell,
         only: plan.only.clone(),
         findings: Vec::new(),
@@ -230,14 +233,14 @@ pub async fn run(plan: Plan, tell: impl FnMut(&Finding) + Send) -> Result<Vec<Fi
     Ok(report.findings)
 }
 
-struct Report<T> {
+struct CaseReport<T> {
     tell: T,
     /// The cases to report; all cases if empty.
     only: Vec<String>,
     findings: Vec<Finding>,
 }
 
-impl<T: FnMut(&Finding)> Report<T> {
+impl<T: FnMut(&Finding)> CaseReport<T> {
     fn wants(&self, case: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == case)
     }

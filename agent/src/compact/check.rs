@@ -20,7 +20,7 @@ pub struct Replacement {
 
 /// Why a compactor's answer is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum SummaryFault {
     #[error("the summary is empty")]
     Empty,
     #[error("message {0} is not in the context, or is its first")]
@@ -33,18 +33,18 @@ pub enum Fault {
 
 impl Material {
     /// Checks a compactor's answer, and returns the summary with which it replaces the older part.
-    pub fn check(&self, summary: &str, keep_from: Seq) -> Result<Replacement, Fault> {
+    pub fn check(&self, summary: &str, keep_from: Seq) -> Result<Replacement, SummaryFault> {
         if summary.trim().is_empty() {
-            return Err(Fault::Empty);
+            return Err(SummaryFault::Empty);
         }
         let at = self
             .lines
             .iter()
             .position(|line| line.id == keep_from)
             .filter(|at| *at > 0);
-        let at = at.ok_or(Fault::UnknownMessage(keep_from))?;
+        let at = at.ok_or(SummaryFault::UnknownMessage(keep_from))?;
         if !is_legal(&self.lines, at) {
-            return Err(Fault::Splits(keep_from));
+            return Err(SummaryFault::Splits(keep_from));
         }
         let (older, kept) = self.lines.split_at(at);
         self.replace(
@@ -58,7 +58,7 @@ impl Material {
 
     /// Returns the replacement for a view that has nothing to summarise: long tool results are
     /// shortened, and an earlier summary is kept.
-    pub fn without_summary(&self) -> Result<Replacement, Fault> {
+    pub fn without_summary(&self) -> Result<Replacement, SummaryFault> {
         let earlier = self
             .older()
             .iter()
@@ -72,7 +72,7 @@ impl Material {
         self.replace(self.cut, earlier.unwrap_or_else(note))
     }
 
-    fn replace(&self, cut: Cut, content: Vec<Part>) -> Result<Replacement, Fault> {
+    fn replace(&self, cut: Cut, content: Vec<Part>) -> Result<Replacement, SummaryFault> {
         let summary = MessageBody {
             role: MessageRole::Custom,
             custom: None,
@@ -87,7 +87,7 @@ impl Material {
                 .sum::<u64>();
         let after = self.fixed + tokens_of(&summary) + kept_tokens(&self.lines, cut);
         if after >= before {
-            return Err(Fault::NotSmaller { before, after });
+            return Err(SummaryFault::NotSmaller { before, after });
         }
         let tokens = u128::from(after) * u128::from(self.tokens) / u128::from(before.max(1));
         Ok(Replacement {

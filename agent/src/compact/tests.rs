@@ -105,14 +105,14 @@ fn cut_keeps_latest_messages_and_calls_with_their_results() {
 fn answer_is_used_only_if_it_is_sound() {
     let material = material("ucrcrcrua");
     let cases = [
-        ("  ", 7, Err(Fault::Empty)),
-        ("short", 99, Err(Fault::UnknownMessage(99))),
-        ("short", 1, Err(Fault::UnknownMessage(1))),
-        ("short", 5, Err(Fault::Splits(5))),
+        ("  ", 7, Err(SummaryFault::Empty)),
+        ("short", 99, Err(SummaryFault::UnknownMessage(99))),
+        ("short", 1, Err(SummaryFault::UnknownMessage(1))),
+        ("short", 5, Err(SummaryFault::Splits(5))),
         (
             &"long ".repeat(10_000),
             6,
-            Err(Fault::NotSmaller {
+            Err(SummaryFault::NotSmaller {
                 before: 207,
                 after: 12_597,
             }),
@@ -123,7 +123,7 @@ fn answer_is_used_only_if_it_is_sound() {
     for (summary, keep_from, expected) in cases {
         let checked = material.check(summary, keep_from).map(|_| ());
         match (checked, expected) {
-            (Err(Fault::NotSmaller { .. }), Err(Fault::NotSmaller { .. })) => {}
+            (Err(SummaryFault::NotSmaller { .. }), Err(SummaryFault::NotSmaller { .. })) => {}
             (checked, expected) => assert_eq!(checked, expected, "{keep_from}"),
         }
     }

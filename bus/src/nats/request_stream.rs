@@ -48,7 +48,7 @@ pub async fn request_stream(
     request
         .send(&link.client, &channel.subject, subject)
         .await?;
-    let state = StreamState {
+    let state = ReplyStreamState {
         _link: link,
         channel,
         denials,
@@ -57,7 +57,7 @@ pub async fn request_stream(
     Ok(stream::unfold(Some(state), next).boxed())
 }
 
-struct StreamState {
+struct ReplyStreamState {
     /// Keeps the connection open as long as the conversation lasts.
     _link: Arc<NatsLink>,
     channel: ReplyChannel,
@@ -67,8 +67,8 @@ struct StreamState {
 
 /// Returns the next message. An error is the last item.
 async fn next(
-    state: Option<StreamState>,
-) -> Option<(Result<StreamedReply, BusError>, Option<StreamState>)> {
+    state: Option<ReplyStreamState>,
+) -> Option<(Result<StreamedReply, BusError>, Option<ReplyStreamState>)> {
     let mut state = state?;
     let inbox = Arc::clone(&state.channel.inbox);
     let subjects = [state.subject.as_str(), &inbox.subject];

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use planck_common::{SidecarId, command::SidecarRow};
 use planck_sidecar::{
     Connection,
-    conform::{self, Finding, Plan, Verdict},
+    conform::{self, CheckPlan, Finding, Verdict},
 };
 use serde_json::Value;
 
@@ -151,7 +151,7 @@ impl Conform {
         })
     }
 
-    fn plan(self, place: &ConfigPlace) -> anyhow::Result<Plan> {
+    fn plan(self, place: &ConfigPlace) -> anyhow::Result<CheckPlan> {
         let nats = node::nats(&place.config_to_act(None)?)?
             .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
         let connection = Connection {
@@ -176,7 +176,7 @@ impl Conform {
             ..
         } = self;
         let (patience, start_within) = (patience.0, start_within.0);
-        Ok(Plan {
+        Ok(CheckPlan {
             name,
             connection,
             args,

@@ -23,7 +23,7 @@ use crate::{
     refusal::{RefusalKind, WireRefusal},
     request::ModelRequest,
     script::{Reply, ScriptedFault},
-    wire::{Heading, WireFormat},
+    wire::{Heading, ProviderWire},
 };
 
 /// The maximum size of a request body that is read, in bytes. Real providers accept less.
@@ -42,7 +42,7 @@ pub async fn handle(
         );
     };
     let mut request = seen(&shared, connection, &head, &bytes);
-    let Some(wire) = WireFormat::of_path(&request.path) else {
+    let Some(wire) = ProviderWire::of_path(&request.path) else {
         let message = format!("nothing is served at {}", request.path);
         shared.recorder.violated(Violation {
             serial: request.serial,
@@ -107,7 +107,7 @@ fn seen(
 }
 
 fn judge(
-    wire: WireFormat,
+    wire: ProviderWire,
     playbook: &Playbook,
     request: &RecordedRequest,
 ) -> Result<ModelRequest, WireRefusal> {
@@ -142,7 +142,7 @@ fn judge(
 async fn answer(
     shared: &Arc<ServerState>,
     playbook: &Playbook,
-    wire: WireFormat,
+    wire: ProviderWire,
     asked: &ModelRequest,
     serial: u64,
     asked_bytes: usize,
@@ -184,7 +184,7 @@ async fn answer(
 /// Returns the response for a fault that replaces the stream, or `None` if a stream is sent.
 async fn instead(
     shared: &ServerState,
-    wire: WireFormat,
+    wire: ProviderWire,
     fault: Option<&ScriptedFault>,
 ) -> Option<Response<Body>> {
     match fault? {
@@ -232,7 +232,7 @@ async fn instead(
 }
 
 /// Returns how many events are sent, and what follows them.
-fn ending(wire: WireFormat, reply: &Reply) -> (usize, StreamEnding) {
+fn ending(wire: ProviderWire, reply: &Reply) -> (usize, StreamEnding) {
     match &reply.fault {
         Some(ScriptedFault::Hang { after }) => (*after, StreamEnding::Hang),
         Some(ScriptedFault::Cut { after }) => (*after, StreamEnding::Cut),
@@ -248,7 +248,7 @@ fn ending(wire: WireFormat, reply: &Reply) -> (usize, StreamEnding) {
     }
 }
 
-fn refused(wire: WireFormat, refusal: &WireRefusal) -> Response<Body> {
+fn refused(wire: ProviderWire, refusal: &WireRefusal) -> Response<Body> {
     let json = HeaderValue::from_static("application/json");
     with(
         status_code(refusal.status),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Error, Plan,
+    CheckPlan, Error,
     discovery::{EndpointKind, OfferedEndpoint},
     sample,
     wire::{FinalReply, ReplyPart, read, shown},
@@ -20,7 +20,7 @@ use super::{
 
 pub struct Checker {
     pub client: Client,
-    pub plan: Plan,
+    pub plan: CheckPlan,
     pub instances: Vec<ServiceInfo>,
     pub offers: Vec<OfferedEndpoint>,
     /// A call that the sidecar answers with `ok` at once.
@@ -56,7 +56,7 @@ pub enum ObservedEnd {
 }
 
 impl Checker {
-    pub fn new(client: Client, plan: Plan, instances: Vec<ServiceInfo>) -> Self {
+    pub fn new(client: Client, plan: CheckPlan, instances: Vec<ServiceInfo>) -> Self {
         let offers = instances
             .first()
             .map(OfferedEndpoint::of_all)

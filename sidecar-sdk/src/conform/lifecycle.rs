@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    Error, Finding, Plan, Report,
+    CaseReport, CheckPlan, Error, Finding,
     calls::slow,
     checker::{Checker, gather, listen},
     process::ChildProcess,
@@ -34,8 +34,8 @@ const AT_ONCE: usize = 8;
 
 /// Connects, starts the sidecar if a command is given, and finds it.
 pub async fn begin<T: FnMut(&Finding)>(
-    plan: Plan,
-    report: &mut Report<T>,
+    plan: CheckPlan,
+    report: &mut CaseReport<T>,
 ) -> Result<(Checker, Option<ChildProcess>), Error> {
     let client = plan
         .connection
@@ -83,11 +83,11 @@ async fn find(client: &Client, name: &SidecarId) -> Result<Vec<ServiceInfo>, Err
 
 async fn appear(
     client: &Client,
-    plan: &Plan,
+    plan: &CheckPlan,
     count: usize,
     child: &mut ChildProcess,
 ) -> Result<Vec<ServiceInfo>, Error> {
-    let Plan {
+    let CheckPlan {
         name, start_within, ..
     } = plan;
     let until = Instant::now() + *start_within;
@@ -196,7 +196,7 @@ pub fn skipped() -> Vec<Finding> {
 pub async fn check<T: FnMut(&Finding)>(
     checker: &mut Checker,
     child: ChildProcess,
-    report: &mut Report<T>,
+    report: &mut CaseReport<T>,
 ) -> Result<(), Error> {
     let mut first = child;
     if report.wants("crash") {

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Error, Plan};
+use super::{CheckPlan, Error};
 
 /// A running instance. Dropping it kills its whole process group.
 pub struct ChildProcess {
@@ -24,7 +24,7 @@ pub struct ChildProcess {
 
 impl ChildProcess {
     /// Starts an instance. Its output goes to standard error.
-    pub fn start(plan: &Plan) -> Result<Self, Error> {
+    pub fn start(plan: &CheckPlan) -> Result<Self, Error> {
         let (program, arguments) = plan
             .command
             .split_first()

@@ -5,12 +5,12 @@ use std::time::Duration;
 use planck_common::SidecarId;
 use planck_sidecar::{
     Connection,
-    conform::{self, Error, Finding, Plan, Verdict},
+    conform::{self, CheckPlan, Error, Finding, Verdict},
 };
 
 /// Returns the plan to check a program that the checker starts, without options.
-pub fn plan(url: &str, name: &str, command: &[&str]) -> Plan {
-    Plan {
+pub fn plan(url: &str, name: &str, command: &[&str]) -> CheckPlan {
+    CheckPlan {
         name: SidecarId::parse(name).unwrap(),
         connection: Connection::to(url),
         args: Vec::new(),
@@ -25,7 +25,7 @@ pub fn plan(url: &str, name: &str, command: &[&str]) -> Plan {
     }
 }
 
-pub async fn check(plan: Plan) -> Result<Vec<Finding>, Error> {
+pub async fn check(plan: CheckPlan) -> Result<Vec<Finding>, Error> {
     conform::run(plan, |finding| println!("{finding:?}")).await
 }
 

@@ -7,7 +7,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_sidecar::conform::{Plan, Verdict};
+use planck_sidecar::conform::{CheckPlan, Verdict};
 use planck_tests::{
     example::{Example, python_path, typescript_sdk},
     nats::NatsServer,
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 async fn conforms(example: Example, skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let command: Vec<&str> = example.command.iter().map(String::as_str).collect();
-    let plan = Plan {
+    let plan = CheckPlan {
         patience: PATIENCE,
         ..plan(&nats.url(), example.name, &command)
     };
