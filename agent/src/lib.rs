@@ -201,7 +201,7 @@ impl Counters {
     }
 }
 
-/// What one step has decided so far.
+/// The effects that one step has decided on so far, and the time of the step.
 struct StepEffects {
     now: Timestamp,
     effects: Vec<Effect>,

@@ -149,9 +149,9 @@ pub struct Failure {
     /// Names the provider, what happened, and what the user can do about it. It never contains a
     /// key, but may quote the server's response.
     pub message: String,
-    /// What other agents may read instead of the message if the message quotes the server's
-    /// response, which could contain secrets of an internal service, or instructions. `None` if the
-    /// message quotes nothing, so that other agents may read it.
+    /// The text for other agents if the message quotes the server's response, which could contain
+    /// secrets of an internal service, or instructions. `None` if the message quotes nothing, so
+    /// that other agents may read it.
     pub public: Option<String>,
     /// The wait that the provider asked for.
     pub retry_after: Option<Duration>,

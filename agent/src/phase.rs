@@ -1,5 +1,5 @@
-//! What an agent is doing. Each state holds only the data that is valid in it, and a turn has
-//! exactly one owner.
+//! The phases of an agent. Each holds only the data that is valid in it, and a turn has exactly one
+//! owner.
 
 use planck_common::{
     AgentId, InputId, Timestamp,

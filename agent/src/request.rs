@@ -1,5 +1,5 @@
-//! What happens between two requests, when every call has its result: the turn ends at a limit,
-//! inputs join, the context is compacted, or the model is called, and a failed call is handled.
+//! Decides what follows when every call has its result: the turn ends at a limit, inputs join, the
+//! context is compacted, or the model is called. Also handles a failed call of the model.
 
 use std::{sync::Arc, time::Duration};
 

@@ -37,7 +37,7 @@ pub(super) struct Pending {
     on_commit: OnCommit,
 }
 
-/// What follows a commit.
+/// The work that is left to do when a commit succeeds.
 #[derive(Debug)]
 pub(super) enum OnCommit {
     /// The messages, which are already in the view, get their ids.

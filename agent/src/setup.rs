@@ -1,4 +1,4 @@
-//! What an agent starts with: its identity, its settings, and its history from the store.
+//! The state that an agent starts with: its identity, its settings, and its history from the store.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl Memory {
     }
 }
 
-/// What happens to a turn that the rows leave open.
+/// How an agent that is loaded continues a turn that its rows leave open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum OpenTurn {
     /// The turn continues where it was.

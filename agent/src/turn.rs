@@ -33,7 +33,7 @@ pub(super) enum TurnEnding {
     Limit(&'static str),
     Failed {
         reason: String,
-        /// What the asker of a question and the sender of a task read instead of the reason.
+        /// The text that the asker of a question and the sender of a task get instead of the reason.
         for_agents: String,
         code: &'static str,
         retryable: bool,
@@ -267,8 +267,8 @@ impl TurnEnding {
         }
     }
 
-    /// What the asker of a question reads: the reason of a failed turn, or else the turn's text;
-    /// `None` if there is no text.
+    /// Returns the answer for the asker of a question: the reason of a failed turn, or else the
+    /// turn's text. `None` if there is no text.
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
             Self::Failed { for_agents, .. } => Some(for_agents.clone()),

@@ -62,8 +62,8 @@ impl Client {
     /// confirms that the prompt is stored. Its answer comes as events, which
     /// [`follow`](Self::follow) returns from `seq + 1` of the reply on.
     ///
-    /// The prompt gets an id if it has none. With [`InputMode::Queue`] and [`InputMode::Steer`] the call is
-    /// idempotent by that id and is retried; with [`InputMode::Reject`] it is tried once.
+    /// The prompt gets an id if it has none. With [`InputMode::Queue`] and [`InputMode::Steer`] the
+    /// call is idempotent by that id and is retried; with [`InputMode::Reject`] it is tried once.
     pub async fn prompt(
         &self,
         session: &str,

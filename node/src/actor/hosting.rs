@@ -1,4 +1,4 @@
-//! What the host of agents is given to start one.
+//! An agent as it is handed to the host of agents: its lease, and how its work begins.
 
 use std::sync::Arc;
 
