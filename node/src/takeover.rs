@@ -9,6 +9,7 @@ mod close;
 mod drain;
 mod exits;
 mod failover;
+mod lease;
 mod leave;
 mod maintenance;
 mod session_locks;

@@ -48,10 +48,11 @@ pub trait Leases: Send + Sync {
         Ok(None)
     }
 
-    /// Ends the process of a node that was declared dead if that process may still hold locks of
-    /// the store. SQLite kills it; Postgres does nothing.
-    async fn end_node(&self, _node: &NodeId) -> Result<(), StoreError> {
-        Ok(())
+    /// Kills the process of a node that left or was declared dead if the process is stopped (by
+    /// SIGSTOP), because it could hold a lock of the store for ever. Returns whether it killed one.
+    /// Postgres does nothing, because the server ends the transactions of an idle connection.
+    async fn end_stopped_node(&self, _node: &NodeId) -> Result<bool, StoreError> {
+        Ok(false)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future;
 use planck_common::{
-    NodeId, SessionId,
+    SessionId,
     command::SessionState,
     event::{Event, SessionResumed},
     reply::Refusal,
@@ -17,14 +17,10 @@ use crate::{
     cluster::{
         clock,
         moment::Moment,
-        recovery::{
-            self, LeadFacts, LeadStep, LeaseHolder, LedTeam, MemberFacts, MemberPlan, MemberStep,
-        },
+        recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberPlan, MemberStep},
     },
     placement::claim_request,
-    store::{
-        AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, StoreError, Stray,
-    },
+    store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, Stray},
     telemetry::metrics,
 };
 
@@ -352,39 +348,5 @@ impl Takeover {
             }
             None => false,
         }
-    }
-
-    /// Claims a lease. If the outcome of a claim is unknown, or the agent is not started
-    /// afterwards, the next sweep finds it.
-    pub(super) async fn claim(
-        &self,
-        session: &SessionId,
-        agent: &AgentRecord,
-        epoch: i64,
-        claim: LeaseClaim,
-    ) -> Result<Option<HeldLease>, StoreError> {
-        self.host.may_miss_agents();
-        let lease = self
-            .store
-            .claim(session, &agent.id, epoch, claim, self.view.id())
-            .await?;
-        if lease.is_some()
-            && agent
-                .node
-                .as_ref()
-                .is_some_and(|node| node != self.view.id())
-        {
-            metrics::meters().taken_over();
-        }
-        Ok(lease)
-    }
-
-    /// Returns the holder of a lease, as this node sees it.
-    pub(super) async fn holder(&self, node: Option<&NodeId>) -> LeaseHolder {
-        let is_alive = match node {
-            Some(node) if node != self.view.id() => self.view.is_alive(node).await,
-            Some(_) | None => true,
-        };
-        LeaseHolder::of(node, self.view.id(), is_alive)
     }
 }

@@ -13,5 +13,6 @@ mod outages;
 mod placing;
 mod refusals;
 mod scene;
+mod stopped_process;
 mod verbs;
 mod working;

@@ -116,9 +116,9 @@ impl Leases for SqliteStore {
         lock::lives(&self.folder, node).map(Some)
     }
 
-    async fn end_node(&self, node: &NodeId) -> Result<(), StoreError> {
+    async fn end_stopped_node(&self, node: &NodeId) -> Result<bool, StoreError> {
         let (folder, node) = (self.folder.clone(), node.clone());
-        let ended = tokio::task::spawn_blocking(move || lock::end(&folder, &node)).await;
+        let ended = tokio::task::spawn_blocking(move || lock::end_stopped(&folder, &node)).await;
         ended.map_err(|error| StoreError::Away(error.to_string()))?
     }
 }

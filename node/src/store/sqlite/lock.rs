@@ -8,11 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use planck_common::NodeId;
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{fault, folder::StoreFolder};
 use crate::store::StoreError;
@@ -131,22 +128,26 @@ pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
     Ok(held(store, node)?.is_some())
 }
 
-/// Kills the process that holds the lock of a node that was declared dead, and waits for at most
-/// two seconds until the lock is free. Blocks the thread.
-pub fn end(store: &Path, node: &NodeId) -> Result<(), StoreError> {
-    let path = store.join(FOLDER).join(file_name(node));
+/// Kills the process that holds the lock of a dead node if the process is stopped, and waits for at
+/// most two seconds until the lock is free. Returns whether it killed one. Blocks the thread.
+pub fn end_stopped(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
+    let Some(holder) = held(store, node)? else {
+        return Ok(false);
+    };
+    if !holder.kill_if_stopped() {
+        return Ok(false);
+    }
     let until = Instant::now() + DYING;
-    while let Some(holder) = held(store, node)? {
-        holder.kill(&path)?;
+    while held(store, node)?.is_some() {
         if Instant::now() > until {
             return Err(StoreError::Away(format!(
-                "process {} of node {node} does not die",
+                "process {} of node {node} does not end after SIGKILL",
                 holder.pid
             )));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(())
+    Ok(true)
 }
 
 fn file_name(node: &NodeId) -> String {
@@ -197,7 +198,7 @@ impl Holder {
         let pid = std::process::id().cast_signed();
         Self {
             pid,
-            started: started(pid),
+            started: Stat::read(pid).started,
             space: space(),
         }
     }
@@ -216,15 +217,25 @@ impl Holder {
         })
     }
 
-    fn kill(&self, path: &Path) -> Result<(), StoreError> {
-        if self.pid <= 1 || self.space != space() {
-            let what = "the process that holds it cannot be seen from here";
-            return Err(fault::broken(path, what, "stop that process by hand"));
+    /// Kills this process if it is stopped. A process with the same pid that started at another
+    /// time, or is in another pid namespace, is a different one and is not killed. The descriptor
+    /// is opened before the start times are compared, so it refers to the process that was compared
+    /// even if the pid is used again.
+    fn kill_if_stopped(&self) -> bool {
+        let is_me = self.pid == std::process::id().cast_signed();
+        if is_me || self.started == UNKNOWN || self.space != space() {
+            return false;
         }
-        if self.pid != std::process::id().cast_signed() && self.started == started(self.pid) {
-            let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
-        }
-        Ok(())
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else {
+            return false;
+        };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return false;
+        };
+        let stat = Stat::read(self.pid);
+        stat.started == self.started
+            && stat.is_stopped
+            && pidfd_send_signal(&process, Signal::KILL).is_ok()
     }
 }
 
@@ -234,16 +245,34 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Returns the start time of a process in clock ticks since boot, or `-` if it is unknown. It is
-/// field 22 of `stat` in proc(5), the 20th after the name.
-fn started(pid: i32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_whitespace().nth(19).unwrap_or("-").to_owned()
+/// Replaces a start time or a namespace that cannot be read.
+const UNKNOWN: &str = "-";
+
+/// The state of a process, from proc(5).
+struct Stat {
+    /// The start time in clock ticks since boot.
+    started: String,
+    /// Whether a signal stopped it.
+    is_stopped: bool,
+}
+
+impl Stat {
+    /// Reads `stat`, of which field 3 is the state and field 22 the start. Field 2, the name, ends
+    /// with the last parenthesis.
+    fn read(pid: i32) -> Self {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let mut fields = fields.split_whitespace();
+        let is_stopped = fields.next() == Some("T");
+        Self {
+            started: fields.nth(18).unwrap_or(UNKNOWN).to_owned(),
+            is_stopped,
+        }
+    }
 }
 
 /// Returns the pid namespace of this process, or `-` if it is unknown.
 fn space() -> String {
     fs::read_link("/proc/self/ns/pid")
-        .map_or_else(|_| "-".into(), |link| link.display().to_string())
+        .map_or_else(|_| UNKNOWN.into(), |link| link.display().to_string())
 }

@@ -2,9 +2,10 @@
 
 use std::{
     io::{BufRead, BufReader, Lines},
+    os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nix::{
@@ -20,6 +21,7 @@ use crate::store::{
 };
 
 const FOLDER: &str = "PLANCK_TEST_FOLDER";
+const HOLDERS_FOLDER: &str = "PLANCK_TEST_HOLDERS_FOLDER";
 
 /// A writer in a separate process, which is killed when this is dropped.
 struct Writer {
@@ -59,6 +61,36 @@ impl Writer {
         Self { child, node, lines }
     }
 
+    /// Starts a process that claims the orchestrator for a node and stays in a transaction.
+    fn hold(folder: &Path, node: &NodeId, team: &Team, seen: i64) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "--nocapture",
+                "store::sqlite::tests::processes::holder",
+            ])
+            .env(HOLDERS_FOLDER, folder)
+            .env("PLANCK_TEST_NODE", node.as_str())
+            .env("PLANCK_TEST_SESSION", team.session.as_str())
+            .env("PLANCK_TEST_LEAD", team.lead().as_str())
+            .env("PLANCK_TEST_SEEN", seen.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut holder = Self {
+            child,
+            node: node.clone(),
+            lines,
+        };
+        assert_eq!(holder.next("in a transaction").as_deref(), Some(""));
+        holder
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
     /// Returns the rest of the next line that begins with `what`, or `None` if the process ended.
     fn next(&mut self, what: &str) -> Option<String> {
         self.lines
@@ -79,7 +111,7 @@ impl Writer {
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+        kill(self.pid(), signal).unwrap();
     }
 }
 
@@ -219,45 +251,75 @@ async fn acknowledged_rows_survive_a_kill() {
     assert!(log.len() >= usize::try_from(last).unwrap());
 }
 
-/// A process that is stopped in the middle of a write blocks the others until its node is declared
-/// dead and the process is killed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_process_is_ended_by_its_claimer() {
-    let folder = Folder::new();
-    let team = Team::start(&folder, 2).await;
-    for seen in [1, 3, 5, 7, 9] {
-        let mut stopped = Writer::start(folder.path(), &team, 1, seen, u32::MAX);
-        assert_eq!(stopped.next("won the claim").as_deref(), Some(""));
-        stopped.acknowledged(20);
-        stopped.signal(Signal::SIGSTOP);
-        assert_eq!(
-            team.store.node_lives(&stopped.node).await.unwrap(),
-            Some(true)
-        );
+/// The test process that [`Writer::hold`] starts: takes the lock of its node, claims the
+/// orchestrator and stays in a transaction. Does nothing in the test run itself.
+#[tokio::test]
+async fn holder() {
+    let Ok(folder) = std::env::var(HOLDERS_FOLDER) else {
+        return;
+    };
+    let node = NodeId::parse(&var("PLANCK_TEST_NODE")).unwrap();
+    let session = SessionId::parse(&var("PLANCK_TEST_SESSION")).unwrap();
+    let lead = AgentId::parse(&var("PLANCK_TEST_LEAD")).unwrap();
+    let opened = SqliteStore::open(SqliteOptions::new(&folder), &node).await;
+    let store = opened.unwrap();
+    let claim = LeaseClaim::Lead { after_death: false };
+    let seen = var("PLANCK_TEST_SEEN").parse().unwrap();
+    let lease = store.claim(&session, &lead, seen, claim, &node).await;
+    assert!(lease.unwrap().is_some());
+    let file = store.file(&session).await.unwrap();
+    let begin = sqlx::query("BEGIN IMMEDIATE");
+    file.db.execute(begin).await.unwrap();
+    println!("\nin a transaction");
+    std::thread::sleep(Duration::from_secs(120));
+}
 
-        let began = Instant::now();
-        team.store.end_node(&stopped.node).await.unwrap();
-        assert_eq!(
-            team.store.node_lives(&stopped.node).await.unwrap(),
-            Some(false)
-        );
-        let member = LeaseClaim::Member(team.under(1));
-        let lease = team
-            .store
-            .claim(&team.session, &team.agents[1], seen + 1, member, &team.node)
-            .await
-            .unwrap()
-            .unwrap();
-        let batch = crate::store::Batch {
-            epoch: lease.epoch,
-            ..team.batch(1, lease.last_seq, team::warnings(1))
-        };
-        team.write(batch).await;
-        assert!(
-            began.elapsed() < Duration::from_secs(2),
-            "{:?}",
-            began.elapsed()
-        );
-        assert_log_is_sound(&events::all(&team, None).await);
-    }
+/// A process that is stopped in a transaction blocks every claim until it is killed. It is not
+/// killed while it runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_is_ended_only_while_it_is_stopped() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 1).await;
+    let mut holder = Writer::hold(folder.path(), &NodeId::mint(), &team, 1);
+    let me = NodeId::mint();
+    let options = SqliteOptions {
+        busy: Duration::from_millis(200),
+        ..folder.options()
+    };
+    let store = SqliteStore::open(options, &me).await.unwrap();
+    let lead = LeaseClaim::Lead { after_death: true };
+    let claim = || store.claim(&team.session, team.lead(), 2, lead.clone(), &me);
+
+    assert!(matches!(claim().await, Err(StoreError::Away(_))));
+    assert!(!store.end_stopped_node(&holder.node).await.unwrap());
+    assert!(holder.child.try_wait().unwrap().is_none(), "it still runs");
+
+    planck_tests::process::freeze(holder.pid()).unwrap();
+    assert_eq!(store.node_lives(&holder.node).await.unwrap(), Some(true));
+    assert!(matches!(claim().await, Err(StoreError::Away(_))));
+    assert!(store.end_stopped_node(&holder.node).await.unwrap());
+    assert_eq!(store.node_lives(&holder.node).await.unwrap(), Some(false));
+    assert!(!store.end_stopped_node(&holder.node).await.unwrap());
+    assert!(claim().await.unwrap().is_some());
+    assert!(holder.child.wait().unwrap().signal() == Some(Signal::SIGKILL as i32));
+}
+
+/// The lock file of a dead node may contain a pid that another process has now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_that_got_the_pid_later_is_left_alone() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 1).await;
+    let holder = Writer::hold(folder.path(), &NodeId::mint(), &team, 1);
+    planck_tests::process::freeze(holder.pid()).unwrap();
+    let file = folder
+        .path()
+        .join(".nodes")
+        .join(format!("{}.lock", holder.node));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let words: Vec<_> = text.split(' ').collect();
+    let earlier = words[1].parse::<u64>().unwrap() - 1;
+    std::fs::write(&file, format!("{} {earlier} {}", words[0], words[2])).unwrap();
+    assert!(!team.store.end_stopped_node(&holder.node).await.unwrap());
+    std::fs::write(&file, text).unwrap();
+    assert!(team.store.end_stopped_node(&holder.node).await.unwrap());
 }
