@@ -1,15 +1,15 @@
 //! Follows a session on the screen until the turn of a prompt has ended or the user leaves.
 
+mod rest;
 mod turns;
-
-use std::time::Duration;
 
 use planck_common::{
     InputId, Seq, SessionId,
-    command::{AgentState, ReadEvents, SessionInfo},
+    command::{ReadEvents, SessionInfo},
     event::json,
     usage::Usage,
 };
+use rest::RestCheck;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turns::OpenTurns;
 pub use turns::{WorkEnd, WorkOutcome};
@@ -21,9 +21,6 @@ use super::{
     which::Sent,
 };
 use crate::client::{Client, ClientError, FollowEvent};
-
-/// The maximum pause between the end of one turn and the start of another turn that it causes.
-const QUIET: Duration = Duration::from_millis(200);
 
 /// Where the events of a session go.
 pub enum Sink {
@@ -188,8 +185,8 @@ pub async fn watch(
     let mut follow = client.follow(session, sent.from).await?;
     sink.learn_names(&client.session(session).await?);
     let (mut turns, mut interrupts) = (OpenTurns::of(sent.prompt.clone()), 0);
+    let mut rest = RestCheck::default();
     loop {
-        let is_at_rest = turns.at_rest().is_some();
         tokio::select! {
             event = follow.next() => {
                 let event = match event {
@@ -201,13 +198,19 @@ pub async fn watch(
                 };
                 sink.show(&event)?;
                 match &event {
-                    FollowEvent::Durable(envelope) => turns.apply(envelope),
-                    FollowEvent::Retracted(retracted) => turns.forget(retracted),
+                    FollowEvent::Durable(envelope) => {
+                        turns.apply(envelope);
+                        rest.seen(envelope.seq, turns.at_rest().is_some());
+                    }
+                    FollowEvent::Retracted(retracted) => {
+                        turns.forget(retracted);
+                        rest.seen(None, turns.at_rest().is_some());
+                    }
                     FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {}
                 }
             }
-            () = tokio::time::sleep(QUIET), if is_at_rest => {
-                if rests(client, session).await? {
+            () = rest.is_due() => {
+                if rest.is_over(client, session).await? {
                     break;
                 }
             }
@@ -218,7 +221,13 @@ pub async fn watch(
                 }
                 sink.rest()?;
                 warn("aborting the turn; interrupt again to leave");
-                client.abort_session(session).await?;
+                tokio::select! {
+                    aborted = client.abort_session(session) => { aborted?; }
+                    _ = interrupted.recv() => {
+                        interrupts += 1;
+                        break;
+                    }
+                }
             }
         }
     }
@@ -260,18 +269,4 @@ pub async fn show_log(
         from = page.next;
     }
     Ok(sink.rest()?)
-}
-
-/// Returns whether no agent of the session is working or has unread input.
-async fn rests(client: &Client, session: &SessionId) -> anyhow::Result<bool> {
-    for agent in client.session(session).await?.agents {
-        if agent.state == AgentState::Stopped {
-            continue;
-        }
-        let info = client.agent(&agent.id).await?;
-        if info.state != AgentState::Idle || info.queued > 0 {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -12,6 +12,7 @@ use planck_tests::{
     eventually::eventually,
     machine::{PersonalMachine, run},
     terminal::Terminal,
+    world::{Backend, World},
 };
 use tokio::{
     process::{Child, Command},
@@ -181,7 +182,7 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupts_end_a_turn_and_then_the_chat() -> Result<()> {
+async fn interrupt_ends_a_turn_and_not_the_chat() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
     let mut chat = Chat::start(&machine, "xterm-256color", &["chat"])?;
     chat.line("slow").await?;
@@ -193,14 +194,29 @@ async fn interrupts_end_a_turn_and_then_the_chat() -> Result<()> {
         "the notice has a line of its own: {drawn:?}"
     );
     chat.terminal.until("■ aborted").await?;
+    chat.line("/quit").await?;
+    let (code, screen) = chat.end().await?;
+    assert_eq!(code, Some(0), "{screen:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_interrupt_leaves_although_the_node_does_not_answer() -> Result<()> {
+    let world = World::start(Backend::Sqlite, script()).await?;
+    let node = world.node().await?;
+    let mut command = world.planck()?;
+    command.arg("chat").env("TERM", "xterm-256color");
+    let mut chat = Chat::spawn(command)?;
     chat.line("slow").await?;
     chat.terminal.until("word").await?;
+    node.pause()?;
     chat.interrupt()?;
     chat.terminal.until("interrupt again to leave").await?;
     chat.interrupt()?;
     let (code, screen) = chat.end().await?;
     assert_eq!(code, Some(130), "{screen:?}");
-    Ok(())
+    node.resume()?;
+    node.leave_despite(&[""]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
