@@ -1,5 +1,4 @@
-//! Measures the CPU and wall time of a save on SQLite, which appends three rows, and of each of its
-//! steps.
+//! Measures the CPU and wall time of a new session and of a save on SQLite.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +27,8 @@ use planck_node::internals::store::{
 };
 use serde_json::{Map, json};
 
-const ROUNDS: u32 = 5_000;
+const APPENDS: u32 = 5_000;
+const SESSIONS: u32 = 500;
 
 /// Returns the CPU time of all threads of this process, in microseconds.
 fn cpu() -> f64 {
@@ -125,13 +125,13 @@ fn usage() -> Usage {
     }
 }
 
-/// Runs an operation `ROUNDS` times, and prints a line with the measurements.
-async fn measure(what: &str, mut once: impl AsyncFnMut(u32)) {
+/// Runs an operation this many times, and prints a line with the measurements.
+async fn measure(what: &str, rounds: u32, mut once: impl AsyncFnMut(u32)) {
     let (cpu_before, began) = (cpu(), Instant::now());
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         once(round).await;
     }
-    let each = |micros: f64| micros / f64::from(ROUNDS);
+    let each = |micros: f64| micros / f64::from(rounds);
     println!(
         "{what}: {:.1} µs of CPU, {:.1} µs",
         each(cpu() - cpu_before),
@@ -178,11 +178,15 @@ async fn measure_all(full_sync: bool) {
         prev = *seqs.last().unwrap();
     };
     let sync = if full_sync { "FULL" } else { "NORMAL" };
-    measure(&format!("append of 3 rows, {sync}"), async |_| {
+    measure(&format!("new session, {sync}"), SESSIONS, async |_| {
+        store.create(session(1), &node).await.unwrap();
+    })
+    .await;
+    measure(&format!("append of 3 rows, {sync}"), APPENDS, async |_| {
         append(3, vec![]).await
     })
     .await;
-    measure(&format!("append of 1 row, {sync}"), async |_| {
+    measure(&format!("append of 1 row, {sync}"), APPENDS, async |_| {
         append(1, vec![]).await
     })
     .await;
@@ -199,5 +203,6 @@ async fn measure_all(full_sync: bool) {
         )
         .await;
     };
-    measure(&format!("put and its consumption, {sync}"), put_and_consume).await;
+    let what = format!("put and its consumption, {sync}");
+    measure(&what, APPENDS, put_and_consume).await;
 }

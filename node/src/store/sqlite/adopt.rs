@@ -87,11 +87,11 @@ impl SqliteStore {
         let created_at = self.created_at(&old, stray).await?;
         match self
             .index
-            .reserve(&stray.id, &stray.name, created_at)
+            .reserve(&stray.id, &stray.name, created_at, vec![])
             .await?
         {
             Reserved::Yes => {}
-            Reserved::Known(_) | Reserved::Taken(_) => {
+            Reserved::Known(_) | Reserved::Taken(_) | Reserved::Gone => {
                 return Err(refusal::name_taken(&stray.name));
             }
         }
@@ -147,7 +147,8 @@ impl SqliteStore {
     }
 
     async fn fill(&self, old: &Path, stray: &StraySession) -> Result<(), StoreError> {
-        let db = self.files.create(&stray.id, &stray.name).await?;
+        let file = self.files.create(&stray.id, &stray.name).await?;
+        let db = &file.db;
         db.execute(query("ATTACH DATABASE ?1 AS old").bind(old.to_string_lossy().into_owned()))
             .await?;
         let session = sqlx::AssertSqlSafe(format!(

@@ -1,98 +1,36 @@
 //! An open SQLite file: one connection with its own thread, a deadline for each call, and a schema
 //! that was checked.
 
+mod options;
+
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
 };
 
 use planck_migrations::Migration;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection,
     query::Query,
-    sqlite::{
-        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous,
-    },
+    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow},
 };
 use tempfile::TempDir;
-use tokio::{
-    sync::Mutex,
-    time::{Instant, sleep, timeout_at},
-};
+use tokio::{sync::Mutex, time::timeout_at};
 
 use super::{
     decode::RowReader,
     fault::{self, SqliteFault},
     folder,
-    schema::FileSchema,
+    schema::{FileSchema, Migrated},
     view::{self, View},
 };
 use crate::store::StoreError;
 
+pub use options::DbOptions;
+
 pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
-
-/// The size of a connection's page cache, where SQLite reads a negative number as KiB. The
-/// operating system caches the rest of the file.
-const CACHE: &str = "-512";
-
-/// The pause before a file is opened again that was locked.
-const TRY_AGAIN: Duration = Duration::from_millis(5);
-
-/// How files are opened.
-#[derive(Debug, Clone, Copy)]
-pub struct DbOptions {
-    /// How long a call waits for another process's write.
-    pub busy: Duration,
-    /// Whether a committed write survives a power failure. Otherwise it only survives the end of
-    /// all processes.
-    pub full_sync: bool,
-    /// Whether the file is opened read-only, so that nothing on the disk changes.
-    pub look: bool,
-}
-
-impl DbOptions {
-    /// Returns the deadline of a call that starts now. It allows the time to wait for other
-    /// processes, and the same time for the call itself.
-    pub fn deadline(&self) -> Instant {
-        Instant::now() + self.busy * 2
-    }
-
-    pub fn connect(&self, path: &Path, create: bool) -> SqliteConnectOptions {
-        let synchronous = if self.full_sync {
-            SqliteSynchronous::Full
-        } else {
-            SqliteSynchronous::Normal
-        };
-        SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(create)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(synchronous)
-            .busy_timeout(self.busy)
-            .foreign_keys(false)
-            .pragma("cache_size", CACHE)
-            .pragma("trusted_schema", "OFF")
-            .pragma("cell_size_check", "ON")
-            .disable_statement_logging()
-    }
-
-    /// Connects, and tries again for as long as a call waits if the file is locked. SQLite itself
-    /// does not wait for another process that switches a new file to WAL at the same time.
-    async fn connect_when_free(&self, to: &SqliteConnectOptions) -> sqlx::Result<SqliteConnection> {
-        let until = Instant::now() + self.busy;
-        loop {
-            match to.connect().await {
-                Err(error) if fault::is_busy(&error) && Instant::now() < until => {
-                    sleep(TRY_AGAIN).await;
-                }
-                connected => return connected,
-            }
-        }
-    }
-}
 
 /// An open file.
 #[derive(Debug)]
@@ -142,6 +80,25 @@ impl Db {
             Err(_) if !was_there || inode(path).is_none() => Err(missing(path)),
             opened => opened,
         }
+    }
+
+    /// Creates a file with the tables of this version, or opens the one that another process
+    /// created.
+    pub async fn create(
+        path: &Path,
+        opening: DbOptions,
+        schema: &[Migration],
+    ) -> Result<Self, SqliteFault> {
+        let migrated = Migrated::by(path, opening, schema).await?;
+        if !folder::create_with(path, &migrated.image, opening.full_sync) {
+            return Self::open(path, opening, true, schema).await;
+        }
+        let connect = opening.connect(path, false);
+        let view = View {
+            connect,
+            copy: None,
+        };
+        Self::connect(path, view, opening).await
     }
 
     /// Opens a database in memory, which no other process can access.
@@ -323,6 +280,15 @@ impl Db {
                 statement.execute(&mut *transaction).await?;
             }
             transaction.commit().await.map(|()| true)
+        };
+        self.bounded(run).await
+    }
+
+    /// Returns the content of the database as that of a file.
+    pub async fn image(&self) -> Result<Vec<u8>, SqliteFault> {
+        let run = async {
+            let mut connection = self.connection.lock().await;
+            connection.serialize(None).await.map(|image| image.to_vec())
         };
         self.bounded(run).await
     }

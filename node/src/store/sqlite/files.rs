@@ -19,7 +19,7 @@ use super::{
     decode::RowReader,
     fault::{self, SqliteFault},
 };
-use crate::store::{AgentRecord, StoreError};
+use crate::store::{AgentRecord, NewSession, StoreError};
 
 /// The open file of one session, with the ids in it that never change.
 #[derive(Debug)]
@@ -42,6 +42,14 @@ impl Deref for InUse {
     fn deref(&self) -> &SessionFile {
         &self.file
     }
+}
+
+/// The file of a session that is being created.
+#[derive(Debug)]
+pub struct NewFile {
+    pub db: Db,
+    /// Limits the number of open files. It is released after the file is closed.
+    _permit: OwnedSemaphorePermit,
 }
 
 type Cell = Arc<OnceCell<Arc<SessionFile>>>;
@@ -118,8 +126,25 @@ impl SessionFiles {
     }
 
     /// Creates the file of a session with empty tables.
-    pub async fn create(&self, id: &SessionId, name: &SessionName) -> Result<Db, StoreError> {
-        Ok(Db::open(&self.path(id, name), self.opening, true, SQLITE_SESSION).await?)
+    pub async fn create(&self, id: &SessionId, name: &SessionName) -> Result<NewFile, StoreError> {
+        let permit = self.permit().await?;
+        let db = Db::create(&self.path(id, name), self.opening, SQLITE_SESSION).await?;
+        Ok(NewFile {
+            db,
+            _permit: permit,
+        })
+    }
+
+    /// Keeps the file of a new session open, unless this process has opened it again meanwhile.
+    pub fn keep(&self, new: NewFile, session: &NewSession) {
+        let file = SessionFile {
+            db: new.db,
+            id: session.id.clone(),
+            team: session.spec.team_id.clone(),
+            lead: session.spec.lead.clone(),
+        };
+        let cell = self.pool().take(&session.id, self.capacity);
+        let _ = cell.set(Arc::new(file));
     }
 
     /// Closes the files that were not used for this long, because each keeps a thread and cached

@@ -3,9 +3,9 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Write as _},
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
         unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, openat},
     sys::stat::{Mode, SFlag, fstat, fstatat, mkdirat},
-    unistd::{UnlinkatFlags, unlinkat},
+    unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 
 use super::{fault, view};
@@ -243,6 +243,38 @@ pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
         StoreFolder::open(folder)?.create_file(name)?;
     }
     Ok(())
+}
+
+/// Creates a file with this content in one step: other processes see it complete or not at all, and
+/// a process that dies meanwhile leaves nothing behind. Returns whether it did so. It does not if
+/// the file or a journal of it exists, if the file system has no unnamed files, or if writing
+/// fails.
+pub fn create_with(path: &Path, content: &[u8], full_sync: bool) -> bool {
+    let is_there = |end| fs::symlink_metadata(view::beside(path, end)).is_ok();
+    if ["-wal", "-shm", "-journal"].into_iter().any(is_there) {
+        return false;
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return false;
+    };
+    let create = || -> io::Result<()> {
+        let folder = File::open(folder)?;
+        let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
+        let private = Mode::from_bits_truncate(mode(PRIVATE_FILE));
+        let mut unnamed = File::from(openat(&folder, ".", flags, private)?);
+        unnamed.write_all(content)?;
+        if full_sync {
+            unnamed.sync_all()?;
+        }
+        let unnamed = format!("/proc/self/fd/{}", unnamed.as_raw_fd());
+        let follow = AtFlags::AT_SYMLINK_FOLLOW;
+        linkat(AT_FDCWD, unnamed.as_str(), &folder, name, follow)?;
+        if full_sync {
+            folder.sync_all()?;
+        }
+        Ok(())
+    };
+    create().is_ok()
 }
 
 fn refuse(path: &Path) -> StoreError {

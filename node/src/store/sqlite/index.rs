@@ -2,6 +2,7 @@
 //! from those files.
 
 mod known;
+mod names;
 mod rebuild;
 
 use std::{path::PathBuf, sync::Arc};
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::store::{StoreError, page::SessionCursor, stored};
 use known::IndexCache;
+pub use names::Reserved;
 pub use rebuild::{NAME, session_of_file};
 
 /// The index of one folder.
@@ -27,16 +29,6 @@ pub struct Index {
     opening: DbOptions,
     open: Mutex<Option<Arc<Db>>>,
     known: IndexCache,
-}
-
-/// The result of reserving a name.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Reserved {
-    Yes,
-    /// The session already has this name.
-    Known(SessionName),
-    /// Another session has the name.
-    Taken(SessionId),
 }
 
 /// A session as recorded in the index, which may be slightly out of date.
@@ -105,35 +97,6 @@ impl Index {
         })
     }
 
-    pub async fn reserve(
-        &self,
-        id: &SessionId,
-        name: &SessionName,
-        at: Timestamp,
-    ) -> Result<Reserved, StoreError> {
-        const RESERVE: &str = "INSERT INTO sessions (id, name, state, created_at, changed_at) VALUES (?1, ?2, 'new', ?3, ?3) ON CONFLICT DO NOTHING";
-        let statement = query(RESERVE)
-            .bind(id.as_str())
-            .bind(name.as_str())
-            .bind(at.millis());
-        if self.execute(statement).await? == 1 {
-            return Ok(Reserved::Yes);
-        }
-        const HOLDER: &str =
-            "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1";
-        let found = self
-            .read(
-                query(HOLDER).bind(id.as_str()).bind(name.as_str()),
-                id_and_name,
-            )
-            .await?;
-        Ok(match found.into_iter().next() {
-            Some((known, name)) if known == *id => Reserved::Known(name),
-            Some((other, _)) => Reserved::Taken(other),
-            None => Reserved::Yes,
-        })
-    }
-
     /// Adds the agents of a session and the lease of their node. This happens before they are
     /// written to the session's file.
     pub async fn add<'a>(
@@ -142,19 +105,12 @@ impl Index {
         agents: impl Iterator<Item = &'a AgentId>,
         node: &NodeId,
     ) -> Result<(), StoreError> {
-        let ids: Vec<&AgentId> = agents.collect();
-        const AGENTS: &str = "INSERT INTO agents (id, session_id) SELECT value, ?1 FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING";
-        self.execute(query(AGENTS).bind(session.as_str()).bind(json(&ids)))
-            .await?;
+        self.execute(added(session, agents)).await?;
         self.leased(session, node).await
     }
 
     pub async fn leased(&self, session: &SessionId, node: &NodeId) -> Result<(), StoreError> {
-        const LEASED: &str =
-            "INSERT INTO leases (node_id, session_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-        self.execute(query(LEASED).bind(node.as_str()).bind(session.as_str()))
-            .await
-            .map(drop)
+        self.execute(leased(session, node)).await.map(drop)
     }
 
     pub async fn unleased(&self, session: &SessionId, nodes: &[NodeId]) -> Result<(), StoreError> {
@@ -170,15 +126,7 @@ impl Index {
         inputs: &[(&InputId, &AgentId)],
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        const PENDING: &str = "INSERT INTO pending (session_id, input_id, agent_id, at)
-            SELECT ?1, value->>0, value->>1, ?2 FROM json_each(?3) WHERE true ON CONFLICT DO NOTHING";
-        self.execute(
-            query(PENDING)
-                .bind(session.as_str())
-                .bind(at.millis())
-                .bind(json(&inputs)),
-        )
-        .await?;
+        self.execute(pending(session, inputs, at)).await?;
         self.known.announced(inputs.iter().map(|(input, _)| *input));
         Ok(())
     }
@@ -212,28 +160,6 @@ impl Index {
             .bind(stored::session_state_name(state))
             .bind(at.millis());
         self.execute(statement).await.map(drop)
-    }
-
-    /// Records that the file of a new session is complete.
-    pub async fn state_of_new(&self, session: &SessionId) -> Result<(), StoreError> {
-        let statement = query("UPDATE sessions SET state = 'open' WHERE id = ?1 AND state = 'new'")
-            .bind(session.as_str());
-        self.execute(statement).await.map(drop)
-    }
-
-    /// Returns whether the session's name was reserved before `at` and its file was never created.
-    pub async fn abandoned(&self, session: &SessionId, at: i64) -> Result<bool, StoreError> {
-        const ABANDONED: &str =
-            "SELECT id, name FROM sessions WHERE id = ?1 AND state = 'new' AND changed_at < ?2";
-        let found = self
-            .read(
-                query(ABANDONED).bind(session.as_str()).bind(at),
-                id_and_name,
-            )
-            .await?;
-        Ok(found
-            .first()
-            .is_some_and(|(id, name)| !self.folder.join(format!("{id}_{name}.db")).exists()))
     }
 
     pub async fn forget(&self, session: &SessionId) -> Result<(), StoreError> {
@@ -375,6 +301,36 @@ impl Index {
         )
         .await
     }
+}
+
+fn added<'a>(
+    session: &SessionId,
+    agents: impl Iterator<Item = &'a AgentId>,
+) -> SqliteStatement<'static> {
+    const AGENTS: &str = "INSERT INTO agents (id, session_id) SELECT value, ?1 FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING";
+    let ids: Vec<&AgentId> = agents.collect();
+    query(AGENTS).bind(session.to_string()).bind(json(&ids))
+}
+
+fn leased(session: &SessionId, node: &NodeId) -> SqliteStatement<'static> {
+    const LEASED: &str =
+        "INSERT INTO leases (node_id, session_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    query(LEASED)
+        .bind(node.to_string())
+        .bind(session.to_string())
+}
+
+fn pending(
+    session: &SessionId,
+    inputs: &[(&InputId, &AgentId)],
+    at: Timestamp,
+) -> SqliteStatement<'static> {
+    const PENDING: &str = "INSERT INTO pending (session_id, input_id, agent_id, at)
+        SELECT ?1, value->>0, value->>1, ?2 FROM json_each(?3) WHERE true ON CONFLICT DO NOTHING";
+    query(PENDING)
+        .bind(session.to_string())
+        .bind(at.millis())
+        .bind(json(&inputs))
 }
 
 fn id_and_name(row: RowReader<'_>) -> Result<(SessionId, SessionName), StoreError> {

@@ -1,7 +1,7 @@
-//! Checks that the schema of a file is the one that the migrations of this version create. A file
-//! with a damaged or foreign schema is refused before any of its tables is read, because its views
-//! and triggers would run with the store's statements, and because sqlx panics on a declared type
-//! that is not UTF-8.
+//! The schema that the migrations of this version create: the content of a new file, and the check
+//! of an existing one. A file with a damaged or foreign schema is refused before any of its tables
+//! is read, because its views and triggers would run with the store's statements, and because sqlx
+//! panics on a declared type that is not UTF-8.
 
 use std::{
     path::Path,
@@ -66,7 +66,7 @@ impl FileSchema {
             .filter(|migration| migration.version <= self.version)
             .copied()
             .collect();
-        if *made_by(path, opening, &steps).await? == self.objects {
+        if Migrated::by(path, opening, &steps).await?.objects == self.objects {
             return Ok(());
         }
         Err(fault::damaged(
@@ -97,35 +97,44 @@ fn is_of_tool([r#type, name, ..]: &Object) -> bool {
     }
 }
 
-/// The objects of each schema that was already created for comparison, by its migrations.
-type Made = Vec<(Vec<&'static str>, Arc<Vec<Object>>)>;
+/// A database that migrations created in memory. It is kept for the life of the process.
+#[derive(Debug)]
+pub struct Migrated {
+    objects: Vec<Object>,
+    /// The content of a file with this schema and no rows, in WAL mode.
+    pub image: Vec<u8>,
+}
 
-/// Returns the objects that migrations create. The result is cached for the life of the process.
-async fn made_by(
-    path: &Path,
-    opening: DbOptions,
-    steps: &[Migration],
-) -> Result<Arc<Vec<Object>>, SqliteFault> {
-    static MADE: Mutex<Made> = Mutex::new(Vec::new());
-    if steps.is_empty() {
-        return Ok(Arc::default());
+/// The databases that were already created, by the statements of their migrations.
+type Known = Vec<(Vec<&'static str>, Arc<Migrated>)>;
+
+impl Migrated {
+    /// Returns the database that the migrations create. Errors name the file at `path`, for which
+    /// it is needed.
+    pub async fn by(
+        path: &Path,
+        opening: DbOptions,
+        steps: &[Migration],
+    ) -> Result<Arc<Self>, SqliteFault> {
+        static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+        let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let statements: Vec<&'static str> = steps.iter().map(|migration| migration.sql).collect();
+        let known = lock()
+            .iter()
+            .find(|(by, _)| *by == statements)
+            .map(|(_, migrated)| Arc::clone(migrated));
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let db = Db::in_memory(path, opening, steps).await?;
+        let mut image = db.image().await?;
+        // The read and write versions in the header of the file format: 2 stands for WAL.
+        if let Some(versions) = image.get_mut(18..20) {
+            versions.fill(2);
+        }
+        let objects = FileSchema::read(&db).await?.objects;
+        let migrated = Arc::new(Self { objects, image });
+        lock().push((statements, Arc::clone(&migrated)));
+        Ok(migrated)
     }
-    let statements: Vec<&'static str> = steps.iter().map(|migration| migration.sql).collect();
-    let known = |made: &Made| {
-        made.iter()
-            .find(|(of, _)| *of == statements)
-            .map(|(_, objects)| objects.clone())
-    };
-    if let Some(objects) = known(&MADE.lock().unwrap_or_else(PoisonError::into_inner)) {
-        return Ok(objects);
-    }
-    let objects = Arc::new(
-        FileSchema::read(&Db::in_memory(path, opening, steps).await?)
-            .await?
-            .objects,
-    );
-    MADE.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push((statements, objects.clone()));
-    Ok(objects)
 }

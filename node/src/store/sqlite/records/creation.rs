@@ -4,8 +4,9 @@ use planck_common::{NodeId, SessionName, Timestamp, event::json};
 use sqlx::query;
 
 use crate::store::{
-    Created, NewAgent, NewSession, SessionRecords as _, StoreError, max_agents, name, refusal,
-    sqlite::{SqliteStore, db::SqliteStatement, inbox, index::Reserved},
+    Created, NewAgent, NewInput, NewSession, SessionRecords as _, StoreError, max_agents, name,
+    refusal,
+    sqlite::{SqliteStore, db::SqliteStatement, inbox, index::Reserved, records::record_in},
     stored,
 };
 
@@ -18,49 +19,48 @@ pub async fn create(
     node: &NodeId,
 ) -> Result<Created, StoreError> {
     session.check()?;
-    let name = reserve(store, &session).await?;
-    store
-        .index
-        .add(
-            &session.id,
-            session.agents.iter().map(|agent| &agent.id),
-            node,
-        )
-        .await?;
-    if let Some(prompt) = &session.prompt {
-        store
-            .index
-            .pending(
-                &session.id,
-                &[(&prompt.id, &prompt.agent)],
-                Timestamp::now(),
-            )
-            .await?;
-    }
-    let db = store.files.create(&session.id, &name).await?;
+    let name = reserve(store, &session, node).await?;
+    let file = store.files.create(&session.id, &name).await?;
     let first = insert(store, &session, &name).await?;
-    let is_new = db.all_or_nothing(first, rest(&session, node)).await?;
-    drop(db);
+    let is_new = file.db.all_or_nothing(first, rest(&session, node)).await?;
     store.index.state_of_new(&session.id).await?;
+    let missing = || refusal::no_session(&session.id);
+    if is_new {
+        let record = record_in(&file.db).await?.ok_or_else(missing)?;
+        store.files.keep(file, &session);
+        return Ok(Created::New(record));
+    }
+    drop(file);
     let record = store.session(session.id.as_str()).await?;
-    let record = record.ok_or_else(|| refusal::no_session(&session.id))?;
-    Ok(if is_new {
-        Created::New(record)
-    } else {
-        Created::Known(record)
-    })
+    record.ok_or_else(missing).map(Created::Known)
 }
 
-async fn reserve(store: &SqliteStore, session: &NewSession) -> Result<SessionName, StoreError> {
+/// Reserves a name, and adds what belongs to the session to the index.
+async fn reserve(
+    store: &SqliteStore,
+    session: &NewSession,
+    node: &NodeId,
+) -> Result<SessionName, StoreError> {
     let now = Timestamp::now();
     for attempt in 0..name::TRIES {
         let name = session
             .name
             .clone()
             .unwrap_or_else(|| name::make_up(attempt));
-        match store.index.reserve(&session.id, &name, session.at).await? {
+        match store.index.reserve_new(session, &name, node).await? {
             Reserved::Yes => return Ok(name),
-            Reserved::Known(name) => return Ok(name),
+            // Another attempt to create the same session chose other ids for its agents.
+            Reserved::Known(name) => {
+                let agents = session.agents.iter().map(|agent| &agent.id);
+                store.index.add(&session.id, agents, node).await?;
+                if let Some(NewInput { id, agent, .. }) = &session.prompt {
+                    let inputs = [(id, agent)];
+                    let now = Timestamp::now();
+                    store.index.pending(&session.id, &inputs, now).await?;
+                }
+                return Ok(name);
+            }
+            Reserved::Gone => {}
             Reserved::Taken(by)
                 if store
                     .index

@@ -1,9 +1,10 @@
 //! Tests of lock files, of rebuilding the index, and of the pool of open files.
 
-use std::{fs, sync::Arc};
+use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
 
 use planck_common::{NodeId, SessionId, command::ListSessions, event::InputKind};
 use planck_migrations::{Migration, SQLITE_INDEX, SQLITE_SESSION};
+use sqlx::Row as _;
 use tokio::task::JoinSet;
 
 use super::{
@@ -248,4 +249,36 @@ async fn file_that_many_create_at_once_opens_for_all() {
             opened.unwrap().unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_new_file_is_complete_and_private() {
+    let folder = Folder::new();
+    let path = folder.path().join("new.db");
+    let db = Db::create(&path, opening(), SQLITE_SESSION).await.unwrap();
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let journal = db.row(sqlx::query("PRAGMA journal_mode")).await.unwrap();
+    assert_eq!(journal.unwrap().get::<String, _>(0), "wal");
+    let sessions = db.rows(sqlx::query("SELECT * FROM sessions")).await;
+    assert!(sessions.unwrap().is_empty());
+    // The second one opens the file of the first, and checks its schema.
+    Db::create(&path, opening(), SQLITE_SESSION).await.unwrap();
+}
+
+/// SQLite would apply a journal that a removed file left behind to a new file with content.
+#[tokio::test]
+async fn a_journal_that_was_left_behind_is_not_applied_to_a_new_file() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 1).await;
+    let record = team.store.session(&team.session).await.unwrap().unwrap();
+    let path = folder
+        .path()
+        .join(format!("{}_{}.db", record.id, record.name));
+    let beside = |path: &std::path::Path| format!("{}-wal", path.display());
+    let new = folder.path().join("new.db");
+    fs::copy(beside(&path), beside(&new)).unwrap();
+    let db = Db::create(&new, opening(), SQLITE_SESSION).await.unwrap();
+    let sessions = db.rows(sqlx::query("SELECT * FROM sessions")).await;
+    assert!(sessions.unwrap().is_empty());
 }
