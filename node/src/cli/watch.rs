@@ -197,17 +197,7 @@ pub async fn watch(
                     }
                 };
                 sink.show(&event)?;
-                match &event {
-                    FollowEvent::Durable(envelope) => {
-                        turns.apply(envelope);
-                        rest.seen(envelope.seq, turns.at_rest().is_some());
-                    }
-                    FollowEvent::Retracted(retracted) => {
-                        turns.forget(retracted);
-                        rest.seen(None, turns.at_rest().is_some());
-                    }
-                    FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {}
-                }
+                apply(&event, &mut turns, &mut rest);
             }
             () = rest.is_due() => {
                 if rest.is_over(client, session).await? {
@@ -222,7 +212,7 @@ pub async fn watch(
                 sink.rest()?;
                 warn("aborting the turn; interrupt again to leave");
                 tokio::select! {
-                    aborted = client.abort_session(session) => { aborted?; }
+                    aborted = client.abort_session(session) => drop(aborted?),
                     _ = interrupted.recv() => {
                         interrupts += 1;
                         break;
@@ -236,6 +226,21 @@ pub async fn watch(
         ended: turns.into_ended(),
         interrupts,
     })
+}
+
+fn apply(event: &FollowEvent, turns: &mut OpenTurns, rest: &mut RestCheck) {
+    let seq = match event {
+        FollowEvent::Durable(envelope) => {
+            turns.apply(envelope);
+            envelope.seq
+        }
+        FollowEvent::Retracted(retracted) => {
+            turns.forget(retracted);
+            None
+        }
+        FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => return,
+    };
+    rest.seen(seq, turns.at_rest().is_some());
 }
 
 /// Shows a session's log from the given position to its current end.
