@@ -12,7 +12,7 @@ use std::time::Instant;
 use nix::sys::resource::{UsageWho, getrusage};
 use planck_agent::{Entry, Mark, effect::Change};
 use planck_common::{
-    AgentId, InputId, NodeId, SessionId, TeamId, Timestamp,
+    AgentId, InputId, NodeId, Seq, SessionId, TeamId, Timestamp,
     command::{AgentState, InputMode},
     envelope::EventPlace,
     event::{EventKind, InputKind},
@@ -157,31 +157,11 @@ async fn measure_all(full_sync: bool) {
     let (id, agent) = (new.id.clone(), new.agents[0].id.clone());
     store.create(new, &node).await.unwrap();
     let mut prev = 0;
-    let batch = |prev, rows, marks| Batch {
-        agent: agent.clone(),
-        epoch: 1,
-        prev,
-        entries: entries(rows),
-        marks,
-        puts: vec![],
-        usage: usage(),
-        state: AgentState::Streaming,
-    };
     let mut append = async |rows, marks| {
-        let done = store
-            .append(&id, &node, &[batch(prev, rows, marks)])
-            .await
-            .unwrap();
-        let BatchOutcome::Written(seqs) = &done.batches[0] else {
-            panic!("{done:?}")
-        };
-        prev = *seqs.last().unwrap();
+        prev = append(&store, &id, &node, batch(&agent, prev, rows, marks)).await;
     };
     let sync = if full_sync { "FULL" } else { "NORMAL" };
-    measure(&format!("new session, {sync}"), SESSIONS, async |_| {
-        store.create(session(1), &node).await.unwrap();
-    })
-    .await;
+    measure_sessions(&store, &node, sync).await;
     measure(&format!("append of 3 rows, {sync}"), APPENDS, async |_| {
         append(3, vec![]).await
     })
@@ -205,4 +185,46 @@ async fn measure_all(full_sync: bool) {
     };
     let what = format!("put and its consumption, {sync}");
     measure(&what, APPENDS, put_and_consume).await;
+}
+
+/// Measures new sessions. The first append to each file compiles its statement.
+async fn measure_sessions(store: &SqliteStore, node: &NodeId, sync: &str) {
+    measure(&format!("new session, {sync}"), SESSIONS, async |_| {
+        store.create(session(1), node).await.unwrap();
+    })
+    .await;
+    let what = format!("new session and six appends, {sync}");
+    measure(&what, SESSIONS, async |_| {
+        let new = session(1);
+        let (id, agent) = (new.id.clone(), new.agents[0].id.clone());
+        store.create(new, node).await.unwrap();
+        let mut prev = 0;
+        for rows in 1..=6 {
+            let batch = batch(&agent, prev, rows, vec![]);
+            prev = append(store, &id, node, batch).await;
+        }
+    })
+    .await;
+}
+
+fn batch(agent: &AgentId, prev: Seq, rows: usize, marks: Vec<Mark>) -> Batch {
+    Batch {
+        agent: agent.clone(),
+        epoch: 1,
+        prev,
+        entries: entries(rows),
+        marks,
+        puts: vec![],
+        usage: usage(),
+        state: AgentState::Streaming,
+    }
+}
+
+/// Appends a batch, and returns the number of its last row.
+async fn append(store: &SqliteStore, session: &SessionId, node: &NodeId, batch: Batch) -> Seq {
+    let done = store.append(session, node, &[batch]).await.unwrap();
+    let BatchOutcome::Written(seqs) = &done.batches[0] else {
+        panic!("{done:?}")
+    };
+    *seqs.last().unwrap()
 }
