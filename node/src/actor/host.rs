@@ -61,6 +61,16 @@ struct HostInner {
 #[error("agent {0} is not here")]
 pub struct NotHere(pub AgentId);
 
+/// Marks the end of an operation that takes leases. See [`Host::taking_leases`].
+#[must_use]
+pub struct LeaseGuard<'a>(&'a Host);
+
+impl Drop for LeaseGuard<'_> {
+    fn drop(&mut self) {
+        self.0.may_miss_agents();
+    }
+}
+
 impl Host {
     pub fn new(parts: Arc<ActorContext>, runtimes: Runtimes) -> Self {
         Self(Arc::new(HostInner {
@@ -111,6 +121,13 @@ impl Host {
     /// Records that a lease may exist whose agent is not here.
     pub fn may_miss_agents(&self) {
         self.0.may_miss.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that a lease may exist whose agent is not here when the guard is dropped. An operation
+    /// that takes leases holds it to its end: a sweep that runs meanwhile may not see the lease
+    /// yet, and the operation may fail or be cancelled after it took the lease.
+    pub fn taking_leases(&self) -> LeaseGuard<'_> {
+        LeaseGuard(self)
     }
 
     /// Returns whether [`may_miss_agents`](Self::may_miss_agents) was called since the last call of

@@ -197,7 +197,7 @@ impl TeamClaim {
             self.plan.tools_from = now;
             self.plan.seen.node = None;
         }
-        if self.plan.seen.node.is_some() {
+        if self.plan.seen.node.is_some() && !is_planted(PlantedFault::ToolsBeforeLossIsSeen) {
             self.plan.tools_from = self.plan.tools_from.max(now + SEEN_IN_SQL);
         }
         self.phase = ClaimPhase::Clearing {
@@ -254,7 +254,7 @@ impl TeamClaim {
     /// A host that did not answer may be frozen. Its tools end when their reapers miss it, which
     /// takes up to `grace`.
     fn cleared(&mut self, now: Moment, asked_at: Moment, out: &mut Vec<ClaimEffect>) {
-        if !self.plan.hosts.is_empty() {
+        if !self.plan.hosts.is_empty() && !is_planted(PlantedFault::ToolsBeforeGraceOfSilent) {
             self.plan.tools_from = self.plan.tools_from.max(asked_at + self.plan.grace);
         }
         match self.plan.policy {

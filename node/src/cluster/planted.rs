@@ -17,6 +17,28 @@ pub enum PlantedFault {
     DeathWithoutProof,
     /// A node works on without a young proof (`membership.rs`).
     WorkWithoutProof,
+    /// An observer counts silence up to now, not up to its newest own heartbeat that came back
+    /// (`membership/failure_detector.rs`).
+    SilenceBeyondEcho,
+    /// Tools start while the tools of a dead node may still run (`recovery.rs`).
+    ToolsBeforeGraceOfDead,
+    /// Tools start while the tools of a node that did not confirm its stop may still run
+    /// (`claiming.rs`).
+    ToolsBeforeGraceOfSilent,
+    /// Tools start before a node that lost only NATS reads in SQL that it lost its lease
+    /// (`claiming.rs`).
+    ToolsBeforeLossIsSeen,
+    /// A member that its node claims again does not wait for the tools of its last incarnation
+    /// (`recovery.rs`).
+    ToolsBeforeGraceOfMember,
+    /// The end of an incarnation stops the later ones too (`cascade.rs`).
+    EndOfAllIncarnations,
+    /// A team is marked dead at any revision of its record (`registry/teams.rs`).
+    EndOfMovedTeam,
+    /// A node does not drop agents whose leases other nodes took (`recovery.rs`).
+    SupersededRunOn,
+    /// A session whose close was cut short goes on (`recovery.rs`).
+    CloseForgotten,
     /// No faults but experiments: members without records (the simulation), and a team without any
     /// (`claiming.rs` too). See `docs/decisions/team-records.md`.
     #[cfg(any(test, feature = "simulation"))]

@@ -154,9 +154,15 @@ pub fn sweep_step(is_open: bool, is_prompted: bool, has_lease: bool) -> SweepSte
 }
 
 /// Whether a session is closed instead of taken up: its lead's node is gone, and the session is
-/// not to go on elsewhere.
-pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath) -> bool {
-    lead == LeaseHolder::Gone && on_node_death == OnNodeDeath::Stop
+/// not to go on elsewhere. With `has_begun` this node took the lease for such a close and could not
+/// finish it. The close is repeated then, because the lease does not show the dead node any more.
+pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath, has_begun: bool) -> bool {
+    let is_lost = match lead {
+        LeaseHolder::Gone => true,
+        LeaseHolder::ThisNode => has_begun && !is_planted(PlantedFault::CloseForgotten),
+        LeaseHolder::Nobody | LeaseHolder::Living => false,
+    };
+    is_lost && on_node_death == OnNodeDeath::Stop
 }
 
 /// How this node comes to host a session's lead.
@@ -245,6 +251,9 @@ pub fn claim_plan(
 /// When the tools of an agent may start: when those of its team may, and when nothing runs any more
 /// on the node that held it.
 fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment> {
+    if is_planted(PlantedFault::ToolsBeforeGraceOfDead) {
+        return team;
+    }
     team.max(quiet_from)
 }
 
@@ -276,7 +285,8 @@ impl LedTeam {
     pub fn led_elsewhere(on_node_death: OnNodeDeath, now: Moment, grace: Duration) -> Self {
         Self {
             is_led_here: false,
-            tools_from: Some(now + grace),
+            tools_from: (!is_planted(PlantedFault::ToolsBeforeGraceOfMember))
+                .then_some(now + grace),
             ..Self::led_here(on_node_death)
         }
     }
@@ -344,7 +354,10 @@ pub fn member_plan(led: LedTeam, member: MemberFacts) -> MemberPlan {
 /// The agents here whose leases other nodes took: those that the store does not name as held by
 /// this node at the epoch under which they run. `here` must be read before `held`.
 pub fn superseded<A: Ord + Clone>(here: &[(A, i64)], held: &BTreeMap<A, i64>) -> Vec<A> {
-    let is_held = |agent: &A, epoch: i64| held.get(agent).is_some_and(|held| *held <= epoch);
+    let is_held = |agent: &A, epoch: i64| {
+        held.get(agent).is_some_and(|held| *held <= epoch)
+            || is_planted(PlantedFault::SupersededRunOn)
+    };
     here.iter()
         .filter(|(agent, epoch)| !is_held(agent, *epoch))
         .map(|(agent, _)| agent.clone())

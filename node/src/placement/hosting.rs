@@ -42,6 +42,7 @@ impl Placement {
         request: &HostAgent,
         permit: AdmissionPermit,
     ) -> Result<Hosted, Refusal> {
+        let _guard = self.host.taking_leases();
         let context = self.context_of(request).await?;
         let record = self.lookup.agent(&request.agent_id).await?;
         if record.id == request.lead {
@@ -117,7 +118,6 @@ impl Placement {
         epoch: i64,
         claim: LeaseClaim,
     ) -> Result<Option<HeldLease>, Refusal> {
-        self.host.may_miss_agents();
         Ok(self
             .store
             .claim(&session.id, agent, epoch, claim, self.view.id())

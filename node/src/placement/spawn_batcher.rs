@@ -192,7 +192,7 @@ impl Placement {
             (&agent.id, &agent.spec)
         });
         self.teams.add_members(&context, agents).await?;
-        self.host.may_miss_agents();
+        let _guard = self.host.taking_leases();
         let members: Vec<NewMember> = batch.iter().map(|spawn| spawn.member.clone()).collect();
         let lead = LeadIncarnation {
             lead: first.lead.clone(),

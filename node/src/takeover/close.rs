@@ -13,7 +13,7 @@ use planck_common::{
 };
 use tokio::time::Duration;
 
-use super::{SessionGuard, Takeover, claim::Purpose};
+use super::{SessionGuard, Takeover, claim::Purpose, maintenance::UnfinishedClose};
 use crate::{
     actor::AT_ONCE,
     agent::Command,
@@ -66,7 +66,11 @@ impl Takeover {
         purpose: Purpose<'_>,
         guard: &SessionGuard,
     ) -> Result<(), Refusal> {
-        self.maintenance.closing(&session.id, reason);
+        let close = UnfinishedClose {
+            reason: reason.to_owned(),
+            is_lost: purpose == Purpose::Lost,
+        };
+        self.maintenance.closing(&session.id, close);
         let lead = self.take_up_here(session, purpose, guard).await?;
         self.store
             .set_state(&session.id, lead.epoch, SessionState::Closed)

@@ -181,7 +181,8 @@ impl Takeover {
     /// Returns whether the session's node died and the session is not to continue.
     pub(super) async fn is_lost(&self, session: &SessionRecord) -> bool {
         let holder = self.holder(session.owner.as_ref()).await;
-        recovery::is_lost(holder, session.spec.on_node_death)
+        let has_begun = self.maintenance.is_closing_lost(&session.id);
+        recovery::is_lost(holder, session.spec.on_node_death, has_begun)
     }
 
     /// Marks the team of a closed session as dead. If that fails, the claim of the next incarnation

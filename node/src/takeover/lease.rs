@@ -21,7 +21,7 @@ impl Takeover {
         epoch: i64,
         claim: LeaseClaim,
     ) -> Result<Option<HeldLease>, StoreError> {
-        self.host.may_miss_agents();
+        let _guard = self.host.taking_leases();
         let by = self.view.id();
         let try_claim = || {
             self.store

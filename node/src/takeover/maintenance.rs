@@ -18,21 +18,34 @@ pub(super) struct Maintenance {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// Sessions that are recorded as closed and whose agents have not all ended, with the reason of
-    /// the close.
-    closings: BTreeMap<SessionId, String>,
+    /// The closes that began and are not complete.
+    closings: BTreeMap<SessionId, UnfinishedClose>,
     /// Sessions with ends of workers that may not have been reported to the orchestrator.
     exits: BTreeSet<SessionId>,
     /// The nodes that were alive at the last sweep.
     alive: BTreeSet<NodeId>,
 }
 
+/// A close that began on this node.
+#[derive(Debug, Clone)]
+pub(super) struct UnfinishedClose {
+    pub reason: String,
+    /// Whether the session is closed because its node died. Then no client repeats the close if it
+    /// fails before the session is recorded as closed.
+    pub is_lost: bool,
+}
+
 impl Maintenance {
     /// Records that a close began.
-    pub(super) fn closing(&self, session: &SessionId, reason: &str) {
-        self.open()
-            .closings
-            .insert(session.clone(), reason.to_owned());
+    pub(super) fn closing(&self, session: &SessionId, close: UnfinishedClose) {
+        self.open().closings.insert(session.clone(), close);
+    }
+
+    /// Returns whether this node began to close the session because its node died.
+    pub(super) fn is_closing_lost(&self, session: &SessionId) -> bool {
+        let open = self.open();
+        let close = open.closings.get(session);
+        close.is_some_and(|close| close.is_lost)
     }
 
     /// Records that a close is complete.
@@ -40,8 +53,8 @@ impl Maintenance {
         self.open().closings.remove(session);
     }
 
-    /// Returns the closes that are not complete, with their reasons.
-    pub(super) fn closings(&self) -> BTreeMap<SessionId, String> {
+    /// Returns the closes that are not complete.
+    pub(super) fn closings(&self) -> BTreeMap<SessionId, UnfinishedClose> {
         self.open().closings.clone()
     }
 

@@ -11,7 +11,7 @@ use planck_common::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{IfClosed, Takeover};
+use super::{IfClosed, Takeover, maintenance::UnfinishedClose};
 use crate::{
     cluster::recovery::{self, SweepSchedule, SweepStep},
     store::{SessionRecord, StoreError, Stray},
@@ -44,7 +44,7 @@ impl Takeover {
         }
     }
 
-    async fn sweep(&self, is_full: bool) -> Result<(), Refusal> {
+    pub(super) async fn sweep(&self, is_full: bool) -> Result<(), Refusal> {
         if self.view.draining().is_cancelled() {
             return Ok(());
         }
@@ -142,21 +142,26 @@ impl Takeover {
     }
 
     async fn finish_closings(&self) {
-        for (id, reason) in self.maintenance.closings() {
-            if let Err(refusal) = self.finish_closing(&id, &reason).await {
+        for (id, close) in self.maintenance.closings() {
+            if let Err(refusal) = self.finish_closing(&id, &close).await {
                 tracing::warn!(session = %id, %refusal, "cannot finish closing the session yet");
             }
         }
     }
 
-    async fn finish_closing(&self, id: &SessionId, reason: &str) -> Result<(), Refusal> {
-        if let Some(session) = self.store.session(id).await?
-            && session.state == SessionState::Closed
-            && self.placement.session_host(&session).await?.is_none()
-        {
-            return self.close(&session, reason).await.map(drop);
+    async fn finish_closing(&self, id: &SessionId, close: &UnfinishedClose) -> Result<(), Refusal> {
+        if let Some(session) = self.store.session(id).await? {
+            let is_closed = session.state == SessionState::Closed;
+            if is_closed && self.placement.session_host(&session).await?.is_none() {
+                return self.close(&session, &close.reason).await.map(drop);
+            }
+            // The lease was taken for the close, and the state was not written.
+            if !is_closed && self.is_lost(&session).await {
+                return self.take_up(id, &close.reason, IfClosed::Leave).await;
+            }
         }
-        // The session was not recorded as closed, or is on another node now.
+        // The client that asked for the close was told that it failed, or the session is on another
+        // node now.
         self.maintenance.closed(id);
         Ok(())
     }

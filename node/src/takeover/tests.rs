@@ -7,7 +7,7 @@ use planck_common::{
     spec::OnNodeDeath,
 };
 
-use super::{IfClosed, Purpose, Takeover};
+use super::{IfClosed, Purpose, Takeover, maintenance::UnfinishedClose};
 use crate::services::testing::{TestNode, World};
 
 fn takeover(node: &TestNode) -> &Takeover {
@@ -254,6 +254,91 @@ async fn session_that_is_to_stop_with_its_node_is_lost_with_it_only() {
     let session = host.session(&started).await;
     assert!(!takeover(&host).is_lost(&session).await);
     assert!(!takeover(&other).is_lost(&session).await, "its node lives");
+    other.leave().await;
+    host.leave().await;
+}
+
+/// Starts a session on `host` that is to stop with its node, and has `other` take its lease as a
+/// close does that fails before it records the session as closed.
+async fn cut_short_close(world: &World, host: &TestNode, other: &TestNode) -> Started {
+    let started = host
+        .start(Start {
+            on_node_death: Some(OnNodeDeath::Stop),
+            ..world.request(&["lead", "worker"])
+        })
+        .await;
+    let lead = host.agent(&started.orchestrator).await;
+    let close = UnfinishedClose {
+        reason: "node_lost".into(),
+        is_lost: true,
+    };
+    takeover(other).maintenance.closing(&lead.session, close);
+    let claim = crate::store::LeaseClaim::Lead { after_death: true };
+    let store = &other.services().store;
+    let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, other.id());
+    assert!(lease.await.unwrap().is_some());
+    started
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_that_was_cut_short_is_repeated_by_the_sweep() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = cut_short_close(&world, &host, &other).await;
+    assert_eq!(state(&other, &started).await, SessionState::Open);
+
+    takeover(&other).sweep(true).await.unwrap();
+
+    assert_eq!(state(&other, &started).await, SessionState::Closed);
+    assert!(!other.services().host.has(&started.orchestrator));
+    assert_eq!(other.agent(&started.orchestrator).await.node, None);
+    let session = other.session(&started).await;
+    assert!(!takeover(&other).maintenance.is_closing_lost(&session.id));
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_that_was_cut_short_is_repeated_when_the_lead_runs() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = cut_short_close(&world, &host, &other).await;
+    let session = other.session(&started).await;
+    let guard = takeover(&other).lock(&session.id).await.unwrap();
+    let hosted = takeover(&other).take_up_here(&session, Purpose::Lost, &guard);
+    hosted.await.unwrap();
+    drop(guard);
+    assert!(other.services().host.has(&started.orchestrator));
+
+    takeover(&other).sweep(false).await.unwrap();
+
+    assert_eq!(state(&other, &started).await, SessionState::Closed);
+    assert!(!other.services().host.has(&started.orchestrator));
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn close_that_was_cut_short_is_dropped_when_another_node_has_the_session() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host
+        .start(Start {
+            on_node_death: Some(OnNodeDeath::Stop),
+            ..world.request(&["lead"])
+        })
+        .await;
+    let session = host.session(&started).await;
+    let close = UnfinishedClose {
+        reason: "node_lost".into(),
+        is_lost: true,
+    };
+    takeover(&other).maintenance.closing(&session.id, close);
+
+    takeover(&other).sweep(true).await.unwrap();
+
+    assert_eq!(state(&host, &started).await, SessionState::Open);
+    assert!(!takeover(&other).maintenance.is_closing_lost(&session.id));
     other.leave().await;
     host.leave().await;
 }

@@ -9,7 +9,10 @@ use super::{
     Membership, MembershipEffect, Peer, PeerNews, PeerRecord, ReadSource, Revision, SeenNode,
     just_after, peer::Observer,
 };
-use crate::cluster::moment::Moment;
+use crate::cluster::{
+    moment::Moment,
+    planted::{PlantedFault, is_planted},
+};
 
 /// The delay between two observers that would declare the same peer dead, so that most of the time
 /// only the first one writes.
@@ -58,7 +61,7 @@ impl Membership {
     /// Suspects silent peers, and declares those dead that have been silent for long enough.
     pub(super) fn detect(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         let (Some(observer), Some(own), Some(echo)) =
-            (self.observer(), self.own.held(), self.link.echo())
+            (self.observer(), self.own.held(), self.echo(now))
         else {
             return;
         };
@@ -83,6 +86,15 @@ impl Membership {
         for node in due.map(|(node, _)| node.clone()).collect::<Vec<_>>() {
             self.declare_dead(now, node, observer, own, out);
         }
+    }
+
+    /// Up to when silence counts: what a peer sent after the newest own heartbeat that came back may
+    /// still be on its way.
+    fn echo(&self, now: Moment) -> Option<Moment> {
+        if is_planted(PlantedFault::SilenceBeyondEcho) {
+            return Some(now);
+        }
+        self.link.echo()
     }
 
     pub(super) fn next_declaration(&self) -> Option<Moment> {
@@ -285,11 +297,10 @@ impl Membership {
         Some(peer.busy_until.map_or(at, |until| at.max(until)))
     }
 
-    /// When the peer has been silent for long enough, if it has. What a peer sent after the newest own
-    /// heartbeat that came back may still be on its way.
+    /// When the peer has been silent for long enough, if it has.
     fn silent_long_enough(&self, node: &NodeId, peer: &Peer, observer: Observer) -> Option<Moment> {
         let enough = just_after(peer.silent_since(observer)?, self.patience(observer));
-        let known = self.link.echo()? >= enough;
+        let known = self.echo(enough)? >= enough;
         known.then_some(peer.suspected_at?.max(enough) + self.stagger(node))
     }
 

@@ -97,10 +97,16 @@ fn closed_session_opens_only_for_a_prompt() {
 
 #[test]
 fn session_is_lost_with_its_node_only_if_it_is_to_stop() {
-    assert!(is_lost(LeaseHolder::Gone, OnNodeDeath::Stop));
-    assert!(!is_lost(LeaseHolder::Gone, OnNodeDeath::Resume));
-    assert!(!is_lost(LeaseHolder::Living, OnNodeDeath::Stop));
-    assert!(!is_lost(LeaseHolder::Nobody, OnNodeDeath::Stop));
+    for has_begun in [false, true] {
+        assert!(is_lost(LeaseHolder::Gone, OnNodeDeath::Stop, has_begun));
+        assert!(!is_lost(LeaseHolder::Gone, OnNodeDeath::Resume, has_begun));
+        assert!(!is_lost(LeaseHolder::Living, OnNodeDeath::Stop, has_begun));
+        assert!(!is_lost(LeaseHolder::Nobody, OnNodeDeath::Stop, has_begun));
+        assert_eq!(
+            is_lost(LeaseHolder::ThisNode, OnNodeDeath::Stop, has_begun),
+            has_begun
+        );
+    }
 }
 
 #[test]

@@ -7,6 +7,9 @@ use super::{
 };
 use crate::cluster::cascade::CascadeInput;
 
+/// One of so many tool calls takes long.
+const LONG_CALLS: u32 = 6;
+
 impl AgentStage {
     /// Whether the agent waits for the append of this row. The answer to a row that was sent twice
     /// may arrive later.
@@ -134,7 +137,12 @@ impl SimWorld {
                 hosted.stage = AgentStage::Running(call);
                 let incarnation = hosted.incarnation;
                 self.start_tool(process, session, row, incarnation);
-                self.step_after(process, agent, row.epoch, 300, 3_000);
+                let (least, most) = if self.rng.u32(0..LONG_CALLS) == 0 {
+                    (5_000, 15_000)
+                } else {
+                    (300, 3_000)
+                };
+                self.step_after(process, agent, row.epoch, least, most);
             }
             AgentStage::Starting(call) => {
                 hosted.stage = AgentStage::Ending(call);
@@ -142,7 +150,7 @@ impl SimWorld {
             }
             AgentStage::Ending(_) | AgentStage::Interrupting(_) => {
                 hosted.stage = AgentStage::Thinking;
-                self.step_after(process, agent, row.epoch, 500, 4_000);
+                self.step_after(process, agent, row.epoch, 100, 4_000);
             }
             AgentStage::Thinking | AgentStage::Running(_) => {}
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use planck_common::registry::TeamStanding;
+use planck_common::{registry::TeamStanding, spec::OnNodeDeath};
 
 use super::{
     SimReport,
@@ -13,12 +13,21 @@ use super::{
     tools::ToolRun,
     world::{SimWorld, WorldEvent},
 };
+use crate::cluster::cascade::TeamIncarnation;
 
 /// How late the death of a node that was silent may be written: a client held it back.
 const BLAME_LASTS: u64 = 13_000;
+/// How long before a node is declared dead its heartbeats are looked at.
+const BEATS_LOOKED_AT: u64 = 6_000;
+/// How long a node that is declared dead was silent at least: 2.5 s without two heartbeats that were
+/// lost and the time on the way.
+const LEAST_SILENCE: u64 = 1_400;
 /// When an agent whose lease was taken is stopped at the latest: a comparison with the registry
 /// takes up to twelve seconds, and the stop one.
 const STOPS_WITHIN: u64 = 13_000;
+/// When a suspended node, which reads its leases in SQL every second, has stopped an agent whose lease
+/// was taken. Several answers may be lost meanwhile.
+const STOPS_WHEN_SUSPENDED: u64 = 5_000;
 /// How long before and after nothing else may go wrong where limits on time are checked.
 const CALM_FOR: u64 = 15_000;
 /// How long after a crash in calm times the node is declared dead at the latest.
@@ -37,6 +46,10 @@ struct Disturbance {
     is_silencing: bool,
     /// Whether the machines may run on while no other machine reaches them.
     is_cutting: bool,
+    /// Whether the machines may not learn from SQL in time that they lost a lease.
+    is_delaying: bool,
+    /// Whether heartbeats of the machines may be late, or reach only some others.
+    is_hiding: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +66,8 @@ pub struct Checks {
     pub taken: BTreeMap<AgentKey, u64>,
     /// Since when a process has run an agent whose lease was taken.
     stale_since: BTreeMap<(usize, AgentKey), u64>,
+    /// The sessions that are to close, because their lead's node is gone.
+    pub lost: BTreeSet<usize>,
 }
 
 impl Checks {
@@ -68,6 +83,7 @@ impl Checks {
             left: BTreeSet::new(),
             taken: BTreeMap::new(),
             stale_since: BTreeMap::new(),
+            lost: BTreeSet::new(),
         }
     }
 
@@ -86,6 +102,18 @@ impl Checks {
 
     pub fn disturb(&mut self, fault: &InjectedFault, begin: u64, end: u64) {
         let all = || (0..self.machines).collect();
+        let is_delaying = matches!(
+            fault,
+            InjectedFault::Pause { .. }
+                | InjectedFault::NoSql
+                | InjectedFault::SqlCut { .. }
+                | InjectedFault::SqlOnlyAt { .. }
+                | InjectedFault::Slow { .. }
+        );
+        let is_hiding = matches!(
+            fault,
+            InjectedFault::Slow { .. } | InjectedFault::Island { .. }
+        );
         let (machines, is_silencing, is_cutting) = match fault {
             InjectedFault::Crash { machine } | InjectedFault::Pause { machine } => {
                 (vec![*machine], true, false)
@@ -98,6 +126,10 @@ impl Checks {
             InjectedFault::Outage | InjectedFault::LostTail { .. } | InjectedFault::Wiped => {
                 (all(), false, true)
             }
+            InjectedFault::SqlOnlyAt { machine } => {
+                let others = (0..self.machines).filter(|other| other != machine);
+                (others.collect(), false, false)
+            }
             InjectedFault::Election | InjectedFault::Lag { .. } | InjectedFault::NoSql => {
                 (all(), false, false)
             }
@@ -108,6 +140,8 @@ impl Checks {
             machines,
             is_silencing,
             is_cutting,
+            is_delaying,
+            is_hiding,
         });
     }
 
@@ -124,6 +158,18 @@ impl Checks {
     pub fn was_cut_off(&self, machine: usize, from: u64, to: u64) -> bool {
         self.touching(machine, from, to)
             .any(|fault| fault.is_cutting)
+    }
+
+    /// Whether a machine may not have read its leases in time.
+    pub fn was_delayed(&self, machine: usize, from: u64, to: u64) -> bool {
+        self.touching(machine, from, to)
+            .any(|fault| fault.is_delaying)
+    }
+
+    /// Whether heartbeats of a machine may have been late, or have reached only some others.
+    fn was_hard_to_hear(&self, machine: usize, from: u64, to: u64) -> bool {
+        self.touching(machine, from, to)
+            .any(|fault| fault.is_hiding)
     }
 
     fn was_silent(&self, machine: usize, now: u64) -> bool {
@@ -161,9 +207,10 @@ impl Checks {
 }
 
 impl SimWorld {
-    /// The reapers of a process's tools miss it after about 2.5 s, whatever happens to it.
+    /// The reapers of a process's tools miss it after about 2.5 s, whatever happens to it, and have to
+    /// kill what they find.
     pub fn reap(&mut self, process: usize) {
-        let at = self.now + self.rng.u64(2_300..2_800);
+        let at = self.now + self.rng.u64(2_300..3_300);
         self.checks.tools_end(process, None, at);
     }
 
@@ -187,11 +234,33 @@ impl SimWorld {
                 "n{suspect:03} was declared dead though it was never silent"
             ));
         }
+        if self.was_heard_throughout(suspect, decided) {
+            self.checks.violate(format!(
+                "n{suspect:03} was declared dead by n{observer:03} though its heartbeats had no gap"
+            ));
+        }
         if resumed > decided && self.registry.losses == 0 {
             self.checks.violate(format!(
                 "n{suspect:03} was declared dead though it was back since n{observer:03} decided so"
             ));
         }
+    }
+
+    /// Whether a node published heartbeats without a gap that may count as its death, until an
+    /// observer decided that it is dead. Nothing is said about slow machines, and about ones that
+    /// could reach only some others.
+    fn was_heard_throughout(&self, suspect: usize, decided: u64) -> bool {
+        let state = &self.processes[suspect];
+        let from = decided.saturating_sub(BEATS_LOOKED_AT);
+        let beats = &state.notes.beats;
+        let is_excused = self.checks.was_hard_to_hear(state.machine, from, decided);
+        if is_excused || beats.front().is_none_or(|first| *first > from) {
+            return false;
+        }
+        let until = beats.iter().copied().chain([decided]);
+        let gaps = until.clone().zip(until.skip(1));
+        gaps.filter(|(before, _)| *before <= decided)
+            .all(|(before, after)| after.min(decided) - before < LEAST_SILENCE)
     }
 
     fn is_recorded_dead(&self, process: usize) -> bool {
@@ -222,7 +291,9 @@ impl SimWorld {
     /// The cascade marks no team dead whose lead's node is neither dead nor gone.
     pub fn check_team_death(&mut self, process: usize, team: TeamKey, node: usize) {
         let is_gone = self.checks.is_gone(node) || self.processes[node].state == ProcessState::Gone;
-        if !is_gone {
+        // A registry that lost something gives revisions out again, and the record of a team that
+        // moved may have the revision that was read before.
+        if !is_gone && self.registry.losses == 0 {
             self.checks.violate(format!(
                 "n{process:03} marked incarnation {} of s{} dead, which n{node:03} leads",
                 team.1, team.0
@@ -255,6 +326,10 @@ impl SimWorld {
                     self.checks.violate(format!(
                         "n{process:03} took s{session} from n{owner:03}, which nobody declared dead"
                     ));
+                }
+                let session = &self.sql.sessions[claim.agent.0].row;
+                if taken_from.is_some() && session.on_node_death == OnNodeDeath::Stop {
+                    self.checks.lost.insert(claim.agent.0);
                 }
             }
             SqlStatement::ClaimLead {
@@ -343,6 +418,26 @@ impl SimWorld {
         }
     }
 
+    /// No agent is stopped that runs under its lease in the living incarnation of its team. A
+    /// registry that lost its tail may call a dead incarnation alive.
+    pub fn check_stopped(&mut self, process: usize, agent: AgentKey, ended: &TeamIncarnation) {
+        let row = &self.sql.sessions[agent.0].row;
+        let lease = row.leases[agent.1];
+        let is_current = self.processes[process]
+            .hosted
+            .get(&agent)
+            .is_some_and(|hosted| {
+                (hosted.incarnation, hosted.epoch) == (row.incarnation, lease.epoch)
+            });
+        let found = self.registry.team((agent.0, row.incarnation));
+        let is_alive = found.is_some_and(|(_, team)| team.standing == TeamStanding::Alive);
+        if row.is_open && is_current && is_alive && self.registry.losses == 0 {
+            self.checks.violate(format!(
+                "n{process:03} stopped {agent:?} of a living incarnation because {ended:?} ended"
+            ));
+        }
+    }
+
     /// Agents whose lease was taken are stopped within the time of a sweep.
     pub fn check(&mut self) {
         for process in 0..self.processes.len() {
@@ -353,6 +448,23 @@ impl SimWorld {
             for agent in self.stale(process) {
                 let since = self.checks.stale_since.entry((process, agent));
                 let since = *since.or_insert(self.now);
+                // A later incarnation alone is nothing that a suspended node reads.
+                let hosted = self.processes[process].hosted.get(&agent);
+                let is_taken =
+                    hosted.is_some_and(|hosted| hosted.epoch < self.sql.row(agent).epoch);
+                let taken = self.checks.taken.get(&agent).copied().unwrap_or(since);
+                let suspended = self.processes[process].notes.suspended;
+                let known_from = suspended
+                    .map(|suspended| suspended.max(taken))
+                    .filter(|_| is_taken);
+                if let Some(from) = known_from
+                    && self.now > from + STOPS_WHEN_SUSPENDED
+                    && !self.checks.was_delayed(machine, from, self.now)
+                {
+                    self.checks.violate(format!(
+                        "{agent:?} still runs on the suspended n{process:03}, stale since {since}"
+                    ));
+                }
                 let calm_from = since.saturating_sub(CALM_FOR);
                 let is_calm = !self.checks.is_disturbed(machine, calm_from, self.now);
                 if is_calm && self.now > since + STOPS_WITHIN {

@@ -27,6 +27,10 @@ impl SimWorld {
         }
         for session in 0..self.sql.sessions.len() {
             let row = &self.sql.sessions[session].row;
+            if row.is_open && self.checks.lost.contains(&session) {
+                let what = format!("s{session} is open at the end, though it stops with its node");
+                return self.checks.violate(what);
+            }
             if row.is_open {
                 for agent in 0..row.leases.len() {
                     self.check_hosted((session, agent));

@@ -9,7 +9,11 @@ const FAULTS: usize = 5;
 /// One of so many seeds has nothing but a crash. There the limits on the times until the death is
 /// declared and the sessions are claimed are checked.
 const CALM: u64 = 8;
+/// The seeds with a pair of faults that belong together repeat after so many.
+const PAIRS: u64 = 16;
 const FIRST: u64 = 8_000;
+/// Until when a pair of faults begins.
+const PAIRS_UNTIL: u64 = 16_000;
 const LAST: u64 = 26_000;
 /// When all faults are over.
 const HEALED: u64 = 32_000;
@@ -38,6 +42,8 @@ pub enum InjectedFault {
     NoSql,
     /// A machine loses SQL.
     SqlCut { machine: usize },
+    /// All machines but one lose SQL.
+    SqlOnlyAt { machine: usize },
     /// The messages of a machine are delayed.
     Slow { machine: usize, most: u64 },
     /// A node hands its agents over and leaves. It is started again.
@@ -50,12 +56,59 @@ impl InjectedFault {
             let machine = world.rng.usize(0..MACHINES);
             return Self::Crash { machine }.happens(world, 15_000, 20_000);
         }
-        for _ in 0..FAULTS {
+        let pair = Self::pair(world, seed);
+        let others = if pair.is_some() { 1 } else { FAULTS };
+        for (fault, begin, lasts) in pair.into_iter().flatten() {
+            fault.happens(world, begin, begin + lasts);
+        }
+        for _ in 0..others {
             let begin = world.rng.u64(FIRST..LAST);
             let (fault, lasts) = Self::draw(world, begin);
             let end = (begin + lasts).min(HEALED - 500);
             fault.happens(world, begin, end);
         }
+    }
+
+    /// Two faults that hit the same decision, which five random ones seldom do: what each begins,
+    /// when, and how long it lasts.
+    fn pair(world: &mut SimWorld, seed: u64) -> Option<[(Self, u64, u64); 2]> {
+        let rng = &mut world.rng;
+        let at = rng.u64(FIRST..PAIRS_UNTIL);
+        let machine = rng.usize(0..MACHINES);
+        let other = (machine + rng.usize(1..MACHINES)) % MACHINES;
+        let crash = (Self::Crash { machine }, at, rng.u64(4_000..8_000));
+        let second = match seed % PAIRS {
+            // The database goes while the sessions of a dead node are claimed or closed.
+            1 | 9 => (Self::NoSql, at + rng.u64(2_300..3_300), rng.u64(500..3_000)),
+            // A node loses NATS when a peer begins to be heard again.
+            3 => {
+                let lasts = rng.u64(900..1_300);
+                let cut_at = at + lasts - rng.u64(10..200);
+                let cut = Self::Cut { machine: other };
+                let first = (Self::Pause { machine }, at, lasts);
+                return Some([first, (cut, cut_at, rng.u64(1_100..2_000))]);
+            }
+            // A node with members does not answer when the node of their lead is found dead.
+            5 | 13 => {
+                let pause = Self::Pause { machine: other };
+                (pause, at + rng.u64(1_200..3_000), rng.u64(4_000..9_000))
+            }
+            // A node lost only NATS, and its sessions are claimed when nothing but a tool that takes
+            // long still runs there.
+            7 | 15 => {
+                let cut = (Self::Cut { machine }, at, rng.u64(9_000..12_000));
+                let sql = Self::SqlOnlyAt { machine };
+                return Some([cut, (sql, at + 1_500, rng.u64(4_000..7_000))]);
+            }
+            // A node dies after it handed its agents over.
+            11 => {
+                let drain = (Self::Drain { machine }, at, 4_000);
+                let crash = Self::Crash { machine };
+                return Some([drain, (crash, at + rng.u64(300..4_000), 4_000)]);
+            }
+            _ => return None,
+        };
+        Some([crash, second])
     }
 
     fn happens(self, world: &mut SimWorld, begin: u64, end: u64) {
@@ -125,6 +178,7 @@ impl InjectedFault {
             }
             Self::NoSql => world.net.is_sql_up = false,
             Self::SqlCut { machine } => world.net.links[machine].is_sql_cut = true,
+            Self::SqlOnlyAt { machine } => world.net.sql_only_at = Some(machine),
             Self::Slow { machine, most } => world.net.links[machine].slow = most,
             Self::Drain { machine } => {
                 if let Some(process) = world.process_on(machine) {
@@ -155,6 +209,7 @@ impl InjectedFault {
             Self::Lag { .. } => world.net.watch_lag = 5,
             Self::NoSql => world.net.is_sql_up = true,
             Self::SqlCut { machine } => world.net.links[machine].is_sql_cut = false,
+            Self::SqlOnlyAt { .. } => world.net.sql_only_at = None,
             Self::Slow { machine, .. } => world.net.links[machine].slow = 0,
             Self::Drain { .. } => {}
         }

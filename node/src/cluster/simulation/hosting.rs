@@ -45,7 +45,6 @@ impl SimWorld {
         if !is_own && !accepts {
             return self.answer_order(process, order, false);
         }
-        self.processes[process].sweep.may_miss = true;
         match order.purpose {
             HostPurpose::MovedLead => {
                 let statement = SqlStatement::ClaimLead {
@@ -170,6 +169,7 @@ impl SimWorld {
     }
 
     fn answer_order(&mut self, process: usize, order: HostOrder, done: bool) {
+        self.processes[process].sweep.may_miss = true;
         if order.asker == process {
             self.order_done(process, order, done);
         } else {

@@ -14,6 +14,8 @@ use crate::cluster::{
 
 /// A node that ended is started again after so long.
 const RESTARTS_AFTER: u64 = 1_000;
+/// How many heartbeats of a node are remembered for the checks.
+const BEATS_KEPT: usize = 24;
 /// One of so many heartbeats is lost.
 const LOST_BEATS: u32 = 200;
 
@@ -175,9 +177,14 @@ impl SimWorld {
                 self.query(process, statement, SqlCaller::Leases);
             }
             MembershipEffect::KillTools => self.kill_tools(process),
-            MembershipEffect::Suspend { .. } => self.processes[process].permit = None,
+            MembershipEffect::Suspend { .. } => {
+                let now = self.now;
+                self.processes[process].permit = None;
+                self.processes[process].notes.suspended = Some(now);
+            }
             MembershipEffect::Resume => {
-                self.processes[process].notes.resumed = self.now;
+                let notes = &mut self.processes[process].notes;
+                (notes.resumed, notes.suspended) = (self.now, None);
                 self.request_sweep(process);
             }
             MembershipEffect::Peer { node, news } => self.news(process, number(&node), news),
@@ -192,6 +199,11 @@ impl SimWorld {
                 self.late_beats.push((process, seq));
             }
             return;
+        }
+        let beats = &mut self.processes[process].notes.beats;
+        beats.push_back(self.now);
+        if beats.len() > BEATS_KEPT {
+            beats.pop_front();
         }
         for peer in 0..self.processes.len() {
             let to = self.processes[peer].machine;

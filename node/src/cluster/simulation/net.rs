@@ -19,6 +19,8 @@ pub struct Net {
     /// Whether JetStream has a leader.
     pub is_writable: bool,
     pub is_sql_up: bool,
+    /// The only machine that has SQL, if the others lost it.
+    pub sql_only_at: Option<usize>,
     /// The machines that are cut off together, without the JetStream leader.
     pub island: Vec<usize>,
     /// The longest delay of a watch, in milliseconds.
@@ -32,6 +34,7 @@ impl Net {
             is_up: true,
             is_writable: true,
             is_sql_up: true,
+            sql_only_at: None,
             island: Vec::new(),
             watch_lag: 5,
         }
@@ -56,7 +59,8 @@ impl Net {
     }
 
     pub fn has_sql(&self, machine: usize) -> bool {
-        self.is_sql_up && !self.link(machine).is_sql_cut
+        let is_elsewhere = self.sql_only_at.is_some_and(|only| only != machine);
+        self.is_sql_up && !is_elsewhere && !self.link(machine).is_sql_cut
     }
 
     pub fn slow(&self, machine: usize) -> u64 {

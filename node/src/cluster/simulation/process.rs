@@ -1,7 +1,7 @@
 //! A node's process: its deciders, what it hosts, and what happened to it while it did not run.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -305,6 +305,14 @@ pub struct ProcessNotes {
     pub last_proof: u64,
     /// When it last resumed after a suspension.
     pub resumed: u64,
+    /// Since when it has been suspended, if it is.
+    pub suspended: Option<u64>,
+    /// When the answer to a read of its leases was last lost.
+    pub leases_missed: Option<u64>,
+    /// When it published its latest heartbeats.
+    pub beats: VecDeque<u64>,
+    /// The sessions that it began to close because their node died.
+    pub closing: BTreeSet<usize>,
 }
 
 /// A clock that runs a little fast or slow and begins anywhere.

@@ -331,6 +331,9 @@ impl SimWorld {
         let reply = self.sql.run(&statement);
         self.after_statement(&statement, &reply);
         let (delay, reply) = if self.loses_answer() {
+            if matches!(caller, SqlCaller::Leases) {
+                self.processes[process].notes.leases_missed = Some(self.now);
+            }
             (DEADLINE, SqlReply::Unknown)
         } else {
             (self.latency(machine), reply)

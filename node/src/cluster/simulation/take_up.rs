@@ -108,6 +108,7 @@ impl SimWorld {
             (SqlStatement::ClaimLead { .. } | SqlStatement::ReadLead { .. }, _) => {}
             (SqlStatement::Close { .. }, SqlReply::Done) => {
                 self.checks.report.closes += 1;
+                self.processes[process].notes.closing.remove(&session);
                 self.end_take_up(process, session, true);
             }
             _ => self.end_take_up(process, session, false),
@@ -116,11 +117,22 @@ impl SimWorld {
 
     fn session_read(&mut self, process: usize, (session, ticket): (usize, u64), row: SessionRow) {
         let lead = row.leases[0];
+        if !row.is_open {
+            self.processes[process].notes.closing.remove(&session);
+        }
         if !row.is_open || !self.may_act(process) || self.processes[process].drain.is_some() {
             return self.end_take_up(process, session, !row.is_open);
         }
         let holder = self.holder(process, lead.node);
-        let is_lost = recovery::is_lost(holder, row.on_node_death);
+        let closing = &self.processes[process].notes.closing;
+        let has_begun = closing.contains(&session);
+        let is_lost = recovery::is_lost(holder, row.on_node_death, has_begun);
+        let closing = &mut self.processes[process].notes.closing;
+        if is_lost {
+            closing.insert(session);
+        } else {
+            closing.remove(&session);
+        }
         let step = recovery::lead_step(LeadFacts {
             is_hosted_here: self.processes[process].hosted.contains_key(&(session, 0)),
             holder,

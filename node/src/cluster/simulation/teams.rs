@@ -72,6 +72,7 @@ impl SimWorld {
             .collect();
         self.processes[process].sweep.may_miss = true;
         for agent in stopped {
+            self.check_stopped(process, agent, ended);
             self.drop_agent(process, agent);
         }
     }

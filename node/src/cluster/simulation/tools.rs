@@ -10,6 +10,11 @@ use super::{
 const ANSWER_TAKES: u64 = 1_000;
 /// How old the newest proof of a node that starts a tool may be, with the difference of clocks.
 const PROOF_LIMIT: u64 = 12_050;
+/// After this time a suspended node that reads SQL has stopped an agent whose lease was taken: it reads
+/// its leases every second.
+const SEEN_IN_SQL: u64 = 1_300;
+/// How long the loss of an answer from SQL excuses that a node does not know its leases.
+const MISSED_FOR: u64 = 4_000;
 /// How long before a tool starts a disturbance excuses that another one still runs.
 const EXCUSED_FOR: u64 = 13_000;
 
@@ -72,24 +77,32 @@ impl SimWorld {
                 row.call
             ));
         }
+        let is_resumed = incarnation >= self.sql.sessions[session].row.incarnation;
+        if is_resumed && self.checks.lost.contains(&session) {
+            self.checks.violate(format!(
+                "n{process:03} started call {} of s{session}, which stops with its node",
+                row.call
+            ));
+        }
         self.check_overlap(&run);
         self.checks.running.push(run);
     }
 
     /// Nothing of an earlier incarnation or epoch still runs, except on a machine that was cut off
-    /// or disturbed.
+    /// or disturbed and could not know.
     fn check_overlap(&mut self, run: &ToolRun) {
         let is_earlier = |other: &&ToolRun| {
             let is_superseded = other.row.agent == run.row.agent && other.row.epoch < run.row.epoch;
             other.session == run.session && (is_superseded || other.incarnation < run.incarnation)
         };
         let earlier = self.checks.running.iter().filter(is_earlier);
-        for other in earlier.copied().collect::<Vec<_>>() {
+        for other in &earlier.copied().collect::<Vec<_>>() {
             let state = &self.processes[other.process];
             let from = self.now.saturating_sub(EXCUSED_FOR);
             let is_disturbed =
                 state.is_running() && self.checks.is_disturbed(state.machine, from, self.now);
-            if is_disturbed || self.checks.was_cut_off(state.machine, from, self.now) {
+            let is_cut_off = self.checks.was_cut_off(state.machine, from, self.now);
+            if (is_disturbed || is_cut_off) && !self.knows_of_loss(other, run) {
                 self.checks.report.overlaps += 1;
             } else {
                 let what = format!(
@@ -109,5 +122,32 @@ impl SimWorld {
                 self.checks.violate(what);
             }
         }
+    }
+
+    /// Whether the node of a tool would have read in SQL that the lease of its agent was taken, had
+    /// `next` waited for that: it was suspended for long enough, and neither SQL nor an answer of it
+    /// was missing.
+    fn knows_of_loss(&self, run: &ToolRun, next: &ToolRun) -> bool {
+        let state = &self.processes[run.process];
+        let agent = (run.session, run.row.agent);
+        let is_taken = self.sql.row(agent).epoch > run.row.epoch;
+        let taken = self.checks.taken.get(&agent).filter(|_| is_taken);
+        let (Some(taken), Some(suspended)) = (taken, state.notes.suspended) else {
+            return false;
+        };
+        // Another agent is claimed later than the lead.
+        let is_same = next.row.agent == run.row.agent;
+        let waited_from = if is_same {
+            suspended
+        } else {
+            suspended.max(*taken)
+        };
+        let missed = state.notes.leases_missed;
+        let has_missed = missed.is_some_and(|at| self.now < at + MISSED_FOR);
+        let from = self.now.saturating_sub(EXCUSED_FOR);
+        state.is_running()
+            && !has_missed
+            && self.now > waited_from + SEEN_IN_SQL
+            && !self.checks.was_delayed(state.machine, from, self.now)
     }
 }

@@ -81,15 +81,36 @@ pub struct SimWorld {
     /// Requests that a client sends when it is connected again, though it has given them up.
     pub late: Vec<(usize, RegistryRequest)>,
     pub late_beats: Vec<(usize, u64)>,
-    queue: BinaryHeap<Reverse<QueuedEvent>>,
-    order: u64,
+    queue: EventQueue,
     trace: Option<Vec<String>>,
 }
 
-struct QueuedEvent {
-    at: u64,
+/// What happens next, in the order of time and then of arrival. The heap holds only keys, because
+/// events are large and a heap moves its elements often.
+#[derive(Default)]
+struct EventQueue {
+    keys: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: Vec<Option<WorldEvent>>,
+    free: Vec<usize>,
     order: u64,
-    event: WorldEvent,
+}
+
+impl EventQueue {
+    fn push(&mut self, at: u64, event: WorldEvent) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
+        });
+        self.events[slot] = Some(event);
+        self.order += 1;
+        self.keys.push(Reverse((at, self.order, slot)));
+    }
+
+    fn pop(&mut self) -> Option<(u64, WorldEvent)> {
+        let Reverse((at, _, slot)) = self.keys.pop()?;
+        self.free.push(slot);
+        Some((at, self.events[slot].take()?))
+    }
 }
 
 impl SimWorld {
@@ -116,8 +137,7 @@ impl SimWorld {
             events: 0,
             late: Vec::new(),
             late_beats: Vec::new(),
-            queue: BinaryHeap::new(),
-            order: 0,
+            queue: EventQueue::default(),
             trace: is_traced.then(Vec::new),
         };
         for machine in 0..MACHINES {
@@ -132,7 +152,7 @@ impl SimWorld {
 
     /// Plays until the end, or until something is violated.
     pub fn play(&mut self, end: u64) {
-        while let Some(Reverse(QueuedEvent { at, event, .. })) = self.queue.pop() {
+        while let Some((at, event)) = self.queue.pop() {
             if at > end || self.checks.is_violated() {
                 break;
             }
@@ -143,12 +163,7 @@ impl SimWorld {
     }
 
     pub fn at(&mut self, at: u64, event: WorldEvent) {
-        self.order += 1;
-        self.queue.push(Reverse(QueuedEvent {
-            at: at.max(self.now),
-            order: self.order,
-            event,
-        }));
+        self.queue.push(at.max(self.now), event);
     }
 
     pub fn after(&mut self, delay: u64, event: WorldEvent) {
@@ -269,24 +284,4 @@ pub fn team((session, incarnation): TeamKey) -> TeamIncarnation {
 
 pub fn agent_id(agent: usize) -> AgentId {
     AgentId::parse(&format!("a{agent}")).unwrap()
-}
-
-impl PartialEq for QueuedEvent {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl Eq for QueuedEvent {}
-
-impl PartialOrd for QueuedEvent {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for QueuedEvent {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
 }
