@@ -21,7 +21,7 @@ const STOPPING: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Within this time after its lease was taken, a node that lost only NATS reads so in SQL and has
 /// stopped its tools.
-const SEEN_IN_SQL: Duration = Duration::from_millis(1_500);
+pub(super) const SEEN_IN_SQL: Duration = Duration::from_millis(1_500);
 
 /// The lead's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]

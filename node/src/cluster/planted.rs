@@ -20,7 +20,7 @@ pub enum PlantedFault {
     /// An observer counts silence up to now, not up to its newest own heartbeat that came back
     /// (`membership/failure_detector.rs`).
     SilenceBeyondEcho,
-    /// Tools start while the tools of a dead node may still run (`recovery.rs`).
+    /// Tools of a member do not wait for those of the dead node that hosted it (`recovery.rs`).
     ToolsBeforeGraceOfDead,
     /// Tools start while the tools of a node that did not confirm its stop may still run
     /// (`claiming.rs`).

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use planck_common::{NodeId, spec::OnNodeDeath};
 
 use super::{
-    claiming::{ClaimPlan, ClaimPolicy, LeadLease},
+    claiming::{ClaimPlan, ClaimPolicy, LeadLease, SEEN_IN_SQL},
     liveness::SILENCE,
     moment::Moment,
     planted::{PlantedFault, is_planted},
@@ -322,6 +322,17 @@ pub struct MemberPlan {
     pub step: MemberStep,
     pub after_death: bool,
     pub tools_from: Option<Moment>,
+}
+
+impl MemberPlan {
+    /// When the tools of the member may start if it is claimed now. A node that lost only NATS may
+    /// run them until it reads in SQL that it lost the lease.
+    pub fn tools_from_claim(self, now: Moment) -> Option<Moment> {
+        let is_skipped = is_planted(PlantedFault::ToolsBeforeLossIsSeen)
+            || is_planted(PlantedFault::ToolsBeforeGraceOfDead);
+        let is_taken = self.after_death && !is_skipped;
+        self.tools_from.max(is_taken.then(|| now + SEEN_IN_SQL))
+    }
 }
 
 /// The node that hosts the lead looks after the members. A member whose lead is elsewhere is

@@ -25,10 +25,10 @@ const PLANTED: &[(PlantedFault, u64, &str)] = &[
     (PlantedFault::ClaimWithoutStop, 0, "still ran"),
     (PlantedFault::DeathWithoutProof, 0, "which is dead"),
     (PlantedFault::WorkWithoutProof, 0, "without a young proof"),
-    (PlantedFault::SilenceBeyondEcho, 2_400, "still ran"),
+    (PlantedFault::SilenceBeyondEcho, 400, "had no gap"),
     (PlantedFault::ToolsBeforeGraceOfDead, 0, "still ran"),
     (PlantedFault::ToolsBeforeGraceOfSilent, 0, "still ran"),
-    (PlantedFault::ToolsBeforeLossIsSeen, 1_600, "still ran"),
+    (PlantedFault::ToolsBeforeLossIsSeen, 2_000, "still ran"),
     (PlantedFault::ToolsBeforeGraceOfMember, 1_600, "still ran"),
     (
         PlantedFault::EndOfAllIncarnations,
@@ -96,6 +96,10 @@ fn seeds_that_once_went_wrong_hold() {
         (
             6_013,
             "two heartbeats in a row were lost before a node was paused",
+        ),
+        (
+            17_390,
+            "a member was claimed late, and its tools did not wait until its last host knew",
         ),
         (
             11_958,

@@ -16,7 +16,6 @@ use crate::{
     agent::OpenTurn,
     cluster::{
         clock,
-        moment::Moment,
         recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberPlan, MemberStep},
     },
     placement::claim_request,
@@ -269,27 +268,22 @@ impl Takeover {
                 .as_ref()
                 .and_then(|node| self.view.tools_from(node)),
         };
-        let MemberPlan {
-            step,
-            after_death,
-            tools_from,
-        } = recovery::member_plan(led.team, facts);
-        match step {
+        let plan = recovery::member_plan(led.team, facts);
+        match plan.step {
             MemberStep::Leave => Ok(()),
             MemberStep::StopLost => {
-                self.claim_member_here(led, member, Purpose::Lost, tools_from)
+                self.claim_member_here(led, member, Purpose::Lost, plan)
                     .await?;
                 self.stop_lost(member).await
             }
-            MemberStep::Place if self.hand_to_other_node(led, member, tools_from).await => {
-                if after_death {
+            MemberStep::Place if self.hand_to_other_node(led, member, plan).await => {
+                if plan.after_death {
                     metrics::meters().taken_over();
                 }
                 Ok(())
             }
             MemberStep::Place | MemberStep::ClaimHere => {
-                self.claim_member_here(led, member, purpose, tools_from)
-                    .await
+                self.claim_member_here(led, member, purpose, plan).await
             }
         }
     }
@@ -299,7 +293,7 @@ impl Takeover {
         led: &Led,
         member: &AgentRecord,
         purpose: Purpose<'_>,
-        tools_from: Option<Moment>,
+        plan: MemberPlan,
     ) -> Result<(), Refusal> {
         let context = &led.context;
         if matches!(purpose, Purpose::Work { .. }) {
@@ -317,7 +311,7 @@ impl Takeover {
                 agent: member.id.clone(),
                 epoch,
                 opening: purpose.opening(|_| None),
-                tools_from: tools_from.map(clock::instant),
+                tools_from: plan.tools_from_claim(clock::now()).map(clock::instant),
             }),
             None if self.host.has(&member.id) => {}
             None => self.teams.remove_member(context, &member.id).await,
@@ -327,12 +321,7 @@ impl Takeover {
 
     /// Asks another node to start the member: its previous host if that is alive, otherwise the
     /// node that placement chooses. Returns whether that succeeded.
-    async fn hand_to_other_node(
-        &self,
-        led: &Led,
-        member: &AgentRecord,
-        tools_from: Option<Moment>,
-    ) -> bool {
+    async fn hand_to_other_node(&self, led: &Led, member: &AgentRecord, plan: MemberPlan) -> bool {
         let node = match &member.node {
             Some(node) if node != self.view.id() && self.view.is_alive(node).await => {
                 Some(node.clone())
@@ -343,7 +332,9 @@ impl Takeover {
         };
         match node.filter(|node| node != self.view.id()) {
             Some(node) => {
-                let request = claim_request(&led.context, member, tools_from.map(clock::instant));
+                // The request has the time to wait, which the other node counts from its claim.
+                let tools_from = plan.tools_from_claim(clock::now()).map(clock::instant);
+                let request = claim_request(&led.context, member, tools_from);
                 self.placement.hand_over(&node, &request).await
             }
             None => false,

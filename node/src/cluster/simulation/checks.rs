@@ -19,9 +19,8 @@ use crate::cluster::cascade::TeamIncarnation;
 const BLAME_LASTS: u64 = 13_000;
 /// How long before a node is declared dead its heartbeats are looked at.
 const BEATS_LOOKED_AT: u64 = 6_000;
-/// How long a node that is declared dead was silent at least: 2.5 s without two heartbeats that were
-/// lost and the time on the way.
-const LEAST_SILENCE: u64 = 1_400;
+/// How long a node that is declared dead was silent at least: 2.5 s without the time on the way.
+const LEAST_SILENCE: u64 = 2_300;
 /// When an agent whose lease was taken is stopped at the latest: a comparison with the registry
 /// takes up to twelve seconds, and the stop one.
 const STOPS_WITHIN: u64 = 13_000;
@@ -253,7 +252,8 @@ impl SimWorld {
         let state = &self.processes[suspect];
         let from = decided.saturating_sub(BEATS_LOOKED_AT);
         let beats = &state.notes.beats;
-        let is_excused = self.checks.was_hard_to_hear(state.machine, from, decided);
+        let is_lost = state.notes.beat_lost.is_some_and(|at| at >= from);
+        let is_excused = is_lost || self.checks.was_hard_to_hear(state.machine, from, decided);
         if is_excused || beats.front().is_none_or(|first| *first > from) {
             return false;
         }

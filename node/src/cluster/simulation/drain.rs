@@ -94,6 +94,7 @@ impl SimWorld {
         let order = HostOrder {
             agent,
             purpose,
+            after_death: false,
             seen: hosted.epoch,
             incarnation: hosted.incarnation,
             tools_from: hosted.tools_from,

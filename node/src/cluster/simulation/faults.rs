@@ -82,8 +82,8 @@ impl InjectedFault {
             1 | 9 => (Self::NoSql, at + rng.u64(2_300..3_300), rng.u64(500..3_000)),
             // A node loses NATS when a peer begins to be heard again.
             3 => {
-                let lasts = rng.u64(900..1_300);
-                let cut_at = at + lasts - rng.u64(10..200);
+                let lasts = rng.u64(1_200..2_000);
+                let cut_at = at + lasts - rng.u64(10..300);
                 let cut = Self::Cut { machine: other };
                 let first = (Self::Pause { machine }, at, lasts);
                 return Some([first, (cut, cut_at, rng.u64(1_100..2_000))]);

@@ -11,7 +11,10 @@ use super::{
     sql::{ClaimedLease, LeaseClaim, SqlReply, SqlStatement},
     world::SimWorld,
 };
-use crate::cluster::planted::{PlantedFault, is_planted};
+use crate::cluster::{
+    planted::{PlantedFault, is_planted},
+    recovery::{MemberPlan, MemberStep},
+};
 
 /// How long a node has to start an agent, in milliseconds.
 const HOST_PATIENCE: u64 = 8_000;
@@ -33,8 +36,8 @@ impl SimWorld {
         if order.host == process {
             return self.host(process, order);
         }
-        self.send(process, order.host, ProcessEvent::Host(order));
-        let done = false;
+        self.send(process, order.host, ProcessEvent::Host(Box::new(order)));
+        let (order, done) = (Box::new(order), false);
         self.tell(process, HOST_PATIENCE, ProcessEvent::Hosted { order, done });
     }
 
@@ -137,6 +140,11 @@ impl SimWorld {
                 self.query(process, statement, SqlCaller::Host(order));
             }
             (SqlStatement::ClaimMember { .. }, SqlReply::Claimed(lease), _) => {
+                let tools_from = self.tools_from_claim(process, &order);
+                let order = HostOrder {
+                    tools_from,
+                    ..order
+                };
                 self.start_ordered(process, order, *lease);
             }
             (SqlStatement::Release { .. }, SqlReply::Done, _) => {
@@ -153,6 +161,17 @@ impl SimWorld {
             }
             _ => self.answer_order(process, order, false),
         }
+    }
+
+    fn tools_from_claim(&self, process: usize, order: &HostOrder) -> u64 {
+        let state = &self.processes[process];
+        let plan = MemberPlan {
+            step: MemberStep::ClaimHere,
+            after_death: order.after_death,
+            tools_from: Some(state.local(order.tools_from)),
+        };
+        let from = plan.tools_from_claim(self.local_time(process));
+        from.map_or(0, |from| state.world(from))
     }
 
     pub fn lead_moved(&mut self, process: usize, order: HostOrder, answer: &RegistryAnswer) {
@@ -173,7 +192,9 @@ impl SimWorld {
         if order.asker == process {
             self.order_done(process, order, done);
         } else {
-            self.send(process, order.asker, ProcessEvent::Hosted { order, done });
+            let asker = order.asker;
+            let order = Box::new(order);
+            self.send(process, asker, ProcessEvent::Hosted { order, done });
         }
     }
 

@@ -69,6 +69,7 @@ impl SimWorld {
             orders.push(HostOrder {
                 agent: (session, agent),
                 purpose,
+                after_death: plan.after_death,
                 seen: lease.epoch,
                 incarnation,
                 tools_from: plan.tools_from.map_or(0, |from| state.world(from)),

@@ -22,25 +22,31 @@ const LOST_BEATS: u32 = 200;
 impl SimWorld {
     pub fn handle(&mut self, process: usize, event: ProcessEvent) {
         match event {
-            ProcessEvent::Wake { ticket } => self.wake(process, ticket),
+            // An earlier timer was set since.
+            ProcessEvent::Wake { ticket }
+                if self.processes[process].notes.wake_ticket != ticket =>
+            {
+                return;
+            }
+            ProcessEvent::Wake { .. } => self.wake(process),
             ProcessEvent::Heartbeat { from, seq } => {
                 let (node, now) = (self.processes[from].id.clone(), self.now);
                 self.processes[process].notes.heard.insert(from, now);
                 self.member(process, MembershipInput::Heartbeat { node, seq });
             }
-            ProcessEvent::Answer { request, answer } => self.answered(process, request, answer),
+            ProcessEvent::Answer { request, answer } => self.answered(process, *request, answer),
             ProcessEvent::Sql {
                 statement,
                 caller,
                 reply,
-            } => self.replied(process, statement, caller, reply),
+            } => self.replied(process, *statement, *caller, reply),
             ProcessEvent::Watched { peer, record } => self.watched(process, peer, &record),
             ProcessEvent::StopTeam { asker, team } => self.stop_requested(process, asker, team),
             ProcessEvent::TeamStopped { from, session } => {
                 self.team_stopped(process, from, session);
             }
-            ProcessEvent::Host(order) => self.host(process, order),
-            ProcessEvent::Hosted { order, done } => self.order_done(process, order, done),
+            ProcessEvent::Host(order) => self.host(process, *order),
+            ProcessEvent::Hosted { order, done } => self.order_done(process, *order, done),
             ProcessEvent::Agent { agent, epoch } => self.step(process, agent, epoch),
             ProcessEvent::Prompt { session } => self.take_up(process, session),
             ProcessEvent::ReadNodes => {
@@ -83,11 +89,8 @@ impl SimWorld {
         state.permit = state.membership.may_act_until(now);
     }
 
-    fn wake(&mut self, process: usize, ticket: u64) {
+    fn wake(&mut self, process: usize) {
         let state = &mut self.processes[process];
-        if state.notes.wake_ticket != ticket {
-            return;
-        }
         state.notes.wake_at = None;
         let now = state.local(self.now);
         let cascade_due = state.cascade.next_wake().is_some_and(|at| at <= now);
@@ -209,7 +212,12 @@ impl SimWorld {
             let to = self.processes[peer].machine;
             let is_heard = self.processes[peer].state != ProcessState::Gone
                 && self.net.reaches(from, to, self.now);
-            if is_heard && self.rng.u32(0..LOST_BEATS) != 0 {
+            if !is_heard {
+                continue;
+            }
+            if self.rng.u32(0..LOST_BEATS) == 0 {
+                self.processes[process].notes.beat_lost = Some(self.now);
+            } else {
                 let delay = self.latency(from) + self.latency(to);
                 self.tell(peer, delay, ProcessEvent::Heartbeat { from: process, seq });
             }

@@ -23,7 +23,8 @@ use crate::{
     config::Cluster,
 };
 
-/// What happens to a process. It waits while the process is paused.
+/// What happens to a process. It waits while the process is paused. Large values are boxed, because
+/// most events are heartbeats and each is moved several times.
 #[derive(Debug, Clone)]
 pub enum ProcessEvent {
     Wake {
@@ -34,12 +35,12 @@ pub enum ProcessEvent {
         seq: u64,
     },
     Answer {
-        request: RegistryRequest,
+        request: Box<RegistryRequest>,
         answer: RegistryAnswer,
     },
     Sql {
-        statement: SqlStatement,
-        caller: SqlCaller,
+        statement: Box<SqlStatement>,
+        caller: Box<SqlCaller>,
         reply: SqlReply,
     },
     /// A watch shows a node's record.
@@ -57,9 +58,9 @@ pub enum ProcessEvent {
         session: usize,
     },
     /// Another node asks this one to host an agent.
-    Host(HostOrder),
+    Host(Box<HostOrder>),
     Hosted {
-        order: HostOrder,
+        order: Box<HostOrder>,
         done: bool,
     },
     /// The next step of an agent.
@@ -188,6 +189,8 @@ pub enum HostPurpose {
 pub struct HostOrder {
     pub agent: AgentKey,
     pub purpose: HostPurpose,
+    /// Whether the agent's last host is gone.
+    pub after_death: bool,
     /// The epoch that was read.
     pub seen: i64,
     pub incarnation: i64,
@@ -311,6 +314,8 @@ pub struct ProcessNotes {
     pub leases_missed: Option<u64>,
     /// When it published its latest heartbeats.
     pub beats: VecDeque<u64>,
+    /// When one of them was last lost on the way to a peer.
+    pub beat_lost: Option<u64>,
     /// The sessions that it began to close because their node died.
     pub closing: BTreeSet<usize>,
 }

@@ -27,6 +27,7 @@ impl SimWorld {
         let machine = self.processes[process].machine;
         if self.net.can_write(machine, self.now) {
             let delay = self.latency(machine);
+            let request = Box::new(request);
             self.after(
                 delay,
                 WorldEvent::Registry {
@@ -36,7 +37,7 @@ impl SimWorld {
                 },
             );
         } else {
-            self.miss(process, request, true);
+            self.miss(process, Box::new(request), true);
         }
     }
 
@@ -45,6 +46,7 @@ impl SimWorld {
         let machine = self.processes[process].machine;
         if self.net.can_write(machine, self.now) {
             let answer = self.execute(process, &request);
+            let request = Box::new(request);
             self.tell(
                 process,
                 PROOF_READ,
@@ -54,7 +56,7 @@ impl SimWorld {
     }
 
     /// The registry was not there. The client may still send the request when it is.
-    fn miss(&mut self, process: usize, request: RegistryRequest, is_awaited: bool) {
+    fn miss(&mut self, process: usize, request: Box<RegistryRequest>, is_awaited: bool) {
         if self.rng.bool() {
             self.late.push((process, request.clone()));
         }
@@ -64,7 +66,12 @@ impl SimWorld {
         }
     }
 
-    pub fn reach_registry(&mut self, process: usize, request: RegistryRequest, is_awaited: bool) {
+    pub fn reach_registry(
+        &mut self,
+        process: usize,
+        request: Box<RegistryRequest>,
+        is_awaited: bool,
+    ) {
         let machine = self.processes[process].machine;
         if !self.net.can_write(machine, self.now) {
             return self.miss(process, request, is_awaited);
@@ -293,6 +300,7 @@ impl SimWorld {
     }
 
     pub fn query(&mut self, process: usize, statement: SqlStatement, caller: SqlCaller) {
+        let (statement, caller) = (Box::new(statement), Box::new(caller));
         let machine = self.processes[process].machine;
         if self.net.has_sql(machine) {
             let delay = self.latency(machine);
@@ -309,7 +317,7 @@ impl SimWorld {
         }
     }
 
-    fn miss_sql(&mut self, process: usize, statement: SqlStatement, caller: SqlCaller) {
+    fn miss_sql(&mut self, process: usize, statement: Box<SqlStatement>, caller: Box<SqlCaller>) {
         let reply = SqlReply::Unknown;
         self.tell(
             process,
@@ -322,7 +330,12 @@ impl SimWorld {
         );
     }
 
-    pub fn reach_sql(&mut self, process: usize, statement: SqlStatement, caller: SqlCaller) {
+    pub fn reach_sql(
+        &mut self,
+        process: usize,
+        statement: Box<SqlStatement>,
+        caller: Box<SqlCaller>,
+    ) {
         let machine = self.processes[process].machine;
         if !self.net.has_sql(machine) {
             return self.miss_sql(process, statement, caller);
@@ -331,7 +344,7 @@ impl SimWorld {
         let reply = self.sql.run(&statement);
         self.after_statement(&statement, &reply);
         let (delay, reply) = if self.loses_answer() {
-            if matches!(caller, SqlCaller::Leases) {
+            if matches!(*caller, SqlCaller::Leases) {
                 self.processes[process].notes.leases_missed = Some(self.now);
             }
             (DEADLINE, SqlReply::Unknown)

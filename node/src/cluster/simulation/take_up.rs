@@ -188,6 +188,7 @@ impl SimWorld {
         let order = HostOrder {
             agent: (session, 0),
             purpose: HostPurpose::MovedLead,
+            after_death: false,
             seen,
             incarnation: team.1,
             tools_from: self.now,
@@ -384,6 +385,7 @@ impl SimWorld {
         let order = HostOrder {
             agent: (session, 0),
             purpose: HostPurpose::ClaimedLead(lease),
+            after_death: false,
             seen: epoch,
             incarnation,
             tools_from: tools_from_world,

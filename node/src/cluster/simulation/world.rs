@@ -27,6 +27,8 @@ pub const DEADLINE: u64 = 2_000;
 const LOST_ANSWERS: u32 = 60;
 /// From then on no answer is lost: there would be no time to make up for it.
 const NONE_LOST_FROM: u64 = 45_000;
+/// How many bits of a key are the number of an event.
+const ORDER_BITS: u32 = 32;
 /// When the sessions are prompted.
 const PROMPTED_AT: u64 = 5_000;
 
@@ -39,14 +41,14 @@ pub enum WorldEvent {
     /// A request reaches the registry.
     Registry {
         process: usize,
-        request: RegistryRequest,
+        request: Box<RegistryRequest>,
         is_awaited: bool,
     },
     /// A statement reaches SQL.
     Sql {
         process: usize,
-        statement: SqlStatement,
-        caller: SqlCaller,
+        statement: Box<SqlStatement>,
+        caller: Box<SqlCaller>,
     },
     /// Each session is prompted at some node.
     Prompts,
@@ -79,17 +81,18 @@ pub struct SimWorld {
     pub checks: Checks,
     pub events: u64,
     /// Requests that a client sends when it is connected again, though it has given them up.
-    pub late: Vec<(usize, RegistryRequest)>,
+    pub late: Vec<(usize, Box<RegistryRequest>)>,
     pub late_beats: Vec<(usize, u64)>,
     queue: EventQueue,
     trace: Option<Vec<String>>,
 }
 
-/// What happens next, in the order of time and then of arrival. The heap holds only keys, because
-/// events are large and a heap moves its elements often.
+/// What happens next, in the order of time and then of arrival: a key has the time in its upper bits
+/// and the number of the event in the lower ones. The heap holds only keys, because events are large
+/// and a heap moves its elements often.
 #[derive(Default)]
 struct EventQueue {
-    keys: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    keys: BinaryHeap<Reverse<(u64, usize)>>,
     events: Vec<Option<WorldEvent>>,
     free: Vec<usize>,
     order: u64,
@@ -103,13 +106,14 @@ impl EventQueue {
         });
         self.events[slot] = Some(event);
         self.order += 1;
-        self.keys.push(Reverse((at, self.order, slot)));
+        self.keys
+            .push(Reverse((at << ORDER_BITS | self.order, slot)));
     }
 
     fn pop(&mut self) -> Option<(u64, WorldEvent)> {
-        let Reverse((at, _, slot)) = self.keys.pop()?;
+        let Reverse((key, slot)) = self.keys.pop()?;
         self.free.push(slot);
-        Some((at, self.events[slot].take()?))
+        Some((key >> ORDER_BITS, self.events[slot].take()?))
     }
 }
 
