@@ -7,8 +7,11 @@ use planck_common::{
     spec::OnNodeDeath,
 };
 
-use super::{IfClosed, Purpose, Takeover, maintenance::UnfinishedClose};
-use crate::services::testing::{TestNode, World};
+use super::{IfClosed, Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose};
+use crate::services::{
+    Services,
+    testing::{TestNode, World},
+};
 
 fn takeover(node: &TestNode) -> &Takeover {
     &node.services().takeover
@@ -259,14 +262,20 @@ async fn session_that_is_to_stop_with_its_node_is_lost_with_it_only() {
 }
 
 /// Starts a session on `host` that is to stop with its node, and has `other` take its lease as a
-/// close does that fails before it records the session as closed.
-async fn cut_short_close(world: &World, host: &TestNode, other: &TestNode) -> Started {
+/// close does that fails before it records the session as closed. The guard keeps the sweeps of
+/// `other` from the session.
+async fn cut_short_close(
+    world: &World,
+    host: &TestNode,
+    other: &TestNode,
+) -> (Started, SessionGuard) {
     let started = host
         .start(Start {
             on_node_death: Some(OnNodeDeath::Stop),
             ..world.request(&["lead", "worker"])
         })
         .await;
+    let guard = takeover(other).lock(&started.session_id).await.unwrap();
     let lead = host.agent(&started.orchestrator).await;
     let close = UnfinishedClose {
         reason: "node_lost".into(),
@@ -277,23 +286,31 @@ async fn cut_short_close(world: &World, host: &TestNode, other: &TestNode) -> St
     let store = &other.services().store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, other.id());
     assert!(lease.await.unwrap().is_some());
-    started
+    (started, guard)
+}
+
+/// Sweeps, and waits until the session is closed. A sweep of the node itself may be closing it.
+async fn sweep_closes(node: &TestNode, started: &Started, is_full: bool) {
+    takeover(node).sweep(is_full).await.unwrap();
+    let is_closed = async |services: &Services| {
+        state(node, started).await == SessionState::Closed
+            && !services.host.has(&started.orchestrator)
+            && node.agent(&started.orchestrator).await.node.is_none()
+            && !takeover(node)
+                .maintenance
+                .is_closing_lost(&started.session_id)
+    };
+    node.until("the session is closed", is_closed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn close_that_was_cut_short_is_repeated_by_the_sweep() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);
-    let started = cut_short_close(&world, &host, &other).await;
+    let (started, guard) = cut_short_close(&world, &host, &other).await;
     assert_eq!(state(&other, &started).await, SessionState::Open);
-
-    takeover(&other).sweep(true).await.unwrap();
-
-    assert_eq!(state(&other, &started).await, SessionState::Closed);
-    assert!(!other.services().host.has(&started.orchestrator));
-    assert_eq!(other.agent(&started.orchestrator).await.node, None);
-    let session = other.session(&started).await;
-    assert!(!takeover(&other).maintenance.is_closing_lost(&session.id));
+    drop(guard);
+    sweep_closes(&other, &started, true).await;
     other.leave().await;
     host.leave().await;
 }
@@ -302,18 +319,13 @@ async fn close_that_was_cut_short_is_repeated_by_the_sweep() {
 async fn close_that_was_cut_short_is_repeated_when_the_lead_runs() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);
-    let started = cut_short_close(&world, &host, &other).await;
+    let (started, guard) = cut_short_close(&world, &host, &other).await;
     let session = other.session(&started).await;
-    let guard = takeover(&other).lock(&session.id).await.unwrap();
     let hosted = takeover(&other).take_up_here(&session, Purpose::Lost, &guard);
     hosted.await.unwrap();
-    drop(guard);
     assert!(other.services().host.has(&started.orchestrator));
-
-    takeover(&other).sweep(false).await.unwrap();
-
-    assert_eq!(state(&other, &started).await, SessionState::Closed);
-    assert!(!other.services().host.has(&started.orchestrator));
+    drop(guard);
+    sweep_closes(&other, &started, false).await;
     other.leave().await;
     host.leave().await;
 }
