@@ -26,7 +26,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Does the same as [`clean`], but also replaces line ends and tabs. For text that must stay on one
+/// Does the same as [`clean`], but also replaces line ends and tabs, for text that must stay on one
 /// line, such as a table cell.
 pub fn clean_line(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, _| Some(visible(c)))

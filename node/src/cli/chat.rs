@@ -52,7 +52,7 @@ struct ChatSession<'a> {
     usage: Usage,
 }
 
-/// Whether the chat continues after a line.
+/// What the chat does after a line: it reads the next prompt or ends.
 enum Next {
     Prompt,
     Leave(Exit),
@@ -119,8 +119,8 @@ async fn talk(
     done
 }
 
-/// Finds the session to talk to, or creates one, and returns whether it is new. It is created
-/// before the first prompt, so that commands can already refer to it.
+/// Finds or creates the session to talk to. Returns the session, and whether it is new. A new
+/// session is created before the first prompt, so that commands can already refer to it.
 async fn begin(client: &Client, which: &SessionChoice) -> anyhow::Result<(PromptTarget, bool)> {
     if let Some(session) = which.there(client).await? {
         return Ok((PromptTarget::with(client, &session).await?, false));

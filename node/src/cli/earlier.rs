@@ -9,7 +9,7 @@ use crate::{config::Config, store::sqlite::stray_sessions};
 /// The folder in which earlier versions stored sessions.
 pub const FOLDER: &str = ".planck/sessions";
 
-/// Prints a line about such sessions, if there are any, and how to adopt them.
+/// Prints a warning that names the folder and says how to adopt the sessions, if there are any.
 pub fn say_what_is_there(config: &Config) {
     if let Some(what) = what_is_there(config) {
         warn(&format!(
@@ -18,7 +18,7 @@ pub fn say_what_is_there(config: &Config) {
     }
 }
 
-/// Returns that line, or `None` if there are no such sessions or a store is configured.
+/// Describes the sessions in [`FOLDER`]. Returns `None` if there are none or a store is configured.
 pub fn what_is_there(config: &Config) -> Option<String> {
     config.store.project()?;
     match count(Path::new(FOLDER)) {

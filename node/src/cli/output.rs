@@ -93,7 +93,7 @@ pub struct Output {
     pub output: Format,
 }
 
-/// Replaces control characters in the text and writes it with a single call.
+/// Writes text to standard output with a single call, with control characters replaced.
 pub fn say(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean(text))
 }
@@ -139,7 +139,7 @@ fn write(mut to: impl Write, text: &str) -> io::Result<()> {
 }
 
 impl Output {
-    /// Writes rows as a table, or the value from which they were made as JSON.
+    /// Writes `rows` as a table, or `value`, from which the rows were made, as JSON.
     pub fn list<T: Serialize>(
         self,
         value: &T,
@@ -152,7 +152,8 @@ impl Output {
         }
     }
 
-    /// Writes names and values one below the other, or the value from which they were made as JSON.
+    /// Writes `pairs` of names and texts one below the other, or `value`, from which the pairs were
+    /// made, as JSON.
     pub fn pairs<T: Serialize>(self, value: &T, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs
             .iter()

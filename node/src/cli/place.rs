@@ -152,9 +152,10 @@ impl ConfigPlace {
 }
 
 /// Returns which parts of the project a command uses. If NATS is configured, the command is a
-/// client, and the nodes have their own tools, teams and skills. If the configuration cannot be
-/// loaded without the project, the cause may be that the project defines what is missing, for
-/// example the model that `--model` names.
+/// client and uses only the configuration, because tools, teams and skills are those of the nodes.
+/// In all other cases the command uses everything, even if the configuration cannot be loaded
+/// without the project: the project may define what is missing, such as the model that `--model`
+/// names.
 fn uses_of(without: &Result<Loaded, Problems>) -> ProjectUse {
     match without {
         Ok(loaded) if loaded.config.nats.url.is_some() => ProjectUse::Config,

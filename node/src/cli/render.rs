@@ -93,7 +93,7 @@ impl Screen {
         self.aside(&error.to_string())
     }
 
-    /// Ends the open text, so that something else can be written.
+    /// Ends the open text. Returns what to write before any other output.
     pub fn rest(&mut self) -> Drawing {
         self.floor.close()
     }

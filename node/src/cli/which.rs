@@ -310,8 +310,9 @@ impl SessionChoice {
         })
     }
 
-    /// Returns the name of the team's template, or its members if the template is on this machine.
-    /// Members without a model get the one from the command line.
+    /// Returns the name of the team's template, or the members if the team is a file or folder on
+    /// this machine. If only a model is given, returns one member. Members without a model get the
+    /// one from the command line.
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
         // A name without a provider refers to an entry in the node's configuration or to a model of
         // its default provider.

@@ -15,9 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub use self::dial::watched;
 use crate::secret::Secret;
 
-/// The number of concurrent requests whose connections are kept for the whole idle time. If more
-/// requests run at once, their connections are reused soon or not at all; each kept connection
-/// costs 18 KiB, and more with TLS.
+/// The number of concurrent requests whose connections are kept for the whole idle time. The
+/// connections of further requests are closed after [`CROWD_IDLE_FOR`] without use, because each
+/// idle connection costs 18 KiB, and more with TLS.
 const STEADY: usize = 8;
 
 /// How long a connection beyond the first [`STEADY`] is kept for reuse.
@@ -47,9 +47,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// The proxy and the certificate authorities for a server. If the configuration asks for
-/// `HTTPS_PROXY` and similar variables, it reads them itself; this module never reads the
-/// environment.
+/// The proxy and the certificate authorities for a server. This module never reads the environment:
+/// `HTTPS_PROXY` and similar variables are read by the code that loads the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
     pub proxy: Option<Proxy>,

@@ -90,7 +90,7 @@ pub fn cannot_show(what: &str, name: Option<&str>, mime: &str, source: &MediaSou
     format!("[{what}{name} ({mime}){place}: this model cannot be shown it]")
 }
 
-/// Returns the URL of an image or a file, which contains the data if there is no other URL.
+/// Returns the URL of an image or a file. Inline data becomes a `data:` URL.
 pub fn media_url<'a>(mime: &str, source: &'a MediaSource) -> Cow<'a, str> {
     match source {
         MediaSource::Url(url) => url.into(),

@@ -34,10 +34,12 @@ pub struct ProviderEndpoint {
     pub(super) speaks: WireChoice,
     pub(super) base: Url,
     pub(super) target: WireTarget,
-    /// The headers of every request, including those from the configuration but not the key.
+    /// The headers that the configuration adds to every request. There are none if the key may not
+    /// be sent to this address.
     pub(super) headers: HeaderMap,
     pub(super) key: Option<Secret>,
-    /// Whether this address is the provider's default address or is named in the configuration.
+    /// Whether the address belongs to the provider or is allowed by the configuration. Only then do
+    /// users see the server's error messages.
     pub(super) configured: bool,
     pub(super) times: Times,
     pub(super) answer: AnswerBounds,

@@ -52,8 +52,8 @@ impl Gate {
         permit
     }
 
-    /// Records that the provider is overloaded. No further request is sent until `wait` is over, or
-    /// a default delay if the provider named none.
+    /// Records that the provider is overloaded. No further request is sent for `wait`, or for a
+    /// default delay if the provider named none, but at most for [`LONGEST`].
     pub fn slow_down(&self, wait: Option<Duration>) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         let own = FIRST * 2u32.saturating_pow(hold.overloads.min(8));

@@ -145,7 +145,8 @@ impl Llm {
         (model.provider != "scripted").then(|| assumed.warning(model))
     }
 
-    /// Returns the known models in order, with the date on which their facts were looked up.
+    /// Returns the models of the catalogue, with the date on which the facts in its table were
+    /// looked up.
     pub fn list(&self) -> Models {
         Models {
             models: self.catalogue.rows(),
@@ -307,8 +308,8 @@ impl KnownProvider<'_> {
         Ok(url)
     }
 
-    /// Returns whether the configuration names the origin of this address for the provider. If so,
-    /// the key may be sent there.
+    /// Returns whether this address has the origin of the provider's base URL or of one of its
+    /// trusted addresses. If so, the key may be sent there.
     fn is_configured(&self, base: &Url) -> bool {
         let configured = self.base_url(None).ok();
         let trusted = self

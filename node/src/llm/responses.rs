@@ -23,8 +23,8 @@ use super::{
 pub struct Responses;
 
 impl WireFormat for Responses {
-    /// On Azure's older addresses, the body names the deployment. For chat completions, the path
-    /// names it.
+    /// Returns the address of a request. With Azure's older addresses, the body of the request
+    /// names the deployment, so the path does not contain it, unlike that of chat completions.
     fn url(&self, base: &Url, model: &str, target: &WireTarget) -> Url {
         let is_bare = base.path().trim_matches('/').is_empty();
         let names_version = base.query_pairs().any(|(name, _)| name == "api-version");

@@ -168,7 +168,7 @@ impl Project {
         Admitted::new(&self.folder, snapshot, uses == ProjectUse::Everything)
     }
 
-    /// Records that the user trusts this state of the project.
+    /// Records that the user trusts this snapshot of the project, and returns its trusted part.
     pub fn trust(&self, ledger: &Ledger, snapshot: Snapshot) -> io::Result<Admitted> {
         ledger.put(TrustRecord::of(&self.folder, &snapshot))?;
         Ok(self.admit(snapshot, ProjectUse::Everything))

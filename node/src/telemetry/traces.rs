@@ -53,8 +53,8 @@ impl Traces {
         layer.with_filter(ours)
     }
 
-    /// Shuts the provider down. It runs on a thread that may block, because the provider waits for
-    /// a thread of its own.
+    /// Sends the remaining spans and shuts the provider down. The provider blocks until its own
+    /// thread has ended, so this runs on a thread that may block.
     pub async fn shutdown(self, deadline: Duration) {
         let shutdown =
             tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(deadline));

@@ -35,13 +35,14 @@ use crate::{
 
 /// The maximum duration of a repetition.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The number of prompts that are in flight at once, because a node refuses requests above its own
-/// limit.
+/// The maximum number of prompts in flight. A node refuses further requests above a limit of its
+/// own.
 const ASKED_AT_ONCE: usize = 200;
-/// The memory field that is compared for idle agents. It excludes the program's own pages, which
-/// are loaded during the first turns.
+/// The field of `/proc/self/status` that is compared for idle agents. It does not include pages of
+/// the executable file, which are loaded during the first turns.
 const HELD: &str = "RssAnon";
-/// How long to wait until idle agents rest, which frees the memory for their next requests.
+/// How long to wait until idle agents are in the resting state, in which the memory for their next
+/// requests is freed.
 const RESTED: Duration = Duration::from_secs(10);
 /// How much longer to wait until idle agents are parked and unloaded.
 const PARKED: Duration = Duration::from_secs(85);
@@ -119,8 +120,8 @@ impl Once {
         }
     }
 
-    /// Begins the measured interval. Only the workload that measures the start of a process
-    /// includes the time before it.
+    /// Begins the measured interval. The workload that measures the start of a process also
+    /// includes the CPU time that the process has used before.
     fn span(&self) -> Span {
         if self.workload == Workload::Start {
             Span::of_process()

@@ -81,7 +81,7 @@ impl BenchProcess {
     }
 }
 
-/// Waits until the process that started this one has ended.
+/// Waits until standard input is closed, which happens when the parent process ends.
 pub async fn orphaned() {
     let (gone, dropped) = oneshot::channel::<()>();
     // This thread is never joined, because it reads until this process ends.

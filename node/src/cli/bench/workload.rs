@@ -180,7 +180,7 @@ pub fn call(round: usize, at: usize) -> ScriptedCall {
 /// The name of the file that the tool calls read.
 pub const FILE: &str = "lines.txt";
 
-/// Returns the content of that file.
+/// Returns the content of the file [`FILE`].
 pub fn lines() -> String {
     (0..512).map(|number| format!("line {number}\n")).collect()
 }

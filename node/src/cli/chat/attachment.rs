@@ -81,8 +81,8 @@ fn part(name: &str, path: &Path) -> Result<Part, FileRefused> {
     )))
 }
 
-/// Returns the media type of an image, or `None` for other content. It depends on the first bytes,
-/// because the file's extension may be wrong.
+/// Returns the media type of an image, or `None` for other content. The type is detected from the
+/// first bytes, because the file's extension may be wrong.
 fn image(bytes: &[u8]) -> Option<&'static str> {
     let is_webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP");
     match bytes {

@@ -22,8 +22,8 @@ use crate::{
 
 const PROMPT: &str = "› ";
 /// The control sequence that enables bracketed paste, by which the editor recognises pasted text.
-/// It is written here while a turn runs, because the editor, which reads that text later, is not
-/// active then.
+/// The editor writes it only while it reads a line, so [`Keyboard::hush`] writes it for text that
+/// is pasted during a turn and read by the editor afterwards.
 const MARK_PASTES: &str = "\x1b[?2004h";
 const MARK_NO_PASTES: &str = "\x1b[?2004l";
 
@@ -33,7 +33,7 @@ pub struct Keyboard {
     ask: std::sync::mpsc::Sender<()>,
     typed: mpsc::Receiver<Option<String>>,
     pub has_editor: bool,
-    /// The terminal's settings when the chat began, or `None` if standard input is not a terminal.
+    /// The terminal's settings when the chat began, or `None` if there is no editor.
     before: Option<Termios>,
 }
 
@@ -80,8 +80,9 @@ impl Keyboard {
         Ok(self.typed.recv().await.flatten())
     }
 
-    /// Turns the terminal's echo off until the returned value is dropped. The editor reads
-    /// afterwards what was typed meanwhile. Returns `None` if there is no editor.
+    /// Turns the terminal's echo off until the returned guard is dropped. Text that is typed
+    /// meanwhile stays in the terminal's input, where the editor reads it later. Returns `None` if
+    /// there is no editor.
     pub fn hush(&self) -> io::Result<Option<NoEcho>> {
         let Some(before) = &self.before else {
             return Ok(None);
@@ -109,8 +110,8 @@ impl Drop for Keyboard {
     }
 }
 
-/// Turns the terminal's echo off, but keeps interrupts working. Dropping it restores the previous
-/// settings.
+/// A guard returned by [`Keyboard::hush`]: the terminal's echo is off while it lives, but
+/// interrupts still work. Dropping the guard restores the previous settings.
 pub struct NoEcho(Termios);
 
 impl Drop for NoEcho {

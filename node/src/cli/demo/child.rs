@@ -43,7 +43,8 @@ impl Child {
         Self::start_in(name, program, args, folder, &[])
     }
 
-    /// Starts a program with additional environment variables, on the same condition.
+    /// Starts a program with additional environment variables. Like [`Self::start`], it must be
+    /// called on a thread that lives as long as the demo.
     pub fn start_in<A: AsRef<OsStr>>(
         name: &'static str,
         program: &OsStr,

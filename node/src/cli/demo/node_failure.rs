@@ -20,8 +20,8 @@ use crate::{
     terminal::Drawing,
 };
 
-/// The beginning of the answer at which the node is killed. The orchestrator is then about to
-/// decide on its next step.
+/// The beginning of the tool result after which the node is killed. The orchestrator is then about
+/// to decide on its next step.
 const WHEN: &str = "The test fails";
 
 /// What happened when the node was killed.

@@ -108,7 +108,7 @@ fn admitted(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// Returns the files that are trusted by their folder and not by their content.
+/// Returns lines that list the skills and the prompts, which may change without a new question.
 fn texts(snapshot: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     if !snapshot.skills.is_empty() {
@@ -200,7 +200,8 @@ fn changed(snapshot: &Snapshot, record: &TrustRecord) -> Vec<String> {
     lines
 }
 
-/// Returns the configuration keys whose values have changed.
+/// Returns a line for each configuration key whose value has changed, and for each mistake in the
+/// new configuration.
 fn keys(before: Option<&str>, now: Option<&str>) -> Vec<String> {
     let read = |text: Option<&str>| {
         text.map(|text| written(Path::new(CONFIG), text))

@@ -93,7 +93,7 @@ impl Floor {
         self.write(agent, name, piece, out);
     }
 
-    /// Ends the open text and writes the buffered output.
+    /// Ends the open text. Returns the end of its line and the buffered output.
     pub fn close(&mut self) -> Drawing {
         let mut out = Drawing::default();
         while self.holder.is_some() || !self.waiting.pieces.is_empty() {

@@ -128,9 +128,9 @@ impl SpeechRenderer {
         pieces
     }
 
-    /// Writes the part of a saved reply that was not written yet. Streamed text is not in the log
-    /// and could be forged by anyone who may publish, so if it differs, the saved reply is written
-    /// completely.
+    /// Returns the part of a saved reply that was not written yet. Streamed text is not in the log,
+    /// and anyone who may publish can forge it, so if it differs from the saved reply, a warning
+    /// and the whole part are returned.
     fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<OutputPiece> {
         let mut pieces = self.begin(envelope, style);
         for (at, part) in message.content.iter().enumerate() {

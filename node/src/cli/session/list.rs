@@ -177,8 +177,8 @@ impl Ls {
     }
 }
 
-/// Asks for the activity of a session, which a node of an earlier version does not include in its
-/// list. Returns `None` if the session was removed meanwhile.
+/// Determines the activity of a session whose node has an earlier version and therefore does not
+/// include the activity in its list. Returns `None` if the session was removed meanwhile.
 async fn asked_for(
     client: &Client,
     row: &SessionRow,

@@ -10,8 +10,9 @@ use crate::client::Client;
 /// The pause before a session that was still working is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Asks whether the session is at rest: at once when the last known turn has ended, and again at
-/// intervals while another agent works, because its events may be lost or on their way.
+/// Decides when to ask whether the session is at rest: at once when the last known turn has ended,
+/// and again at intervals while another agent works, because that agent's events may be lost or
+/// late.
 #[derive(Debug, Default)]
 pub struct RestCheck {
     /// The sequence number of the latest event that was shown.
@@ -23,7 +24,7 @@ pub struct RestCheck {
 }
 
 impl RestCheck {
-    /// Records an event, after which no turn is known to be open if the work is `at_rest`.
+    /// Records that an event was shown. If `at_rest` is true, no turn is known to be open.
     pub fn seen(&mut self, seq: Option<Seq>, at_rest: bool) {
         self.seen = self.seen.max(seq.unwrap_or_default());
         let has_caught_up = self.head.take_if(|head| *head <= self.seen).is_some();
@@ -59,8 +60,9 @@ impl RestCheck {
         Ok(self.is_shown(client.session(session).await?.head))
     }
 
-    /// Returns whether the log is shown up to its end. An end that was asked for a second time and
-    /// did not arrive meanwhile counts as shown, so that a lost event does not hold up the user.
+    /// Returns whether all events up to `head`, the end of the log, were shown. If the previous
+    /// call had the same `head`, returns `true` in any case, so that a lost event does not block
+    /// the user.
     fn is_shown(&mut self, head: Seq) -> bool {
         let is_second = self.head.replace(head) == Some(head);
         head <= self.seen || is_second

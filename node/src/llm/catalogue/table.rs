@@ -168,8 +168,8 @@ impl ModelGroup {
         }
     }
 
-    /// Returns the models of the group, or the name of the field that is wrong for an entry of
-    /// `models`.
+    /// Returns the models of the group. Fails with a message if the group has `begins` or lacks
+    /// `prices`, because it is an entry of `models`.
     fn rows(mut self) -> Result<Vec<Result<TableModel, BadTable>>, &'static str> {
         if self.begins.is_some() {
             return Err("unknown field `begins`, which is one of `families`");
@@ -202,7 +202,8 @@ impl ModelGroup {
         })
     }
 
-    /// Returns the family, or the name of the field that is wrong for an entry of `families`.
+    /// Returns the family. Fails with a message if the group has `prices` or lacks `begins`,
+    /// because it is an entry of `families`.
     fn family(self) -> Result<ModelFamily, &'static str> {
         if self.prices.is_some() {
             return Err("unknown field `prices`, which is one of `models`");

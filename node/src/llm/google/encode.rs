@@ -20,8 +20,8 @@ use crate::llm::{
     wire::WireTarget,
 };
 
-/// Replaces the signature of a call that another model made. Gemini 3 refuses a call without a
-/// signature.
+/// The signature for the first call of a message that has none of this endpoint, such as a call of
+/// another model. Gemini 3 refuses such a message without a signature.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// The end of a request whose last message is the model's. The API requires the last message to be
 /// the user's.

@@ -14,11 +14,11 @@ use tokio::{
 use crate::telemetry::vitals::{self, Vitals};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// How long one check of the node may take. Together with the pause before it, a problem is
-/// detected within five seconds.
+/// How long one check of the node may take. With this limit and the pause between two checks, a
+/// problem is detected within five seconds.
 const PATIENCE: Duration = Duration::from_millis(2_500);
-/// How long a runtime may make no progress before the liveness probe fails, because only a restart
-/// helps. A busy runtime responds within a few milliseconds.
+/// How long a runtime may make no progress before the liveness probe fails. After that time, only a
+/// restart helps: a busy runtime responds within a few milliseconds.
 const STUCK: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]

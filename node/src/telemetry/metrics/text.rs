@@ -9,7 +9,7 @@ use opentelemetry_sdk::metrics::data::{
 
 use super::families::{FAMILIES, Labels, MetricFamily, MetricKind, SECONDS};
 
-/// Writes all families in a fixed order, including those without a value.
+/// Returns the text of all families in a fixed order, including those without a value.
 pub fn write(found: &ResourceMetrics) -> String {
     let metrics = found.scope_metrics().flat_map(|scope| scope.metrics());
     let metrics: HashMap<&str, &Metric> = metrics.map(|metric| (metric.name(), metric)).collect();

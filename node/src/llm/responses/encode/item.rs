@@ -104,8 +104,8 @@ pub enum ResponsesFile<'a> {
     },
 }
 
-/// The text of an assistant message. With content items, the API would require their ids on the
-/// server, which stores none.
+/// The content of a message: items for the user, and plain text for the assistant. For items of the
+/// assistant, the API would require their ids, which exist only if the server stores them.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum MessageText<'a> {
