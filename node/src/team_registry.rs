@@ -36,7 +36,7 @@ use crate::{
 
 /// The records of the teams with agents on this node.
 pub struct TeamRegistry {
-    /// `None`: this node works alone.
+    /// The registry, or `None` if this node works alone.
     registry: Option<ClusterRegistry>,
     cascade: Mutex<Cascade>,
     /// Notified when the cascade received an input, because it may want to wake up earlier.
@@ -109,7 +109,8 @@ impl TeamRegistry {
         Ok(matches!(moved.map_err(registry_away)?, Settled::Mine(_)))
     }
 
-    /// Whether the registry says that an incarnation of a team goes on.
+    /// Returns whether an incarnation of a team is alive according to the registry. Without a
+    /// registry it always is.
     pub async fn is_alive(&self, team: &TeamIncarnation) -> Result<bool, Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(true);
@@ -135,6 +136,7 @@ impl TeamRegistry {
             .map(drop)
     }
 
+    /// Marks an incarnation of a team as dead, as [`Self::mark_dead`] does, if `which` allows it.
     /// Returns whether the team is dead now.
     async fn mark(
         &self,
@@ -223,7 +225,7 @@ impl TeamRegistry {
         }
     }
 
-    /// Removes the record of an agent that does not run here after all.
+    /// Removes the record of an agent that was not started here after all.
     pub async fn remove_member(&self, session: &SessionContext, agent: &AgentId) {
         self.remove(&incarnation(session), agent).await;
     }
@@ -252,7 +254,7 @@ impl TeamRegistry {
     }
 }
 
-/// The incarnation of its team that a session is in.
+/// Returns the incarnation of its team to which a session's agents belong.
 pub fn incarnation(session: &SessionContext) -> TeamIncarnation {
     TeamIncarnation {
         team: session.team.clone(),

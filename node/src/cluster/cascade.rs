@@ -1,7 +1,7 @@
-//! **Pure**: what happens on this node to the agents of a team when the node of its orchestrator
-//! dies or the team ends. The decision is taken once, in the registry: the team's record is marked
-//! dead. Whatever a node misses is found again when it compares its teams with the registry, and
-//! repeating an effect is harmless.
+//! **Pure**: decides what happens on this node to the agents of a team when the orchestrator's node
+//! dies or the team ends. The decision that binds all nodes is taken once, in the registry, where
+//! the team's record is marked dead. A node that misses it finds it when it next compares its teams
+//! with the registry, and repeating an effect is harmless.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ pub struct SeenTeam {
     pub reason: Option<TeamEnd>,
     /// The node of the orchestrator.
     pub node: NodeId,
-    /// Whether that node is known to be gone.
+    /// Whether the orchestrator's node is known to have left or died.
     pub is_node_gone: bool,
 }
 
@@ -45,8 +45,8 @@ pub struct TeamIncarnation {
 }
 
 impl TeamIncarnation {
-    /// Whether the end of this incarnation is also the end of `other`: an incarnation ends with the
-    /// ones before it.
+    /// Returns whether the end of this incarnation also ends `other`, which is true for this and
+    /// every earlier incarnation of the same team.
     pub fn ends_with_it(&self, other: &Self) -> bool {
         let is_over =
             other.incarnation <= self.incarnation || is_planted(PlantedFault::EndOfAllIncarnations);
@@ -54,10 +54,10 @@ impl TeamIncarnation {
     }
 }
 
-/// What happened.
+/// Something that happened, to which the cascade reacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CascadeInput {
-    /// The time of `next_wake` has come.
+    /// The time that `next_wake` returned has come.
     Woken,
     /// An agent of the team runs here from now on.
     AgentStarted {
@@ -83,7 +83,7 @@ pub enum CascadeInput {
     Sweep,
 }
 
-/// What the shell must do.
+/// An action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CascadeEffect {
     /// Read a team's record from the leader.
@@ -95,10 +95,10 @@ pub enum CascadeEffect {
         expects: Option<Revision>,
         end: TeamEnd,
     },
-    /// The registry lost the team's record, and the team is led from here: write the record again,
-    /// and those of the members here.
+    /// Write the team's record and those of its members here again, because the registry lost the
+    /// team's record and this node hosts the orchestrator.
     RewriteRecords { team: TeamIncarnation },
-    /// Stop the agents here of this incarnation and of the ones before it, with their model calls
+    /// Stop the agents on this node of this incarnation and of earlier ones, with their model calls
     /// and processes, and remove the records of `agents`.
     StopMembers {
         team: TeamIncarnation,
@@ -117,11 +117,12 @@ pub enum CascadeEffect {
 struct HostedTeam {
     agents: BTreeSet<AgentId>,
     lead: Option<AgentId>,
-    /// The orchestrator's node, and the revision of the record that said so.
+    /// The orchestrator's node, and the revision of the record that names it; `None` until the
+    /// record has been read.
     orchestrator: Option<(NodeId, Revision)>,
-    /// Why the team is to end, as soon as the registry agrees.
+    /// Why the team is to end. Its members stop once its record is marked dead.
     ending: Option<TeamEnd>,
-    /// Until when to wait for an answer.
+    /// When to stop waiting for the registry's answer to the last request.
     asked_until: Option<Moment>,
 }
 
@@ -162,7 +163,7 @@ impl Cascade {
         out
     }
 
-    /// When it must be called again if nothing happens before.
+    /// Returns the latest time at which `on` must be called again.
     pub fn next_wake(&self) -> Option<Moment> {
         self.teams
             .values()
@@ -171,14 +172,14 @@ impl Cascade {
             .min()
     }
 
-    /// The incarnations that have agents here.
+    /// Returns the incarnations that have agents on this node.
     #[cfg(test)]
     pub fn teams(&self) -> impl Iterator<Item = &TeamIncarnation> {
         self.teams.keys()
     }
 
-    /// The record of an incarnation that is new here is read: its orchestrator's node may have died
-    /// while the agent was being created.
+    /// Adds an agent to its team. If the incarnation is new on this node, requests its record,
+    /// because the orchestrator's node may have died before this node knew the team.
     fn agent_started(
         &mut self,
         team: TeamIncarnation,
@@ -219,8 +220,8 @@ impl Cascade {
 
     fn node_died(&mut self, node: &NodeId) {
         for hosted in self.teams.values_mut() {
-            // The orchestrator of a team whose record was not read yet may have been on that node;
-            // the record will say.
+            // If the team's record was not read yet, its orchestrator may have been on that node.
+            // The record is then read before the team ends.
             let was_led_there = hosted
                 .orchestrator
                 .as_ref()
@@ -256,8 +257,8 @@ impl Cascade {
         }
     }
 
-    /// The registry lost the record. The orchestrator's node writes it again, unless that node is
-    /// dead.
+    /// Handles the loss of a team's record. If the team is to end, requests a dead record.
+    /// Otherwise, if the orchestrator is on this node, requests that the records are written again.
     fn record_missing(
         &mut self,
         now: Moment,
@@ -286,7 +287,7 @@ impl Cascade {
         }
     }
 
-    /// Stops what is here of an incarnation that is dead, and of the ones before it.
+    /// Requests that the agents on this node of a dead incarnation and of earlier ones stop.
     fn stop(&mut self, team: &TeamIncarnation, end: TeamEnd, out: &mut Vec<CascadeEffect>) {
         let ended = self.teams.keys().filter(|other| team.ends_with_it(other));
         for other in ended.cloned().collect::<Vec<_>>() {
@@ -313,8 +314,8 @@ impl Cascade {
         }
     }
 
-    /// Has the teams marked dead that are to end. The first try trusts the revision that is known;
-    /// after that the record is read first.
+    /// Requests that each team that is to end is marked dead. If its revision is unknown, or an
+    /// earlier request had no result, requests its record instead.
     fn end_teams(&mut self, now: Moment, out: &mut Vec<CascadeEffect>) {
         for (team, hosted) in &mut self.teams {
             let Some(end) = hosted.ending else { continue };

@@ -1,5 +1,5 @@
-//! The nodes of the cluster as this node knows them. The membership thread writes it, every service
-//! reads it.
+//! The nodes of the cluster as this node knows them. The membership thread updates the census, and
+//! every service reads it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,13 +15,13 @@ use planck_common::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// After this time without a heartbeat a node without a record is forgotten.
+/// How long a node without a record may send no heartbeat before it is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// How many nodes are remembered that left or died.
+/// The maximum number of nodes that are remembered after they left or died.
 const GONE_REMEMBERED: usize = 1_000;
 
-/// How many questions about nodes may wait for the membership thread.
+/// The maximum number of questions about nodes that wait for the membership thread.
 const MOST_ASKED: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub struct KnownNode {
     pub state: NodeState,
     /// The time since its last heartbeat, or since this node first knew of it.
     pub silent: Duration,
-    /// How many agents it hosts: by its last heartbeat, with those placed on it since then.
+    /// The number of agents in its last heartbeat, plus those placed on it since then.
     pub agents: u32,
 }
 
@@ -102,7 +102,7 @@ impl CensusEntry {
 }
 
 impl Census {
-    /// All known nodes, with this one and those that are gone.
+    /// Returns all known nodes, including this one and those that left or died.
     pub fn known(&self) -> Vec<KnownNode> {
         let known = |(node, entry): (&NodeId, &CensusEntry)| KnownNode {
             node: node.clone(),
@@ -115,7 +115,7 @@ impl Census {
         self.entries().iter().map(known).collect()
     }
 
-    /// The time since a node's last heartbeat; `None` if it was never heard.
+    /// Returns the time since a node's last heartbeat, or `None` if no heartbeat was received.
     pub fn silence(&self, node: &NodeId) -> Option<Duration> {
         self.entries()
             .get(node)
@@ -123,14 +123,16 @@ impl Census {
             .map(|entry| entry.heard.elapsed())
     }
 
-    /// Counts an agent that is placed on a node until the node's heartbeat counts it.
+    /// Adds one to the number of agents on a node, because an agent was placed there. The node's
+    /// next heartbeat replaces this count.
     pub fn placed(&self, node: &NodeId) {
         if let Some(entry) = self.entries().get_mut(node) {
             entry.placed += 1;
         }
     }
 
-    /// The nodes that are not gone and were heard, or became known, within this time.
+    /// Returns the nodes that are not gone and that sent a heartbeat or became known within this
+    /// time.
     pub fn present(&self, lately: Duration) -> Vec<NodeId> {
         let entries = self.entries();
         let present = entries
@@ -139,14 +141,14 @@ impl Census {
         present.map(|(node, _)| node.clone()).collect()
     }
 
-    /// Whether a node left or died; `None` if the registry never said anything about it.
+    /// Returns whether a node left or died, or `None` if the registry has never reported on it.
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
         let entries = self.entries();
         let entry = entries.get(node)?;
         (entry.gone || entry.record.is_some()).then(|| entry.is_gone())
     }
 
-    /// Returns once the registry says that a node left or died.
+    /// Waits until the registry reports that a node left or died.
     pub async fn until_gone(&self, node: &NodeId) {
         loop {
             let next = self.one_is_gone.notified();
@@ -184,7 +186,7 @@ impl Census {
         entry.heartbeat = Some(heartbeat);
     }
 
-    /// Takes over a node's record from the registry. A node that is gone stays gone.
+    /// Stores a node's record from the registry. A node that is gone stays gone.
     pub(crate) fn recorded(&self, node: &NodeId, revision: u64, record: NodeRecord) {
         let mut entries = self.entries();
         let entry = entries.entry(node.clone()).or_insert_with(CensusEntry::new);
@@ -199,8 +201,8 @@ impl Census {
         }
     }
 
-    /// Records that a node left or died. It is remembered even if the registry loses its record, as
-    /// its leases may still be to be claimed.
+    /// Records that a node left or died. The node is remembered even if the registry loses its
+    /// record, because its leases may still have to be claimed.
     pub(super) fn gone(&self, node: &NodeId) {
         let mut entries = self.entries();
         let gone = |entries: &BTreeMap<NodeId, CensusEntry>| {
@@ -223,8 +225,8 @@ impl Census {
         self.one_is_gone.notify_waiters();
     }
 
-    /// Takes over all records of the registry. A node without a record is forgotten unless it is
-    /// gone or was heard lately.
+    /// Replaces all records with those of the registry. A node without a record is forgotten unless
+    /// it is gone or sent a heartbeat recently.
     pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
         for (node, revision, record) in records {
             self.recorded(node, *revision, record.clone());

@@ -1,7 +1,7 @@
-//! **Pure**: how a node begins the next incarnation of a team whose lead has no living host. The
-//! lead's lease in SQL is the fence. After it is taken, the members of the last incarnation are
-//! stopped and its record is marked dead, then the record of the next incarnation is written, and
-//! only then does anything start.
+//! **Pure**: decides how a node begins the next incarnation of a team whose orchestrator has no
+//! live host. The orchestrator's lease in SQL is the fence. After it is taken, the members of the
+//! previous incarnation are stopped and its record is marked dead, then the record of the next
+//! incarnation is written, and only then does anything start.
 
 #[cfg(test)]
 mod tests;
@@ -19,8 +19,8 @@ use super::{
 const STOPPING: Duration = Duration::from_secs(1);
 /// How long to wait for an answer before it is asked for again.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Within this time after its lease was taken, a node that lost only NATS reads so in SQL and has
-/// stopped its tools.
+/// How long a node that lost only NATS may take to read in SQL that it lost a lease, and to stop
+/// its tools.
 pub(super) const SEEN_IN_SQL: Duration = Duration::from_millis(1_500);
 
 /// The lead's lease.
@@ -34,7 +34,7 @@ pub struct LeadLease {
 /// What a claim is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimPolicy {
-    /// The session goes on here.
+    /// The session continues on this node.
     Resume,
     /// The session closes; its open turns end with an error.
     Stop,
@@ -48,21 +48,21 @@ pub struct ClaimPlan {
     /// The living nodes that may still run members of the team.
     pub hosts: BTreeSet<NodeId>,
     pub policy: ClaimPolicy,
-    /// The earliest time for a tool to start. By then nothing runs any more on the nodes of the
-    /// team that are gone.
+    /// The earliest time for a tool to start. By then, nothing runs on those nodes of the team that
+    /// left or died.
     pub tools_from: Moment,
     /// How long something may still run on a node that does not answer the request to stop.
     pub grace: Duration,
 }
 
-/// What happened.
+/// Something that happened, to which the claim reacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimInput {
-    /// The time of `next_wake` has come.
+    /// The time that `next_wake` returned has come.
     Woken,
-    /// Answers `TakeLease`. Where the outcome is not known there is no answer.
+    /// Answers `TakeLease`: the lease was taken. If the outcome is unknown, there is no answer.
     LeaseTaken,
-    /// Answers `TakeLease`: the epoch is another one by now.
+    /// Answers `TakeLease`: the lease was not taken, because its epoch has changed.
     LeaseRefused,
     /// Answers `ReadLease`.
     LeaseRead(LeadLease),
@@ -76,7 +76,7 @@ pub enum ClaimInput {
     TeamTaken,
 }
 
-/// What the shell must do.
+/// An action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimEffect {
     /// Claim the lead's lease on condition that its epoch is `seen`. Epoch and incarnation rise.
@@ -85,7 +85,7 @@ pub enum ClaimEffect {
     ReadLease,
     /// Have a node stop what it runs of this incarnation and of the ones before it.
     StopTeam { node: NodeId, incarnation: i64 },
-    /// Make sure that the record of this incarnation is dead. Create it so if there is none.
+    /// Mark the record of this incarnation dead, or create a dead one if there is none.
     MarkTeamDead { incarnation: i64 },
     /// Create the record of the next incarnation.
     CreateTeam { incarnation: i64 },
@@ -98,7 +98,7 @@ pub enum ClaimEffect {
     },
     /// Close the session under the lease.
     Close { epoch: i64, incarnation: i64 },
-    /// Another node has the lead. Nothing was started.
+    /// End the claim without starting anything, because another node has the orchestrator's lease.
     Lost,
 }
 
@@ -156,14 +156,14 @@ impl TeamClaim {
             }
             (ClaimPhase::Creating, ClaimInput::TeamCreated) => self.finish(&mut out),
             (ClaimPhase::Creating, ClaimInput::TeamTaken) => self.lose(&mut out),
-            // A late answer to a question that is settled.
+            // The answer is late: its request is already settled.
             _ => {}
         }
         self.go_on(now, &mut out);
         out
     }
 
-    /// When it must be called again if nothing happens before.
+    /// Returns the latest time at which `on` must be called again.
     pub fn next_wake(&self) -> Option<Moment> {
         match self.phase {
             ClaimPhase::Fencing { .. }
@@ -251,8 +251,9 @@ impl TeamClaim {
         }
     }
 
-    /// A host that did not answer may be frozen. Its tools end when their reapers miss it, which
-    /// takes up to `grace`.
+    /// Continues the claim when no more answers from hosts are awaited. If a host did not answer,
+    /// tools wait for `grace`: the host may be frozen, and its reapers need that long to kill its
+    /// tools.
     fn cleared(&mut self, now: Moment, asked_at: Moment, out: &mut Vec<ClaimEffect>) {
         if !self.plan.hosts.is_empty() && !is_planted(PlantedFault::ToolsBeforeGraceOfSilent) {
             self.plan.tools_from = self.plan.tools_from.max(asked_at + self.plan.grace);

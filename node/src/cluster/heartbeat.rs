@@ -6,11 +6,11 @@ use planck_common::{NodeId, PROTOCOL_VERSION, Timestamp, node::Heartbeat, regist
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeLoad {
     pub agents: u32,
-    /// Agents with an open turn.
+    /// The number of agents with an open turn.
     pub running: u32,
 }
 
-/// The content of a heartbeat beside its number.
+/// The content of a heartbeat, except for its sequence number.
 pub(super) struct Beat<'a> {
     pub node: &'a NodeId,
     pub record: &'a NodeRecord,
@@ -38,7 +38,7 @@ impl Beat<'_> {
     }
 }
 
-/// The share of the machine's processors that was busy over the last minute.
+/// Returns the load average of the last minute divided by the number of processors.
 fn load_average() -> f64 {
     let cores = std::thread::available_parallelism()
         .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));

@@ -9,13 +9,14 @@ use tokio::time::Instant;
 use super::{census::Census, recovery::NodeLife};
 use crate::store::SessionStore;
 
-/// A node that was silent for this long is not listed as alive. Without a cluster, it is dead.
+/// How long a node may be silent before it is not listed as alive. Without a cluster, a silent node
+/// then counts as dead.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Liveness {
     own: NodeId,
     store: Arc<dyn SessionStore>,
-    /// `None`: this node works alone.
+    /// The nodes that this node knows, or `None` without a cluster.
     census: Option<Arc<Census>>,
     since: Instant,
 }
@@ -30,8 +31,8 @@ impl Liveness {
         }
     }
 
-    /// Whether a node lives. A node about which nothing is known yet counts as alive; in a cluster the
-    /// membership thread is asked to find out.
+    /// Returns whether a node is alive. In a cluster, a node about which nothing is known yet
+    /// counts as alive, and the membership thread is asked to find out.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         if *node == self.own {
             return true;
@@ -53,8 +54,8 @@ impl Liveness {
         }
     }
 
-    /// Returns once the registry says that a node left or died. Without a registry it never
-    /// returns.
+    /// Waits until the registry reports that a node left or died. Without a registry, waits
+    /// forever.
     pub async fn until_gone(&self, node: &NodeId) {
         match &self.census {
             Some(census) => census.until_gone(node).await,
@@ -72,8 +73,8 @@ impl Liveness {
         }
     }
 
-    /// The nodes that were heard lately, with this one. Whether the holder of another lease lives is
-    /// asked one by one.
+    /// Returns this node and the nodes that were heard recently. Another node may be alive too:
+    /// `is_alive` checks a single one.
     pub fn alive(&self) -> Vec<NodeId> {
         let others = self
             .census

@@ -1,6 +1,7 @@
-//! **Pure**: what a node decides about itself and its peers. It publishes heartbeats and writes
-//! proofs of life, suspends itself when either fails, and declares a silent peer dead if its own
-//! link is steady. The shell performs the effects, and calls the machine again at `next_wake`.
+//! **Pure**: decides what a node does about itself and its peers. It publishes heartbeats and
+//! writes proofs of life, suspends itself when either fails, and declares a silent peer dead if its
+//! own link is steady. The caller performs the effects, and calls the state machine again at
+//! `next_wake`.
 
 pub mod effect;
 pub mod input;
@@ -40,7 +41,7 @@ use crate::config::Cluster;
 pub use effect::{MembershipEffect, PeerNews, SuspensionCause};
 pub use input::{MembershipInput, ReadSource, Revision, SeenNode};
 
-/// The identity of a node. The nonce is part of each write of its own record.
+/// The identity of a node. The nonce is part of each record that the node writes about itself.
 #[derive(Debug, Clone)]
 pub struct NodeIdentity {
     pub node: NodeId,
@@ -57,12 +58,12 @@ pub struct Membership {
     own: OwnRecord,
     suspension: Suspension,
     peers: BTreeMap<NodeId, Peer>,
-    /// Since when its proof is young and its own heartbeats come back. Heartbeats of peers from
-    /// before then do not count.
+    /// Since when this node has had a recent proof and received its own heartbeats. Earlier
+    /// heartbeats of peers do not count.
     sound: Option<Moment>,
     /// Since when this node may declare others dead.
     observing: Option<Moment>,
-    /// When it reads the proofs of others.
+    /// When this node reads the proofs of its peers.
     rounds: ProofRounds,
     registry_created: Option<Moment>,
     over: bool,
@@ -86,8 +87,8 @@ impl Membership {
         }
     }
 
-    /// Takes one input, and returns the effects to perform in their order. The time that passed
-    /// counts first, so that no input hides a pause of the process.
+    /// Takes one input, and returns the effects in the order in which they must be performed. The
+    /// passage of time is handled before the input, so that no input hides a pause of the process.
     pub fn on(&mut self, now: Moment, input: MembershipInput) -> Vec<MembershipEffect> {
         let mut out = Vec::new();
         if self.over {
@@ -101,7 +102,7 @@ impl Membership {
         out
     }
 
-    /// When it must be called again if nothing happens before.
+    /// Returns the latest time at which `on` must be called again.
     pub fn next_wake(&self) -> Moment {
         let fence = [
             self.link
@@ -129,19 +130,20 @@ impl Membership {
             .fold(self.link.next_beat(), Moment::min)
     }
 
-    /// Whether a model call, a tool or the work on an input may begin now.
+    /// Returns whether a model call, a tool or the work on an input may begin now.
     pub fn may_act(&self, now: Moment) -> bool {
         !self.over && !self.suspension.is_suspended() && self.doubt(now).is_none()
     }
 
-    /// Until when new work may begin if nothing more happens; `None` if it may not begin now.
+    /// Returns until when new work may begin without further inputs, or `None` if it may not begin
+    /// now.
     pub fn may_act_until(&self, now: Moment) -> Option<Moment> {
         let (echo, proof) = (self.link.echo()?, self.proofs.newest()?);
         let until = (echo + self.times.echo_limit.0).min(proof + self.proof_limit());
         self.may_act(now).then_some(until)
     }
 
-    /// The peers that are not known to have left or died.
+    /// Returns the peers that are not known to have left or died.
     pub fn peers(&self) -> impl Iterator<Item = &NodeId> {
         self.peers
             .iter()
@@ -149,7 +151,7 @@ impl Membership {
             .map(|(node, _)| node)
     }
 
-    /// The peers that are neither gone nor suspect.
+    /// Returns the peers that were heard and are neither gone nor suspect.
     fn audible(&self) -> impl Iterator<Item = &NodeId> {
         self.peers
             .iter()
@@ -158,7 +160,7 @@ impl Membership {
     }
 
     #[cfg(any(test, feature = "simulation"))]
-    /// Whether a node left or died; `None` if the registry never said anything about it.
+    /// Returns whether a node left or died, or `None` if the registry has never reported on it.
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
         match self.peers.get(node)?.record {
             PeerRecord::Unread | PeerRecord::Missing => None,
@@ -270,7 +272,7 @@ impl Membership {
         }
     }
 
-    /// How old the newest proof may be while this node works.
+    /// Returns the maximum age of the newest proof while this node works.
     fn proof_limit(&self) -> Duration {
         if is_planted(PlantedFault::WorkWithoutProof) {
             return self.times.proof_limit.0 * 100;
@@ -284,16 +286,17 @@ impl Membership {
             .is_none_or(|age| age > self.times.echo_limit.0)
     }
 
-    /// A proof that was accepted after the last doubt shows that no peer declared this node dead. No
-    /// peer can do so any more for the time before, as this node's record has been written since.
+    /// Returns whether this node may work again after a doubt: since then, it wrote its record and
+    /// a proof. The proof shows that no peer declared it dead. Because the record has a new
+    /// revision, no peer can still do so for the time before.
     fn is_trustworthy_again(&self, now: Moment) -> bool {
         let doubted = self.suspension.doubted();
         let is_proved = self.proofs.newest().is_some_and(|proof| proof >= doubted);
         self.doubt(now).is_none() && is_proved && self.own.is_written_since(doubted)
     }
 
-    /// The longest gap between own heartbeats that came back. In a longer one a peer may seem silent
-    /// that was not.
+    /// Returns the longest gap between received own heartbeats that an observer tolerates. During a
+    /// longer one, a living peer may seem silent.
     fn gap(&self) -> Duration {
         self.times.suspicion.0 / 2
     }

@@ -1,9 +1,9 @@
-//! Time as the deciders know it: an argument, never read.
+//! The time, which decision logic receives as an argument instead of reading a clock.
 
 use std::{ops::Add, time::Duration};
 
-/// A point on the clock of this machine that goes on while the machine sleeps (`CLOCK_BOOTTIME`),
-/// in milliseconds.
+/// A point on the clock of this machine that also counts while the machine is suspended
+/// (`CLOCK_BOOTTIME`), in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -16,12 +16,12 @@ impl Moment {
         self.0
     }
 
-    /// The time since `earlier`; zero if this is before it.
+    /// Returns the time since `earlier`, or zero if this moment is before it.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `ago` before this one, or the clock's first.
+    /// Returns the moment `ago` before this one, or the first one of the clock.
     pub fn before(self, ago: Duration) -> Self {
         Self(self.0.saturating_sub(whole_millis(ago)))
     }

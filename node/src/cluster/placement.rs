@@ -1,5 +1,5 @@
-//! **Pure**: the choice of the node that hosts an agent: the less loaded of two random nodes that
-//! fit. Randomness is an argument.
+//! **Pure**: chooses the node that hosts an agent: the less loaded of two random suitable nodes.
+//! The random numbers come from an argument.
 
 use planck_common::NodeId;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ pub struct NodeCandidate {
     pub providers: Vec<String>,
     pub capacity: u32,
     pub agents: u32,
-    /// Whether it takes agents: it does not leave, and has not lost its link.
+    /// Whether it accepts agents, which it does not while it is suspended or draining.
     pub takes: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct NodeCandidate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeNeeds {
     pub workspace: String,
-    /// `None` where the model's address needs no key.
+    /// The provider whose key the node must have, or `None` if the model's address needs no key.
     pub provider: Option<String>,
     pub labels: Map<String, Value>,
     /// The only node that may host it.
@@ -48,7 +48,7 @@ pub enum NoPlace {
 }
 
 impl NodeCandidate {
-    /// Compares the shares of the capacities that are in use.
+    /// Returns whether a smaller share of this node's capacity is in use.
     fn is_less_loaded_than(&self, other: &Self) -> bool {
         let share = |one: &Self, of: &Self| u64::from(one.agents) * u64::from(of.capacity);
         share(self, other) < share(other, self)
@@ -65,7 +65,8 @@ impl NodeCandidate {
     }
 }
 
-/// Compares a node's label, which is a text, with one of a team file, which may be `true` or `2`.
+/// Returns whether a node's label, which is a text, equals one of a team file, which may be `true`
+/// or `2`.
 fn is_same(own: &Value, wanted: &Value) -> bool {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), Into::into);
     text(own) == text(wanted)
@@ -88,7 +89,7 @@ pub fn choose<'a>(
     }
 }
 
-/// Returns the nodes that fit, of which there is at least one.
+/// Returns the nodes that fit, or an error if there is none.
 fn fitting<'a>(
     candidates: &'a [NodeCandidate],
     wanted: &NodeNeeds,
@@ -105,8 +106,8 @@ fn fitting<'a>(
     }
 }
 
-/// Leaves out the nodes that do not fit, one need after the other. The first need that no node meets
-/// is the error.
+/// Returns the nodes that meet all needs, which are checked one after the other. The first need
+/// that no remaining node meets is the error.
 fn narrow<'a>(
     nodes: Vec<&'a NodeCandidate>,
     wanted: &NodeNeeds,

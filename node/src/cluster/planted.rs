@@ -1,7 +1,7 @@
 //! Faults that a test plants into the code that ships, to see that the simulation finds them.
-//! Without `cfg(test)` the question is a constant and costs nothing.
+//! Without `cfg(test)`, `is_planted` is constant and costs nothing.
 
-/// A mistake that a test can plant. Each names the place that makes it.
+/// A fault that a test can plant. Each comment names the file that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedFault {
     /// A claim whose epoch has changed takes the lease at the epoch that it finds
@@ -15,7 +15,7 @@ pub enum PlantedFault {
     /// A death is written without the condition on the observer's own record
     /// (`registry/nodes.rs`).
     DeathWithoutProof,
-    /// A node works on without a young proof (`membership.rs`).
+    /// A node continues to work without a recent proof (`membership.rs`).
     WorkWithoutProof,
     /// An observer counts silence up to now, not up to its newest own heartbeat that came back
     /// (`membership/failure_detector.rs`).
@@ -37,10 +37,11 @@ pub enum PlantedFault {
     EndOfMovedTeam,
     /// A node does not drop agents whose leases other nodes took (`recovery.rs`).
     SupersededRunOn,
-    /// A session whose close was cut short goes on (`recovery.rs`).
+    /// A session whose close was interrupted continues (`recovery.rs`).
     CloseForgotten,
-    /// No faults but experiments: members without records (the simulation), and a team without any
-    /// (`claiming.rs` too). See `docs/decisions/team-records.md`.
+    /// An experiment, like `NoTeamRecords`, and not a fault: members have no records (the
+    /// simulation), or teams have none at all (also `claiming.rs`). See
+    /// `docs/decisions/team-records.md`.
     #[cfg(any(test, feature = "simulation"))]
     NoMemberRecords,
     NoTeamRecords,
@@ -51,14 +52,16 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<PlantedFault>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a fault for the current thread, or removes it. Returns whether this build can.
+/// Plants a fault for the current thread, or removes it if `fault` is `None`. Returns `true`,
+/// because this build can plant faults.
 #[cfg(test)]
 pub fn plant(fault: Option<PlantedFault>) -> bool {
     PLANTED.set(fault);
     true
 }
 
-/// Plants nothing: only tests of this crate can. Returns whether nothing was asked for.
+/// Does nothing, because only tests of this crate can plant a fault. Returns whether `fault` is
+/// `None`.
 #[cfg(all(not(test), feature = "simulation"))]
 pub const fn plant(fault: Option<PlantedFault>) -> bool {
     fault.is_none()

@@ -26,7 +26,7 @@ use crate::{permit::Permit, store::SessionStore};
 /// What a node sees of its cluster. A node that works alone sees itself.
 pub struct ClusterView {
     node: NodeId,
-    /// Whether there is no NATS, so that no other process can be asked anything.
+    /// Whether this node works without NATS, and so cannot reach any other process.
     is_alone: bool,
     census: Option<Arc<Census>>,
     liveness: Arc<Liveness>,
@@ -38,14 +38,15 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// The view of a member of a cluster. `tool_grace` is how long after a dead node was last heard
-    /// its sessions start no tool elsewhere.
+    /// Returns the view of a member of a cluster. `tool_grace` is how long after a dead node was
+    /// last heard its sessions start no tool elsewhere.
     pub fn of_member(node: NodeId, store: Arc<dyn SessionStore>, tool_grace: Duration) -> Self {
         let census = Some(Arc::<Census>::default());
         Self::new(node, store, census, Permit::withheld(), tool_grace, false)
     }
 
-    /// The view of a node without a cluster. It has a bus to other processes unless it `is_alone`.
+    /// Returns the view of a node without a cluster. It has a bus to other processes unless it
+    /// `is_alone`.
     pub fn of_single(node: NodeId, store: Arc<dyn SessionStore>, is_alone: bool) -> Self {
         Self::new(
             node,
@@ -77,17 +78,17 @@ impl ClusterView {
         }
     }
 
-    /// The id of this node.
+    /// Returns the id of this node.
     pub fn id(&self) -> &NodeId {
         &self.node
     }
 
-    /// Whether no other process can be asked anything.
+    /// Returns whether this node works without NATS, and so cannot reach any other process.
     pub fn is_alone(&self) -> bool {
         self.is_alone
     }
 
-    /// The registry's content as the membership thread keeps it; `None` without a cluster.
+    /// Returns the nodes that the membership thread knows, or `None` without a cluster.
     pub fn census(&self) -> Option<&Arc<Census>> {
         self.census.as_ref()
     }
@@ -100,29 +101,30 @@ impl ClusterView {
         &self.permit
     }
 
-    /// Cancelled when this node begins to hand its agents over.
+    /// Returns a token that is cancelled when this node begins to hand its agents over.
     pub fn draining(&self) -> &CancellationToken {
         self.permit.draining()
     }
 
-    /// Whether this node may not begin anything: it does not reach its cluster.
+    /// Returns whether this node may not begin anything, because it does not reach its cluster.
     pub fn is_suspended(&self) -> bool {
         !self.permit.is_given()
     }
 
-    /// Whether a node lives. A node about which nothing is known yet counts as alive.
+    /// Returns whether a node is alive. In a cluster, a node about which nothing is known yet
+    /// counts as alive.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         self.liveness.is_alive(node).await
     }
 
-    /// Whether the registry says that a node left or died.
+    /// Returns whether the registry says that a node left or died.
     pub fn is_gone(&self, node: &NodeId) -> bool {
         self.census
             .as_ref()
             .is_some_and(|census| census.is_gone(node) == Some(true))
     }
 
-    /// The time since this node's own heartbeat last came back; zero without a cluster.
+    /// Returns the time since this node last received its own heartbeat, or zero without a cluster.
     pub fn heartbeat_age(&self) -> Duration {
         let age = self
             .census
@@ -136,40 +138,42 @@ impl ClusterView {
         self.quiet().insert(node, quiet_since);
     }
 
-    /// When tools may start in place of those of a dead node; `None` if this node did not see its
-    /// death.
+    /// Returns when tools may start in place of those of a dead node, or `None` if this node did
+    /// not see its death.
     pub fn tools_from(&self, dead: &NodeId) -> Option<Moment> {
         self.quiet().get(dead).map(|since| *since + self.tool_grace)
     }
 
-    /// How long something may still run on a node that does not answer.
+    /// Returns how long something may still run on a node that does not answer.
     pub fn tool_grace(&self) -> Duration {
         self.tool_grace
     }
 
-    /// The other nodes, as placement sees them.
+    /// Returns the other nodes as candidates for placement.
     pub fn other_candidates(&self) -> Vec<NodeCandidate> {
         self.others().filter_map(candidate).collect()
     }
 
-    /// The other nodes, as they are listed.
+    /// Returns the entries of the other nodes in the list of nodes.
     pub fn other_nodes(&self) -> Vec<NodeInfo> {
         self.others().filter_map(row).collect()
     }
 
-    /// Counts an agent that was placed on another node until that node's heartbeat counts it.
+    /// Adds one to the number of agents on another node, because an agent was placed there. The
+    /// node's next heartbeat replaces this count.
     pub fn placed(&self, node: &NodeId) {
         if let Some(census) = &self.census {
             census.placed(node);
         }
     }
 
-    /// Asks for a sweep: the cluster changed, so that an agent here or elsewhere may need a host.
+    /// Requests a sweep, because an agent here or elsewhere may need a host after a change of the
+    /// cluster.
     pub fn request_sweep(&self) {
         self.sweep.notify_one();
     }
 
-    /// Returns when a sweep was requested, at the latest after `pause`.
+    /// Waits until a sweep is requested, but at most for `pause`.
     pub async fn until_sweep(&self, pause: Duration) {
         let _either = timeout(pause, self.sweep.notified()).await;
     }
@@ -184,7 +188,7 @@ impl ClusterView {
     }
 }
 
-/// Returns `None` for a node that is only known by its heartbeats.
+/// Returns a node's entry in the list of nodes, or `None` if only its heartbeats are known.
 fn row(
     KnownNode {
         node,
@@ -225,7 +229,8 @@ fn row(
     })
 }
 
-/// Returns `None` for a node that is gone, or only known by its heartbeats.
+/// Returns a node as a candidate for placement, or `None` if it is gone or only its heartbeats are
+/// known.
 fn candidate(
     KnownNode {
         node,

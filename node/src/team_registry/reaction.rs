@@ -121,7 +121,7 @@ impl TeamRegistry {
         }
     }
 
-    /// The agents here of one incarnation of a team.
+    /// Returns the agents on this node of one incarnation of a team.
     fn hosted_in(&self, team: &TeamIncarnation) -> Vec<Hosting> {
         let mut hosted = self.host.hostings();
         hosted.retain(|hosting| incarnation(&hosting.session) == *team);
@@ -163,8 +163,8 @@ impl TeamRegistry {
         self.view.request_sweep();
     }
 
-    /// The registry lost its records: writes those of the team, if it is led from here, and of its
-    /// members here again.
+    /// Writes the records of the team, if its orchestrator is here, and of its members here again,
+    /// because the registry lost them.
     pub(super) async fn rewrite_records(&self, team: &TeamIncarnation) {
         let hosted = self.hosted_in(team);
         let led_here = hosted

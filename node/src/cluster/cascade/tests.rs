@@ -76,7 +76,7 @@ fn marked(done: bool) -> CascadeInput {
     }
 }
 
-/// What each input leads to, one after the other.
+/// Passes each input to the cascade in order, and checks the effects that it returns.
 fn plays(cascade: &mut Cascade, script: Vec<(CascadeInput, Vec<CascadeEffect>)>) {
     for (input, expected) in script {
         let told = format!("{input:?}");

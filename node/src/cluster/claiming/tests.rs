@@ -33,7 +33,8 @@ fn begin(hosts: &[&str], policy: ClaimPolicy) -> TeamClaim {
     claim
 }
 
-/// Plays inputs, each with the milliseconds since the claim began, and compares their effects.
+/// Passes each input to the claim at its number of milliseconds after the start, and checks the
+/// effects.
 fn plays(claim: &mut TeamClaim, script: Vec<(u64, ClaimInput, Vec<ClaimEffect>)>) {
     for (after, input, expected) in script {
         let what = format!("{after} {input:?}");

@@ -6,7 +6,7 @@ use planck_common::{NodeId, registry::NodeStanding};
 
 use super::{super::moment::Moment, input::Revision};
 
-/// What the shell must do.
+/// An action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MembershipEffect {
     /// Publish a heartbeat.
@@ -48,13 +48,13 @@ pub enum MembershipEffect {
     },
     /// Kill the processes of all tools: it is not known whether the leases are still this node's.
     KillTools,
-    /// Begin no model call, tool or work on an input until `Resume`. What runs goes on. A node begins
-    /// suspended.
+    /// Begin no model call, tool or work on an input until `Resume`. Running work continues. A new
+    /// node is suspended.
     Suspend {
         why: SuspensionCause,
     },
     Resume,
-    /// Something is known about a peer.
+    /// Report a change in what is known about a peer.
     Peer {
         node: NodeId,
         news: PeerNews,
@@ -77,12 +77,12 @@ pub enum SuspensionCause {
 /// What became known about a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerNews {
-    /// It is silent.
+    /// It is silent and therefore suspect.
     Suspect,
     /// It was suspect, and its heartbeats arrive again.
     Back,
     Left,
-    /// It was last heard before `quiet_since`.
+    /// It is dead. It was last heard before `quiet_since`.
     Died {
         quiet_since: Moment,
     },

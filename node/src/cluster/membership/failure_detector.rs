@@ -17,21 +17,22 @@ use crate::cluster::{
 /// The delay between two observers that would declare the same peer dead, so that most of the time
 /// only the first one writes.
 const STAGGER: Duration = Duration::from_millis(50);
-/// How many times longer a silence must last if most of the peers are silent at once: the fault is
-/// then likely elsewhere.
+/// The factor by which the required silence grows if most peers are silent at once, because the
+/// fault is then probably not theirs.
 const MASS_SILENCE: u32 = 3;
 /// How long nodes have to write their records into a new registry.
 const REGISTRY_FILLS: Duration = Duration::from_secs(15);
 /// How long to wait for an answer about a peer before the next question.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait after a death was refused.
+/// How long to wait before the next attempt after a declaration of death was refused.
 const PATIENCE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
-/// How many nodes are remembered that left or died.
+/// The maximum number of nodes that are remembered after they left or died.
 const GONE_REMEMBERED: usize = 1_000;
 
 impl Membership {
-    /// Makes this node an observer, or ends that. An observer has a young proof and has received its
-    /// own heartbeats without a gap; heartbeats of peers from before that do not count.
+    /// Updates whether this node may declare peers dead. It must have a recent proof, and must have
+    /// received its own heartbeats without a gap for long enough. Earlier heartbeats of peers do
+    /// not count.
     pub(super) fn update_observer(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         let proven =
             self.own.held().is_some() && self.proofs.is_younger(self.times.proof_fresh.0, now);
@@ -88,8 +89,8 @@ impl Membership {
         }
     }
 
-    /// Up to when silence counts: what a peer sent after the newest own heartbeat that came back may
-    /// still be on its way.
+    /// Returns the time up to which silence counts: when the newest own heartbeat that came back
+    /// was sent. Later messages of peers may still be on their way.
     fn echo(&self, now: Moment) -> Option<Moment> {
         if is_planted(PlantedFault::SilenceBeyondEcho) {
             return Some(now);
@@ -121,7 +122,8 @@ impl Membership {
         }
     }
 
-    /// A node without a record holds a lease, so it must be found out whether it lives.
+    /// Handles the report that a node without a record holds a lease, by finding out whether it is
+    /// alive.
     pub(super) fn leaseholder(
         &mut self,
         now: Moment,
@@ -150,7 +152,8 @@ impl Membership {
         if source == ReadSource::Watch && !is_final {
             match (peer.record, seen) {
                 (PeerRecord::Unread, _) => ask_about(peer, node.clone(), now, out),
-                // A death on condition of the old revision would be refused.
+                // The registry would refuse a death that is written on condition of the old
+                // revision.
                 (PeerRecord::At(known), Some(SeenNode { revision, .. })) if *revision > known => {
                     out.push(MembershipEffect::Read { node: node.clone() })
                 }
@@ -188,7 +191,7 @@ impl Membership {
         }
     }
 
-    /// Takes all records. A peer that is not among them has no record.
+    /// Handles the answer to `ReadAll`. A peer that is not in it has no record.
     pub(super) fn read_all(
         &mut self,
         now: Moment,
@@ -276,7 +279,8 @@ impl Membership {
         });
     }
 
-    /// The peers to declare dead, each with the time, unless they are heard by then.
+    /// Returns the suspects, each with the time at which it is declared dead unless it is heard
+    /// before.
     fn due_suspects(&self) -> impl Iterator<Item = (&NodeId, Moment)> {
         let suspects = self.peers.iter().filter(|(_, peer)| peer.is_suspect());
         suspects.filter_map(|(node, peer)| Some((node, self.declare_at(node, peer)?)))
@@ -297,7 +301,8 @@ impl Membership {
         Some(peer.busy_until.map_or(at, |until| at.max(until)))
     }
 
-    /// When the peer has been silent for long enough, if it has.
+    /// Returns when the peer can be declared dead, or `None` if it is not known to have been silent
+    /// for long enough.
     fn silent_long_enough(&self, node: &NodeId, peer: &Peer, observer: Observer) -> Option<Moment> {
         let enough = just_after(peer.silent_since(observer)?, self.patience(observer));
         let known = self.echo(enough)? >= enough;

@@ -18,7 +18,7 @@ pub struct SeenNode {
     pub revision: Revision,
     pub standing: NodeStanding,
     pub nonce: Nonce,
-    /// For a dead node, how long its observer had not heard it.
+    /// For a dead node, how long it had been silent when an observer declared it dead.
     pub silent: Option<Duration>,
 }
 
@@ -36,26 +36,26 @@ impl SeenNode {
     }
 }
 
-/// Where a record was read, and so how far it can be trusted.
+/// Where a record was read, which determines how far it can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadSource {
     /// The leader of the stream. The record is current.
     Leader,
-    /// A watch, which lags and leaves changes out. Only a final record is believed.
+    /// A watch, which lags and omits changes. Only a final record from it is used.
     Watch,
 }
 
-/// What happened.
+/// Something that happened, to which the membership reacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MembershipInput {
-    /// The time of `next_wake` has come.
+    /// The time that `next_wake` returned has come.
     Woken,
     /// A heartbeat arrived, of a peer or of this node.
     Heartbeat {
         node: NodeId,
         seq: u64,
     },
-    /// Answers the `Prove` that was sent at this moment.
+    /// Answers the `Prove` that was sent at this moment: the proof was accepted.
     ProofCommitted {
         sent_at: Moment,
     },
@@ -65,7 +65,7 @@ pub enum MembershipInput {
     ProofUnknown {
         sent_at: Moment,
     },
-    /// Answers `Write`.
+    /// Answers `Write`: the record was written.
     Written {
         revision: Revision,
         standing: NodeStanding,
@@ -86,7 +86,7 @@ pub enum MembershipInput {
     },
     /// The records of all nodes, from the leader.
     Records(Vec<(NodeId, SeenNode)>),
-    /// Answers to `DeclareDead`.
+    /// Answers `DeclareDead`: the node was declared dead.
     DeclaredDead {
         node: NodeId,
     },

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use crate::cluster::moment::Moment;
 
-/// How many heartbeats may be on their way back; older ones are forgotten.
+/// The maximum number of heartbeats whose return is awaited. Older ones are forgotten.
 const AWAITED: usize = 64;
 
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl OwnLink {
         self.next
     }
 
-    /// When the newest heartbeat that came back was *sent*, so that its time on the way is part of
-    /// its age.
+    /// Returns when the newest heartbeat that came back was *sent*, so that its time on the way is
+    /// part of its age.
     pub fn echo(&self) -> Option<Moment> {
         self.echo
     }
@@ -79,7 +79,7 @@ impl OwnLink {
         }
     }
 
-    /// Since when its own heartbeats come back without a gap.
+    /// Returns since when own heartbeats come back without a gap.
     pub fn steady_since(&self) -> Option<Moment> {
         self.steady_since
     }

@@ -1,4 +1,5 @@
-//! This node's own record. It is read again whenever a write on its condition is refused.
+//! This node's own record. It is read again whenever a write that depends on its revision is
+//! refused.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 enum OwnRecordPhase {
-    /// There is none. The leases were checked, or there are none yet.
+    /// There is no record. The leases were checked, or there are none yet.
     Absent,
     Writing {
         since: Moment,
@@ -27,10 +28,11 @@ enum OwnRecordPhase {
     Reading {
         since: Moment,
         until: Moment,
-        /// The revision that was known before.
+        /// The revision that was known before the read.
         before: Option<Revision>,
     },
-    /// It is missing. Before it is written again, SQL must say which leases are still this node's.
+    /// The record is missing. Before it is written again, SQL must say which leases are still this
+    /// node's.
     CheckingLeases {
         since: Moment,
         until: Moment,
@@ -56,7 +58,7 @@ pub struct OwnRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelfTrust {
     None,
-    /// Its heartbeats come back, and it has no young proof.
+    /// Its heartbeats come back, but it has no recent proof.
     Unproven,
     /// Its heartbeats come back and it has a young proof. It was last in doubt at this moment.
     Since(Moment),
@@ -70,7 +72,7 @@ pub enum OwnRecordState {
     /// It is at another revision.
     Moved,
     Missing,
-    /// DeclaredDead, or left.
+    /// It says that the node was declared dead or left.
     Lost(NodeStanding),
 }
 
@@ -114,7 +116,7 @@ impl OwnRecord {
         }
     }
 
-    /// Whether it was written at this moment or later.
+    /// Returns whether the record was written at this moment or later.
     pub fn is_written_since(&self, moment: Moment) -> bool {
         self.written.is_some_and(|written| written >= moment)
     }
@@ -123,9 +125,9 @@ impl OwnRecord {
         matches!((trust, self.read), (SelfTrust::Since(doubt), Some(read)) if read >= doubt)
     }
 
-    /// Returns what is to be done about the record now. A record from before a doubt is written again
-    /// when the doubt is over, so that a death that an observer decided meanwhile, on condition of
-    /// the old revision, is refused.
+    /// Returns the effect that the record needs now, if any. A record from before a doubt is
+    /// written again when the doubt is over. A death that an observer decided meanwhile depends on
+    /// the old revision and is therefore refused.
     pub fn drive(
         &mut self,
         now: Moment,
@@ -135,8 +137,8 @@ impl OwnRecord {
         let is_old = matches!(trust, SelfTrust::Since(doubt) if !self.is_written_since(doubt));
         match self.phase {
             OwnRecordPhase::Absent => (trust != SelfTrust::None).then(|| self.write(now, None)),
-            // A registry that lost everything gives revisions out again: this one may be that of
-            // the node's death by now.
+            // A registry that lost everything reuses revisions, so this one may now be that of the
+            // node's death.
             OwnRecordPhase::Held { revision, .. } if is_old && !self.is_read_since(trust) => {
                 Some(self.read(now, me, Some(revision)))
             }
@@ -157,7 +159,8 @@ impl OwnRecord {
         }
     }
 
-    /// A write on its condition was refused or has an unknown outcome: the record is read.
+    /// Begins to read the record, because a write that depends on its revision was refused or has
+    /// an unknown outcome.
     pub fn question(&mut self, now: Moment) {
         if matches!(
             self.phase,
@@ -196,7 +199,8 @@ impl OwnRecord {
                     OwnRecordState::Unmoved
                 }
             }
-            // No other process has this node's id, so a record of another one counts as none.
+            // No other process has this node's id, so a record of another process counts as
+            // missing.
             Some(_) | None => {
                 self.phase = OwnRecordPhase::CheckingLeases {
                     since: now,

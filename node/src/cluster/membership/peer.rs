@@ -16,14 +16,14 @@ pub enum PeerRecord {
     At(Revision),
     /// It left or died, for good.
     Gone(NodeStanding),
-    /// It was dead, and its record says otherwise: the registry lost its death.
+    /// It was dead, but its record says otherwise, because the registry lost its death.
     Revived(Revision),
 }
 
-/// Since when a node observes its peers.
+/// The times since which a node can judge its peers.
 #[derive(Debug, Clone, Copy)]
 pub struct Observer {
-    /// Since when it would have heard a peer that published.
+    /// Since when it would have received the heartbeats of a living peer.
     pub sound: Moment,
     /// Since when it may declare peers dead.
     pub observing: Moment,
@@ -36,7 +36,7 @@ pub struct Peer {
     pub heard: Option<Moment>,
     loaded: Option<Moment>,
     pub suspected_at: Option<Moment>,
-    /// Until when to wait for an answer about it.
+    /// When to stop waiting for an answer about it.
     pub busy_until: Option<Moment>,
     /// Its proofs of life, without which its heartbeats do not count.
     pub proofs: ProofHistory,
@@ -78,22 +78,23 @@ impl Peer {
         self.heard = Some(now);
     }
 
-    /// Its record was loaded. An observer since `observing` that has not heard it counts its silence
-    /// from now.
+    /// Records that the peer's record was loaded. An observer that has not heard the peer since it
+    /// became an observer counts the silence from then on.
     pub fn load(&mut self, now: Moment, observing: Option<Moment>) {
         if self.loaded.is_none() || self.loaded < observing {
             self.loaded = Some(now);
         }
     }
 
-    /// From when on its silence counts: it was heard while the observer was sound, or else its record
-    /// was loaded by a node that may declare it dead.
+    /// Returns the time from which its silence counts: when it was last heard, if the observer was
+    /// sound then, and otherwise when its record was loaded, if the observer could declare it dead
+    /// then.
     pub fn silent_since(&self, observer: Observer) -> Option<Moment> {
         let heard = self.heard.filter(|heard| *heard >= observer.sound);
         heard.or_else(|| self.loaded.filter(|loaded| *loaded >= observer.observing))
     }
 
-    /// Takes its record as the leader has it.
+    /// Updates the state of its record from what the leader returned.
     pub fn read(&mut self, seen: Option<&SeenNode>) {
         self.record = match (self.record, seen) {
             (PeerRecord::Gone(NodeStanding::Dead) | PeerRecord::Revived(_), Some(seen))

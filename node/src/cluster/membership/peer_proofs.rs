@@ -13,10 +13,10 @@ use planck_common::NodeId;
 use super::{Membership, MembershipEffect, PeerRecord, Revision};
 use crate::cluster::moment::Moment;
 
-/// How many peers' proofs a node reads.
+/// The number of peers whose proofs a node reads.
 const WATCHED: usize = 2;
 
-/// When the proofs of others are read.
+/// The times at which a node reads the proofs of its peers.
 #[derive(Debug)]
 pub struct ProofRounds {
     every: Duration,
@@ -50,13 +50,13 @@ pub struct ProofHistory {
 }
 
 impl ProofHistory {
-    /// Whether the peer's heartbeats do not count.
+    /// Returns whether the peer's heartbeats do not count.
     pub fn is_void(&self) -> bool {
         self.void
     }
 
-    /// Takes a proof that was asked for at one moment and answered at another. Its age counts between
-    /// two answers, so a registry that does not answer makes no peer suspect.
+    /// Records a proof that was requested at `asked_at` and received at `now`. Its age is measured
+    /// between two answers, so a registry that does not answer makes no peer suspect.
     fn take(&mut self, proof: Option<Revision>, asked_at: Moment, now: Moment, limit: Duration) {
         match self.newest {
             Some((known, since)) if known == proof => {
@@ -73,7 +73,7 @@ impl ProofHistory {
 }
 
 impl Membership {
-    /// Reads the proofs of the peers that this node watches, if it may declare them dead.
+    /// Requests the proofs of the peers that this node watches, if it may declare them dead.
     pub(super) fn read_proofs(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         if self.observing.is_some() && self.rounds.begin(now) {
             let watched = self
@@ -105,7 +105,7 @@ impl Membership {
         asked_at: Moment,
         proof: Option<Revision>,
     ) {
-        // What was asked before this node left the observer and came back says too little.
+        // The answer to a request from before this node became an observer says too little.
         if self.observing.is_none_or(|observing| asked_at < observing) {
             return;
         }
@@ -115,7 +115,7 @@ impl Membership {
         }
     }
 
-    /// Forgets the ages of all proofs: they are known only while this node is an observer.
+    /// Forgets the ages of all proofs, because they are known only while this node is an observer.
     pub(super) fn forget_proofs(&mut self) {
         self.peers
             .values_mut()

@@ -23,8 +23,8 @@ impl Proofs {
         }
     }
 
-    /// Whether a proof is to be sent now. A proof from before `doubt` does not end that doubt, so the
-    /// next one is due as soon as none is in flight.
+    /// Returns whether a proof must be sent now. A proof from before `doubt` does not end that
+    /// doubt, so the next one is due as soon as none is in flight.
     pub fn is_due(&self, now: Moment, doubt: Option<Moment>) -> bool {
         let Some(last) = self.last_sent else {
             return true;
@@ -56,7 +56,7 @@ impl Proofs {
         awaited
     }
 
-    /// When the newest proof that was accepted was sent.
+    /// Returns when the newest accepted proof was sent.
     pub fn newest(&self) -> Option<Moment> {
         self.newest
     }
@@ -65,7 +65,7 @@ impl Proofs {
         self.newest.is_some_and(|newest| now.since(newest) <= than)
     }
 
-    /// This node's record was written again: the next proof is due at once.
+    /// Makes the next proof due at once, because this node's record was written again.
     pub fn restart(&mut self) {
         (self.last_sent, self.in_flight) = (None, None);
     }

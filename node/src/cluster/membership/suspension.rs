@@ -1,5 +1,5 @@
-//! Whether a node may begin new work. A node that cannot be sure suspends itself; what runs goes
-//! on.
+//! Whether a node may begin new work. A node that cannot be sure suspends itself, and its running
+//! work continues.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ struct Suspended {
 #[derive(Debug)]
 pub struct Suspension {
     suspended: Option<Suspended>,
-    /// When it was last in doubt: suspended, or without own heartbeats that come back. A write or
-    /// proof from before says nothing about now.
+    /// When the node was last suspended, or last did not receive its own heartbeats. A write or
+    /// proof from before then does not show that it may work.
     doubted: Moment,
 }
 
 impl Suspension {
-    /// A node begins suspended: it has no proof yet.
+    /// Returns the state of a new node, which is suspended because it has no proof yet.
     pub fn new(now: Moment) -> Self {
         Self {
             suspended: Some(Suspended::since(now)),
@@ -65,7 +65,7 @@ impl Suspension {
         }
     }
 
-    /// Has a suspended node check its leases, and kill its tools if SQL does not answer.
+    /// Makes a suspended node check its leases, and kill its tools if SQL does not answer.
     pub fn watch_over_leases(&mut self, now: Moment, alone: bool, out: &mut Vec<MembershipEffect>) {
         let Some(suspended) = &mut self.suspended else {
             return;

@@ -1,4 +1,4 @@
-//! Decisions of one node: its link and its peers are played by `Lab`, second for second.
+//! The membership of one node with a simulated clock, NATS link and peers.
 
 mod lab;
 
@@ -74,7 +74,7 @@ fn peer_that_is_heard_in_time_is_not_declared_dead() {
         seq: 1,
     });
     lab.until(14_000);
-    // `a` comes before `m`: 50 ms remain between suspicion and verdict.
+    // `a` comes before `m`, so 50 ms pass between the suspicion and the declaration.
     let news = |news| MembershipEffect::Peer {
         node: id("p"),
         news,
@@ -168,7 +168,7 @@ fn node_without_a_proof_of_its_own_declares_no_one_dead() {
     lab.silence("p");
     lab.until(18_000);
     assert_eq!(lab.deaths(), Vec::<u64>::new());
-    // The next proof goes out at 20 s; from there on silence counts again.
+    // The next proof is sent at 20 s, and silence counts again from then on.
     lab.proof = Answer::Committed;
     lab.until(25_000);
     assert_eq!(lab.deaths(), [23_000]);
@@ -183,7 +183,8 @@ fn an_own_gap_makes_all_that_was_heard_before_void() {
     lab.until(16_000);
     lab.echoes = true;
     lab.until(24_000);
-    // Heartbeat again from 16.5 s, settled at 19.5 s; two of two silent get 7.5 s from there.
+    // Heartbeats come back from 16.5 s, and the node is an observer from 19.5 s. Both peers are
+    // silent, so each must be silent for 7.5 s from then on.
     assert_eq!(lab.deaths(), Vec::<u64>::new());
     assert_eq!(
         lab.when(|effect| *effect == MembershipEffect::ReadAll),
@@ -199,7 +200,8 @@ fn young_node_declares_a_peer_that_it_heard_dead_as_soon_as_it_may() {
     lab.until(600);
     lab.silence("p");
     lab.until(8_000);
-    // Heartbeat at 0.5 s; at 3 s it may declare deaths, and what it said of itself at 3.5 s came back.
+    // The last heartbeat of `p` was at 0.5 s. The node may declare deaths from 3 s, but first waits
+    // until its own heartbeat of 3.5 s has come back.
     assert_eq!(lab.deaths(), [3_500]);
 }
 

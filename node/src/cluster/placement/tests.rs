@@ -28,7 +28,7 @@ fn labels(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// Numbers that differ from call to call, the same in each run.
+/// Returns a generator of pseudorandom numbers, which are the same in each run.
 fn dice(mut state: u64) -> impl FnMut(usize) -> usize {
     move |below| {
         state = state

@@ -1,4 +1,4 @@
-//! A node whose link and peers are played second for second.
+//! The membership of one node with a simulated clock, NATS link and peers.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,12 @@ use planck_common::NodeId;
 use super::super::*;
 use super::ME;
 
-/// A node whose heartbeats come back and whose proofs are accepted, unless a test says otherwise.
+/// A node whose heartbeats come back and whose proofs are accepted, unless a test changes that.
 pub struct Lab {
     pub node: Membership,
     pub now: u64,
-    /// What was asked for, and when; heartbeats and proofs left out.
+    /// The effects that the node requested, with their times in milliseconds, except heartbeats and
+    /// proofs.
     pub asked: Vec<(u64, MembershipEffect)>,
     pub proofs: Vec<(u64, Revision)>,
     pub echoes: bool,
@@ -21,7 +22,7 @@ pub struct Lab {
     pub records: BTreeMap<NodeId, SeenNode>,
     /// The nodes that send a heartbeat every half second.
     pub beating: Vec<NodeId>,
-    /// The nodes whose proofs are not written any more.
+    /// The nodes that no longer write proofs.
     pub proofless: Vec<NodeId>,
 }
 
@@ -52,7 +53,7 @@ pub fn died(quiet_since: u64) -> PeerNews {
 }
 
 impl Lab {
-    /// At 10 s, with peers that were heard all the time.
+    /// Creates a lab and runs it to 10 s, while all peers send heartbeats.
     pub fn settled(peers: &[&str]) -> Self {
         let mut lab = Self::new(peers);
         lab.until(10_000);
@@ -99,7 +100,7 @@ impl Lab {
         }
     }
 
-    /// Lets time pass, to the wake-ups that the node asked for and its peers' heartbeats.
+    /// Runs the node until `end`, with its wake-ups and the heartbeats of its peers.
     pub fn until(&mut self, end: u64) {
         self.tell(MembershipInput::Woken);
         while self.now < end {
@@ -191,7 +192,7 @@ impl Lab {
         answer
     }
 
-    /// What was asked for, readings of all records left out.
+    /// Returns the requested effects without their times, except reads of all records.
     pub fn what(&self) -> Vec<MembershipEffect> {
         self.asked
             .iter()
