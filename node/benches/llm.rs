@@ -153,7 +153,7 @@ fn encode(criterion: &mut Criterion) {
     }
 }
 
-/// Measures the construction of the objects that a runtime needs when it starts.
+/// Measures the construction of one HTTP client. Every runtime builds its clients when it starts.
 fn start(criterion: &mut Criterion) {
     criterion.bench_function("client", |bencher| {
         bencher.iter(|| client(&ClientOptions::default()).unwrap())

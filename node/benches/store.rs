@@ -187,7 +187,8 @@ async fn measure_all(full_sync: bool) {
     measure(&what, APPENDS, put_and_consume).await;
 }
 
-/// Measures new sessions. The first append to each file compiles its statement.
+/// Measures creating a session, alone and with six appends. The first append to each file compiles
+/// its statement.
 async fn measure_sessions(store: &SqliteStore, node: &NodeId, sync: &str) {
     measure(&format!("new session, {sync}"), SESSIONS, async |_| {
         store.create(session(1), node).await.unwrap();

@@ -17,7 +17,7 @@ use planck_common::{
 };
 use serde::de::DeserializeOwned;
 
-/// A target. It panics if the decoder accepts invalid bytes.
+/// A target. It passes the bytes to a decoder, and panics if the decoder has an error.
 pub type Target = fn(&[u8]);
 
 /// The targets by name. The folder with the seeds of a target has the same name.

@@ -73,7 +73,7 @@ pub trait Tool: Send + Sync {
     async fn run(&self, call: Invocation) -> ToolOutcome;
 }
 
-/// One call of a tool. After `cancel`, the tool returns its partial result soon.
+/// One call of a tool. Once `cancel` is cancelled, the tool must soon return its partial result.
 #[derive(Clone)]
 pub struct Invocation {
     pub session_id: SessionId,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// How long a delta may be held back.
 const WINDOW: Duration = Duration::from_millis(40);
-/// The number of bytes from which the collected deltas are sent immediately.
+/// When the collected deltas have this number of bytes, they are sent immediately.
 const FULL: usize = 512;
 
 /// The deltas of one agent that were not yet published.

@@ -1,6 +1,6 @@
-//! All agents of this node. An agent at work has a task. An idle one rests: its state is in memory
-//! and it has no task. An agent that is idle for long is parked: only its entry in a map remains.
-//! The next mail makes either a task again.
+//! All agents of this node. An agent that works has a task. An idle agent rests: its state is in
+//! memory, and it has no task. An agent that is idle for long is parked: only its entry in a map
+//! remains. The next message to a resting or parked agent starts a task for it.
 
 mod agent_counts;
 mod leaving;
@@ -61,7 +61,7 @@ struct HostInner {
 #[error("agent {0} is not here")]
 pub struct NotHere(pub AgentId);
 
-/// Marks the end of an operation that takes leases. See [`Host::taking_leases`].
+/// Calls [`Host::may_miss_agents`] when it is dropped. See [`Host::taking_leases`].
 #[must_use]
 pub struct LeaseGuard<'a>(&'a Host);
 
@@ -123,9 +123,9 @@ impl Host {
         self.0.may_miss.store(true, Ordering::Relaxed);
     }
 
-    /// Records that a lease may exist whose agent is not here when the guard is dropped. An operation
-    /// that takes leases holds it to its end: a sweep that runs meanwhile may not see the lease
-    /// yet, and the operation may fail or be cancelled after it took the lease.
+    /// Returns a guard that calls [`may_miss_agents`](Self::may_miss_agents) when it is dropped. An
+    /// operation that takes leases holds the guard to its end: a sweep that runs meanwhile may not
+    /// see the lease yet, and the operation may fail or be cancelled after it took the lease.
     pub fn taking_leases(&self) -> LeaseGuard<'_> {
         LeaseGuard(self)
     }
@@ -250,7 +250,7 @@ impl Host {
         live
     }
 
-    /// Handles the end of an actor's task that the actor decided itself.
+    /// Handles the end of a task whose actor decided to end it.
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
             TaskEnd::Gone(ack) => {

@@ -95,7 +95,8 @@ impl Spans {
         }
     }
 
-    /// Records the entries of a save that the agent decided on.
+    /// Counts the retries among the entries of a save, and sets the outcome of the turn if they end
+    /// it.
     pub(super) fn saved(&mut self, entries: &[Entry]) {
         for entry in entries {
             if entry.kind == EventKind::Retry {

@@ -163,7 +163,8 @@ fn start() -> anyhow::Result<Served> {
     })
 }
 
-/// Returns the session's file once its turn has ended and its write-ahead log is empty.
+/// Returns the name and the content of the session's file once its turn has ended and its
+/// write-ahead log is empty.
 async fn written(store: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let files = fs::read_dir(store)?.flatten().map(|entry| entry.path());

@@ -7,7 +7,8 @@ use super::TARGETS;
 
 /// The number of mutations of each seed. They find simple errors; `make fuzz` searches deeper.
 const MUTATIONS: usize = 150;
-/// The same for session files, which a store opens from the disk.
+/// The number of mutations of each session file. It is smaller because a store opens each file from
+/// the disk.
 const DAMAGES: usize = 30;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {

@@ -253,8 +253,8 @@ impl CallDeadline {
     }
 }
 
-/// Sends `cancel` to the sidecar when it is dropped. [`forget`](Self::forget) prevents that after
-/// an answer has arrived.
+/// Sends `cancel` to the sidecar when this value is dropped. [`forget`](Self::forget) prevents that
+/// after an answer has arrived.
 pub struct Withdrawal<'a> {
     pub bus: &'a dyn Bus,
     pub sidecar: Option<&'a SidecarId>,

@@ -1,5 +1,5 @@
-//! Preparation of a batch that both stores share: merging marks by input, checking the data and
-//! finding checkpoints.
+//! Prepares batches for both stores: merges the marks of each input, checks the data, and finds out
+//! which messages a checkpoint replaces.
 
 use std::collections::BTreeSet;
 
@@ -88,7 +88,8 @@ pub fn one_batch_each(batches: &[Batch]) -> Result<(), StoreError> {
     }
 }
 
-/// Returns the last message that a checkpoint or a summary replaces, or `None` for other rows.
+/// Returns the number of the last message that a checkpoint or a summary replaces, or `None` for
+/// other rows.
 pub fn covers(entry: &Entry) -> Option<Seq> {
     #[derive(Deserialize)]
     struct Summary {

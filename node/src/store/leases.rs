@@ -48,9 +48,10 @@ pub trait Leases: Send + Sync {
         Ok(None)
     }
 
-    /// Kills the process of a node that left or was declared dead if the process is stopped (by
-    /// SIGSTOP), because it could hold a lock of the store for ever. Returns whether it killed one.
-    /// Postgres does nothing, because the server ends the transactions of an idle connection.
+    /// Kills the process of a node that left or was declared dead, but only if a signal such as
+    /// SIGSTOP has stopped the process. A stopped process could hold a lock of the store for ever.
+    /// Returns whether a process was killed. Postgres does nothing, because the server ends the
+    /// transactions of an idle connection.
     async fn end_stopped_node(&self, _node: &NodeId) -> Result<bool, StoreError> {
         Ok(false)
     }

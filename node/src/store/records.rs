@@ -265,7 +265,7 @@ pub enum AgentCreation {
 }
 
 impl AgentRecord {
-    /// Returns whether the agent exists and is not stopped.
+    /// Returns whether the agent is not stopped.
     pub fn is_there(&self) -> bool {
         self.state != AgentState::Stopped
     }

@@ -45,7 +45,7 @@ pub enum BadTool {
     Taken(String),
 }
 
-/// A name that belongs to no tool or skill.
+/// The error for a name that belongs to no tool or skill.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {kind} `{name}`{}", nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
 pub struct Unknown {

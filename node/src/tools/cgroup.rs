@@ -298,8 +298,8 @@ fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     found
 }
 
-/// Removes a group. Returns whether the group no longer exists, which includes that it did not
-/// exist before.
+/// Removes a group. Returns whether the group no longer exists, and therefore also `true` if it did
+/// not exist before.
 fn is_removed(group: &Path) -> bool {
     fs::remove_dir(group).map_or_else(|why| why.kind() == io::ErrorKind::NotFound, |()| true)
 }

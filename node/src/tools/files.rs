@@ -77,7 +77,7 @@ impl Files {
         act()
     }
 
-    /// Runs `act` on a thread that may block.
+    /// Parses the arguments of a call, and runs `act` with them on a thread that may block.
     pub(super) async fn blocking<A, F>(&self, call: Invocation, act: F) -> ToolOutcome
     where
         A: serde::de::DeserializeOwned + Send + 'static,

@@ -93,9 +93,9 @@ fn run(options: ReapOptions) -> Result<ReapEnd, String> {
     }
 }
 
-/// Makes the command die with its reaper, and gives it a session of its own. Signals that the
-/// command sends to its own process group then do not reach the reaper, and the scheduler separates
-/// its load from the reaper's.
+/// Prepares this process to become the command: it will die with its reaper, and it gets a session
+/// of its own. Signals that the command sends to its own process group then do not reach the
+/// reaper, and the scheduler separates the command's load from the reaper's.
 fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
     let ready =
         prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());

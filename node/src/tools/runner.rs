@@ -19,8 +19,8 @@ use crate::nul;
 /// takes less.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// The maximum number of an agent's calls that wait for other agents or nodes at once. The spawns
-/// among them are created in one batch.
+/// The maximum number of an agent's calls that wait for other agents or nodes at once. New agents
+/// that several of these calls request are created in one batch.
 const WAITING: usize = 128;
 
 /// The limits of one agent's calls.

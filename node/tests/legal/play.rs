@@ -313,7 +313,7 @@ impl Play {
         self.settled(answer, allowed)
     }
 
-    /// Checks that a request succeeded or was refused, retryably or with an allowed code.
+    /// Checks that a request succeeded, or that its refusal is retryable or has an allowed code.
     fn settled(&self, answer: Answered, allowed: &[Code]) -> Result<()> {
         match answer {
             Some(Err(refusal)) => {

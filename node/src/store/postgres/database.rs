@@ -26,7 +26,7 @@ const SETTINGS: [(&str, &str); 6] = [
     ("default_transaction_isolation", "read committed"),
 ];
 
-/// How much longer this deadline is than the server's own time-out, so that normally the server
+/// How much longer the node waits for a statement than the server does, so that normally the server
 /// cancels a slow statement.
 const BEYOND: Duration = Duration::from_secs(2);
 /// A connection that was idle for this long is tested before it gets a statement.
@@ -126,7 +126,7 @@ impl Database {
         })
     }
 
-    /// Does the same as [`Self::all`], but returns the error unclassified.
+    /// Runs a statement and returns its rows, or the error before it is classified.
     pub async fn try_all(&self, statement: PgStatement<'_>) -> Result<Vec<PgRow>, StatementError> {
         let mut connection = self.pool.acquire().await.map_err(StatementError::Sql)?;
         match tokio::time::timeout(self.deadline, statement.fetch_all(&mut *connection)).await {
@@ -139,8 +139,8 @@ impl Database {
         }
     }
 
-    /// Does the same as [`Self::all`]. The inner `Err` is the server's message if it refused the
-    /// values of the statement.
+    /// Runs a statement and returns its rows. The inner `Err` is the server's message if the server
+    /// refused the values of the statement.
     pub async fn all_or_refused(
         &self,
         statement: PgStatement<'_>,
@@ -162,7 +162,7 @@ impl Database {
     }
 }
 
-/// Why a statement returned no rows.
+/// Why a statement failed.
 pub enum StatementError {
     Sql(sqlx::Error),
     TooSlow(Duration),
@@ -185,7 +185,8 @@ impl StatementError {
         error.code().is_some_and(|code| code == "42883")
     }
 
-    /// Returns the server's message if it refused the values of the statement, otherwise `None`.
+    /// Returns the server's message if the server refused the values of the statement, otherwise
+    /// `None`.
     fn refused_data(&self) -> Option<String> {
         let Self::Sql(sqlx::Error::Database(error)) = self else {
             return None;

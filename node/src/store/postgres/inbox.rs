@@ -20,9 +20,9 @@ use crate::store::{
 const PUT: &str =
     "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
 
-/// Puts an input where the schema is older than version 2 and the node may not migrate it. The
-/// statement locks the agent's row, so the agent cannot be stopped at the same time. Concurrent
-/// puts do not count each other towards the bounds.
+/// The statement that puts an input if the schema is older than version 2 and the node may not
+/// migrate it. It locks the agent's row, so the agent cannot be stopped at the same time.
+/// Concurrent puts do not count each other towards the bounds.
 const PUT_BEFORE: &str = "
 WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
 n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
@@ -30,14 +30,14 @@ n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   ON CONFLICT DO NOTHING RETURNING head)
 SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
 
-/// Counts the unread inputs of an agent and of its whole session.
+/// The statement that counts the unread inputs of an agent and of its whole session.
 const UNREAD: &str = "
 SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = $2), 0)::bigint AS agent_bytes,
   count(*) FILTER (WHERE agent_id = $2) AS agent_inputs, coalesce(sum(octet_length(content)), 0)::bigint AS session_bytes
 FROM inputs WHERE session_id = $1 AND outcome IS NULL AND turn IS NULL";
 
-/// The columns are listed because a statement that was prepared with `*` fails once a newer node
-/// adds a column.
+/// Builds a query for inputs from its `WHERE` clause. The query lists the columns, because a
+/// prepared statement with `*` fails once a newer node adds a column.
 macro_rules! inputs {
     ($which:literal) => {
         concat!(

@@ -29,7 +29,8 @@ const MAX_BYTES: i64 = LOG_BYTES as i64;
 /// The number of bytes that an envelope adds to the body of an event.
 const ENVELOPE: i64 = 400;
 
-/// Returns the rows of a page, each with the head. An empty page is one row with the head alone.
+/// The statement that reads a page: its rows, each with the head of the log. An empty page is one
+/// row that contains only the head.
 const EVENTS: &str = "
 SELECT s.team_id, s.next_seq - 1 AS head, page.* FROM sessions s LEFT JOIN (
   SELECT * FROM (

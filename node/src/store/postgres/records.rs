@@ -27,8 +27,8 @@ WITH lead AS MATERIALIZED (SELECT a.session_id FROM agents a JOIN sessions s ON 
   WHERE a.session_id = $1 AND a.epoch = $2 FOR SHARE OF a)
 UPDATE sessions SET state = $3 FROM lead WHERE id = lead.session_id RETURNING id";
 
-/// The columns are listed because a statement that was prepared with `*` fails once a newer node
-/// adds a column.
+/// Builds a query for agents from its `WHERE` clause. The query lists the columns, because a
+/// prepared statement with `*` fails once a newer node adds a column.
 macro_rules! agents {
     ($which:literal) => {
         concat!(

@@ -73,9 +73,9 @@ async fn clock(connection: &mut PgConnection) -> Result<ServerClock, StoreError>
 /// Statements that check the right to create tables, which the first node of a cluster needs.
 const FIRST: &str = "CREATE TABLE planck_trial (id text PRIMARY KEY); INSERT INTO planck_trial (id) VALUES ('trial')";
 
-/// Writes to each table as a node does. They insert no agents and inputs, because that would use up
-/// numbers of a sequence, which a rollback does not return. Postgres checks the right to insert
-/// nevertheless.
+/// Returns statements that write to each table as a node does. Those for `agents` and `inputs`
+/// insert no rows, because a rollback does not return the sequence numbers that an insert uses up.
+/// Postgres checks the right to insert nevertheless.
 fn writes(session: &SessionId) -> String {
     format!(
         "INSERT INTO sessions (id, name, team_id, lead, spec, created_at, updated_at)

@@ -60,8 +60,8 @@ impl World {
         self.queue.submit(pending).await.unwrap()
     }
 
-    /// Closes the gate while a statement of the last agent is in flight, so that further saves wait
-    /// in the queue.
+    /// Submits a save of agent 99 and keeps its statement in flight, so that further saves wait in
+    /// the queue. Returns the receipt of the save.
     async fn hold_up(&self) -> Receipt {
         self.model.hold(&agent(99), 1);
         self.queue.enroll(agent(99), 0).await.unwrap();

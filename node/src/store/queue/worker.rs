@@ -17,7 +17,7 @@ use crate::store::{Appended, Batch, BatchOutcome, StoreError};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Returned when the queue was stopped. No more statements are sent, and no more saves are
+/// The error after the queue was stopped: no more statements are sent, and no more saves are
 /// answered.
 struct Stopped;
 

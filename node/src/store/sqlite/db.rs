@@ -264,7 +264,8 @@ impl Db {
     }
 
     /// Runs several statements in one transaction. Returns `false` without running the others if
-    /// the first one changes no row. Only for rows that no other process uses yet.
+    /// the first one changes no row. The file stays locked between the statements, so this is used
+    /// only to create, adopt or remove sessions and to change the index.
     pub async fn all_or_nothing(
         &self,
         first: SqliteStatement<'_>,
@@ -284,7 +285,7 @@ impl Db {
         self.bounded(run).await
     }
 
-    /// Returns the content of the database as that of a file.
+    /// Returns the database in the format of an SQLite file.
     pub async fn image(&self) -> Result<Vec<u8>, SqliteFault> {
         let run = async {
             let mut connection = self.connection.lock().await;

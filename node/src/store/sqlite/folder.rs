@@ -246,9 +246,9 @@ pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
 }
 
 /// Creates a file with this content in one step: other processes see it complete or not at all, and
-/// a process that dies meanwhile leaves nothing behind. Returns whether it did so. It does not if
-/// the file or a journal of it exists, if the file system has no unnamed files, or if writing
-/// fails.
+/// a process that dies meanwhile leaves nothing behind. Returns whether the file was created. It is
+/// not created if it or one of its journals already exists, if the file system has no unnamed
+/// files, or if writing fails.
 pub fn create_with(path: &Path, content: &[u8], full_sync: bool) -> bool {
     let is_there = |end| fs::symlink_metadata(view::beside(path, end)).is_ok();
     if ["-wal", "-shm", "-journal"].into_iter().any(is_there) {
@@ -305,7 +305,7 @@ fn kind_complaint(there: &fs::Metadata) -> Option<&'static str> {
     }
 }
 
-/// The type of a file mode is narrower on some systems.
+/// Converts permission bits to the system's type for them, which is narrower on some systems.
 #[allow(
     clippy::useless_conversion,
     clippy::unnecessary_fallible_conversions,

@@ -29,9 +29,9 @@ macro_rules! unread {
 
 const UNREAD: &str = unread!("?1");
 
-/// Puts an input unless the agent does not exist or is stopped, an inbox is full, or the id is
-/// taken. Counting and putting are one statement, and a file has one writer at a time, so
-/// concurrent puts count each other.
+/// The statement that puts an input unless the agent does not exist or is stopped, an inbox is
+/// full, or the id is taken. Counting and putting are one statement, and a file has one writer at a
+/// time, so concurrent puts count each other.
 const PUT: &str = concat!(
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s, (",
@@ -41,8 +41,8 @@ const PUT: &str = concat!(
     RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch"
 );
 
-/// Puts a question unless its target already waits, directly or indirectly, for the asker, or the
-/// question would be nested too deeply.
+/// The statement that puts a question unless its target already waits, directly or indirectly, for
+/// the asker, or the question would be nested too deeply.
 const ASK: &str =
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head, waiting)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1, 1
@@ -56,7 +56,8 @@ const ASK: &str =
         SELECT max(n) FROM u)
     ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
 
-/// Records that the asker of an existing question waits, under the same conditions.
+/// The statement that records that the asker of an existing question waits. It has the same
+/// conditions as [`ASK`].
 const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcome IS NULL
       AND NOT EXISTS (WITH RECURSIVE p(a) AS (
           SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)
@@ -65,8 +66,8 @@ const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcom
           SELECT ?3, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?4)
         SELECT max(n) FROM u)";
 
-/// Finds the path of waiting agents from a target to an asker, and the depth of the asker's
-/// question.
+/// The statement that explains why a question was refused. It finds the path of waiting agents from
+/// the target to the asker, and the depth of the asker's question.
 const WHY_NOT: &str = "SELECT
     (WITH RECURSIVE p(a, path) AS (
         SELECT ?1, json_array(?1) UNION ALL
@@ -77,8 +78,8 @@ const WHY_NOT: &str = "SELECT
         SELECT ?2, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?3)
       SELECT max(n) FROM u) AS depth";
 
-/// How many times an input is tried if the reason for its refusal no longer holds when it is looked
-/// up.
+/// The maximum number of attempts to put an input. An attempt is repeated if it was refused but the
+/// reason for the refusal no longer applies when it is looked up.
 const TRIES: u32 = 5;
 
 #[async_trait]
@@ -215,8 +216,8 @@ impl Inbox for SqliteStore {
 
 impl SqliteStore {
     /// Adds an unread input to the index before the put is acknowledged. This is unnecessary if
-    /// this node holds the agent: should it die, the sweep of another node finds the session by its
-    /// lease.
+    /// this node holds the agent: if this node dies, the sweep of another node finds the session by
+    /// the agent's lease.
     async fn announce(
         &self,
         session: &SessionId,

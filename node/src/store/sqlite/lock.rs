@@ -245,7 +245,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Replaces a start time or a namespace that cannot be read.
+/// The text in place of a start time or a namespace that cannot be read.
 const UNKNOWN: &str = "-";
 
 /// The state of a process, from proc(5).

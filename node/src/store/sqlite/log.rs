@@ -20,8 +20,8 @@ use crate::store::{
     refusal,
 };
 
-/// Reads the rows of an agent from its latest checkpoint on, or from the start of the open turn if
-/// that is earlier.
+/// The query for the rows of an agent from its latest checkpoint on, or from the start of the open
+/// turn if that is earlier.
 const LOAD: &str = "WITH
     covered AS (SELECT coalesce(max(l.covers), 0) AS seq FROM log l
       WHERE l.agent_id = ?1 AND l.covers IS NOT NULL AND l.hidden_by IS NULL),

@@ -16,8 +16,8 @@ use super::{
     fault::{self, SqliteFault},
 };
 
-/// Reads the version and the objects with one statement, so that another process's migration is
-/// seen completely or not at all. The columns of this query have no declared type, and text is read
+/// The query for the version and the objects. It is one statement, so that another process's
+/// migration is seen completely or not at all. Its columns have no declared type, and text is read
 /// as bytes, so sqlx cannot panic. A valid schema has fewer objects than the limit.
 const READ: &str =
     "SELECT v.user_version, CAST(o.type AS BLOB), CAST(o.name AS BLOB), CAST(o.tbl_name AS BLOB), CAST(o.sql AS BLOB)
@@ -97,7 +97,8 @@ fn is_of_tool([r#type, name, ..]: &Object) -> bool {
     }
 }
 
-/// A database that migrations created in memory. It is kept for the life of the process.
+/// The result of running migrations on an empty database in memory. It is kept for the life of the
+/// process.
 #[derive(Debug)]
 pub struct Migrated {
     objects: Vec<Object>,
@@ -105,12 +106,12 @@ pub struct Migrated {
     pub image: Vec<u8>,
 }
 
-/// The databases that were already created, by the statements of their migrations.
+/// The results that were already computed, each with the statements of its migrations.
 type Known = Vec<(Vec<&'static str>, Arc<Migrated>)>;
 
 impl Migrated {
-    /// Returns the database that the migrations create. Errors name the file at `path`, for which
-    /// it is needed.
+    /// Returns the result of the migrations `steps`. Errors name the file at `path`, for which the
+    /// result is needed.
     pub async fn by(
         path: &Path,
         opening: DbOptions,

@@ -75,7 +75,7 @@ impl ReaperHeartbeat {
     }
 }
 
-/// A registered pipe.
+/// Keeps a pipe registered. Dropping this value closes the pipe.
 #[derive(Debug)]
 pub(super) struct Registered {
     heartbeat: ReaperHeartbeat,

@@ -302,7 +302,8 @@ fn command(
     command
 }
 
-/// Writes the input. Errors are ignored, because the caller notices the exit of a reaper.
+/// Writes the command's input to the pipe, and returns the pipe. Errors of writing are ignored,
+/// because the caller notices when the reaper exits.
 async fn hand_over(pipe: OwnedFd, input: &[u8]) -> io::Result<OwnedFd> {
     if input.is_empty() {
         return Ok(pipe);

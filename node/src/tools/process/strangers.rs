@@ -85,8 +85,8 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kills all strangers, whichever call they belong to, and returns those that are not dead in time.
-/// It must be called after a reaper has ended.
+/// Kills all strangers, whichever call they belong to, and returns those that are still alive after
+/// [`PATIENCE`]. It must be called after a reaper has ended.
 pub(super) async fn end() -> Vec<Pid> {
     if unreported(candidates()).is_empty() {
         return Vec::new();

@@ -194,8 +194,8 @@ impl Restoration<'_> {
         }
     }
 
-    /// Removes the file that is in the place of a protected file if `needed` is set. In the place
-    /// of a repository, the file is renamed instead.
+    /// If `needed` is set, removes the file at the path of a protected file. A file at the path of
+    /// a repository is renamed instead.
     fn clear(&self, path: &Path, needed: bool) -> io::Result<()> {
         match needed {
             true if path == Path::new(GIT) => self.set_aside(path),

@@ -14,9 +14,9 @@ use crate::store::{
 use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
 
-/// The locks are always taken in the same order: agents by id (writers and receivers of inputs),
-/// inputs by id, then the session. A batch without rows leaves nothing in the log, so `mine`
-/// accepts its marks again if they were already made.
+/// The statement that appends batches. It always takes locks in the same order: agents by id
+/// (writers and receivers of inputs), inputs by id, then the session. A batch without rows leaves
+/// nothing in the log, so the part `mine` accepts its marks again if they were already made.
 const APPEND: &str = "
 WITH w AS (SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
     $11::bigint[], $12::float8[]) WITH ORDINALITY
@@ -67,9 +67,9 @@ SELECT ok.agent IS NOT NULL AS written, held.agent IS NOT NULL AS held, coalesce
 FROM w LEFT JOIN held USING (n) LEFT JOIN ok USING (n) LEFT JOIN g ON g.agent = w.agent LEFT JOIN missing ON missing.agent = w.agent
 LEFT JOIN s ON true ORDER BY w.n";
 
-/// Reads the session's totals and, for each batch that was not written, its rows if they are in the
-/// log already. This is a separate statement because the append may have taken its snapshot before
-/// the earlier write of these rows was committed.
+/// The statement that reads the session's totals and, for each batch that was not written, its rows
+/// if they are in the log already. It is separate from the append, which may have taken its
+/// snapshot before the earlier write of these rows was committed.
 const KNOWN: &str = "
 SELECT w.n, known.seqs, s.input_tokens, s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.cost_usd
 FROM sessions s LEFT JOIN unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS w(agent, epoch, prev, entries, n) ON true
@@ -191,7 +191,8 @@ async fn write_each(
     Ok(all)
 }
 
-/// Runs the statement. The inner `Err` is the server's message if it refused the data.
+/// Appends batches with one statement. The inner `Err` is the server's message if the server
+/// refused the data.
 async fn state(
     database: &Database,
     session: &SessionId,

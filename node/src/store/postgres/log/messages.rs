@@ -15,8 +15,8 @@ use crate::store::{
     refusal,
 };
 
-/// Finds the segment. `after` is the `covers` of the checkpoint at its beginning, or -1 at the
-/// beginning of the log.
+/// The statement that finds a segment. `after` is the `covers` of the checkpoint at the beginning
+/// of the segment, or -1 at the beginning of the log.
 const SEGMENT: &str = "
 SELECT s.team_id, c.after, EXISTS (SELECT 1 FROM log l WHERE l.session_id = $1 AND l.kind = 'message' AND l.hidden_by IS NULL
     AND ($2::text IS NULL OR l.agent_id = $2) AND (l.seq <= c.after OR l.covers < c.after)) AS earlier
@@ -24,7 +24,7 @@ FROM sessions s, LATERAL (SELECT coalesce(max(covers), -1) AS after FROM log WHE
     AND hidden_by IS NULL AND ($2::text IS NULL OR agent_id = $2) AND covers <= $3 - 2) c
 WHERE s.id = $1";
 
-/// Returns the messages of the segment, newest first, then its summaries.
+/// The statement that reads the messages of a segment, newest first, and then its summaries.
 const PAGE: &str = "
 WITH m AS (SELECT l.seq, l.agent_id, l.node_id, l.epoch, l.at, l.body, l.covers, l.covers IS NOT NULL AND EXISTS (SELECT 1 FROM log c WHERE c.session_id = $1 AND c.kind = 'checkpoint'
     AND c.hidden_by IS NULL AND c.covers = l.covers AND ($2::text IS NULL OR c.agent_id = $2)) AS summary
@@ -74,8 +74,8 @@ pub async fn messages(
     Ok(page(segment, messages, summaries, part))
 }
 
-/// Builds a page. If the segment does not fit, `before` is the page's oldest message, and only the
-/// page with the oldest messages includes the summary.
+/// Builds a page. If the page does not contain the whole segment, its `before` is the number of its
+/// oldest message. Only the page with the oldest messages includes the summary.
 fn page(
     segment: Segment,
     messages: Vec<(Seq, Box<RawValue>)>,

@@ -23,7 +23,7 @@ i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   WHERE b.verdict = 'born' AND t.task IS NOT NULL ORDER BY n ON CONFLICT DO NOTHING)
 SELECT verdict, detail, most FROM b ORDER BY n";
 
-/// Creates the members with one statement, except those that no store can record. They are refused.
+/// Creates all valid members with one statement. Refuses the members that no store can record.
 pub async fn create_agents(
     database: &Database,
     session: &SessionId,
@@ -73,7 +73,8 @@ async fn create_all(
     }
 }
 
-/// Runs the statement. The inner `Err` is the server's message if it refused the data.
+/// Creates members with one statement. The inner `Err` is the server's message if the server
+/// refused the data.
 async fn state(
     database: &Database,
     session: &SessionId,

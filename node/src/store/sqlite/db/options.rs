@@ -14,7 +14,7 @@ use crate::store::sqlite::fault;
 /// operating system caches the rest of the file.
 const CACHE: &str = "-512";
 
-/// The pause before a file is opened again that was locked.
+/// The pause between attempts to connect to a locked file.
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 
 /// How files are opened.
@@ -55,8 +55,9 @@ impl DbOptions {
             .disable_statement_logging()
     }
 
-    /// Connects, and tries again for as long as a call waits if the file is locked. SQLite itself
-    /// does not wait for another process that switches a new file to WAL at the same time.
+    /// Connects to a file. While the file is locked, tries again until the time in `busy` has
+    /// passed. SQLite itself does not wait for another process that switches a new file to WAL at
+    /// the same time.
     pub(super) async fn connect_when_free(
         &self,
         to: &SqliteConnectOptions,

@@ -26,8 +26,8 @@ const COLUMNS: &str =
     "agent_id, epoch, prev, kind, turn, request, at, node_id, covers, body, marks, puts, state,
     input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, last";
 
-/// The subqueries refer to the inserted row. Otherwise SQLite would compute each of them only once
-/// for all rows.
+/// The columns that an append returns. The subqueries refer to the inserted row. Otherwise SQLite
+/// would compute each of them only once for all rows.
 const RETURNING: &str =
     "(SELECT next_seq - 1 FROM sessions WHERE append.agent_id IS NOT NULL) AS seq,
     (SELECT input_tokens FROM sessions WHERE append.last) AS input_tokens,

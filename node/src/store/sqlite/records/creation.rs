@@ -35,7 +35,7 @@ pub async fn create(
     record.ok_or_else(missing).map(Created::Known)
 }
 
-/// Reserves a name, and adds what belongs to the session to the index.
+/// Reserves a name, and adds the session's agents, lease and prompt to the index.
 async fn reserve(
     store: &SqliteStore,
     session: &NewSession,

@@ -13,8 +13,8 @@ use crate::store::{
     sqlite::SqliteStore,
 };
 
-/// Computes the activity of a session. It is not `failed` once a new turn began, because the latest
-/// of the orchestrator's rows is then a `turn_start`.
+/// The query for the activity of a session. A session is not `failed` once a new turn began,
+/// because the latest of the orchestrator's rows is then a `turn_start`.
 const ACTIVITY: &str = "SELECT CASE
   WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id

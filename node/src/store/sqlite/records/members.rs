@@ -9,7 +9,8 @@ use crate::store::{
     stored,
 };
 
-/// Records a member under the first free name in the order of [`crate::store::name::nth`].
+/// The statement that records a member under the first free name in the order of
+/// [`crate::store::name::nth`].
 const CREATE: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
     SELECT ?1, (WITH RECURSIVE tried(n, name) AS (
         SELECT 1, ?2
