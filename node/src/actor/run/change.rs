@@ -115,8 +115,8 @@ impl Actor {
         })
     }
 
-    /// Gives the agent the tools of its spec that are available now. Returns `None` if they have
-    /// not changed.
+    /// Builds the toolbox again from the agent's spec and the tools that are available now. Returns
+    /// the command that applies the changes to the agent, or `None` if no tool has changed.
     pub(in crate::actor) fn refit(&mut self) -> Option<Command> {
         let (toolbox, _) = self.parts.tools.toolbox(self.agent.spec());
         let ToolsDiffer { added, removed } = ToolsDiffer::between(&self.toolbox, &toolbox)?;

@@ -72,8 +72,8 @@ impl Writer {
         }
     }
 
-    /// Writes until another writer takes the lease. Returns the writer with the rows that the store
-    /// acknowledged.
+    /// Writes `rounds` batches, or fewer if another writer takes the lease. Returns the writer with
+    /// the rows that the store acknowledged.
     async fn run(mut self, rounds: usize) -> Self {
         for _ in 0..rounds {
             self.batch.entries = warnings(fastrand::usize(1..4));

@@ -196,7 +196,8 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         Ok(())
     }
 
-    /// Sends batches repeatedly until their outcome is known. Returns one outcome for each batch.
+    /// Sends batches repeatedly until their outcome is known. Returns, for each batch, its outcome
+    /// and the session's totals.
     async fn send(
         &self,
         batches: &[Batch],

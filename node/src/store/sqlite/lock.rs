@@ -82,8 +82,8 @@ pub fn tidy(store: &StoreFolder) {
 }
 
 /// Returns whether a file is the lock of a dead node: its name and its text are those of a lock,
-/// and no process holds it. A node that is just taking its lock has not written its text yet. It
-/// notices that the file was removed, and tries again.
+/// and no process holds it. An empty text counts too. It may belong to a node that is just taking
+/// its lock, but that node notices that the file was removed, and tries again.
 fn is_of_the_dead(folder: &StoreFolder, name: &str) -> Result<bool, StoreError> {
     if name
         .strip_suffix(".lock")

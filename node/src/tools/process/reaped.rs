@@ -123,7 +123,8 @@ impl Reaped {
     }
 }
 
-/// Waits for `ended`. Kills the reaper if it was stopped, because it would not end on its own.
+/// Waits for `ended`. Kills the reaper if a signal has stopped it, because it would not end on its
+/// own.
 async fn ended_or_stopped<T>(
     mut ended: Pin<&mut impl Future<Output = T>>,
     reaper: Option<Pid>,
@@ -174,8 +175,8 @@ impl Reaper {
     }
 }
 
-/// Closes the lifeline, which makes the reaper kill everything. A background task handles a reaper
-/// that was stopped or killed by its command.
+/// Leaves the end of a dropped call to a background task. The task waits until all processes of the
+/// call have ended, kills a reaper that was stopped, and kills what a dead reaper left behind.
 impl Drop for Reaper {
     fn drop(&mut self) {
         let (pid, mut child, group) = (self.pid(), self.child.take(), self.group.take());

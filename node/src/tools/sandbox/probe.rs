@@ -18,7 +18,8 @@ struct Outside {
     listener: TcpListener,
 }
 
-/// Runs a trial of a sandbox. Fails with the reason if the process can break out.
+/// Runs a trial of a sandbox. Returns the reason as an error if the process can break out or the
+/// trial cannot be run.
 pub(super) async fn try_out(tier: &Tier, settings: &SandboxSettings) -> Result<(), String> {
     let outside = Outside::new().map_err(|why| format!("cannot prepare a trial: {why}"))?;
     let mut trial = outside.trial(tier, settings)?;
