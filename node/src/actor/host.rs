@@ -113,7 +113,7 @@ impl Host {
         }
     }
 
-    /// Returns whether this node holds the agent's lease.
+    /// Returns whether the agent is on this node.
     pub fn has(&self, agent: &AgentId) -> bool {
         self.slots().contains_key(agent)
     }
@@ -250,7 +250,8 @@ impl Host {
         live
     }
 
-    /// Handles the end of a task whose actor decided to end it.
+    /// Handles the end of an actor's task: changes or removes the agent's slot, and sends the agent
+    /// the mail that its actor did not read.
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
             TaskEnd::Gone(ack) => {

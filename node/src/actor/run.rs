@@ -311,8 +311,8 @@ impl Actor {
         }
     }
 
-    /// Answers the callers that wait for an abort. It is complete when all calls of the turn and
-    /// the processes that they started have ended.
+    /// Answers the callers that wait for an abort, provided that the abort is complete: all calls
+    /// of the turn, and the processes that they started, have ended.
     fn tell_aborted(&mut self) {
         if !self.agent.is_winding_down() {
             let state = self.agent.state();

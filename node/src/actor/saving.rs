@@ -111,7 +111,7 @@ impl Saves {
         self.under_way.push_back(Box::pin(attempt));
     }
 
-    /// Frees memory if no save is in flight.
+    /// Frees memory. The caller has to ensure that no save is in flight.
     pub fn rest(&mut self) {
         self.under_way = FuturesOrdered::new();
     }

@@ -85,8 +85,8 @@ impl Directory {
         is_allowed && !self.gone.contains(&instance.id)
     }
 
-    /// Returns the offers of each sidecar. If its instances differ, the instance with the highest
-    /// version decides.
+    /// Returns the offers of each sidecar. If two instances of a sidecar describe the same offer
+    /// differently, the instance with the higher version decides.
     pub fn offers(&self) -> BTreeMap<SidecarId, Vec<SidecarOffer>> {
         let sidecars = self.sidecars.iter();
         sidecars

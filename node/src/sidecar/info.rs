@@ -33,7 +33,8 @@ pub struct SidecarOffer {
     pub name: String,
     /// The complete subject to which requests are sent.
     pub subject: String,
-    /// The maximum time between two messages of the sidecar during a call.
+    /// For a tool, the maximum time between two messages of the sidecar during a call. For a
+    /// compactor, the maximum duration of a call.
     pub timeout: Duration,
     pub kind: OfferKind,
 }

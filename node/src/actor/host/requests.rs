@@ -100,8 +100,8 @@ impl Host {
         answered.await.map_err(|_| NotHere(agent.clone()))
     }
 
-    /// Puts a message into an agent's mailbox. If the actor parks itself at the same time, it is
-    /// started again and gets the message.
+    /// Puts a message into an agent's mailbox. If the agent has no task, or its task ends at the
+    /// same time, a new task is started, which gets the message.
     pub(super) async fn send(&self, agent: &AgentId, mail: Mail) -> Result<(), NotHere> {
         let mut mail = Box::new(mail);
         loop {

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use super::{PendingSave, Queued, SaveFailure, WrittenRows};
 use crate::store::Batch;
 
-/// The maximum numbers of batches, rows and bytes of rows in a statement. A single save may exceed
-/// them.
+/// The numbers of batches, rows and bytes of rows at which a statement is full. The last save that
+/// was added may exceed them.
 const MAX_BATCHES: usize = 256;
 const MAX_ROWS: usize = 2_000;
 const MAX_BYTES: usize = 4 * 1024 * 1024;

@@ -58,7 +58,7 @@ pub struct QueueWorker<S: ?Sized> {
     carried: Option<QueueRequest>,
     agents: HashMap<AgentId, EnrolledAgent>,
     failures: Arc<Failures>,
-    /// How many failures there were so far. The count numbers the failures.
+    /// The number of the latest failure, or 0 if there was none.
     failed: u64,
     stop: CancellationToken,
 }

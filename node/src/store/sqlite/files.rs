@@ -193,7 +193,8 @@ impl Pool {
         cell
     }
 
-    /// Closes the least recently used file that is not in use.
+    /// Closes the least recently used file that is not in use. Returns `false` if all files are in
+    /// use.
     fn close_one(&mut self) -> bool {
         let oldest = self
             .slots
