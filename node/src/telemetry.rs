@@ -78,7 +78,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Installs logs, spans and metrics for the whole process. The current runtime sends them.
+    /// Installs logs, spans and metrics for the whole process. Data for a collector is sent on the
+    /// current runtime.
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let (subscriber, mut telemetry) = subscriber(options)?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;

@@ -75,7 +75,7 @@ impl ConfigFile<'_> {
     }
 }
 
-/// Returns a value without its position in the file. A number that does not fit an `i64` becomes
+/// Returns a value without its position in the file. A number that cannot be represented becomes
 /// text, which every numeric key refuses.
 fn plain(value: &Spanned<DeValue<'_>>) -> Value {
     match value.get_ref() {

@@ -128,7 +128,7 @@ fn has_password(text: &str) -> bool {
     user.is_some_and(|(user, _)| user.contains(':'))
 }
 
-/// Returns whether a text is one long sequence of letters and digits, as tokens are.
+/// Returns whether a text looks like a token: a single long word with letters and digits.
 fn is_like_a_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+=~".contains(&byte);
     let has = |wanted: fn(&u8) -> bool| text.as_bytes().iter().any(wanted);

@@ -77,8 +77,8 @@ fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     named.map(Path::to_path_buf).or_else(of_home)
 }
 
-/// Returns the name of a folder with all characters replaced that some file system or shell does
-/// not accept.
+/// Returns a readable name of a folder: at most [`LONGEST_NAME`] characters, with `_` instead of
+/// each character that some file system or shell does not accept.
 fn readable(name: Option<&OsStr>) -> String {
     let name = name.map(OsStr::to_string_lossy).unwrap_or("root".into());
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');

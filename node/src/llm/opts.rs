@@ -45,8 +45,8 @@ const OURS: &[&str] = &[
 ];
 
 impl Opts {
-    /// Reads the known options. An option of the wrong type, or one that would overwrite the
-    /// conversation, is dropped with a warning.
+    /// Reads the known options. An option of the wrong type, or one that is listed in [`OURS`], is
+    /// dropped with a warning.
     pub fn read(mut opts: Map<String, Value>) -> Self {
         let mut take = |name: &str| opts.remove(name).filter(|value| !value.is_null());
         let read = Self {

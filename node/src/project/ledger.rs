@@ -167,7 +167,8 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Replaces the list atomically. A lock excludes other processes meanwhile.
+    /// Applies `change` to the lines of the list, and replaces the file atomically. A lock excludes
+    /// other processes meanwhile.
     fn change(&self, change: impl FnOnce(&mut Vec<LedgerLine>)) -> io::Result<()> {
         DirBuilder::new()
             .recursive(true)

@@ -129,7 +129,7 @@ trait ToolCaller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Distributes the calls among concurrent callers, and measures the duration of each.
+/// Distributes the calls among concurrent callers, and returns their total and individual times.
 async fn time<C: ToolCaller>(
     way: &'static str,
     callers: usize,
@@ -168,7 +168,7 @@ async fn calls_of(mut caller: impl ToolCaller, calls: usize) -> Result<Vec<Durat
     Ok(times)
 }
 
-/// Prints the medians as a table. The ratio is that of the total times.
+/// Prints the medians as a table. The ratio compares the median times per call.
 fn report(timed: &[Timed], shares: &[u64]) {
     warn(&format!(
         "{:>8} {:>14} {:>14} {:>7} {:>14} {:>14}",

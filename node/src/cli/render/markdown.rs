@@ -91,7 +91,7 @@ impl Markdown {
         out
     }
 
-    /// Returns the drawing of the rest, and resets the state for the next text.
+    /// Returns the drawing of the remaining text, and resets the state for the next text.
     pub fn finish(&mut self) -> Drawing {
         let mut out = self.erase();
         let line = std::mem::take(&mut self.line);
@@ -238,7 +238,7 @@ impl Markdown {
     }
 }
 
-/// Returns whether a parser would omit parts of a block: HTML, link definitions, or table cells
+/// Returns whether the parser could omit parts of a block: HTML, link definitions, or table cells
 /// without a column.
 fn hides_text(block: &str) -> bool {
     let mut lines = block.lines().map(str::trim_start);

@@ -80,7 +80,7 @@ fn introduced(kind: Option<InputKind>, who: &str) -> String {
     }
 }
 
-/// Returns the content without its first line, which tells the model who the sender is.
+/// Returns the content without its first part if that only tells the model who the sender is.
 fn without_sender(content: &[Part]) -> &[Part] {
     match content {
         [Part::Text { text, .. }, rest @ ..]

@@ -27,7 +27,7 @@ pub struct SpeechRenderer {
     tools: HashMap<CallId, String>,
 }
 
-/// Text that was written, and how many characters of its part precede it and were not received.
+/// The text of a part that was written, and the number of characters before it that were missed.
 #[derive(Debug, Default)]
 struct ShownText {
     from: usize,

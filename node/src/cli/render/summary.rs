@@ -30,7 +30,8 @@ impl Summary {
         self.last = Some(envelope.at);
     }
 
-    /// Returns the line with the duration and cost of a turn that has ended.
+    /// Returns the line with the duration and cost of the turn that the event ends. Returns `None`
+    /// for other events, and if no line is written for each turn.
     pub(super) fn turn_line(
         &mut self,
         envelope: &Envelope,

@@ -42,11 +42,11 @@ pub struct AnthropicReply {
 #[derive(Debug)]
 struct OpenBlock {
     kind: PartKind,
-    /// The number of the part, or `None` while the block has no text. A block that stays without
-    /// text becomes no part.
+    /// The number of the part. A text block has `None` until its first text arrives, so an empty
+    /// one becomes no part.
     part: Option<usize>,
     signature: String,
-    /// Whether no text or arguments have arrived yet.
+    /// Whether no thinking or arguments have arrived yet. It is not used for text.
     is_bare: bool,
 }
 

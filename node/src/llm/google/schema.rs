@@ -73,7 +73,7 @@ fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
     Value::Object(plain)
 }
 
-/// Returns the schema that a `$ref` points to, merged with the keywords next to the `$ref`.
+/// Returns the schema that a `$ref` points to, with the description that stands next to the `$ref`.
 fn followed(target: &str, object: &Map<String, Value>, root: &Value, depth: usize) -> Value {
     let found = target
         .strip_prefix('#')
@@ -185,7 +185,8 @@ fn take_alternatives(
     }
 }
 
-/// Removes an enum whose values are not all strings, because Gemini accepts only strings.
+/// Removes an enum whose values are not all strings, because Gemini accepts only strings, and the
+/// required names that are not among the properties.
 fn drop_foreign_enum(plain: &mut Map<String, Value>) {
     let strings = |value: &Value| {
         value

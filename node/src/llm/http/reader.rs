@@ -56,8 +56,8 @@ impl BodyReader {
         }
     }
 
-    /// Returns the next bytes, or `None` at the end of the body. If the reply `is_whole`, it only
-    /// waits for the end of the body.
+    /// Returns the next bytes, or `None` at the end of the body. If the reply `is_whole`,
+    /// returns `None` after [`DRAIN`] at the latest, even if the body has not ended.
     pub async fn next(&mut self, is_whole: bool) -> Result<Option<Bytes>, Failure> {
         if is_whole {
             return Ok(self.drain().await);

@@ -266,7 +266,7 @@ impl ChatReply {
         }
     }
 
-    /// Adds Gemini's thought signature to the part before it.
+    /// Adds Gemini's thought signature to the last part, or to a new one if its kind differs.
     fn sign(&mut self, kind: PartKind, token: &str, chunks: &mut Vec<Chunk>) {
         let is_new = !self.parts.is_last(kind);
         let part = self.parts.of(kind);

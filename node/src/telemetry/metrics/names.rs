@@ -22,7 +22,8 @@ const OTHER: &str = "other";
 pub struct LabelValues(Mutex<HashSet<Arc<str>>>);
 
 impl LabelValues {
-    /// Returns the label value for a name: the name itself, or [`OTHER`] if it exceeds a limit.
+    /// Returns the label value for a name: the name itself, or [`OTHER`] if the name is too long or
+    /// [`MOST`] other names came first.
     pub fn of(&self, name: &str) -> StringValue {
         if name.len() > LONGEST {
             return OTHER.into();

@@ -57,7 +57,7 @@ impl History {
         &self.entries
     }
 
-    /// Stores an entry.
+    /// Appends an entry to the file, unless it has more than [`LONGEST`] bytes.
     pub fn add(&mut self, entry: &str) {
         let Some(path) = self.file.as_ref().filter(|_| entry.len() <= LONGEST) else {
             return;
