@@ -36,7 +36,7 @@ pub(super) fn message(arrival: &NewInput) -> MessageBody {
     }
 }
 
-/// Returns the entry for an input in `turn_start`.
+/// Returns the entry that describes an input in a `turn_start` event.
 pub(super) fn turn_input(arrival: &NewInput) -> TurnInput {
     let from = arrival.sender.as_ref().map(|sender| sender.id.clone());
     TurnInput {

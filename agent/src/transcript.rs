@@ -109,7 +109,7 @@ impl Transcript {
         self.lines.push(line);
     }
 
-    /// Sets the ids of the oldest messages without one.
+    /// Sets the ids of the oldest messages that have no id yet.
     pub(super) fn settle(&mut self, ids: &[Seq]) {
         for (line, id) in self.lines.iter_mut().skip(self.settled).zip(ids) {
             line.id = *id;
@@ -135,8 +135,8 @@ impl Transcript {
         self.start_over();
     }
 
-    /// Clears the view up to and including the message `covers`, unless the view begins with the
-    /// summary for it.
+    /// Clears the view up to and including the message `covers`, unless the view begins with a
+    /// summary that covers exactly these messages.
     pub(super) fn forget(&mut self, covers: Seq) {
         if self
             .lines

@@ -87,7 +87,7 @@ impl Agent {
         self.counters.request
     }
 
-    /// The id of its latest message.
+    /// The id of the agent's latest message.
     pub fn last_message(&self) -> Seq {
         self.transcript.last_id()
     }

@@ -18,14 +18,14 @@ use super::CommandHandler;
 /// The maximum number of requests of one service that run at once.
 const AT_ONCE: usize = 256;
 
-/// The maximum number of bytes in the bodies of those requests. Each body is in memory several
-/// times while it is read, checked and saved.
+/// The maximum total size, in bytes, of the bodies of the requests that run at once. Each body is
+/// in memory several times while it is read, checked and saved.
 const BYTES_AT_ONCE: usize = 64 << 20;
 
 /// The unit in which bytes are counted. A request without a body counts as one unit.
 const UNIT: usize = 1 << 10;
 
-/// A serialised reply, and the refusal in it if it is one.
+/// A serialised reply, with the refusal if the reply is one.
 #[derive(Debug)]
 pub struct Reply {
     pub body: Bytes,
@@ -85,7 +85,8 @@ impl Answering {
         }
     }
 
-    /// Answers a request by calling `reply` once. `subject` has no prefix.
+    /// Runs the answer function for a request in a new task, which then passes the reply to
+    /// `reply`. A request over the limits is refused in the same way. `subject` has no prefix.
     pub fn take<F>(
         &self,
         subject: &str,
@@ -117,8 +118,8 @@ impl Answering {
         self.tasks.spawn(task.instrument(span));
     }
 
-    /// Reserves a place for a request with a body of `bytes` bytes. It fails at once if there is
-    /// none, because a request that waits would use memory as well.
+    /// Reserves a place for a request, and space for its body of `bytes` bytes. Fails at once if
+    /// either is used up, because a request that waits would use memory as well.
     fn admit(&self, bytes: usize) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         let units = u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
         let place = self.places.clone().try_acquire_owned().map_err(|_| {

@@ -31,7 +31,7 @@ pub trait World: Send + Sync {
     async fn end(&self) -> Arc<dyn Bus>;
 }
 
-/// Runs every case on a new world, made by `$world`.
+/// Defines one test per case. Each test runs its case on a new world, made by `$world`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! bus_suite {

@@ -28,7 +28,7 @@ pub struct Heads {
 
 #[derive(Debug)]
 struct SessionHeadState {
-    /// The latest durable event, or 0 before the first one.
+    /// The number of the latest durable event, or 0 before the first one.
     seq: Seq,
     open: HashSet<AgentId>,
     settle: Option<Instant>,

@@ -57,15 +57,15 @@ pub trait Bus: Send + Sync {
         timeout: Duration,
     ) -> Result<Bytes, BusError>;
 
-    /// Sends a request that may be answered in several messages, for as long as the stream is held.
-    /// `subject` is complete, as services announce theirs. Without NATS there are no services, and
-    /// the request has no responders.
+    /// Sends a request that may be answered in several messages, and returns the stream of these
+    /// messages. `subject` includes the cluster's prefix, as in the descriptions of services.
+    /// Without NATS there are no services, and the request has no responders.
     async fn request_stream(&self, subject: &str, _body: Bytes) -> Result<ReplyStream, BusError> {
         Err(BusError::NoResponders(subject.into()))
     }
 
-    /// Collects the descriptions of micro services, of all or of those with a name, until none has
-    /// arrived for `quiet`.
+    /// Collects the descriptions of all micro services, or of those with the given name, until none
+    /// has arrived for `quiet`.
     async fn services(
         &self,
         _name: Option<&str>,
@@ -114,7 +114,7 @@ pub trait Bus: Send + Sync {
 /// The messages that an observer receives.
 pub type Observed = BoxStream<'static, Result<Delivery, BusError>>;
 
-/// The replies to one request. An error that ends the conversation is the last item.
+/// The replies to one request. If an error ends the request, it is the last item.
 pub type ReplyStream = BoxStream<'static, Result<StreamedReply, BusError>>;
 
 /// One message of an answer.

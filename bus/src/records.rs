@@ -40,7 +40,7 @@ pub trait Records: Send + Sync {
     fn watch(&self, pattern: &str) -> BoxStream<'static, Hint>;
 }
 
-/// The value under a key.
+/// A key with its revision and its value, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub key: String,

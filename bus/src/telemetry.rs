@@ -10,8 +10,8 @@ static INSTALLED: OnceLock<Box<dyn Telemetry>> = OnceLock::new();
 /// The name of the header that carries a trace, from W3C Trace Context.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The trace context that a program adds to requests, and the measurements that it takes of
-/// publishing. Every method has a default that does nothing.
+/// The hook with which a program adds its trace context to requests, creates the spans of commands,
+/// and measures how long publications wait. Every method has a default that does nothing.
 pub trait Telemetry: Send + Sync {
     /// Returns the trace that a request continues, as the value of the header `traceparent`, or
     /// `None` to send no header. It is called in the task that makes the request.

@@ -39,7 +39,7 @@ impl fmt::Debug for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Options of a plain connection to one URL, or to several separated by commas.
+    /// Creates the options of a plain connection to one URL, or to several separated by commas.
     pub fn new(url: impl Into<String>) -> Self {
         let mut nats = NatsOptions::new(url);
         nats.name = "planck-client".into();
@@ -49,21 +49,21 @@ impl ConnectOptions {
         }
     }
 
-    /// The name under which the NATS servers list this connection.
+    /// Sets the name under which the NATS servers list this connection.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.nats.name = name.into();
         self
     }
 
-    /// A file with the user's JWT and the seed of its key.
+    /// Sets the file with the user's JWT and the seed of its key.
     #[must_use]
     pub fn credentials_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.nats.creds = Some(path.into());
         self
     }
 
-    /// The seed of the user's nkey, which begins with `SU`.
+    /// Sets the seed of the user's nkey. A seed begins with `SU`.
     #[must_use]
     pub fn nkey_seed(mut self, seed: impl Into<String>) -> Self {
         self.nats.nkey = Some(seed.into());
@@ -78,14 +78,14 @@ impl ConnectOptions {
         self
     }
 
-    /// A file with root certificates to trust in addition to the system's. Requires TLS.
+    /// Sets a file with root certificates to trust in addition to the system's, and requires TLS.
     #[must_use]
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.nats.tls.ca = Some(path.into());
         self.require_tls()
     }
 
-    /// Files with the client certificate and its key. Requires TLS.
+    /// Sets the files with the client certificate and its key, and requires TLS.
     #[must_use]
     pub fn client_certificate(
         mut self,
@@ -96,29 +96,29 @@ impl ConnectOptions {
         self.require_tls()
     }
 
-    /// The prefix that the cluster puts before every subject, its `nats.subject_prefix`.
+    /// Sets the prefix that the cluster puts before every subject, its `nats.subject_prefix`.
     #[must_use]
     pub fn subject_prefix(mut self, prefix: Prefix) -> Self {
         self.nats.prefix = prefix;
         self
     }
 
-    /// The prefix under which this user may receive replies, if the servers' permissions do not
-    /// allow all of `_INBOX`.
+    /// Sets the prefix under which this user may receive replies. It is needed if the servers'
+    /// permissions do not allow all of `_INBOX`.
     #[must_use]
     pub fn inbox_prefix(mut self, prefix: InboxPrefix) -> Self {
         self.nats.inbox_prefix = prefix;
         self
     }
 
-    /// How long the first connection may take, 5 s by default.
+    /// Sets how long the first connection may take, 5 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.nats.connect_timeout = timeout;
         self
     }
 
-    /// How long one attempt of a request waits for a reply, 10 s by default.
+    /// Sets how long one attempt of a request waits for a reply, 10 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);

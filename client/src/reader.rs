@@ -50,7 +50,8 @@ pub struct Reader {
     live: LiveEvents,
 }
 
-/// A durable event that waits. `is_log` says whether it was read from the log.
+/// A durable event that waits for the events before it. `is_log` says whether it was read from the
+/// log.
 #[derive(Debug)]
 struct Early {
     event: Envelope,

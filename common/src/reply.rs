@@ -120,12 +120,12 @@ pub enum ReplyError {
     Malformed(#[from] serde_json::Error),
 }
 
-/// Returns the bytes of a positive reply around JSON.
+/// Returns a positive reply as JSON. `ok` is the JSON of its result.
 pub fn ok_json(ok: &str) -> String {
     format!(r#"{{"v":1,"ok":{ok}}}"#)
 }
 
-/// Returns the bytes of a reply.
+/// Returns a reply as JSON.
 pub fn encode<T: Serialize>(result: &Result<T, Refusal>) -> String {
     match result {
         Ok(ok) => ok_json(&json(ok)),

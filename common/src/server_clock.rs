@@ -7,14 +7,14 @@ use crate::Timestamp;
 pub struct ServerClock {
     /// By how many milliseconds the server's clock is ahead; negative if it is behind.
     pub ahead_ms: i64,
-    /// The maximum error of `ahead_ms`, because the moment between request and reply at which the
-    /// server read its clock is unknown.
+    /// The maximum error of `ahead_ms`: half of the round trip, because it is unknown when between
+    /// request and reply the server read its clock.
     pub uncertainty_ms: u64,
 }
 
 impl ServerClock {
-    /// Computes the difference from the server's time, and this machine's times just before and
-    /// just after.
+    /// Computes the difference. `server` is the time that the server replied; `before` and `after`
+    /// are this machine's times just before the request and just after the reply.
     pub fn read(before: Timestamp, server: Timestamp, after: Timestamp) -> Self {
         let uncertainty_ms = after.millis_since(before).div_ceil(2);
         let middle = before

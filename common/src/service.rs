@@ -16,7 +16,7 @@ pub const NO_MORE: u64 = 10_000_000_000;
 
 pub type ServiceMetadata = BTreeMap<String, String>;
 
-/// The name of a service, and the id of one of its instances.
+/// One instance of a service: the service's name, the instance's id, version and metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServiceIdentity {
     pub name: String,

@@ -22,7 +22,7 @@ pub mod metadata {
     pub const PARAMETERS: &str = "parameters";
     /// `pure`, `idempotent` or `mutating`.
     pub const EFFECT: &str = "effect";
-    /// How long it may be silent, in milliseconds.
+    /// How long the tool or compactor may be silent during a call, in milliseconds.
     pub const TIMEOUT_MS: &str = "timeout_ms";
 }
 

@@ -130,7 +130,7 @@ pub struct AgentSpec {
     pub system_prompt: String,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub opts: Map<String, Value>,
-    /// The names, sorted.
+    /// The names of the tools, sorted.
     pub tools: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,

@@ -72,7 +72,7 @@ impl WireRefusal {
     }
 }
 
-/// Refuses fields with unknown names.
+/// Returns the name of the first unknown field as an error.
 pub fn only_fields<'a>(
     object: &'a serde_json::Map<String, Value>,
     known: &[&str],

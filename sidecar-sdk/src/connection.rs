@@ -35,8 +35,8 @@ pub struct Connection {
     pub reply_prefixes: Vec<InboxPrefix>,
 }
 
-/// Returns the seed of an nkey. It consists of letters and digits; any other text is the path of a
-/// file with the seed.
+/// Returns the seed of an nkey. A setting with `/` or `.` is the path of a file with the seed; any
+/// other setting is the seed itself.
 fn seed(said: String) -> Result<String, Error> {
     match said.contains(['/', '.']) {
         true => fs::read_to_string(&said)
@@ -46,7 +46,7 @@ fn seed(said: String) -> Result<String, Error> {
 }
 
 impl Connection {
-    /// Connects to one address, as tests need it.
+    /// Returns the settings of a plain connection to one address, for example in a test.
     pub fn to(url: impl Into<String>) -> Self {
         Self {
             url: Some(url.into()),
@@ -210,7 +210,8 @@ fn may_pass(error: &ConnectError) -> bool {
     )
 }
 
-/// Sets the user and password, or the token, from the URL. The client library ignores them there.
+/// Returns the options with the user and password, or the token, that the URL contains. The client
+/// library ignores them in a URL.
 fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers
         .iter()

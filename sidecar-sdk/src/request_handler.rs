@@ -56,7 +56,7 @@ pub struct RequestHandler {
     most: usize,
 }
 
-/// Marks a call as running. Dropping it frees the call's id.
+/// A call that counts as running until this value is dropped, which frees the call's id.
 struct RunningCall<'a> {
     handler: &'a RequestHandler,
     call_id: CallId,

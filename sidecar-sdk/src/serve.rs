@@ -338,9 +338,10 @@ impl RunningSidecar {
         }
     }
 
-    /// Waits until the server has handled everything that was sent, and everything it had sent
-    /// before has arrived. A round trip confirms that: the server answers that there are no
-    /// responders. The library's own flush does not wait for the server.
+    /// Waits, for at most [`CONFIRM`], until the server has handled everything that this client
+    /// sent, and everything that the server sent before that has arrived here. A request without a
+    /// responder confirms both: the server itself answers it. The library's own flush does not wait
+    /// for the server.
     async fn confirm(&self) {
         let _not_in_time = timeout(
             CONFIRM,

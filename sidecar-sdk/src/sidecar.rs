@@ -139,8 +139,8 @@ impl Sidecar {
         }
     }
 
-    /// Serves until `stop` completes, then takes no more calls and finishes those that run. Returns
-    /// at once if no server has answered yet.
+    /// Serves until `stop` completes, then takes no more calls and finishes those that run. If no
+    /// server has answered by the time `stop` completes, it returns at once.
     ///
     /// # Errors
     /// The same as for [`Self::run`].

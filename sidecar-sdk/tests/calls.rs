@@ -30,7 +30,7 @@ async fn wait(context: Context, args: Wait) -> Result<String, String> {
     ))
 }
 
-/// Ends by itself when it is cancelled.
+/// A tool that ends by itself when its call is cancelled.
 async fn heed(context: Context, _: Wait) -> Result<String, String> {
     context.cancelled().await;
     Err("tidied up".into())

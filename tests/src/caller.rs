@@ -25,7 +25,7 @@ use crate::eventually::PATIENCE;
 const TRY: Duration = Duration::from_secs(5);
 const TRIES: usize = 4;
 
-/// Sends requests; the wait for every reply is bounded.
+/// Sends requests, and waits for each reply for a limited time only.
 #[derive(Clone)]
 pub struct Caller {
     pub nats: Client,

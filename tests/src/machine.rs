@@ -115,7 +115,8 @@ impl PersonalMachine {
         run(self.planck(arguments)?).await
     }
 
-    /// Sends a prompt to one agent, and returns every event of it.
+    /// Runs `planck run` with a prompt for one agent. Returns the result of the command and the
+    /// events that it printed.
     pub async fn prompt(&self, model: &str, prompt: &str) -> Result<(Ran, Vec<Envelope>)> {
         let ran = self
             .run(&["run", "-o", "jsonl", "--model", model, prompt])

@@ -36,8 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// otherwise take the port of a stopped server.
 const PORTS: Range<u16> = 10_000..32_000;
 
-/// Runs the server as a child, and kills it when standard input closes, which happens however the
-/// test process dies.
+/// A shell script that runs the server as a child, and kills it when the script's standard input
+/// closes. That happens however the test process dies.
 const GUARD: &str =
     r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
@@ -285,7 +285,8 @@ impl Running {
         Ok(Self { guard, pid })
     }
 
-    /// The guard reaps the server only at the end, so no other process gets its id before that.
+    /// Returns whether the server runs. The guard reaps the server only when the guard ends, so no
+    /// other process gets the server's id before that.
     fn is_alive(&self) -> bool {
         is_alive(self.pid)
     }

@@ -35,7 +35,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Returns a database on the server that tests share; none on SQLite.
+    /// Creates a database on the server that tests share. Returns `None` for SQLite.
     pub async fn database(self) -> Result<Option<Database>> {
         match self {
             Self::Sqlite => Ok(None),

@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{BusError, OutboxLimits};
 
-/// The oldest server with atomic batches, and the JetStream API level that provides them.
+/// The first server version (major, minor) with atomic batches, and the JetStream API level that
+/// provides them.
 const SERVER: (i64, i64) = (2, 12);
 const API_LEVEL: usize = 2;
 
@@ -152,8 +153,8 @@ fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
     servers.iter().filter_map(without).collect()
 }
 
-/// Sets the user and password, or the token, from the URL, where they are percent-encoded. The
-/// client library ignores them there.
+/// Returns the settings with the user and password, or the token, that the URL contains in
+/// percent-encoded form. The client library ignores them in a URL.
 fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers
         .iter()

@@ -1,5 +1,5 @@
-//! Receives the replies of all conversations through one subscription. A subscription for each
-//! would cost more than the call of a sidecar.
+//! Receives the replies to all streamed requests through one subscription. A subscription for each
+//! request would cost more than the call of a sidecar itself.
 
 use std::{
     collections::HashMap,
@@ -17,15 +17,15 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// The number of replies of one conversation that may wait to be read. A conversation that is read
-/// more slowly ends, because its reader could not notice a missing reply.
+/// The maximum number of unread replies to one request. If more arrive, the stream of replies ends,
+/// because its reader could not notice a missing reply.
 const ROOM: usize = 4096;
 
-/// A subscription for replies. It ends when the last conversation that uses it ends.
+/// A subscription for replies. It ends when the last request that uses it ends.
 pub struct ReplyInbox {
     /// The subject of the subscription.
     pub subject: String,
-    /// The common prefix of the reply subjects of all conversations.
+    /// The common prefix of the reply subjects of all requests.
     stem: String,
     channels: Arc<Channels>,
     last: AtomicU64,
@@ -75,8 +75,8 @@ impl ReplyInbox {
 }
 
 impl ReplyChannel {
-    /// Returns the next reply, or `None` if the connection was closed or more replies waited than
-    /// fit.
+    /// Returns the next reply, or `None` if the connection was closed or more than [`ROOM`] replies
+    /// waited.
     pub async fn next(&mut self) -> Option<Message> {
         self.messages.recv().await
     }

@@ -20,11 +20,11 @@ use crate::{
     publisher::{LinkStatus, Outlet},
 };
 
-/// How often the client's state is polled, because the client's event channel drops events when it
-/// is full.
+/// The interval at which the client's state is polled. Its events do not suffice, because the
+/// client's event channel drops events when it is full.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A connection with the state from its events.
+/// A connection to NATS, with its events and the parts that all its requests share.
 pub struct NatsLink {
     pub client: Client,
     pub events: Arc<LinkEvents>,
@@ -78,7 +78,7 @@ impl LinkEvents {
         self.changed.notify_waiters();
     }
 
-    /// Returns the refusals from now on.
+    /// Returns a receiver of the server's refusals from now on.
     pub fn denials(&self) -> Denials {
         Denials(self.denied.subscribe())
     }
@@ -137,7 +137,7 @@ impl NatsLink {
         }
     }
 
-    /// Returns the subscription for the replies to conversations.
+    /// Returns the subscription for replies, and makes it at the first call.
     pub async fn inbox(&self) -> Result<Arc<ReplyInbox>, BusError> {
         let started = self
             .inbox

@@ -1,6 +1,6 @@
-//! Records in a JetStream KV bucket. It sends raw messages where the client library's calls are not
-//! enough: their reads come from any replica and may be stale, and their writes support neither
-//! conditions on other keys nor batches.
+//! Records in a JetStream KV bucket. This module sends raw messages where the client library's
+//! calls are not enough: the library's reads come from any replica and may be stale, and its writes
+//! support neither conditions on other keys nor batches.
 
 mod bucket;
 mod reply;

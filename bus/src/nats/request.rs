@@ -85,7 +85,7 @@ pub struct Ask<'a> {
     pub name: &'a str,
     pub deadline: Instant,
     pub patience: Duration,
-    /// Whether a reply is the answer.
+    /// Returns whether a reply is the answer. Other replies are ignored.
     pub fits: fn(&[u8]) -> bool,
 }
 
@@ -293,8 +293,8 @@ pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError
 }
 
 impl NatsLink {
-    /// Fails if the server refused one of these subjects. A round trip must have followed them. A
-    /// server without users refuses nothing.
+    /// Returns an error if the server refused an operation on one of these subjects. Call it after
+    /// a round trip that followed these operations. A server without users refuses nothing.
     pub async fn none_denied(
         &self,
         denials: &mut Denials,

@@ -22,9 +22,8 @@ const MOST: usize = 4096;
 /// Services are collected for at most this many times `quiet`.
 const ROUNDS: u32 = 4;
 
-/// Sends a request, and returns its replies until the conversation is dropped. A link that fails
-/// meanwhile does not end the conversation: the work continues, and its reply may arrive when the
-/// link is up again.
+/// Sends a request, and returns the stream of its replies. A link that fails meanwhile does not end
+/// the stream: the work continues, and its reply may arrive when the link is up again.
 pub async fn request_stream(
     link: Arc<NatsLink>,
     subject: &str,
@@ -58,7 +57,7 @@ pub async fn request_stream(
 }
 
 struct ReplyStreamState {
-    /// Keeps the connection open as long as the conversation lasts.
+    /// Keeps the connection open as long as the stream exists.
     _link: Arc<NatsLink>,
     channel: ReplyChannel,
     denials: Denials,

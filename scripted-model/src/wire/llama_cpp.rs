@@ -14,7 +14,7 @@ use crate::{
 
 pub use write::{error_event, write};
 
-/// Checks the key, which is required only if one is set.
+/// Checks the key. The server requires one only if the script sets one.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let given = heading
         .header("authorization")

@@ -11,7 +11,8 @@ use crate::{refusal::WireRefusal, script::Auth};
 pub use read::read;
 pub use write::{error_event, write};
 
-/// Checks the key. A local server requires none; if one is set, it is sent as to Ollama's cloud.
+/// Checks the key. A local Ollama server requires none. If the script sets one, the request must
+/// carry it as a bearer token, as for Ollama's cloud.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let given = heading
         .header("authorization")

@@ -266,7 +266,7 @@ async fn as_before(checker: &Checker, before: &[ServiceInfo]) -> Result<(), Stri
         .map_err(|why| format!("after a kill and a start, {why}"))
 }
 
-/// Makes a quick call, if one is known.
+/// Makes a quick call, or pauses if no quick call is known.
 async fn quick(checker: &Checker) -> Result<(), String> {
     match &checker.quick {
         Some((tool, args)) => checker.ask(&checker.call(tool, args)).await.ok().map(drop),

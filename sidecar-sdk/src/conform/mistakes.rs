@@ -61,7 +61,8 @@ pub async fn malformed(checker: &Checker) -> Vec<Finding> {
     findings
 }
 
-/// Sends bodies that lack what a call needs, so that none of them can run a tool.
+/// Checks that the sidecar refuses malformed requests. Each lacks something that a call needs, so
+/// that none of them can run a tool.
 async fn refuses_malformed(checker: &Checker, offer: &OfferedEndpoint) -> Result<(), String> {
     // A request without a reply subject must do no harm either.
     checker.publish(offer.subject.clone(), "{".into()).await;

@@ -51,7 +51,8 @@ impl Readers {
     }
 }
 
-/// Fails with the first check that does not hold.
+/// Checks the result of a run, and returns its counts. Fails with the first check that does not
+/// hold.
 pub async fn check(stage: &Stage, readers: Readers, asked: &[AcknowledgedPrompt]) -> Result<Found> {
     let deaths = stage.timeline.deaths();
     let wrongly = deaths

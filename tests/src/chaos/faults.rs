@@ -179,7 +179,8 @@ pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Op
     }
 }
 
-/// Starts another node first, so that as many nodes survive as there were.
+/// Ends a node by the fault, and measures the failover. Starts another node first, so that as many
+/// nodes survive as there were.
 async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Failover> {
     let (victim, session) = victim(stage, load, fault.session).await?;
     stage.add().await?;

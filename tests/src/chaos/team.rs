@@ -128,8 +128,8 @@ async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, I
     }
 }
 
-/// Reads the orchestrator's log as it grows, each row once. Reading the whole log again and again
-/// would disturb the measurement.
+/// Returns how long the orchestrator took to spawn its workers. It reads each row of the log only
+/// once, because reading the whole log again and again would disturb the measurement.
 async fn spawned(stage: &Stage, started: &Started, workers: usize) -> Result<Duration> {
     let (mut from, mut starts, mut ends) = (1, Vec::new(), Vec::new());
     within(LONG, "the team is there", async || {

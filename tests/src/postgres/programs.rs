@@ -34,7 +34,8 @@ fn distribution() -> Vec<PathBuf> {
     folders
 }
 
-/// Resolves a link on the PATH, because a server finds its own files beside the real program.
+/// Returns the folders of the `postgres` programs on the PATH. Links are resolved, because a server
+/// finds its own files beside the real program.
 fn on_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs = std::env::split_paths(&path)

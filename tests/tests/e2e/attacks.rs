@@ -1,4 +1,4 @@
-//! Attacks, played with real processes: by a cloned repository, a model, a tool, and a NATS client.
+//! Attacks on real processes: by a cloned repository, a model, a tool, and a NATS client.
 
 mod input;
 mod nats;

@@ -77,7 +77,7 @@ async fn make(records: &NatsRecords) -> Result<BucketInfo, RecordsError> {
         .await?;
     let made: Result<BucketInfo, _> = reply::parse(&answer, &records.bucket);
     match made.map_err(reply::JetStreamError::into_error) {
-        // Another client has created one with other settings, or the cluster is too small.
+        // Another client has created a bucket with other settings, or the cluster is too small.
         Err(RecordsError::Unfit(why)) => info(records)
             .await
             .map_err(|_| RecordsError::Unfit(format!("{why}; {SMALL}"))),

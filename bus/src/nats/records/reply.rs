@@ -8,8 +8,8 @@ use super::OPERATION;
 use crate::records::RecordsError;
 
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
-/// The code for the same refusal in a batch, or if the server does not report the correct sequence
-/// number.
+/// The code for a wrong last sequence number in a batch, and wherever else the server does not
+/// report the correct number.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10_164;
 /// Other writes to the key are in progress. Nothing was written.
 const NOT_READY: u64 = 10_163;

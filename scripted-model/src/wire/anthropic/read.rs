@@ -153,7 +153,7 @@ fn budget(body: &Map<String, Value>) -> Result<(), WireRefusal> {
     Ok(())
 }
 
-/// Refuses fields of a beta feature that the header does not name.
+/// Refuses `thinking.block_binding` if the request's headers do not name its beta feature.
 fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let Some(thinking) = body
         .get("thinking")

@@ -10,7 +10,8 @@ use crate::{
     wire::tool_schema::good_name,
 };
 
-/// The fields of OpenAI, and the one in which compatible servers send reasoning and expect it back.
+/// The fields that a message may have: those of OpenAI, and the one in which compatible servers
+/// send reasoning and expect it back.
 const FIELDS: &[&str] = &[
     "role",
     "content",

@@ -44,8 +44,8 @@ fn before(speech: &PreparedReply) -> String {
 }
 
 /// Writes chunks, which differ only in their choices.
-/// The JSON before the choices.
 pub struct ChatWriter<'a> {
+    /// The JSON before the choices.
     pub before: String,
     /// The JSON within a choice that precedes its finish reason.
     pub detail: &'static str,

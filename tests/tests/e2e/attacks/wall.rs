@@ -75,7 +75,7 @@ impl Walled {
         })
     }
 
-    /// Returns the results of the agent's calls, which run one after the other.
+    /// Has the agent make these calls one after the other, and returns their results.
     pub async fn calls(&self, calls: &[(&str, Value)]) -> Result<Vec<String>> {
         let replies = calls
             .iter()

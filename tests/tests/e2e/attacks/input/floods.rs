@@ -48,8 +48,8 @@ fn says_why(refusal: &Refusal) -> bool {
     }
 }
 
-/// Sends prompts to an agent that is always busy: twelve at once, then one after the other until
-/// its inbox is full.
+/// Checks that the inbox of an agent that is always busy has a limit. Sends prompts to it: twelve
+/// at once, then one after the other until its inbox is full.
 async fn is_bounded(backend: Backend) -> Result<()> {
     let script =
         Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 }));
@@ -109,7 +109,8 @@ async fn flood_of_large_prompts_is_bounded_on_postgres() -> Result<()> {
     is_bounded(Backend::Postgres).await
 }
 
-/// Sends 24 prompts at once to two nodes with low limits, of which exactly eight fit.
+/// Checks the limit of an inbox that two nodes fill at the same time: 24 prompts are sent at once,
+/// and exactly eight of them fit.
 async fn fits_exactly(backend: Backend) -> Result<()> {
     let script =
         Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 }));

@@ -15,8 +15,8 @@ use planck_tests::{
 };
 use serde_json::json;
 
-/// Writes the clipboard, clears the screen, hides the text that follows, and reverses the direction
-/// of the line; as escape sequences, C1 and Unicode.
+/// Text that would write the clipboard, clear the screen, hide the text that follows, and reverse
+/// the direction of the line. It uses escape sequences, C1 controls and Unicode characters.
 const HOSTILE: &str = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2J\x1b[8m\u{9b}2J\u{9d}0;t\u{9c}\x07\u{202e}exe\u{2066}\u{200b}\u{e0041}";
 
 /// Returns those characters of a text that must not reach a terminal.

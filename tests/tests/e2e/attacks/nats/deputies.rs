@@ -88,8 +88,8 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
     node.leave_despite(&[REFUSED]).await
 }
 
-/// Calls a sidecar with reply subjects that would make its answer a node's event, a command and a
-/// record.
+/// Checks that a sidecar answers no call whose reply subject would make the answer an event of a
+/// node, a command or a record of the registry.
 async fn is_no_deputy(world: &World, sidecar: &str, tool: &str) -> Result<()> {
     let nats = &world.caller.nats;
     let targets = [

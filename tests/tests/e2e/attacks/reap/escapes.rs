@@ -154,7 +154,8 @@ async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Resul
     .await
 }
 
-/// An abort, and a call that is no longer waited for, also end a tool that stopped its reaper.
+/// A node that receives SIGTERM ends the processes of its calls, even if a tool has stopped its
+/// reaper.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leaving_node_ends_a_tool_whose_reaper_is_stopped() -> Result<()> {
     let marker = Marker::new();

@@ -233,7 +233,7 @@ async fn tool_commands_no_node_over_nats() -> Result<()> {
     walled.end(&[]).await
 }
 
-/// Returns how many sessions a tool has started.
+/// Has a tool try to start a session over NATS, and returns how many sessions it started.
 async fn attack(walled: &Walled, tier: &Tier) -> Result<usize> {
     let start = json!({ "dir": walled.world.dir(), "session_id": "escaped", "members": [{ "type": "agent" }] }).to_string();
     let port = port_of(&walled.world.nats.url())?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Walled, put, tiers};
 
-/// A text that a node logs about a tool that changed such files.
+/// Part of the warning that a node logs when a tool has changed protected files.
 const SAID: &str = "changed protected files";
 
 /// Writes the minimal files of a repository.
