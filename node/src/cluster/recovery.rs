@@ -1,6 +1,6 @@
-//! **Pure**: what a node does about agents without a living host. A sweep finds their sessions;
-//! each session is taken up, and with it its lead and its members. [`crate::takeover`] reads the
-//! facts and performs the steps, and so does the simulation.
+//! **Pure**: decides what a node does about agents without a live host. A sweep finds their
+//! sessions; each session is taken up, with its orchestrator and its members. [`crate::takeover`]
+//! reads the facts and performs the steps, and so does the simulation.
 
 #[cfg(test)]
 mod tests;
@@ -19,12 +19,12 @@ use super::{
 /// How much longer than [`SILENCE`] the second sweep waits.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// Once in so many sweeps a node reads the leases that it holds although nothing says that an agent
-/// is missing. On SQLite that reads the file of every session.
+/// In one of this many sweeps, a node reads the leases that it holds even if nothing indicates that
+/// an agent is missing. On SQLite, that reads the file of every session.
 const FULL_SWEEP: u32 = 60;
 
-/// When a node sweeps: at once, again when silence first shows which nodes are dead, and then every
-/// so often, give or take a fifth.
+/// The times at which a node sweeps: at once, again when silence first shows which nodes are dead,
+/// and then at intervals that vary by up to a fifth.
 #[derive(Debug)]
 pub struct SweepSchedule {
     every: Duration,
@@ -41,8 +41,8 @@ impl SweepSchedule {
         }
     }
 
-    /// How long to wait for the next sweep unless one is requested earlier. `random` is between
-    /// zero and one.
+    /// Returns how long to wait for the next sweep unless one is requested earlier. `random` is
+    /// between zero and one.
     pub fn pause(&mut self, random: f64) -> Duration {
         self.pauses = self.pauses.saturating_add(1);
         match self.pauses {
@@ -71,8 +71,8 @@ pub enum NodeLife {
 }
 
 impl NodeLife {
-    /// `is_gone` is what the registry says of the node, `process_lives` what the store knows of its
-    /// process.
+    /// Combines what the registry says of the node (`is_gone`) with what the store knows of its
+    /// process (`process_lives`).
     pub fn of(is_gone: Option<bool>, process_lives: Option<bool>) -> Self {
         match (is_gone, process_lives) {
             (Some(true), _) | (_, Some(false)) => Self::Gone,
@@ -103,7 +103,8 @@ pub enum ClaimCause {
 }
 
 impl LeaseHolder {
-    /// `is_alive` is asked about another node only.
+    /// Returns the holder of a lease as the node `me` sees it. `is_alive` matters only for another
+    /// node.
     pub fn of(node: Option<&NodeId>, me: &NodeId, is_alive: bool) -> Self {
         match node {
             None => Self::Nobody,
@@ -113,7 +114,7 @@ impl LeaseHolder {
         }
     }
 
-    /// Why this node may claim the lease; `None` if it may not.
+    /// Returns why this node may claim the lease, or `None` if it may not.
     pub fn claimable(self) -> Option<ClaimCause> {
         match self {
             Self::Nobody | Self::ThisNode => Some(ClaimCause::Free),
@@ -126,7 +127,8 @@ impl LeaseHolder {
     }
 }
 
-/// Whether the holder of a lease, or of an agent with unread inputs, is none of the living nodes.
+/// Returns whether `node`, which is the host of an agent according to the store, is missing or is
+/// none of the living nodes.
 pub fn has_no_host<N: PartialEq>(node: Option<&N>, alive: &[N]) -> bool {
     node.is_none_or(|node| !alive.contains(node))
 }
@@ -136,13 +138,14 @@ pub fn has_no_host<N: PartialEq>(node: Option<&N>, alive: &[N]) -> bool {
 pub enum SweepStep {
     /// Take the session up.
     TakeUp,
-    /// Go on with a close that was cut short.
+    /// Continue a close that was interrupted.
     FinishClose,
     Leave,
 }
 
-/// A closed session opens for a prompt, not for messages that its agents sent each other while it
-/// was closed. `has_lease` says whether one of the agents is still held by a node.
+/// Returns what a sweep does about a session. A closed session opens for a prompt, but not for
+/// messages that its agents sent each other while it was closed. `has_lease` says whether one of
+/// the agents is still held by a node.
 pub fn sweep_step(is_open: bool, is_prompted: bool, has_lease: bool) -> SweepStep {
     if is_open || is_prompted {
         SweepStep::TakeUp
@@ -153,9 +156,10 @@ pub fn sweep_step(is_open: bool, is_prompted: bool, has_lease: bool) -> SweepSte
     }
 }
 
-/// Whether a session is closed instead of taken up: its lead's node is gone, and the session is
-/// not to go on elsewhere. With `has_begun` this node took the lease for such a close and could not
-/// finish it. The close is repeated then, because the lease does not show the dead node any more.
+/// Returns whether a session is closed instead of taken up, because its orchestrator's node is gone
+/// and the session is not to continue elsewhere. `has_begun` says that this node took the lease for
+/// such a close and could not finish it. The close is then repeated, although the lease no longer
+/// shows the dead node.
 pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath, has_begun: bool) -> bool {
     let is_lost = match lead {
         LeaseHolder::Gone => true,
@@ -170,10 +174,10 @@ pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath, has_begun: bool) -
 pub enum LeadStep {
     /// It hosts the lead already.
     Hosted,
-    /// Another node does.
+    /// Another node hosts the lead.
     HostedElsewhere,
-    /// Take the lease. With `after_death` the incarnation rises, so that no member of the last one
-    /// can be claimed.
+    /// Take the lease. With `after_death` the incarnation rises, so that no member of the previous
+    /// one can be claimed.
     TakeLease { after_death: bool },
     /// Move the lead of a living team here. If the team is dead, begin the next incarnation.
     MoveOrBegin,
@@ -181,7 +185,7 @@ pub enum LeadStep {
     BeginIncarnation,
 }
 
-/// What the way to a session's lead depends on.
+/// The facts that determine how this node comes to host a session's orchestrator.
 #[derive(Debug, Clone, Copy)]
 pub struct LeadFacts {
     pub is_hosted_here: bool,
@@ -220,7 +224,8 @@ pub struct TeamHost {
     pub quiet_from: Option<Moment>,
 }
 
-/// How a node begins the next incarnation of a team whose members are on `hosts`.
+/// Returns the plan with which a node begins the next incarnation of a team whose members are on
+/// `hosts`.
 pub fn claim_plan(
     (me, seen): (NodeId, LeadLease),
     hosts: Vec<TeamHost>,
@@ -248,8 +253,8 @@ pub fn claim_plan(
     }
 }
 
-/// When the tools of an agent may start: when those of its team may, and when nothing runs any more
-/// on the node that held it.
+/// Returns when the tools of an agent may start: when those of its team may, and when nothing runs
+/// any more on the node that held it.
 fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment> {
     if is_planted(PlantedFault::ToolsBeforeGraceOfDead) {
         return team;
@@ -262,14 +267,15 @@ fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment
 pub struct LedTeam {
     /// Whether this node hosts the lead.
     pub is_led_here: bool,
-    /// Whether this node just began a new incarnation: all members of the last one were stopped.
+    /// Whether this node just began a new incarnation, for which all members of the previous one
+    /// were stopped.
     pub is_new_incarnation: bool,
     pub tools_from: Option<Moment>,
     pub on_node_death: OnNodeDeath,
 }
 
 impl LedTeam {
-    /// A team whose lead this node hosts, in the incarnation that it had before.
+    /// Returns a team whose lead this node hosts without having begun a new incarnation.
     pub fn led_here(on_node_death: OnNodeDeath) -> Self {
         Self {
             is_led_here: true,
@@ -279,9 +285,9 @@ impl LedTeam {
         }
     }
 
-    /// A team whose lead another node hosts. That node may just have begun a new incarnation, so
-    /// tools of a member that is started here wait as long as something of the last one may still
-    /// run.
+    /// Returns a team whose lead another node hosts. That node may just have begun a new
+    /// incarnation, so tools of a member that is started here wait as long as something of the
+    /// previous one may still run.
     pub fn led_elsewhere(on_node_death: OnNodeDeath, now: Moment, grace: Duration) -> Self {
         Self {
             is_led_here: false,
@@ -292,12 +298,12 @@ impl LedTeam {
     }
 }
 
-/// What the plan for a member depends on.
+/// The facts that determine the plan for a member.
 #[derive(Debug, Clone, Copy)]
 pub struct MemberFacts {
     pub is_hosted_here: bool,
     pub holder: LeaseHolder,
-    /// Whether the session is taken up to go on, not to end.
+    /// Whether the session is taken up to continue, and not to end.
     pub is_for_work: bool,
     /// When nothing runs any more on its node, if that is gone and its death was seen.
     pub quiet_from: Option<Moment>,
@@ -325,8 +331,8 @@ pub struct MemberPlan {
 }
 
 impl MemberPlan {
-    /// When the tools of the member may start if it is claimed now. A node that lost only NATS may
-    /// run them until it reads in SQL that it lost the lease.
+    /// Returns when the tools of the member may start if it is claimed now. A node that lost only
+    /// NATS may run them until it reads in SQL that it lost the lease.
     pub fn tools_from_claim(self, now: Moment) -> Option<Moment> {
         let is_skipped = is_planted(PlantedFault::ToolsBeforeLossIsSeen)
             || is_planted(PlantedFault::ToolsBeforeGraceOfDead);
@@ -335,8 +341,8 @@ impl MemberPlan {
     }
 }
 
-/// The node that hosts the lead looks after the members. A member whose lead is elsewhere is
-/// claimed only where its lease is this node's already.
+/// Returns the plan for a member. The node that hosts the lead takes care of the members. Another
+/// node claims a member only if it already holds its lease.
 pub fn member_plan(led: LedTeam, member: MemberFacts) -> MemberPlan {
     let is_ours = led.is_led_here || member.holder == LeaseHolder::ThisNode;
     let cause = member
@@ -362,8 +368,8 @@ pub fn member_plan(led: LedTeam, member: MemberFacts) -> MemberPlan {
     }
 }
 
-/// The agents here whose leases other nodes took: those that the store does not name as held by
-/// this node at the epoch under which they run. `here` must be read before `held`.
+/// Returns the agents on this node whose leases other nodes took: those that the store does not
+/// name as held by this node at the epoch under which they run. `here` must be read before `held`.
 pub fn superseded<A: Ord + Clone>(here: &[(A, i64)], held: &BTreeMap<A, i64>) -> Vec<A> {
     let is_held = |agent: &A, epoch: i64| {
         held.get(agent).is_some_and(|held| *held <= epoch)

@@ -60,17 +60,17 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Whether a condition did not hold, so that nothing was written.
+    /// Returns whether a condition did not hold, so that nothing was written.
     pub fn is_refused(&self) -> bool {
         *self == Self::Records(RecordsError::Refused)
     }
 
-    /// Whether there is no bucket.
+    /// Returns whether the request failed because there is no bucket.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Records(RecordsError::Missing(_)))
     }
 
-    /// Whether asking again may help.
+    /// Returns whether repeating the request may help.
     pub fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -155,7 +155,7 @@ impl ClusterRegistry {
             .collect())
     }
 
-    /// Writes a record on condition that it is at a revision, or that there is none that can be
+    /// Writes a record on condition that it is at `expects`, or that there is none that can be
     /// decoded.
     async fn put<T: Serialize + DeserializeOwned>(
         &self,
@@ -172,9 +172,9 @@ impl ClusterRegistry {
         Ok(self.0.write(vec![Write { lasts, ..write }]).await?)
     }
 
-    /// The revision for the condition of a write that creates a record: 0, that of its removal, or
-    /// that of a record which cannot be decoded or does not count by `stands`. Refused if there is a
-    /// record.
+    /// Returns the revision on which a write that creates a record must depend: 0, that of a
+    /// removed record, or that of a record that cannot be decoded or that `stands` rejects. Fails
+    /// if there is another record.
     async fn vacancy<T: DeserializeOwned>(
         &self,
         key: &Key,

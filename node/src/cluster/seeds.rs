@@ -1,4 +1,4 @@
-//! Plays the simulation: nothing is violated, and each planted fault is found.
+//! Runs the simulation: without a planted fault no check fails, and each planted fault is found.
 
 use super::{
     planted::PlantedFault,
@@ -6,11 +6,12 @@ use super::{
 };
 
 const SEEDS: u64 = 3_000;
-/// Each planted fault is found among so many seeds.
+/// The number of seeds that are searched for each planted fault.
 const SEARCHED: u64 = 400;
 
-/// Every fault that can be planted, the first of the seeds among which it is found, and what the
-/// violation says. A fault that only a pair of others shows is found later than seed 400.
+/// Every fault that can be planted, the first of the seeds that are searched for it, and the text
+/// that the violation contains. A fault that only a certain pair of injected faults reveals is
+/// searched from a later seed.
 const PLANTED: &[(PlantedFault, u64, &str)] = &[
     (
         PlantedFault::ClaimAtAnyEpoch,

@@ -1,6 +1,6 @@
-//! A cluster in one thread: the deciders that ship, for several nodes, over a bus, a registry and a
-//! store that misbehave as the real ones were measured to, in virtual time, with faults drawn from
-//! a seed. The same seed plays the same run.
+//! A cluster in one thread: the decision logic that ships, for several nodes, over a simulated bus,
+//! registry and store that fail as the real ones do according to measurements. Time is virtual, and
+//! the faults are drawn from a seed. The same seed always produces the same run.
 //!
 //! What is written here is the world (network, clocks, stores, processes and agents), the faults
 //! and the checks. Every decision is made by [`membership`](crate::cluster::membership),
@@ -39,10 +39,10 @@ use crate::cluster::planted::{PlantedFault, plant};
 
 /// How long a run lasts, in milliseconds of virtual time.
 const ENDS: u64 = 70_000;
-/// How many lines of the trace are shown of a run that went wrong.
+/// The maximum number of trace lines that are shown of a run that failed.
 const SHOWN: usize = 150;
 
-/// What happened in a run.
+/// The numbers of events in a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SimReport {
     pub events: u64,
@@ -56,7 +56,8 @@ pub struct SimReport {
     pub closes: u64,
     /// Tool calls.
     pub tools: u64,
-    /// Crashes in calm times, after which the limits on time were checked.
+    /// Crashes without another fault around the same time, after which the limits on time were
+    /// checked.
     pub bounds: u64,
     /// Tools that started while one of an earlier incarnation still ran on a machine that was cut
     /// off or disturbed.
@@ -78,7 +79,7 @@ impl SimReport {
     }
 }
 
-/// Plays seeds on all cores. Returns what happened in all of them, or what went wrong in one. Only
+/// Runs seeds on all cores. Returns the sum of their reports, or the error of one that failed. Only
 /// tests can plant a fault.
 pub fn run_all(seeds: Range<u64>, planted: Option<PlantedFault>) -> Result<SimReport, String> {
     let next = AtomicU64::new(seeds.start);
@@ -106,7 +107,7 @@ pub fn run_all(seeds: Range<u64>, planted: Option<PlantedFault>) -> Result<SimRe
     })
 }
 
-/// Plays a seed. Returns what was violated, with what led to it, if something was.
+/// Runs a seed. Returns the report, or what was violated together with the end of the trace.
 pub fn run(seed: u64, planted: Option<PlantedFault>) -> Result<SimReport, String> {
     assert!(plant(planted), "only tests can plant a fault");
     let mut world = play(seed, false);

@@ -1,6 +1,6 @@
 //! The membership of this node, on its own thread with its own connection, so that heartbeats flow
-//! however busy the rest of the node is. What happens goes to the pure machine, and its effects are
-//! performed.
+//! however busy the rest of the node is. The thread passes inputs to the pure state machine and
+//! performs its effects.
 
 mod act;
 mod agreement;
@@ -39,9 +39,9 @@ const JOINING: Duration = Duration::from_secs(45);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a node that leaves tries to record that.
 const LEAVING: Duration = Duration::from_secs(3);
-/// How many facts may wait to be read.
+/// The maximum number of facts that wait to be read.
 const FACTS: usize = 4_096;
-/// How many orders may wait for the thread.
+/// The maximum number of orders that wait for the thread.
 const ORDERS: usize = 256;
 
 /// What a node needs to join.
@@ -87,7 +87,7 @@ pub enum JoinError {
     Thread(#[from] io::Error),
 }
 
-/// What the rest of the node must know or do.
+/// What the membership thread reports to the rest of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClusterFact {
     PeerDied {
@@ -108,7 +108,7 @@ pub enum ClusterFact {
     MustDie(String),
 }
 
-/// What the node tells the thread.
+/// An order of the node to the membership thread.
 enum MemberOrder {
     Drain,
     Leave,
@@ -150,8 +150,8 @@ impl Joined {
     }
 }
 
-/// Joins, and returns when the node may work: its heartbeat came back and its first proof was
-/// accepted.
+/// Joins the cluster. Returns when the node may work, which is when its heartbeat came back and its
+/// first proof was accepted.
 pub async fn join(
     options: JoinOptions,
 ) -> Result<(Joined, mpsc::Receiver<ClusterFact>), JoinError> {

@@ -82,7 +82,7 @@ impl LocalNode {
         }
     }
 
-    /// This node as placement sees it.
+    /// Returns this node as a candidate for placement.
     pub fn candidate(&self) -> NodeCandidate {
         let info = self.info();
         NodeCandidate {

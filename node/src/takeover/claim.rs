@@ -251,8 +251,8 @@ impl Takeover {
         Ok(false)
     }
 
-    /// Does what [`recovery::member_plan`] says about a member: starts it, here or on another node,
-    /// or stops it.
+    /// Performs what [`recovery::member_plan`] decides about a member: starts it, here or on
+    /// another node, or stops it.
     async fn claim_member(
         &self,
         led: &Led,
@@ -332,7 +332,8 @@ impl Takeover {
         };
         match node.filter(|node| node != self.view.id()) {
             Some(node) => {
-                // The request has the time to wait, which the other node counts from its claim.
+                // The request contains how long to wait, and the other node counts that from its
+                // claim.
                 let tools_from = plan.tools_from_claim(clock::now()).map(clock::instant);
                 let request = claim_request(&led.context, member, tools_from);
                 self.placement.hand_over(&node, &request).await

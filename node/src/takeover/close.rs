@@ -33,7 +33,7 @@ const ENDING: Duration = Duration::from_secs(12);
 
 impl Takeover {
     /// Closes a session whose orchestrator is on this node or can be claimed. Its agents end, and
-    /// start again when it is prompted.
+    /// start again when the session is prompted.
     pub async fn close(
         &self,
         session: &SessionRecord,
@@ -57,8 +57,8 @@ impl Takeover {
         self.close_locked(session, LOST, Purpose::Lost, guard).await
     }
 
-    /// Records the session as closed first. From then on no agent is spawned, and a sweep that
-    /// finds the session partly closed continues the close.
+    /// Closes the session under its lock. It is recorded as closed first: from then on no agent is
+    /// spawned, and a sweep that finds the session partly closed continues the close.
     async fn close_locked(
         &self,
         session: &SessionRecord,
@@ -164,7 +164,7 @@ impl Takeover {
         Ok(agents)
     }
 
-    /// Stops an agent for good that this node hosts or that no node holds. Stopping the
+    /// Stops for good an agent that this node hosts or that no node holds. Stopping the
     /// orchestrator closes its session.
     pub async fn stop_agent(
         &self,

@@ -52,9 +52,9 @@ impl Takeover {
         }
     }
 
-    /// Moves the agents of this node to others. Returns when all have moved that fit another node.
-    /// The leases of the rest keep this node's name; the node that finds this one gone takes them
-    /// up.
+    /// Moves the agents of this node to others. Returns when all agents that fit another node have
+    /// moved. The leases of the rest keep this node's name; the node that finds this one gone takes
+    /// them up.
     pub async fn drain(&self, patience: Duration) {
         self.view.draining().cancel();
         let until = Instant::now() + patience;
@@ -85,7 +85,8 @@ impl Takeover {
         }
     }
 
-    /// Returns the agents whose records cannot be read now.
+    /// Reads the records of agents that are to move. Returns the agents whose records cannot be
+    /// read now.
     async fn read_records(
         &self,
         agents: Vec<AgentId>,

@@ -48,7 +48,7 @@ pub(super) struct Won {
 }
 
 impl Takeover {
-    /// Returns `None` if another node has the lead.
+    /// Takes the orchestrator's lease. Returns `None` if another node has it.
     pub(super) async fn win_lead(
         &self,
         session: &SessionRecord,
@@ -79,7 +79,7 @@ impl Takeover {
         self.teams.is_alive(&team).await
     }
 
-    /// Takes the lead of a living team. Its members go on undisturbed.
+    /// Moves the orchestrator of a living team here. The members continue.
     async fn move_lead(
         &self,
         session: &SessionRecord,
@@ -324,7 +324,7 @@ impl Claiming<'_> {
         }))
     }
 
-    /// Begins what takes time; its outcome comes as an input.
+    /// Starts an effect that takes time. Its outcome arrives later as an input.
     fn begin(&mut self, effect: ClaimEffect) {
         let session = self.session.clone();
         let teams = Arc::clone(&self.takeover.teams);

@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Takeover {
-    /// Claims a lease. If the outcome of a claim is unknown, or the agent is not started
-    /// afterwards, the next sweep finds it.
+    /// Claims a lease. If the outcome is unknown, or the agent is not started afterwards, the next
+    /// sweep finds the agent.
     pub(super) async fn claim(
         &self,
         session: &SessionId,

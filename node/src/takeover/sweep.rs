@@ -81,7 +81,7 @@ impl Takeover {
         Ok(())
     }
 
-    /// Takes a session up, or goes on with a close that was cut short.
+    /// Takes a session up, or continues an interrupted close.
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
         let session = self.store.session(id).await?;
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {

@@ -13,7 +13,8 @@ use crate::{
     cluster::planted::{PlantedFault, is_planted},
 };
 
-/// That an observer declares a node dead. It is written only if the records of both are unchanged.
+/// A declaration that a node is dead. It is written only if the records of the observer and of that
+/// node are unchanged.
 #[derive(Debug)]
 pub struct NodeDeath<'a> {
     pub observer: &'a NodeId,
@@ -27,8 +28,9 @@ pub struct NodeDeath<'a> {
 }
 
 impl NodeDeath<'_> {
-    /// The writes of the death, one atomic batch: the observer's proof of life, on condition that
-    /// its own record stands, and the suspect's record, on condition that it is at `expects`.
+    /// Returns the writes of the declaration, as one atomic batch: the observer's proof of life, on
+    /// condition that its record is at `own`, and the suspect's record, on condition that it is at
+    /// `expects`.
     pub fn batch(&self, expects: u64) -> Vec<Write> {
         let death = Write::put(
             Key::Node(self.suspect.clone()).to_string(),
@@ -84,19 +86,20 @@ impl ClusterRegistry {
         self.put(&key, record, Some(expects), lasts).await
     }
 
-    /// The revision of a node's newest proof; `None` where there is none.
+    /// Returns the revision of a node's newest proof, or `None` if there is none.
     pub async fn proof(&self, node: &NodeId) -> Result<Option<u64>, RegistryError> {
         let record = self.0.read(&Key::Proof(node.clone()).to_string()).await?;
         Ok(record.value.map(|_| record.revision))
     }
 
-    /// Proves that a node can write and was not declared dead: its record is still at `own`.
+    /// Writes a proof of life, on condition that the node's record is still at `own`. This shows
+    /// that the node can write and was not declared dead.
     pub async fn prove(&self, node: &NodeId, own: u64) -> Result<(), RegistryError> {
         self.0.write(vec![proof(node, own)]).await?;
         Ok(())
     }
 
-    /// Marks a node dead. Refused if the record of either node has changed.
+    /// Marks a node dead. Fails if the record of the observer or of the suspect has changed.
     pub async fn mark_node_dead(&self, death: NodeDeath<'_>) -> Result<u64, RegistryError> {
         let expects = match death.expects {
             Some(revision) => revision,
@@ -117,8 +120,8 @@ impl ClusterRegistry {
     }
 }
 
-/// The write that proves a node's life, on condition that its record is at `own`. The proof of a
-/// node that is gone expires.
+/// Returns the write that proves a node's life, on condition that its record is at `own`. The proof
+/// of a node that is gone expires.
 fn proof(node: &NodeId, own: u64) -> Write {
     let (proof, record) = (Key::Proof(node.clone()), Key::Node(node.clone()));
     Write::put(proof.to_string(), "")

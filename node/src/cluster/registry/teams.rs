@@ -31,10 +31,10 @@ pub enum DeathOf {
     RecordAt(Option<u64>),
 }
 
-/// What it takes to mark a team dead.
+/// What must be done to mark a team dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TeamDeathStep {
-    /// Nothing: it is dead already.
+    /// Nothing, because it is dead already.
     IsDead,
     /// A write on condition that the record is at this revision, or that there is none.
     Write { expects: Option<u64> },
@@ -43,7 +43,7 @@ pub enum TeamDeathStep {
 }
 
 impl DeathOf {
-    /// Decides by the record as it stands.
+    /// Returns what must be done, given the record that was found.
     pub fn step(self, found: Option<(u64, TeamStanding)>) -> TeamDeathStep {
         let revision = found.map(|(revision, _)| revision);
         let is_any = is_planted(PlantedFault::EndOfMovedTeam);
@@ -99,7 +99,7 @@ impl ClusterRegistry {
         self.write_team(team, incarnation, record, None).await
     }
 
-    /// Rewrites the record of a living team whose lead moves.
+    /// Rewrites the record of a living team whose orchestrator has moved.
     pub async fn hand_over(
         &self,
         team: &TeamId,
@@ -111,9 +111,9 @@ impl ClusterRegistry {
             .await
     }
 
-    /// Marks a team dead. The reason of the first who does so stays. If there is no record,
-    /// `otherwise` is written as dead. Returns [`Settled::Theirs`] if the record was dead before, or
-    /// is none of those that are meant.
+    /// Marks a team dead. The first recorded reason stays. If there is no record, `otherwise` is
+    /// written as dead. Returns [`Settled::Theirs`] if the record was dead before, or is not the
+    /// one that may be marked dead.
     pub async fn end_team(
         &self,
         team: &TeamId,
@@ -165,8 +165,8 @@ impl ClusterRegistry {
         }
     }
 
-    /// Finds out who won after a write was refused or not answered: the one whose nonce is in the
-    /// record.
+    /// Reads the record after a write was refused or not answered, to find out which writer
+    /// succeeded: the one whose nonce is in the record.
     async fn settle(
         &self,
         team: &TeamId,
@@ -219,7 +219,7 @@ impl ClusterRegistry {
                 Some(found) if found.record.state == TeamStanding::Alive => found.revision,
                 found => return Ok(MembersCreated::NoTeam(found.map(|found| found.record))),
             };
-            // The batch is atomic, so the condition on its first write is one on all.
+            // The batch is atomic, so the condition on its first write applies to all of them.
             let mut writes: Vec<Write> = members.iter().map(record).collect();
             let Some(first) = writes.first_mut() else {
                 return Ok(MembersCreated::Created);
@@ -239,7 +239,7 @@ impl ClusterRegistry {
         Err(outcome)
     }
 
-    /// Removes a member's record if it is this node's still.
+    /// Removes a member's record if it still names this node.
     pub async fn remove_member(
         &self,
         team: &TeamId,

@@ -1,4 +1,5 @@
-//! On records in memory, which do as those on a server do, and where a race is meant on a server.
+//! Tests of the registry with records in memory, which behave like those on a server. Tests of
+//! races use a server.
 
 use planck_common::{
     AgentId, NodeId, SessionId, TeamId, Timestamp,

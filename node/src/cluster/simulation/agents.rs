@@ -1,4 +1,4 @@
-//! The agents: actors that begin and end tool calls, each append under the lease.
+//! The agents: actors that begin and end tool calls, and append both to the log under their lease.
 
 use super::{
     process::{AgentStage, HostOrder, HostedAgent, ProcessEvent, SqlCaller},
@@ -7,12 +7,12 @@ use super::{
 };
 use crate::cluster::cascade::CascadeInput;
 
-/// One of so many tool calls takes long.
+/// One in this many tool calls takes long.
 const LONG_CALLS: u32 = 6;
 
 impl AgentStage {
-    /// Whether the agent waits for the append of this row. The answer to a row that was sent twice
-    /// may arrive later.
+    /// Returns whether the agent waits for the append of this row. If a row was sent twice, the
+    /// second answer may arrive later.
     fn awaits(self, row: &LogRow) -> bool {
         let (kind, call) = match self {
             Self::Starting(call) => (LogRowKind::ToolStart, call),

@@ -1,5 +1,5 @@
-//! What the registry tells a simulated node: answers to its requests, and the watch of the nodes'
-//! records.
+//! Delivers what the registry sends to a simulated node: answers to its requests, and the watch of
+//! the nodes' records.
 
 use super::{
     process::{ProcessEvent, ProcessState, RegistryAnswer, RegistryRequest, TeamReader},
@@ -119,7 +119,7 @@ impl SimWorld {
             (RegistryRequest::DeclareDead { process: peer, .. }, _) => {
                 MembershipInput::NotDeclaredDead { node: of(peer) }
             }
-            // The machine asks again for what is not answered.
+            // The state machine repeats a request that is not answered.
             _ => return,
         };
         self.member(process, input);
@@ -146,7 +146,8 @@ impl SimWorld {
         self.member(process, MembershipInput::Record { node, seen, source });
     }
 
-    /// Has every watch show a change of a node's record: late, in order, and not each change.
+    /// Schedules the report of a changed node record on every watch, with a delay but in order.
+    /// Some watches miss it.
     pub fn notify(&mut self, peer: usize) {
         for process in 0..self.processes.len() {
             let machine = self.processes[process].machine;
@@ -158,7 +159,8 @@ impl SimWorld {
         }
     }
 
-    /// A watch begins again: it says to look at all records, and shows what there is.
+    /// Restarts a watch: requests a read of all records, and schedules a report of each current
+    /// one.
     pub fn resync_watch(&mut self, process: usize) {
         self.request(process, RegistryRequest::ReadNodes);
         for (peer, _) in self.registry.nodes() {

@@ -1,4 +1,5 @@
-//! What must hold whatever goes wrong. It is checked when it happens, every second, and at the end.
+//! The conditions that must hold despite all faults. They are checked at the events that they
+//! concern, every second, and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,23 +16,24 @@ use super::{
 };
 use crate::cluster::cascade::TeamIncarnation;
 
-/// How late the death of a node that was silent may be written: a client held it back.
+/// How long after a node's silence its death may be written, because a client may hold the write
+/// back.
 const BLAME_LASTS: u64 = 13_000;
-/// How long before a node is declared dead its heartbeats are looked at.
+/// The time before a node's declaration of death for which its heartbeats are examined.
 const BEATS_LOOKED_AT: u64 = 6_000;
-/// How long a node that is declared dead was silent at least: 2.5 s without the time on the way.
+/// The minimum silence of a node that is declared dead: 2.5 s less the time on the way.
 const LEAST_SILENCE: u64 = 2_300;
-/// When an agent whose lease was taken is stopped at the latest: a comparison with the registry
+/// How long after its lease was taken an agent must be stopped: a comparison with the registry
 /// takes up to twelve seconds, and the stop one.
 const STOPS_WITHIN: u64 = 13_000;
-/// When a suspended node, which reads its leases in SQL every second, has stopped an agent whose lease
-/// was taken. Several answers may be lost meanwhile.
+/// How long a suspended node, which reads its leases in SQL every second, may take to stop an agent
+/// whose lease was taken. Several answers may be lost meanwhile.
 const STOPS_WHEN_SUSPENDED: u64 = 5_000;
-/// How long before and after nothing else may go wrong where limits on time are checked.
+/// How long before and after a crash no other fault may occur if limits on time are to be checked.
 const CALM_FOR: u64 = 15_000;
-/// How long after a crash in calm times the node is declared dead at the latest.
+/// How long after such a crash the node must be declared dead.
 const DEATH_WITHIN: u64 = 4_000;
-/// How long after a crash in calm times its sessions are claimed at the latest.
+/// How long after such a crash its sessions must be claimed.
 const FAILOVER_WITHIN: u64 = 8_000;
 
 /// A fault as the checks see it.
@@ -39,7 +41,7 @@ const FAILOVER_WITHIN: u64 = 8_000;
 struct Disturbance {
     begin: u64,
     end: u64,
-    /// The machines that it touches.
+    /// The affected machines.
     machines: Vec<usize>,
     /// Whether heartbeats of the machines may be missed.
     is_silencing: bool,
@@ -159,13 +161,14 @@ impl Checks {
             .any(|fault| fault.is_cutting)
     }
 
-    /// Whether a machine may not have read its leases in time.
+    /// Returns whether a machine may not have read its leases in time.
     pub fn was_delayed(&self, machine: usize, from: u64, to: u64) -> bool {
         self.touching(machine, from, to)
             .any(|fault| fault.is_delaying)
     }
 
-    /// Whether heartbeats of a machine may have been late, or have reached only some others.
+    /// Returns whether heartbeats of a machine may have been late, or have reached only some
+    /// others.
     fn was_hard_to_hear(&self, machine: usize, from: u64, to: u64) -> bool {
         self.touching(machine, from, to)
             .any(|fault| fault.is_hiding)
@@ -197,7 +200,8 @@ impl Checks {
         runs.for_each(|run| run.ends = run.ends.min(at));
     }
 
-    /// A process went on before the reapers missed it: its tools that have not ended go on too.
+    /// Lets the unfinished tools of a process continue, because it resumed before its reapers
+    /// missed it.
     pub fn spared(&mut self, process: usize, now: u64) {
         let runs = self.running.iter_mut();
         runs.filter(|run| run.is_of(process, None) && run.ends > now)
@@ -206,8 +210,8 @@ impl Checks {
 }
 
 impl SimWorld {
-    /// The reapers of a process's tools miss it after about 2.5 s, whatever happens to it, and have to
-    /// kill what they find.
+    /// Ends the tools of a process after about 2.5 s, which is when their reapers miss it and kill
+    /// them.
     pub fn reap(&mut self, process: usize) {
         let at = self.now + self.rng.u64(2_300..3_300);
         self.checks.tools_end(process, None, at);
@@ -245,9 +249,9 @@ impl SimWorld {
         }
     }
 
-    /// Whether a node published heartbeats without a gap that may count as its death, until an
-    /// observer decided that it is dead. Nothing is said about slow machines, and about ones that
-    /// could reach only some others.
+    /// Returns whether a node published heartbeats without a long gap until an observer decided
+    /// that it is dead. Returns `false` for machines that are slow or that reached only some
+    /// others.
     fn was_heard_throughout(&self, suspect: usize, decided: u64) -> bool {
         let state = &self.processes[suspect];
         let from = decided.saturating_sub(BEATS_LOOKED_AT);
@@ -288,11 +292,11 @@ impl SimWorld {
         }
     }
 
-    /// The cascade marks no team dead whose lead's node is neither dead nor gone.
+    /// Checks that the cascade marks no team dead whose lead's node is neither dead nor gone.
     pub fn check_team_death(&mut self, process: usize, team: TeamKey, node: usize) {
         let is_gone = self.checks.is_gone(node) || self.processes[node].state == ProcessState::Gone;
-        // A registry that lost something gives revisions out again, and the record of a team that
-        // moved may have the revision that was read before.
+        // A registry that lost something reuses revisions, so the record of a team that moved may
+        // have the revision that was read before.
         if !is_gone && self.registry.losses == 0 {
             self.checks.violate(format!(
                 "n{process:03} marked incarnation {} of s{} dead, which n{node:03} leads",
@@ -347,7 +351,7 @@ impl SimWorld {
         }
     }
 
-    /// The other node that a claim takes the lease from.
+    /// Returns the other node from which a claim takes the lease.
     fn taken_from(&self, process: usize, claim: &LeaseClaim) -> Option<usize> {
         let lease = self.sql.row(claim.agent);
         lease
@@ -355,7 +359,8 @@ impl SimWorld {
             .filter(|node| *node != process && lease.epoch == claim.seen)
     }
 
-    /// No agent is taken from a living node that runs it, unless a new incarnation began.
+    /// Checks that no agent is taken from a living node that runs it, unless a new incarnation
+    /// began.
     fn check_given_up(&mut self, process: usize, claim: &LeaseClaim, incarnation: i64) {
         let Some(owner) = self.taken_from(process, claim) else {
             return;
@@ -384,7 +389,8 @@ impl SimWorld {
         self.checks.taken.insert(claim.agent, self.now);
     }
 
-    /// After a crash in calm times the death and the failover keep to their limits.
+    /// Schedules the checks that a crashed process is declared dead, and its sessions are claimed,
+    /// in time. Does nothing if another fault occurs around the same time.
     pub fn await_death(&mut self, process: usize) {
         let since = self.now;
         let is_other = |fault: &Disturbance| {
@@ -418,8 +424,8 @@ impl SimWorld {
         }
     }
 
-    /// No agent is stopped that runs under its lease in the living incarnation of its team. A
-    /// registry that lost its tail may call a dead incarnation alive.
+    /// Checks that no agent is stopped that runs under its lease in the living incarnation of its
+    /// team. A registry that lost its tail may call a dead incarnation alive.
     pub fn check_stopped(&mut self, process: usize, agent: AgentKey, ended: &TeamIncarnation) {
         let row = &self.sql.sessions[agent.0].row;
         let lease = row.leases[agent.1];
@@ -438,7 +444,7 @@ impl SimWorld {
         }
     }
 
-    /// Agents whose lease was taken are stopped within the time of a sweep.
+    /// Checks that agents whose lease was taken are stopped in time.
     pub fn check(&mut self) {
         for process in 0..self.processes.len() {
             if !self.processes[process].is_running() {
@@ -448,7 +454,8 @@ impl SimWorld {
             for agent in self.stale(process) {
                 let since = self.checks.stale_since.entry((process, agent));
                 let since = *since.or_insert(self.now);
-                // A later incarnation alone is nothing that a suspended node reads.
+                // A suspended node reads the epochs of its leases, and does not notice a new
+                // incarnation alone.
                 let hosted = self.processes[process].hosted.get(&agent);
                 let is_taken =
                     hosted.is_some_and(|hosted| hosted.epoch < self.sql.row(agent).epoch);

@@ -113,7 +113,8 @@ impl SimWorld {
             .is_some_and(|(ticket, _)| *ticket == order.ticket)
     }
 
-    /// An agent that was refused goes on here.
+    /// Handles the outcome of an order that moves an agent. If it was refused, the agent continues
+    /// here.
     pub fn move_done(&mut self, process: usize, order: &HostOrder, done: bool) {
         let Some(drain) = &mut self.processes[process].drain else {
             return;

@@ -6,16 +6,16 @@ use super::{
 };
 
 const FAULTS: usize = 5;
-/// One of so many seeds has nothing but a crash. There the limits on the times until the death is
-/// declared and the sessions are claimed are checked.
+/// One in this many seeds has no fault but a crash. There the limits on the times until the death
+/// is declared and the sessions are claimed are checked.
 const CALM: u64 = 8;
-/// The seeds with a pair of faults that belong together repeat after so many.
+/// The number of seeds after which the choice of the pair of faults repeats.
 const PAIRS: u64 = 16;
 const FIRST: u64 = 8_000;
-/// Until when a pair of faults begins.
+/// The latest time at which a pair of faults begins.
 const PAIRS_UNTIL: u64 = 16_000;
 const LAST: u64 = 26_000;
-/// When all faults are over.
+/// The time at which all faults are over.
 const HEALED: u64 = 32_000;
 
 #[derive(Debug, Clone)]
@@ -69,8 +69,8 @@ impl InjectedFault {
         }
     }
 
-    /// Two faults that hit the same decision, which five random ones seldom do: what each begins,
-    /// when, and how long it lasts.
+    /// Returns two faults that affect the same decision, which five random ones seldom do: each
+    /// with its start and its duration. Returns `None` if this seed has no pair.
     fn pair(world: &mut SimWorld, seed: u64) -> Option<[(Self, u64, u64); 2]> {
         let rng = &mut world.rng;
         let at = rng.u64(FIRST..PAIRS_UNTIL);
@@ -78,9 +78,10 @@ impl InjectedFault {
         let other = (machine + rng.usize(1..MACHINES)) % MACHINES;
         let crash = (Self::Crash { machine }, at, rng.u64(4_000..8_000));
         let second = match seed % PAIRS {
-            // The database goes while the sessions of a dead node are claimed or closed.
+            // The database becomes unreachable while the sessions of a dead node are claimed or
+            // closed.
             1 | 9 => (Self::NoSql, at + rng.u64(2_300..3_300), rng.u64(500..3_000)),
-            // A node loses NATS when a peer begins to be heard again.
+            // A node loses NATS while the heartbeats of a peer begin to arrive again.
             3 => {
                 let lasts = rng.u64(1_200..2_000);
                 let cut_at = at + lasts - rng.u64(10..300);
@@ -88,7 +89,8 @@ impl InjectedFault {
                 let first = (Self::Pause { machine }, at, lasts);
                 return Some([first, (cut, cut_at, rng.u64(1_100..2_000))]);
             }
-            // A node with members does not answer when the node of their lead is found dead.
+            // A node with members does not answer when the node of their orchestrator is declared
+            // dead.
             5 | 13 => {
                 let pause = Self::Pause { machine: other };
                 (pause, at + rng.u64(1_200..3_000), rng.u64(4_000..9_000))
@@ -217,7 +219,7 @@ impl InjectedFault {
     }
 }
 
-/// Clients come back one by one, and miss what is published before.
+/// Reconnects the clients one by one. They miss what is published before that.
 fn reconnect(world: &mut SimWorld, machines: &[usize]) {
     for machine in machines {
         world.net.links[*machine].back_at = world.now + world.rng.u64(0..300);

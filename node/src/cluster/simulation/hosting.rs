@@ -18,11 +18,11 @@ use crate::cluster::{
 
 /// How long a node has to start an agent, in milliseconds.
 const HOST_PATIENCE: u64 = 8_000;
-/// How often a record is written whose condition changes meanwhile.
+/// The maximum number of attempts to write a record whose condition changes meanwhile.
 const TRIES: u32 = 3;
 
 impl SimWorld {
-    /// A random node that is not known to be gone.
+    /// Returns a random node that is not known to be gone.
     pub fn choose_node(&mut self, process: usize, with_this: bool) -> usize {
         let peers = self.processes[process].membership.peers();
         let mut nodes: Vec<usize> = peers.map(|node| super::process::number(node)).collect();
@@ -41,7 +41,7 @@ impl SimWorld {
         self.tell(process, HOST_PATIENCE, ProcessEvent::Hosted { order, done });
     }
 
-    /// Starts an agent here, as an order of this node or of another one says.
+    /// Starts an agent here, as an order from this node or another one demands.
     pub fn host(&mut self, process: usize, order: HostOrder) {
         let is_own = order.asker == process;
         let accepts = self.may_act(process) && self.processes[process].drain.is_none();
@@ -198,7 +198,7 @@ impl SimWorld {
         }
     }
 
-    /// An order of this node was carried out, refused, or not answered.
+    /// Handles the outcome of an order that this node gave.
     pub fn order_done(&mut self, process: usize, order: HostOrder, done: bool) {
         if self.is_move(process, &order) {
             self.move_done(process, &order, done);

@@ -12,7 +12,8 @@ use super::{
 use crate::cluster::recovery::{self, LedTeam, MemberFacts, MemberStep};
 
 impl SimWorld {
-    /// Another node was first: it looks after the members that are not here.
+    /// Continues a take-up after another node took the lead. That node takes care of the members
+    /// that are not here.
     pub fn lead_is_elsewhere(&mut self, process: usize, session: usize) {
         let take_up = self.processes[process].take_ups.get(&session);
         let row = take_up.and_then(|take_up| take_up.session.clone());
@@ -27,7 +28,7 @@ impl SimWorld {
         LedTeam::led_elsewhere(row.on_node_death, self.local_time(process), TOOL_GRACE)
     }
 
-    /// Does with each member what `recovery` says.
+    /// Performs what `recovery` decides about each member.
     pub fn take_up_members(&mut self, process: usize, session: usize) {
         let Some(take_up) = self.processes[process].take_ups.get_mut(&session) else {
             return;
@@ -91,8 +92,8 @@ impl SimWorld {
         }
     }
 
-    /// The outcome of an order that a take-up gave. A member that no other node takes is started
-    /// here.
+    /// Handles the outcome of an order that a take-up gave. A member that no other node takes is
+    /// started here.
     pub fn take_up_order_done(&mut self, process: usize, order: HostOrder, done: bool) {
         let (session, agent) = order.agent;
         let Some(take_up) = self.take_up_of(process, (session, order.ticket)) else {

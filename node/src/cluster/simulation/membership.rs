@@ -1,5 +1,5 @@
-//! The membership thread of a simulated node: what happens goes to the machine, and its effects are
-//! performed, as `cluster/thread` does it.
+//! The membership thread of a simulated node: passes inputs to the state machine and performs its
+//! effects, as `cluster/thread` does.
 
 use super::{
     process::{ProcessEvent, ProcessState, RegistryRequest, SqlCaller, number},
@@ -12,17 +12,17 @@ use crate::cluster::{
     moment::Moment,
 };
 
-/// A node that ended is started again after so long.
+/// How long after its end a node is started again.
 const RESTARTS_AFTER: u64 = 1_000;
-/// How many heartbeats of a node are remembered for the checks.
+/// The number of heartbeats of a node that are kept for the checks.
 const BEATS_KEPT: usize = 24;
-/// One of so many heartbeats is lost.
+/// One in this many heartbeats is lost.
 const LOST_BEATS: u32 = 200;
 
 impl SimWorld {
     pub fn handle(&mut self, process: usize, event: ProcessEvent) {
         match event {
-            // An earlier timer was set since.
+            // The timer was replaced meanwhile.
             ProcessEvent::Wake { ticket }
                 if self.processes[process].notes.wake_ticket != ticket =>
             {
@@ -69,7 +69,7 @@ impl SimWorld {
         self.set_alarm(process);
     }
 
-    /// Whether new work may begin, as the permit of the membership thread says.
+    /// Returns whether new work may begin, as the permit of the membership thread says.
     pub fn may_act(&self, process: usize) -> bool {
         let process = &self.processes[process];
         let now = process.local(self.now);

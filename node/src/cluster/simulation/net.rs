@@ -48,7 +48,7 @@ impl Net {
         self.is_up && !self.link(machine).is_cut && now >= self.link(machine).back_at
     }
 
-    /// Whether a message from one machine reaches another.
+    /// Returns whether a message from one machine reaches another.
     pub fn reaches(&self, from: usize, to: usize, now: u64) -> bool {
         let together = self.island.contains(&from) == self.island.contains(&to);
         together && self.is_connected(from, now) && self.is_connected(to, now)

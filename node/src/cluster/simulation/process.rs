@@ -1,4 +1,4 @@
-//! A node's process: its deciders, what it hosts, and what happened to it while it did not run.
+//! A node's process: its decision logic, what it hosts, and the events of its pauses.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,7 +23,7 @@ use crate::{
     config::Cluster,
 };
 
-/// What happens to a process. It waits while the process is paused. Large values are boxed, because
+/// An event of a process. It waits while the process is paused. Large values are boxed, because
 /// most events are heartbeats and each is moved several times.
 #[derive(Debug, Clone)]
 pub enum ProcessEvent {
@@ -90,7 +90,7 @@ pub enum ProcessEvent {
     DrainLook,
 }
 
-/// Which part of the process sent a statement.
+/// The part of the process that sent a statement.
 #[derive(Debug, Clone)]
 pub enum SqlCaller {
     Agent,
@@ -100,7 +100,7 @@ pub enum SqlCaller {
     Host(HostOrder),
 }
 
-/// Which part of the process reads a team's record.
+/// The part of the process that reads a team's record.
 #[derive(Debug, Clone)]
 pub enum TeamReader {
     Cascade,
@@ -387,7 +387,7 @@ impl SkewedClock {
         )
     }
 
-    /// The first millisecond of the world at which this clock shows `moment`.
+    /// Returns the first millisecond of the world at which this clock shows `moment`.
     fn world(self, moment: Moment) -> u64 {
         let local = moment.as_millis().saturating_sub(self.offset);
         let mut at = local

@@ -10,8 +10,8 @@ use crate::cluster::membership::{Revision, SeenNode};
 /// A team's incarnation by the number of its session.
 pub type TeamKey = (usize, i64);
 
-/// Nodes are known by the number of their process, teams by the number of their session, and agents
-/// by their place in the team.
+/// The key of a record. Nodes are numbered by process, teams by session, and agents by their place
+/// in the team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SimKey {
     Node(usize),
@@ -132,7 +132,8 @@ impl SimRegistry {
         }
     }
 
-    /// A power cut: what was acknowledged since then is gone, and revisions are given out again.
+    /// Simulates a power cut: discards what was acknowledged since then, and gives revisions out
+    /// again.
     pub fn lose_tail(&mut self, since: u64) {
         self.losses += 1;
         while let Some(change) = self.tail.pop_if(|change| change.at >= since) {
@@ -153,7 +154,7 @@ impl SimRegistry {
 }
 
 impl SimRecord {
-    /// A node's record as its readers see it.
+    /// Returns a node's record as its readers see it.
     pub fn seen(&self) -> Option<SeenNode> {
         let SimValue::Node {
             standing,

@@ -41,7 +41,7 @@ impl SimWorld {
         }
     }
 
-    /// Reads a peer's proof, or gets no answer.
+    /// Reads a peer's proof, or gives no answer.
     pub fn read_proof(&mut self, process: usize, request: RegistryRequest) {
         let machine = self.processes[process].machine;
         if self.net.can_write(machine, self.now) {
@@ -55,7 +55,7 @@ impl SimWorld {
         }
     }
 
-    /// The registry was not there. The client may still send the request when it is.
+    /// Handles a request that does not reach the registry. The client may still send it later.
     fn miss(&mut self, process: usize, request: Box<RegistryRequest>, is_awaited: bool) {
         if self.rng.bool() {
             self.late.push((process, request.clone()));
@@ -88,7 +88,7 @@ impl SimWorld {
         self.tell(process, delay, ProcessEvent::Answer { request, answer });
     }
 
-    /// Clients that are connected again send what they held back.
+    /// Sends the requests that clients held back, if they are connected again.
     pub fn send_late(&mut self) {
         for (process, request) in std::mem::take(&mut self.late) {
             let (machine, state) = self.sender(process);
@@ -183,7 +183,7 @@ impl SimWorld {
         }
     }
 
-    /// Executes the batch that the product writes, on its conditions.
+    /// Executes the atomic batch that the real registry client builds, if its conditions hold.
     fn declare_dead(
         &mut self,
         (observer, own): (usize, Revision),
@@ -260,7 +260,7 @@ impl SimWorld {
         }
     }
 
-    /// Creates the record, or finds that it is this node's.
+    /// Creates the record, or finds that this node created it before.
     fn create_team(&mut self, process: usize, team: TeamKey) -> RegistryAnswer {
         match self.registry.team(team) {
             Some((revision, team))

@@ -11,9 +11,9 @@ pub struct LeaseRow {
     pub node: Option<usize>,
     pub epoch: i64,
     pub last_seq: usize,
-    /// The agent has an unread input.
+    /// Whether the agent has an unread input.
     pub has_input: bool,
-    /// The agent was stopped for good.
+    /// Whether the agent was stopped for good.
     pub is_stopped: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct SessionRow {
     pub is_open: bool,
     pub on_node_death: OnNodeDeath,
     pub incarnation: i64,
-    /// The first is the lead's.
+    /// The leases of the agents, of which the first is the lead's.
     pub leases: Vec<LeaseRow>,
 }
 
@@ -84,13 +84,14 @@ pub enum SqlStatement {
     ReadSession {
         session: usize,
     },
-    /// The agents whose holder is none of the living nodes, those with an unread input, and, with
-    /// `held_by`, the leases that a node holds.
+    /// Reads the agents whose holder is none of the living nodes, those with an unread input, and,
+    /// with `held_by`, the leases that a node holds.
     Sweep {
         alive: Vec<usize>,
         held_by: Option<usize>,
     },
-    /// The leases that a node holds, with the agents that it hosts as they were when it asked.
+    /// Reads the leases that a node holds. The answer contains the agents that it hosted when it
+    /// asked.
     OwnLeases {
         asked_at: u64,
         me: usize,
@@ -259,7 +260,7 @@ impl StoredSession {
         self.claim(claim)
     }
 
-    /// A claim that is repeated after a lost answer finds itself.
+    /// Claims a lease. A claim that is repeated after a lost answer succeeds again.
     fn claim(&mut self, claim: &LeaseClaim) -> SqlReply {
         let agent = claim.agent.1;
         let lease = &mut self.row.leases[agent];

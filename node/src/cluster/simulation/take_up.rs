@@ -38,7 +38,7 @@ impl TakeUp {
 }
 
 impl SimWorld {
-    /// Takes a session up unless that is under way here.
+    /// Takes a session up, unless this node is already doing that.
     pub fn take_up(&mut self, process: usize, session: usize) {
         let state = &mut self.processes[process];
         if state.take_ups.contains_key(&session) {
@@ -58,7 +58,7 @@ impl SimWorld {
         self.query(process, SqlStatement::ReadSession { session }, caller);
     }
 
-    /// Ends the attempt. Where it failed, a later sweep reads which leases are without an agent.
+    /// Ends the attempt. If it failed, a later sweep reads which leases have no agent.
     pub fn end_take_up(&mut self, process: usize, session: usize, is_done: bool) {
         let state = &mut self.processes[process];
         state.take_ups.remove(&session);
@@ -104,7 +104,7 @@ impl SimWorld {
                 };
                 self.claim(process, session, ClaimInput::LeaseRead(lease));
             }
-            // The claim asks again for an outcome that is unknown.
+            // The claim asks again if an outcome is unknown.
             (SqlStatement::ClaimLead { .. } | SqlStatement::ReadLead { .. }, _) => {}
             (SqlStatement::Close { .. }, SqlReply::Done) => {
                 self.checks.report.closes += 1;
@@ -248,7 +248,7 @@ impl SimWorld {
         recovery::claim_plan((id(process), seen), hosts, policy, now, TOOL_GRACE)
     }
 
-    /// When nothing runs any more on a node whose death this one saw.
+    /// Returns when nothing runs any more on a node whose death this one saw.
     pub fn quiet_from(&self, process: usize, node: usize) -> Option<Moment> {
         let quiet = self.processes[process].notes.quiet.get(&node);
         quiet.map(|quiet| *quiet + TOOL_GRACE)

@@ -59,8 +59,8 @@ impl SimWorld {
         }
     }
 
-    /// Stops what runs here of an incarnation and of the ones before it. Nothing is written: the
-    /// leases stay in this node's name.
+    /// Stops the agents here of an incarnation and of earlier ones. Nothing is written: the leases
+    /// stay in this node's name.
     fn stop_team(&mut self, process: usize, ended: &TeamIncarnation) {
         let hosted = self.processes[process].hosted.iter();
         let stopped: Vec<AgentKey> = hosted
@@ -94,7 +94,7 @@ impl SimWorld {
         }
     }
 
-    /// Stops an agent on this node and tells the cascade.
+    /// Stops an agent on this node and informs the cascade.
     pub fn drop_agent(&mut self, process: usize, agent: AgentKey) {
         if let Some(hosted) = self.stop_agent(process, agent) {
             let input = CascadeInput::AgentStopped {

@@ -1,21 +1,24 @@
-//! The checks on tools: each call is announced and runs once, under a lease and a young proof, and
-//! beside nothing of an earlier incarnation.
+//! The checks on tools: each call is announced and runs once, under a lease and a recent proof, and
+//! not while a tool of an earlier incarnation runs.
 
 use super::{
     sql::{AgentKey, CallNumber, LogRow, LogRowKind},
     world::SimWorld,
 };
 
-/// How long after the lease was taken a tool may start, as an answer of SQL was on its way.
+/// How long after its lease was taken an agent may still start a tool, because an answer of SQL was
+/// on its way.
 const ANSWER_TAKES: u64 = 1_000;
-/// How old the newest proof of a node that starts a tool may be, with the difference of clocks.
+/// The maximum age of the newest proof of a node that starts a tool, including the difference of
+/// clocks.
 const PROOF_LIMIT: u64 = 12_050;
-/// After this time a suspended node that reads SQL has stopped an agent whose lease was taken: it reads
-/// its leases every second.
+/// How long a suspended node that reads its leases in SQL every second may take to stop an agent
+/// whose lease was taken.
 const SEEN_IN_SQL: u64 = 1_300;
-/// How long the loss of an answer from SQL excuses that a node does not know its leases.
+/// For how long a lost answer from SQL excuses that a node does not know its leases.
 const MISSED_FOR: u64 = 4_000;
-/// How long before a tool starts a disturbance excuses that another one still runs.
+/// How long before the start of a tool a fault may have occurred and excuse that an earlier one
+/// still runs.
 const EXCUSED_FOR: u64 = 13_000;
 
 /// A tool that runs.
@@ -88,8 +91,8 @@ impl SimWorld {
         self.checks.running.push(run);
     }
 
-    /// Nothing of an earlier incarnation or epoch still runs, except on a machine that was cut off
-    /// or disturbed and could not know.
+    /// Checks that nothing of an earlier incarnation or epoch still runs, except on a machine that
+    /// was cut off or disturbed and could not know.
     fn check_overlap(&mut self, run: &ToolRun) {
         let is_earlier = |other: &&ToolRun| {
             let is_superseded = other.row.agent == run.row.agent && other.row.epoch < run.row.epoch;
@@ -124,9 +127,9 @@ impl SimWorld {
         }
     }
 
-    /// Whether the node of a tool would have read in SQL that the lease of its agent was taken, had
-    /// `next` waited for that: it was suspended for long enough, and neither SQL nor an answer of it
-    /// was missing.
+    /// Returns whether the node of the tool `run` should have read in SQL that its agent's lease
+    /// was taken: it was suspended for long enough before `next` started, and neither SQL nor an
+    /// answer of it was missing.
     fn knows_of_loss(&self, run: &ToolRun, next: &ToolRun) -> bool {
         let state = &self.processes[run.process];
         let agent = (run.session, run.row.agent);

@@ -1,5 +1,4 @@
-//! The world: one queue of what happens next, in virtual milliseconds, and everything that it
-//! happens to.
+//! The world: one queue of events, in virtual milliseconds, and the state that they change.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -19,15 +18,15 @@ use crate::cluster::cascade::TeamIncarnation;
 pub const MACHINES: usize = 5;
 const SESSIONS: usize = 3;
 const WORKERS: usize = 2;
-/// In one of so many seeds the last session is not to go on after its node's death.
+/// In one of this many seeds, the last session is not to continue after its node's death.
 const STOPPING: u64 = 4;
 /// How long a client of the registry or of SQL waits for an answer, in milliseconds.
 pub const DEADLINE: u64 = 2_000;
-/// One of so many answers is lost.
+/// One in this many answers is lost.
 const LOST_ANSWERS: u32 = 60;
-/// From then on no answer is lost: there would be no time to make up for it.
+/// The time from which no answer is lost, because the run ends too soon to make up for it.
 const NONE_LOST_FROM: u64 = 45_000;
-/// How many bits of a key are the number of an event.
+/// The number of bits of a key that hold the number of an event.
 const ORDER_BITS: u32 = 32;
 /// When the sessions are prompted.
 const PROMPTED_AT: u64 = 5_000;
@@ -64,7 +63,8 @@ pub enum WorldEvent {
     Resync {
         machine: usize,
     },
-    /// A process that crashed must be declared dead by now, or its sessions claimed.
+    /// Checks that a process that crashed is declared dead by now, or that its sessions are
+    /// claimed.
     Due {
         process: usize,
         since: u64,
@@ -80,16 +80,17 @@ pub struct SimWorld {
     pub processes: Vec<SimProcess>,
     pub checks: Checks,
     pub events: u64,
-    /// Requests that a client sends when it is connected again, though it has given them up.
+    /// Requests that a client sends when it is connected again, although it no longer waits for the
+    /// answers.
     pub late: Vec<(usize, Box<RegistryRequest>)>,
     pub late_beats: Vec<(usize, u64)>,
     queue: EventQueue,
     trace: Option<Vec<String>>,
 }
 
-/// What happens next, in the order of time and then of arrival: a key has the time in its upper bits
-/// and the number of the event in the lower ones. The heap holds only keys, because events are large
-/// and a heap moves its elements often.
+/// The future events, in the order of time and then of arrival: a key has the time in its upper
+/// bits and the number of the event in the lower ones. The heap holds only keys, because events are
+/// large and a heap moves its elements often.
 #[derive(Default)]
 struct EventQueue {
     keys: BinaryHeap<Reverse<(u64, usize)>>,
@@ -154,7 +155,7 @@ impl SimWorld {
         world
     }
 
-    /// Plays until the end, or until something is violated.
+    /// Handles events until the end, or until a check fails.
     pub fn play(&mut self, end: u64) {
         while let Some((at, event)) = self.queue.pop() {
             if at > end || self.checks.is_violated() {
@@ -197,7 +198,7 @@ impl SimWorld {
         self.trace.unwrap_or_default()
     }
 
-    /// How long a message to or from a machine takes, in milliseconds.
+    /// Returns how long a message to or from a machine takes, in milliseconds.
     pub fn latency(&mut self, machine: usize) -> u64 {
         let slow = self.net.slow(machine);
         1 + self.rng.u64(0..4) + if slow > 0 { self.rng.u64(0..slow) } else { 0 }
@@ -254,7 +255,7 @@ impl SimWorld {
         }
     }
 
-    /// The process that runs on a machine.
+    /// Returns the process that runs on a machine.
     pub fn process_on(&self, machine: usize) -> Option<usize> {
         self.processes
             .iter()

@@ -1,4 +1,4 @@
-//! Performs the effects of the machine: reports to the node, publishes, or starts a task.
+//! Performs the effects of the state machine: reports to the node, publishes, or starts a task.
 
 use planck_common::{
     NodeId,
@@ -74,7 +74,7 @@ impl MembershipThread {
         self.tell_heartbeat();
     }
 
-    /// Publishes the last heartbeat again with what has changed since.
+    /// Publishes a heartbeat with the last number and the current state of the node.
     fn tell_heartbeat(&self) {
         let JoinOptions {
             node, record, load, ..

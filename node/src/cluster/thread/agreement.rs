@@ -17,7 +17,7 @@ use crate::{
     cluster::registry::ClusterRegistry,
 };
 
-/// How long a node has to answer that it lives.
+/// How long a node may take to answer the request that shows that it is alive.
 const ANSWERED: Duration = Duration::from_secs(2);
 
 /// Refuses this node if its times differ from those of a living node.
@@ -68,7 +68,8 @@ pub(super) async fn take_over(
     Ok(())
 }
 
-/// Asks the node itself. After a crash of all nodes, the records of dead ones still say `alive`.
+/// Returns whether a node answers a request. Its record is not enough, because after a crash of all
+/// nodes the records of dead ones still say `alive`.
 async fn lives(node: &NodeId, bus: &NatsBus) -> bool {
     ask(node, bus).await.is_ok()
 }
@@ -86,7 +87,7 @@ async fn ask(node: &NodeId, bus: &NatsBus) -> Result<Bytes, BusError> {
     .await
 }
 
-/// Names the times on which two nodes do not agree.
+/// Returns which times differ between two nodes, or `None` if they agree.
 pub(super) fn difference(mine: &NodeRecord, theirs: &NodeRecord) -> Option<String> {
     if theirs.state.is_final() {
         return None;

@@ -33,7 +33,7 @@ use crate::{
     tools::process::heartbeat,
 };
 
-/// How long the last messages may take to be written out.
+/// How long the last messages may take to be sent.
 const FLUSHED: Duration = Duration::from_millis(500);
 
 /// The subscriptions of the membership thread.
@@ -141,7 +141,7 @@ impl MembershipThread {
                     DecisionKind::NodeJoined,
                     DecisionData::because("its heartbeat came back and its proof is written"),
                 );
-                // Peers know that this node may work before it reports so.
+                // Peers must learn that this node may work before `join` returns.
                 let _soon_enough = self.bus.flush(FLUSHED).await;
                 let _nobody_waits = ready.send(Ok(()));
             }
@@ -149,7 +149,8 @@ impl MembershipThread {
         let _gone_anyway = self.bus.flush(FLUSHED).await;
     }
 
-    /// The time of the next reading of all records: `cluster.sweep` give or take a fifth.
+    /// Returns the time of the next read of all records, which is `cluster.sweep` from now, give or
+    /// take a fifth.
     fn next_sweep(&self) -> Instant {
         Instant::now()
             + self
@@ -212,7 +213,7 @@ impl MembershipThread {
         }
     }
 
-    /// Takes the outcome of an effect.
+    /// Handles the outcome of an effect.
     fn done(&mut self, done: JobResult) {
         match done {
             JobResult::Nothing => {}
@@ -267,7 +268,8 @@ impl MembershipThread {
         }
     }
 
-    /// Two nodes that joined at the same time did not see each other when their times were compared.
+    /// Logs a warning for each node with other times. Two nodes that joined at the same time did
+    /// not see each other when their times were compared.
     fn warn_of_other_times(&self, found: &[(NodeId, u64, NodeRecord)]) {
         for (node, _, record) in found {
             if let Some(what) = agreement::difference(&self.options.record, record) {
@@ -276,7 +278,8 @@ impl MembershipThread {
         }
     }
 
-    /// The bucket is gone: creates it again. The machine then writes this node's records again.
+    /// Creates the bucket again after it was lost. The state machine then writes this node's
+    /// records again.
     fn reopen(&mut self) {
         if !self.reopening {
             self.reopening = true;

@@ -21,7 +21,7 @@ use crate::{
 /// How long to try to open the registry again.
 const REOPENING: Duration = Duration::from_secs(10);
 
-/// Performs one request.
+/// Performs one request to the registry.
 #[derive(Clone)]
 pub(super) struct RegistryJob {
     pub registry: ClusterRegistry,
@@ -84,7 +84,7 @@ impl RegistryJob {
         }
     }
 
-    /// Whether this node's record was written by another process, and not by an observer either.
+    /// Returns whether this node's record was written by another process that is not an observer.
     fn is_foreign(&self, node: &NodeId, record: &NodeRecord) -> bool {
         *node == self.node && !record.state.is_final() && record.nonce != self.record.nonce
     }
@@ -100,8 +100,8 @@ impl RegistryJob {
         }
     }
 
-    /// Reads the records of all nodes. The record of the store is checked as well: if it was lost, it
-    /// is written again.
+    /// Reads the records of all nodes. Also checks the record of the store, and writes it again if
+    /// it was lost.
     pub async fn read_all(self) -> JobResult {
         match self.registry.check_store(&self.store).await {
             Err(error) if !error.is_passing() && !error.is_missing() => {
@@ -120,7 +120,8 @@ impl RegistryJob {
         }
     }
 
-    /// Declares a node dead. Its record is kept apart from the state, if it is known and unchanged.
+    /// Declares a node dead. The new record keeps what the old one says apart from the state, if
+    /// that is known and unchanged.
     pub async fn declare_dead(
         self,
         suspect: NodeId,
@@ -193,7 +194,7 @@ fn failed(error: &RegistryError, input: Option<MembershipInput>) -> JobResult {
     input.map_or(JobResult::Nothing, JobResult::Happened)
 }
 
-/// The record of a node about which only its leases are known.
+/// Returns a record for a node about which only its leases are known.
 fn unknown(node: &NodeId) -> NodeRecord {
     NodeRecord {
         name: node.to_string(),
