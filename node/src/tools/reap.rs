@@ -164,10 +164,11 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
     end
 }
 
-/// Prepares this process: it gets a session of its own and dumps no core, orphans become its
-/// children, and its signals are read from a descriptor. Its process name is changed, which
-/// protects it from a command that kills processes named `planck`. The command may not trace it or
-/// read its memory. If the reaper is stopped when its node dies, it continues.
+/// Prepares this process, the reaper: it gets a session of its own and dumps no core, orphans
+/// become its children, and its signals are read from a descriptor. Its process name is changed,
+/// which protects it from a command that kills processes named `planck`. The command may not trace
+/// the reaper or read its memory. If a signal has stopped the reaper, it continues when its node
+/// dies.
 fn prepare() -> nix::Result<SignalFd> {
     let _ = unistd::setsid();
     prctl::set_dumpable(false)?;
@@ -283,7 +284,8 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
     }
 }
 
-/// Exits as the command did: with the same exit code, or by the same signal.
+/// Exits as the command did: with the same exit code, or by the same signal. If the reaper ended
+/// the command, it kills itself with SIGKILL.
 fn leave(end: ReapEnd) -> ExitCode {
     let ReapEnd::Command(status) = end else {
         return kill_itself(Signal::SIGKILL);

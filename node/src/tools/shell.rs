@@ -121,7 +121,7 @@ async fn blocking<T: Send + 'static>(
         .map_err(|panic| ToolOutcome::error(format!("failed: {panic}")))
 }
 
-/// Adds a line to the result for each change that was undone, within the limits.
+/// Adds the reports about changes of protected files to the result, within the limits.
 fn noted(mut outcome: ToolOutcome, reports: &[RestoreReport], caps: Caps) -> ToolOutcome {
     let notes = reports
         .iter()

@@ -36,7 +36,7 @@ impl Roots {
         }
     }
 
-    /// Adds folders that every agent may read but not change.
+    /// Sets the folders that every agent may read but not change.
     pub fn with_readable(self, readable: Vec<PathBuf>) -> Self {
         Self {
             readable: readable.into(),

@@ -47,7 +47,8 @@ impl Guards {
         }
     }
 
-    /// Records the protected files of the roots. It reads files, so it may block.
+    /// Records the protected files of the roots, and returns a guard for one call. This function
+    /// reads files, so it may block.
     pub fn begin(&self, roots: &[PathBuf]) -> Guard {
         for root in roots {
             // The entry is cloned while the map is locked. Otherwise the end of the root's last
@@ -107,8 +108,8 @@ fn compare(watch: &mut GuardedRoot, root: &Path, undone: &UndoneChanges) -> Rest
 }
 
 impl Guard {
-    /// Compares the files and undoes the changes. Returns a report for each root with changes. It
-    /// reads files, so it may block.
+    /// Compares the files with the record, and undoes the changes. Returns a report for each root
+    /// with changes. This function reads and writes files, so it may block.
     pub fn end(mut self) -> Vec<RestoreReport> {
         self.leave()
     }

@@ -16,8 +16,9 @@ use nix::{
 
 use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
 
-/// The maximum number of files, and of bytes, whose content is recorded. Further files are recorded
-/// without content, so a change of them is detected but cannot be undone.
+/// The maximum number of protected files that are recorded, and of bytes of their contents. Files
+/// beyond the number are not recorded. Files beyond the bytes are recorded without content, so a
+/// change of them is detected but cannot be undone.
 const MOST_FILES: usize = 4096;
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -25,8 +26,8 @@ const MOST_BYTES: u64 = 8 * 1024 * 1024;
 /// change time. If the change time is older than that, the file has not changed.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The state of the protected files. Paths are relative to the root; a path that is not in the
-/// record did not exist.
+/// The state of the protected files. Paths are relative to the root. A path that is not in the
+/// record counts as missing.
 #[derive(Debug, Default)]
 pub(super) struct ProtectionRecord {
     pub found: BTreeMap<PathBuf, FoundFile>,
