@@ -60,8 +60,8 @@ pub(super) fn command(bytes: &[u8]) {
     );
 }
 
-/// Opens a session file with some bytes changed: three bytes select the position, one is the new
-/// value.
+/// Opens a session file with some bytes changed. Of every four input bytes, the first three select
+/// a position, and the fourth is its new value.
 pub(super) fn session_file(bytes: &[u8]) {
     let served = served();
     let (name, whole) = &served.file;

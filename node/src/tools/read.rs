@@ -94,7 +94,7 @@ fn read(files: &Files, call: &Invocation, args: ReadArgs) -> Result<String, File
     }
 }
 
-/// The lines of a file that a call asked for.
+/// The result of reading the lines that a call asked for.
 enum FoundLines {
     Text(String),
     Cancelled,

@@ -39,7 +39,8 @@ impl Toolbox {
         }
     }
 
-    /// Adds tools that only this agent has. They replace tools of the same name.
+    /// Returns a toolbox with additional tools, which only this agent has. They replace tools of
+    /// the same name.
     pub fn with(&self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, BadTool> {
         let mut entries = tools
             .into_iter()

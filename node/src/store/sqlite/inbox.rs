@@ -12,8 +12,8 @@ use crate::store::{
     unread::Unread,
 };
 
-/// Counts the unread inputs of an agent and of its session. The query reads only the index of open
-/// inputs, so its cost does not grow with the history.
+/// Builds the query that counts the unread inputs of an agent and of its session. The query reads
+/// only the index of open inputs, so its cost does not grow with the history.
 macro_rules! unread {
     ($agent:literal) => {
         concat!(
@@ -56,8 +56,8 @@ const ASK: &str =
         SELECT max(n) FROM u)
     ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
 
-/// The statement that records that the asker of an existing question waits. It has the same
-/// conditions as [`ASK`].
+/// The statement that records that the asker of an existing question waits, unless that would close
+/// a cycle or the question would be nested too deeply.
 const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcome IS NULL
       AND NOT EXISTS (WITH RECURSIVE p(a) AS (
           SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)

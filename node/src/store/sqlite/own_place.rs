@@ -1,6 +1,7 @@
-//! The default folder of a project's sessions, in the user's data directory. Planck creates it, and
-//! uses it only while all directories on the way belong to this user, cannot be written by other
-//! users, and contain no symbolic links. A marker file names the project.
+//! The default folder of a project's sessions, in the user's data directory. Planck creates the
+//! folder, and uses it only if all directories from the data directory down to it belong to this
+//! user, cannot be written by other users, and are no symbolic links. A marker file names the
+//! project.
 
 use std::{
     fs::{self, DirBuilder},
@@ -99,8 +100,8 @@ impl OwnPlace {
         })
     }
 
-    /// Writes the marker of a new folder. Fails if an existing folder has the marker of another
-    /// project.
+    /// Writes the marker of a new folder. Fails if an existing folder has no marker or that of
+    /// another project.
     fn mark(&self, place: &StoreFolder) -> Result<(), StoreError> {
         if place.names()?.is_empty() {
             let mut file = place.create_file(MARKER)?;

@@ -1,5 +1,5 @@
-//! Appends batches with one statement for all batches of a session. If the file refuses that
-//! statement, each batch gets its own.
+//! Appends the batches of a session with as few statements as possible. If the file refuses a
+//! statement, each of its batches gets its own.
 
 mod statement;
 
@@ -123,8 +123,8 @@ fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a Input
         .collect()
 }
 
-/// Writes batches with one statement. Returns their outcomes, and the session's totals if the
-/// statement was carried out.
+/// Writes batches with one statement, or with one each if the file refuses that statement. Returns
+/// their outcomes, and the session's totals if the one statement was carried out.
 async fn write(
     file: &InUse,
     node: &NodeId,
@@ -177,8 +177,8 @@ async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
     row.map_or(Ok(Usage::default()), |row| file.reader(&row).usage())
 }
 
-/// Finds out why a batch was refused: its rows are already in the log, its lease has another epoch,
-/// an input is gone, or its data is invalid.
+/// Returns the outcome of a batch whose statement the file refused: its rows are already in the
+/// log, its lease has another epoch, an input is gone, or its data is invalid.
 async fn why_not(
     file: &InUse,
     batch: &Batch,
