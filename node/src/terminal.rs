@@ -51,7 +51,7 @@ pub fn clean_json(text: &str) -> Cow<'_, str> {
 }
 
 /// Replaces each hidden character with the result of `instead`, which gets the character and the
-/// next one, if any.
+/// next one, if any. If the result is `None`, the character is kept.
 fn rewrite(text: &str, instead: impl Fn(char, Option<char>) -> Option<String>) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return Cow::Borrowed(text);

@@ -79,7 +79,7 @@ impl ConnectedClient {
         matches!(self.to, ConnectionEnd::Node(_))
     }
 
-    /// Stops the node in this process, if there is one.
+    /// Stops the node or the reader of the store in this process, if there is one.
     pub async fn close(self) {
         match self.to {
             ConnectionEnd::Cluster => {}

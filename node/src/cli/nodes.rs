@@ -139,7 +139,7 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
 
 /// Finds a node by its id or name. Several records can have the same name, because a restarted node
 /// is a new one. A node that is still in the cluster is preferred, and otherwise the one with the
-/// latest heartbeat.
+/// latest heartbeat. Fails if several nodes in the cluster match.
 fn named(nodes: Vec<NodeInfo>, name: &str) -> anyhow::Result<NodeInfo> {
     let (gone, there): (Vec<_>, Vec<_>) = nodes
         .into_iter()

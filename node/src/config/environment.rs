@@ -50,7 +50,7 @@ impl HonouredVariable {
     }
 }
 
-/// Returns the variables of other programs, including those of providers.
+/// Returns the variables of other programs that set a key, including keys of providers.
 pub fn honoured() -> impl Iterator<Item = HonouredVariable> {
     OTHERS
         .into_iter()

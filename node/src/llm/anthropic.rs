@@ -20,7 +20,8 @@ use super::{
 pub struct Anthropic;
 
 impl WireFormat for Anthropic {
-    /// Accepts a base URL with or without `/v1`, because users configure both.
+    /// Returns the address of a request. The base URL may end in `/v1` or not, because users
+    /// configure both.
     fn url(&self, base: &Url, _: &str, _: &WireTarget) -> Url {
         below(base, "/v1", "/messages")
     }

@@ -18,7 +18,8 @@ use super::{
 pub struct Google;
 
 impl WireFormat for Google {
-    /// Accepts a base URL with or without the version of the API, because users configure both.
+    /// Returns the address of a request. The base URL may contain the version of the API or not,
+    /// because users configure both.
     fn url(&self, base: &Url, model: &str, _: &WireTarget) -> Url {
         let version = if base.path().ends_with("/v1") {
             "/v1"

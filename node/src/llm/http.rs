@@ -236,7 +236,7 @@ struct FailureWording {
 
 impl FailureWording {
     /// Converts a refusal into a failure: adds the provider's name, removes the key from the
-    /// message, and delays all requests if the provider asked for that. If the configuration does
+    /// message, and delays other requests if the provider is overloaded. If the configuration does
     /// not name the server, the server's own message is left out.
     fn to_failure(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
         let HttpRefusal { failure, overload } = refusal;

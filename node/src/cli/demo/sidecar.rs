@@ -67,8 +67,8 @@ const SDK: [(&str, &str); 7] = [
     ),
 ];
 
-/// The Python program, and its module path: the demo's folder, the folder in which `make tools`
-/// unpacked the NATS client, and Python's default path.
+/// The sidecar's Python program, and its module path: the demo's folder, the folder in which
+/// `make tools` unpacked the NATS client, and the `PYTHONPATH` of the user.
 #[derive(Debug)]
 pub struct Python {
     program: PathBuf,

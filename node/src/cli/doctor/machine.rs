@@ -31,7 +31,8 @@ pub async fn folders(config: &Config) -> Vec<DoctorFinding> {
     std::iter::once(here).chain(workspaces).collect()
 }
 
-/// Checks the sandbox of tool processes, and reports the programs that they cannot use inside it.
+/// Checks the sandbox of tool processes, and reports the folders of `PATH` that they cannot use
+/// inside it.
 pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
     let sandbox = node::sandbox(config).await;
     let remedy = "use Linux 6.12 or later with Landlock, or install bubblewrap (`apt-get install bubblewrap`) and allow \
@@ -58,7 +59,7 @@ pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
     std::iter::once(whole).chain(hidden).collect()
 }
 
-/// Reports the programs that the user can run but a tool cannot.
+/// Reports the folders of `PATH` whose programs the user can run but a tool cannot.
 fn hidden(sandbox: &Sandbox) -> Option<DoctorFinding> {
     let folders: Vec<String> = sandbox
         .hidden()

@@ -86,8 +86,8 @@ async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, Doctor
     })
 }
 
-/// Subscribes to the commands of a node id that does not exist, and sends itself a command.
-/// Observers of the cluster do not see it.
+/// Checks that published messages arrive: subscribes to the commands of a node id that does not
+/// exist, and publishes one. Observers of the cluster do not receive it.
 async fn messages(bus: &NatsBus) -> DoctorFinding {
     let subject = subject::Address::node(NodeId::mint().as_str(), "info").to_string();
     let failed = |error: BusError| {

@@ -285,8 +285,8 @@ fn cells(row: &SessionRow) -> Vec<String> {
 
 /// Returns whether a name matches a pattern with the wildcards `*` and `?`.
 fn fits(glob: &[u8], name: &[u8]) -> bool {
-    // Where matching continues after a mismatch: after the last star in the pattern, and in the
-    // name at the character that follows those for which the star stands.
+    // `star` is where matching continues after a mismatch: the position after the last star in the
+    // pattern, and the position of the first character of the name that the star does not match.
     let (mut at, mut of, mut star) = (0, 0, None);
     while at < name.len() {
         match glob.get(of) {

@@ -10,7 +10,7 @@ use crate::llm::encode::{
 };
 
 /// A user message: either text alone, or a list of items. Some servers accept only text, so items
-/// are used only if the message contains more than text.
+/// are used only for several parts or for a part that is not text.
 #[derive(Debug, Clone)]
 pub enum UserMessage {
     Text(String),

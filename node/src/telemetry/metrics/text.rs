@@ -1,4 +1,4 @@
-//! Writes metrics in the text format of Prometheus, version 0.0.4.
+//! Converts metrics to the text format of Prometheus, version 0.0.4.
 
 use std::{collections::HashMap, fmt::Write};
 
