@@ -154,7 +154,7 @@ impl Unstorable {
 }
 
 /// The parts of a request that do not depend on the history: the specification with the system
-/// prompt, the model and its tools.
+/// prompt, the model and the tools.
 #[derive(Debug)]
 pub(super) struct AgentConfig {
     pub spec: AgentSpec,

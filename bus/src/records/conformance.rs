@@ -22,7 +22,7 @@ use super::{Hint, Record, Records, RecordsError, Write};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// A bucket, opened, to which the cases connect any number of times.
+/// An open bucket, to which the cases connect any number of times.
 #[async_trait]
 pub trait World: Send + Sync {
     async fn end(&self) -> Arc<dyn Records>;

@@ -84,7 +84,7 @@ bodies! {
 }
 
 impl Wake {
-    /// Makes a command after which the agent reads its inbox.
+    /// Creates the command that makes the host of an agent read the agent's whole inbox.
     pub fn look(session: &SessionId, agent: &AgentId) -> Self {
         Self {
             session_id: session.clone(),

@@ -22,7 +22,7 @@ struct Countdown {
     seconds: f64,
 }
 
-/// The function is dropped when the call is cancelled. To clean up, wait for `context.cancelled()`.
+/// Counts down. A cancelled call is dropped; to clean up first, wait for `context.cancelled()`.
 async fn countdown(context: Context, args: Countdown) -> Result<String, Infallible> {
     let step = Duration::from_secs_f64(args.seconds.clamp(0.0, 3600.0) / 10.0);
     for left in (1..=10).rev() {
@@ -33,7 +33,7 @@ async fn countdown(context: Context, args: Countdown) -> Result<String, Infallib
     Ok("lift-off".into())
 }
 
-/// Keeps the last messages, and of the older ones what the user said.
+/// Keeps the last messages. Its summary of the older ones is what the user said in them.
 struct Requests;
 #[async_trait::async_trait]
 impl Compactor for Requests {

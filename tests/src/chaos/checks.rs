@@ -35,7 +35,7 @@ pub struct Found {
     pub wrongly: usize,
 }
 
-/// One attached client for each session, attached from its beginning.
+/// One attached client for each session, attached since the session began.
 pub struct Readers(Vec<(SessionId, Attached)>);
 
 impl Readers {

@@ -159,7 +159,7 @@ fn script(wire: &Wire) -> Script {
     }
 }
 
-/// OpenAI's own chat completions never show thinking.
+/// Removes the thinking from a script, because OpenAI's own chat completions never show any.
 fn without_thoughts(mut script: Script) -> Script {
     for reply in script.rules.iter_mut().flat_map(|rule| &mut rule.replies) {
         reply

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const ASKED: &str = "tool.a.b";
 
-/// Answers each request with `answer`, over a connection of its own.
+/// Starts a service that answers each request with `answer`. It has its own connection.
 async fn answering<F, R>(world: &Nats, answer: F) -> JoinHandle<()>
 where
     F: Fn(Client, Message) -> R + Send + 'static,

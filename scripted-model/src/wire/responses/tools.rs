@@ -73,7 +73,7 @@ fn name(index: usize, tool: &Value) -> Result<String, WireRefusal> {
     })?;
     match strictly {
         Some(Value::Bool(_)) => {}
-        // The real server accepts this, and makes every argument required.
+        // The real server accepts a tool without `strict`, and makes every argument required.
         Some(_) | None => {
             return Err(at(
                 "strict",

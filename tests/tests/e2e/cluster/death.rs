@@ -122,7 +122,8 @@ async fn kinds(team: &Team, kind: &str) -> Result<usize> {
         .count())
 }
 
-/// The orchestrator waits for its worker, whose node dies in the middle of a mutating tool.
+/// Kills the node of a worker in the middle of a mutating tool, while the orchestrator waits for
+/// the worker.
 async fn worker_dies(backend: Backend) -> Result<()> {
     let script = Script::new()
         .rounds(
@@ -199,7 +200,7 @@ async fn a_worker_whose_node_dies_continues_elsewhere_on_sqlite() -> Result<()> 
     worker_dies(Backend::Sqlite).await
 }
 
-/// The orchestrator's node dies, while members on a living node have processes and a model call.
+/// Kills the orchestrator's node, while members on another node have processes and a model call.
 async fn lead_dies(backend: Backend) -> Result<()> {
     let marker = Marker::new();
     let when = json!({ "command": "date +%s%3N > resumed-at" });

@@ -133,8 +133,8 @@ async fn workers_spread_over_nodes_on_sqlite() -> Result<()> {
     spreads(Backend::Sqlite).await
 }
 
-/// Members of a template are placed as well. A session whose orchestrator does not fit the node
-/// that got the request starts elsewhere.
+/// Checks that each member of a new session is placed on the node with its label, whichever node
+/// gets the request, and that a session is refused if no node has a member's label.
 async fn template(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let field = ThreeNodes::start(backend, script).await?;

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use super::field::{Team, ThreeNodes, lead_at, placed};
 use crate::{flows::events::assert_dense, teams::scene::by};
 
-/// One of three nodes gets each request, at random. The chance that the same node gets all of them
-/// is 1 in 2,000.
+/// How often each request is sent. One of three nodes gets each request, at random. The chance that
+/// the same node gets all of them is 1 in 2,000.
 const OFTEN: usize = 8;
 
 async fn team(backend: Backend) -> Result<Team> {

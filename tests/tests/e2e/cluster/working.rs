@@ -16,8 +16,8 @@ fn ask(agent: &str, question: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": question }))
 }
 
-/// Agents on three nodes ask each other. The question that would close a circle is refused, and
-/// every other question is answered.
+/// Has agents on three nodes ask each other. Checks that the question that would close a circle is
+/// refused, and that every other question is answered.
 async fn asking(backend: Backend) -> Result<()> {
     let script = Script::new()
         .rounds(
@@ -96,7 +96,8 @@ async fn a_circle_over_three_nodes_is_refused_on_sqlite() -> Result<()> {
     asking(Backend::Sqlite).await
 }
 
-/// A task goes from the lead through one worker to another, and its response comes back.
+/// Checks that a task goes from the lead through one worker to another, and that its response comes
+/// back.
 async fn delegating(backend: Backend) -> Result<()> {
     let delegate = |agent: &str, task: &str| {
         Reply::call("delegate_task", json!({ "agent": agent, "task": task }))
@@ -155,7 +156,8 @@ async fn a_response_reaches_its_task_over_nodes_on_sqlite() -> Result<()> {
     delegating(Backend::Sqlite).await
 }
 
-/// A lead lists, interrupts and ends workers on other nodes, and is notified when they end.
+/// Has a lead list, interrupt and end workers on other nodes. Checks that the lead is notified when
+/// they end.
 async fn commanding(backend: Backend) -> Result<()> {
     let script = Script::new()
         .rule(by("one"), Reply::fault(ScriptedFault::HangBeforeHead))

@@ -151,8 +151,8 @@ impl Crash {
         Ok((self, log))
     }
 
-    /// Requests that arrive before it is certain that the old node is dead are accepted, or refused
-    /// as retryable.
+    /// Checks the requests that arrive before it is certain that the old node is dead: an abort, a
+    /// close and a rewind are refused as retryable, and a prompt is accepted.
     async fn in_the_window(&mut self) -> Result<()> {
         let session = self.started.session_id.clone();
         for verb in [SessionVerb::Abort, SessionVerb::Close, SessionVerb::Rewind] {

@@ -336,8 +336,8 @@ async fn a_prompt_right_after_a_close_is_answered() -> Result<()> {
     node.leave().await
 }
 
-/// Many prompts find the session closed at the same time. It is taken up once, and each prompt is
-/// answered.
+/// Sends many prompts to a closed session at the same time. Checks that the session is taken up
+/// once, and that each prompt is answered.
 async fn many_open_it_at_once(backend: Backend) -> Result<()> {
     let world = World::start(backend, script()).await?;
     let (node, recorder) = (world.node().await?, world.record().await?);

@@ -19,7 +19,7 @@ use sqlx::Connection as _;
 
 use super::prompts::streaming;
 
-/// This is longer than two sweeps of a node.
+/// How long a node may take to remove an old session: longer than two of its sweeps.
 const SWEPT: std::time::Duration = std::time::Duration::from_secs(60);
 
 async fn planck(world: &World, arguments: &[&str]) -> Result<Ran> {

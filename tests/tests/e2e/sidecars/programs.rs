@@ -17,7 +17,8 @@ use tokio::process::Child;
 use super::serving::{found, gather};
 use crate::teams::scene::{Scene, by, member};
 
-/// The context window is so large that a message too large for NATS still fits into it.
+/// Settings of a node for a context window that is so large that a message too large for NATS still
+/// fits into it.
 const LARGE_WINDOW: &[(&str, &str)] = &[
     ("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"),
     ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "1000000"),
@@ -186,8 +187,8 @@ async fn two_instances_in_python_share_the_calls() -> Result<()> {
     share(Example::python()?).await
 }
 
-/// Each call of the killed instance is reported as having an unknown outcome; each call of the
-/// other instance is done.
+/// Kills one of two instances. Checks that each of its calls is reported as having an unknown
+/// outcome, and that each call of the other instance is done.
 async fn killed(example: Example) -> Result<()> {
     const CALLS: i32 = 16;
     let args = |n: i32| json!({"seconds": 6.0 + f64::from(n) / 100.0, "timeout_ms": 4000});

@@ -205,7 +205,7 @@ async fn an_aborted_asker_withdraws_its_unread_question() -> Result<()> {
     scene.end().await
 }
 
-/// The lead asks a helper that does not answer, and `verb` is sent to the helper. Returns the
+/// Has the lead ask a helper that does not answer, and sends `verb` to the helper. Returns the
 /// scene, and the result of the lead's call.
 async fn outcome_when_helper_gets(verb: AgentVerb) -> Result<(Scene, String)> {
     let script = Script::new()

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::scene::{Scene, by, member};
 
-/// A context window so small that a few answers fill it.
+/// Settings of a node for a context window that is so small that a few answers fill it.
 const WINDOW: &[(&str, &str)] = &[
     ("PLANCK_MODELS_ENTRIES_TEST_PROVIDER", "scripted"),
     ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "4000"),

@@ -121,8 +121,8 @@ impl Cluster {
     }
 }
 
-/// A client starts a session that uses sidecars' tools, an observer watches it, and an answerer
-/// continues it.
+/// Has a client start a session that uses sidecars' tools, an observer watch it, and an answerer
+/// continue it.
 async fn roles_work(form: Form) -> Result<()> {
     let cluster = Cluster::start(form).await?;
     let folder = cluster.gate.folder.path();
@@ -202,8 +202,8 @@ async fn roles_work(form: Form) -> Result<()> {
     cluster.end().await
 }
 
-/// An answerer tries to have the node delete a session and overwrite the registry, through the
-/// reply to a request that it may send.
+/// Checks that an answerer cannot make the node delete a session or overwrite the registry through
+/// the reply to a request that the answerer may send.
 async fn deputy_is_no_way_around(cluster: &Cluster) -> Result<()> {
     let attacker = cluster.gate.attacker("answerer").await?;
     for to in [
