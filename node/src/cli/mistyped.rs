@@ -16,8 +16,8 @@ pub fn exit(error: Error) -> ! {
 }
 
 /// Adds a suggestion to the error. clap compares whole words and therefore does not suggest `run`
-/// for `rnu`. This function finds commands that differ by two swapped letters, or by one wrong,
-/// missing or additional letter.
+/// for `rnu`. This function finds commands that differ by a few swapped, wrong, missing or
+/// additional letters.
 fn with_suggestion(mut error: Error) -> Error {
     if error.kind() != ErrorKind::InvalidSubcommand
         || error.get(ContextKind::SuggestedSubcommand).is_some()

@@ -107,7 +107,8 @@ impl Sink {
         }
     }
 
-    /// Returns the sum of the tokens and the cost of all events that were received.
+    /// Returns the sum of the tokens and the cost of all events that were received. For JSON lines,
+    /// nothing is added up.
     pub fn usage(&self) -> Usage {
         match self {
             Self::Screen(screen, _) => screen.summary.usage(),

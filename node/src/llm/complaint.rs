@@ -57,7 +57,7 @@ const NO_MONEY: &[&str] = &[
 ];
 
 impl Complaint {
-    /// Parses an error body or an error event. Returns `None` if the bytes are neither.
+    /// Parses an error body or an error event. Returns `None` if it contains no error message.
     pub fn read(body: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(body).ok()?;
         let value = value

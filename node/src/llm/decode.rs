@@ -115,8 +115,8 @@ pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure
     })
 }
 
-/// Returns the failure for a complete answer that cannot be parsed. It is permanent, because the
-/// server would send the same answer again.
+/// Returns the failure for data that has arrived completely and cannot be parsed. It is permanent,
+/// because the server would send the same data again.
 fn unreadable(what: &str, words: &str) -> Failure {
     let message = format!(
         "{what} ({words}); check `base_url`, and `wire`, which says how the server is spoken to"

@@ -165,7 +165,7 @@ async fn test(workspace: &Path) -> Result<String, String> {
     }
 }
 
-/// Returns the results of a tool's calls from the session's log.
+/// Returns the results of a tool's successful calls from the session's log.
 async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Result<Vec<String>> {
     let (mut from, mut answers) = (1, Vec::new());
     loop {

@@ -55,7 +55,7 @@ impl Setting for HeaderText {
     }
 }
 
-/// The proxies of one provider: the setting as it was written, and the parsed proxies.
+/// The proxies of one provider, and whether the setting is `env` instead of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRule {
     from_environment: bool,
