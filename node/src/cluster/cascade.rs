@@ -22,7 +22,7 @@ use super::{
     planted::{PlantedFault, is_planted},
 };
 
-/// How long to wait for the registry before it is asked again.
+/// How long to wait for an answer of the registry before the request is repeated.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A team's record as it was read.
@@ -59,20 +59,20 @@ impl TeamIncarnation {
 pub enum CascadeInput {
     /// The time that `next_wake` returned has come.
     Woken,
-    /// An agent of the team runs here from now on.
+    /// An agent of the team started on this node.
     AgentStarted {
         team: TeamIncarnation,
         agent: AgentId,
         is_lead: bool,
     },
-    /// An agent of the team does not run here any more.
+    /// An agent of the team no longer runs on this node.
     AgentStopped {
         team: TeamIncarnation,
         agent: AgentId,
     },
     /// A node died.
     NodeDied { node: NodeId },
-    /// Answers `ReadTeam`: the record as the leader has it, or `None` if there is none.
+    /// Answers `ReadTeam`: the record as the stream's leader has it, or `None` if there is none.
     TeamRead {
         team: TeamIncarnation,
         seen: Option<SeenTeam>,
@@ -86,7 +86,7 @@ pub enum CascadeInput {
 /// An action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CascadeEffect {
-    /// Read a team's record from the leader.
+    /// Read a team's record from the stream's leader.
     ReadTeam { team: TeamIncarnation },
     /// Mark a team's record as dead, on condition that it is at revision `expects`, or that there
     /// is none.
@@ -133,7 +133,7 @@ pub struct Cascade {
 }
 
 impl Cascade {
-    /// Takes one input, and returns the effects to perform in their order.
+    /// Takes one input, and returns the effects in the order in which they must be performed.
     pub fn on(&mut self, now: Moment, input: CascadeInput) -> Vec<CascadeEffect> {
         let mut out = Vec::new();
         match input {

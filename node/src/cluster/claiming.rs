@@ -17,13 +17,13 @@ use super::{
 
 /// How long nodes may take to stop the members that they host.
 const STOPPING: Duration = Duration::from_secs(1);
-/// How long to wait for an answer before it is asked for again.
+/// How long to wait for an answer before the request is repeated.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a node that lost only NATS may take to read in SQL that it lost a lease, and to stop
 /// its tools.
 pub(super) const SEEN_IN_SQL: Duration = Duration::from_millis(1_500);
 
-/// The lead's lease.
+/// The lease of a session's orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeadLease {
     pub node: Option<NodeId>,
@@ -64,11 +64,11 @@ pub enum ClaimInput {
     LeaseTaken,
     /// Answers `TakeLease`: the lease was not taken, because its epoch has changed.
     LeaseRefused,
-    /// Answers `ReadLease`.
+    /// Answers `ReadLease` with the lease.
     LeaseRead(LeadLease),
     /// Answers `StopTeam`: the node has stopped its members, or is gone.
     Stopped { node: NodeId },
-    /// Answers `MarkTeamDead`.
+    /// Answers `MarkTeamDead`: the record is dead.
     TeamMarkedDead,
     /// Answers `CreateTeam`: the record is this node's.
     TeamCreated,
@@ -79,11 +79,12 @@ pub enum ClaimInput {
 /// An action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimEffect {
-    /// Claim the lead's lease on condition that its epoch is `seen`. Epoch and incarnation rise.
+    /// Claim the lead's lease on condition that its epoch is `seen`. This increases its epoch and
+    /// its incarnation.
     TakeLease { seen: i64 },
-    /// Read the lead's lease: the outcome of `TakeLease` is not known.
+    /// Read the lead's lease, because the outcome of `TakeLease` is unknown.
     ReadLease,
-    /// Have a node stop what it runs of this incarnation and of the ones before it.
+    /// Make a node stop its agents of this incarnation and of earlier ones.
     StopTeam { node: NodeId, incarnation: i64 },
     /// Mark the record of this incarnation dead, or create a dead one if there is none.
     MarkTeamDead { incarnation: i64 },
@@ -130,7 +131,7 @@ impl TeamClaim {
         (claim, vec![ClaimEffect::TakeLease { seen }])
     }
 
-    /// Takes one input, and returns the effects to perform in their order.
+    /// Takes one input, and returns the effects in the order in which they must be performed.
     pub fn on(&mut self, now: Moment, input: ClaimInput) -> Vec<ClaimEffect> {
         let mut out = Vec::new();
         match (self.phase, input) {

@@ -2,7 +2,7 @@
 
 use planck_common::{NodeId, PROTOCOL_VERSION, Timestamp, node::Heartbeat, registry::NodeRecord};
 
-/// How much a node has to do.
+/// The load of a node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeLoad {
     pub agents: u32,

@@ -48,7 +48,7 @@ pub enum NoPlace {
 }
 
 impl NodeCandidate {
-    /// Returns whether a smaller share of this node's capacity is in use.
+    /// Returns whether this node uses a smaller share of its capacity than `other`.
     fn is_less_loaded_than(&self, other: &Self) -> bool {
         let share = |one: &Self, of: &Self| u64::from(one.agents) * u64::from(of.capacity);
         share(self, other) < share(other, self)

@@ -4,8 +4,7 @@
 /// A fault that a test can plant. Each comment names the file that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedFault {
-    /// A claim whose epoch has changed takes the lease at the epoch that it finds
-    /// (`claiming.rs`).
+    /// A claim takes the lease even if its epoch has changed since it was read (`claiming.rs`).
     ClaimAtAnyEpoch,
     /// A claim neither stops the members of the last incarnation nor waits for them
     /// (`claiming.rs`).
@@ -28,7 +27,7 @@ pub enum PlantedFault {
     /// Tools start before a node that lost only NATS reads in SQL that it lost its lease
     /// (`claiming.rs`).
     ToolsBeforeLossIsSeen,
-    /// A member that its node claims again does not wait for the tools of its last incarnation
+    /// A member that its node claims again does not wait for the tools of its previous incarnation
     /// (`recovery.rs`).
     ToolsBeforeGraceOfMember,
     /// The end of an incarnation stops the later ones too (`cascade.rs`).

@@ -220,7 +220,7 @@ pub fn lead_step(facts: LeadFacts) -> LeadStep {
 pub struct TeamHost {
     pub node: NodeId,
     pub is_alive: bool,
-    /// When nothing runs there any more, if the node is gone and its death was seen.
+    /// The time from which nothing runs there, if the node is gone and its death was seen.
     pub quiet_from: Option<Moment>,
 }
 
@@ -305,7 +305,7 @@ pub struct MemberFacts {
     pub holder: LeaseHolder,
     /// Whether the session is taken up to continue, and not to end.
     pub is_for_work: bool,
-    /// When nothing runs any more on its node, if that is gone and its death was seen.
+    /// The time from which nothing runs on its node, if that is gone and its death was seen.
     pub quiet_from: Option<Moment>,
 }
 
@@ -313,12 +313,12 @@ pub struct MemberFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberStep {
     Leave,
-    /// Have another node start it: the one that it is on if that lives, or else one that it fits.
-    /// If no other node takes it, start it here.
+    /// Ask another node to start it: its current host if that is alive, or else a suitable one. If
+    /// no other node accepts it, start it here.
     Place,
     /// Start it here.
     ClaimHere,
-    /// Its node is gone and it is not to go on: claim it here and stop it for good.
+    /// Its node is gone and it is not to continue: claim it here and stop it for good.
     StopLost,
 }
 

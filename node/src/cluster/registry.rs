@@ -27,11 +27,11 @@ pub use self::{
     teams::{DeathOf, MembersCreated, Settled},
 };
 
-/// How long final records are kept for people to look at.
+/// How long final records are kept so that operators can read them.
 const FINAL: Duration = Duration::from_secs(24 * 3600);
 /// How long the removal of a member is remembered.
 const REMOVED: Duration = Duration::from_secs(3600);
-/// How often a write is tried while its condition changes.
+/// The maximum number of attempts at a write whose condition changes meanwhile.
 const TRIES: u32 = 3;
 
 /// A client of the registry. Cloning it is cheap.
@@ -189,7 +189,7 @@ impl ClusterRegistry {
     }
 }
 
-/// Returns `None` if there is no record that can be decoded.
+/// Decodes a record. Returns `None` if it was removed or cannot be decoded.
 fn readable<T: DeserializeOwned>(record: Record) -> Option<StoredRecord<T>> {
     let Record {
         key,

@@ -2,11 +2,10 @@
 //! registry and store that fail as the real ones do according to measurements. Time is virtual, and
 //! the faults are drawn from a seed. The same seed always produces the same run.
 //!
-//! What is written here is the world (network, clocks, stores, processes and agents), the faults
-//! and the checks. Every decision is made by [`membership`](crate::cluster::membership),
+//! This module contains the world (network, clocks, stores, processes and agents), the faults and
+//! the checks. Every decision is made by [`membership`](crate::cluster::membership),
 //! [`cascade`](crate::cluster::cascade), [`claiming`](crate::cluster::claiming),
-//! [`recovery`](crate::cluster::recovery) and the writes of
-//! [`registry`](crate::cluster::registry).
+//! [`recovery`](crate::cluster::recovery) and the writes of [`registry`](crate::cluster::registry).
 
 mod agents;
 mod answers;

@@ -56,7 +56,7 @@ pub struct JoinOptions {
     pub census: Arc<Census>,
     pub permit: Permit,
     pub heartbeat: ReaperHeartbeat,
-    /// Called for each heartbeat.
+    /// Returns the current load. It is called for each heartbeat.
     pub load: Box<dyn Fn() -> NodeLoad + Send>,
 }
 
@@ -92,7 +92,7 @@ pub enum JoinError {
 pub enum ClusterFact {
     PeerDied {
         node: NodeId,
-        /// It was last heard before this moment.
+        /// The moment before which the node was last heard.
         quiet_since: Moment,
     },
     PeerLeft(NodeId),

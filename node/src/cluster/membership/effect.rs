@@ -23,16 +23,16 @@ pub enum MembershipEffect {
         standing: NodeStanding,
         expects: Option<Revision>,
     },
-    /// Read a node's record from the leader.
+    /// Read a node's record from the stream's leader.
     Read {
         node: NodeId,
     },
-    /// Read the revision of a peer's proof from the leader.
+    /// Read the revision of a peer's proof from the stream's leader.
     ReadProof {
         node: NodeId,
         asked_at: Moment,
     },
-    /// Read the records of all nodes from the leader.
+    /// Read the records of all nodes from the stream's leader.
     ReadAll,
     /// Write one atomic batch: a proof of this node on condition that its record is at `own`, and
     /// the death of `node` on condition that its record is at `expects`, or that there is none.
@@ -42,11 +42,13 @@ pub enum MembershipEffect {
         own: Revision,
         silent: Duration,
     },
-    /// Compare the agents here with the leases in SQL, and stop those that other nodes took.
+    /// Compare the agents here with the leases in SQL, and stop the agents whose leases other nodes
+    /// took.
     CheckLeases {
         asked_at: Moment,
     },
-    /// Kill the processes of all tools: it is not known whether the leases are still this node's.
+    /// Kill the processes of all tools, because it is unknown whether this node still holds its
+    /// leases.
     KillTools,
     /// Begin no model call, tool or work on an input until `Resume`. Running work continues. A new
     /// node is suspended.
@@ -79,7 +81,7 @@ pub enum SuspensionCause {
 pub enum PeerNews {
     /// It is silent and therefore suspect.
     Suspect,
-    /// It was suspect, and its heartbeats arrive again.
+    /// It was suspect, but its heartbeats arrive again.
     Back,
     Left,
     /// It is dead. It was last heard before `quiet_since`.

@@ -22,7 +22,7 @@ const STAGGER: Duration = Duration::from_millis(50);
 const MASS_SILENCE: u32 = 3;
 /// How long nodes have to write their records into a new registry.
 const REGISTRY_FILLS: Duration = Duration::from_secs(15);
-/// How long to wait for an answer about a peer before the next question.
+/// How long to wait for an answer about a peer before the next request.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long to wait before the next attempt after a declaration of death was refused.
 const PATIENCE_AFTER_REFUSAL: Duration = Duration::from_millis(500);

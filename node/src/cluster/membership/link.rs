@@ -71,8 +71,8 @@ impl OwnLink {
         self.steady_since.get_or_insert(now);
     }
 
-    /// Ends the steady time if the newest heartbeat that came back is older than `gap`. A pause of
-    /// the process is such a gap too.
+    /// Ends the period of steady heartbeats if the newest one that came back is older than `gap`. A
+    /// pause of the process also counts as a gap.
     pub fn notice_gap(&mut self, now: Moment, gap: Duration) {
         if self.echo_age(now).is_none_or(|age| age > gap) {
             self.steady_since = None;

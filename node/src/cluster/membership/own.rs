@@ -60,7 +60,7 @@ pub enum SelfTrust {
     None,
     /// Its heartbeats come back, but it has no recent proof.
     Unproven,
-    /// Its heartbeats come back and it has a young proof. It was last in doubt at this moment.
+    /// Its heartbeats come back and it has a recent proof. It was last in doubt at this moment.
     Since(Moment),
 }
 

@@ -94,7 +94,7 @@ impl Peer {
         heard.or_else(|| self.loaded.filter(|loaded| *loaded >= observer.observing))
     }
 
-    /// Updates the state of its record from what the leader returned.
+    /// Updates the state of its record from what the stream's leader returned.
     pub fn read(&mut self, seen: Option<&SeenNode>) {
         self.record = match (self.record, seen) {
             (PeerRecord::Gone(NodeStanding::Dead) | PeerRecord::Revived(_), Some(seen))

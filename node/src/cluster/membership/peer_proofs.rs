@@ -1,7 +1,7 @@
-//! Whether a peer's heartbeats are its own. Any client with the right to publish can send
-//! heartbeats in a dead node's name, and so keep its sessions from being taken over. A proof of life
-//! needs the right to write to the registry: the heartbeats of a peer whose newest proof has not
-//! changed for `proof_limit` no longer count. By that time the peer has suspended itself.
+//! Checks whether a peer's heartbeats are its own. Any client with the right to publish can send
+//! heartbeats in a dead node's name, and so keep its sessions from being taken over. A proof of
+//! life needs the right to write to the registry: the heartbeats of a peer whose newest proof has
+//! not changed for `proof_limit` no longer count. By that time the peer has suspended itself.
 //!
 //! Each node reads the proofs of the two peers that follow it in the order of ids. So two nodes
 //! watch each peer, and the number of reads does not grow faster than the number of nodes.
@@ -105,7 +105,7 @@ impl Membership {
         asked_at: Moment,
         proof: Option<Revision>,
     ) {
-        // The answer to a request from before this node became an observer says too little.
+        // A request from before this node became an observer does not show the proof's age.
         if self.observing.is_none_or(|observing| asked_at < observing) {
             return;
         }

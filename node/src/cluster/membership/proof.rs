@@ -47,7 +47,7 @@ impl Proofs {
         self.answered(sent_at);
     }
 
-    /// Takes the answer to a proof. Returns whether it was the one in flight.
+    /// Handles the answer to a proof. Returns whether that proof was the one in flight.
     pub fn answered(&mut self, sent_at: Moment) -> bool {
         let awaited = self.in_flight == Some(sent_at);
         if awaited {

@@ -25,9 +25,9 @@ pub enum Settled {
 /// Which record of a team is to be marked dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeathOf {
-    /// Whatever record there is. If there is none, a dead one is created.
+    /// Any record. If there is none, a dead one is created.
     AnyRecord,
-    /// The record at this revision, or none: a team that changed since then goes on.
+    /// The record at this revision, or none. A team that has changed since is not marked dead.
     RecordAt(Option<u64>),
 }
 

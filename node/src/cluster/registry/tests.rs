@@ -356,8 +356,8 @@ async fn members_are_created_in_living_teams_and_removed_by_their_host() {
     ));
 }
 
-/// Two members at a time are created while the team is marked dead, on a real server. Once the death
-/// is written, a list of the members is complete.
+/// Creates members, two at a time, while the team is marked dead on a real server. Once the death
+/// is written, a list of the members must be complete.
 #[tokio::test]
 async fn no_member_is_created_after_the_death_of_its_team() {
     let server = NatsServer::start().unwrap();

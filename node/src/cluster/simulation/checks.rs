@@ -305,8 +305,9 @@ impl SimWorld {
         }
     }
 
-    /// A registry that lost its tail gives revisions out again; then only the condition in SQL keeps
-    /// a member out of a dead incarnation.
+    /// Checks that no member is created in a dead incarnation. The check is skipped after the
+    /// registry lost its tail and reuses revisions, because only the condition in SQL prevents it
+    /// then.
     pub fn check_member(&mut self, team: TeamKey) {
         let found = self.registry.team(team);
         let is_alive = found.is_some_and(|(_, team)| team.standing == TeamStanding::Alive);

@@ -12,7 +12,7 @@ use crate::cluster::membership::MembershipInput;
 
 /// How long a drain may take, in milliseconds.
 const DRAIN: u64 = 4_000;
-/// The time between two looks at which agents can go, in milliseconds.
+/// The time between two checks of which agents can move, in milliseconds.
 const LOOK: u64 = 100;
 /// How long a node tries to record that it left, in milliseconds.
 const LEAVING: u64 = 3_000;

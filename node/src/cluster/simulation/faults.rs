@@ -22,23 +22,23 @@ const HEALED: u64 = 32_000;
 pub enum InjectedFault {
     /// The process is killed and started again.
     Crash { machine: usize },
-    /// The process is stopped and goes on later, with all that arrived meanwhile.
+    /// The process is stopped, and later continues with all messages that arrived meanwhile.
     Pause { machine: usize },
-    /// A machine loses NATS, not SQL.
+    /// A machine loses NATS but not SQL.
     Cut { machine: usize },
     /// Machines that reach each other but not the JetStream leader.
     Island { machines: Vec<usize> },
-    /// NATS is away.
+    /// NATS is unreachable.
     Outage,
-    /// JetStream elects a leader. Heartbeats go on.
+    /// JetStream elects a leader. Heartbeats continue.
     Election,
     /// Watches are late.
     Lag { most: u64 },
-    /// NATS comes back without what it acknowledged last.
+    /// NATS restarts without the last writes that it acknowledged.
     LostTail { back_to: u64 },
     /// The registry is gone; the first node that misses it creates it again.
     Wiped,
-    /// The database is away.
+    /// The database is unreachable.
     NoSql,
     /// A machine loses SQL.
     SqlCut { machine: usize },
@@ -95,8 +95,8 @@ impl InjectedFault {
                 let pause = Self::Pause { machine: other };
                 (pause, at + rng.u64(1_200..3_000), rng.u64(4_000..9_000))
             }
-            // A node lost only NATS, and its sessions are claimed when nothing but a tool that takes
-            // long still runs there.
+            // A node loses only NATS, and its sessions are claimed while only a long tool call
+            // still runs there.
             7 | 15 => {
                 let cut = (Self::Cut { machine }, at, rng.u64(9_000..12_000));
                 let sql = Self::SqlOnlyAt { machine };

@@ -154,7 +154,7 @@ impl SimWorld {
                 if !self.processes[process].hosted.contains_key(&order.agent) {
                     self.remove_member(process, order.team(), order.agent.1);
                 }
-                // A member whose lease another node took is not this node's to start.
+                // If another node took the member's lease, this node need not start the member.
                 let is_own = order.asker == process;
                 let done = is_own && *reply == SqlReply::Refused;
                 self.answer_order(process, order, done);

@@ -101,7 +101,7 @@ impl SimWorld {
         self.wake_claims(process, now);
     }
 
-    /// Sets the one timer of all deciders of a process.
+    /// Sets the only timer of a process to the earliest time at which its decision logic must wake.
     fn set_alarm(&mut self, process: usize) {
         let state = &mut self.processes[process];
         if state.state == ProcessState::Gone {

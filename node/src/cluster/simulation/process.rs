@@ -43,12 +43,12 @@ pub enum ProcessEvent {
         caller: Box<SqlCaller>,
         reply: SqlReply,
     },
-    /// A watch shows a node's record.
+    /// A watch reports a node's record.
     Watched {
         peer: usize,
         record: SimRecord,
     },
-    /// A claimer asks this node to stop what it runs of a team.
+    /// A node that claims a team asks this one to stop its agents of that team.
     StopTeam {
         asker: usize,
         team: TeamKey,
@@ -86,7 +86,7 @@ pub enum ProcessEvent {
     },
     /// Hand all agents over, and leave.
     Drain,
-    /// Look which agents can be handed over.
+    /// Check which agents can be handed over.
     DrainLook,
 }
 
@@ -191,10 +191,10 @@ pub struct HostOrder {
     pub purpose: HostPurpose,
     /// Whether the agent's last host is gone.
     pub after_death: bool,
-    /// The epoch that was read.
+    /// The epoch of the lease when it was read.
     pub seen: i64,
     pub incarnation: i64,
-    /// In the world's time.
+    /// When tools may start, in the world's time.
     pub tools_from: u64,
     pub host: usize,
     pub asker: usize,
@@ -223,7 +223,7 @@ pub struct HostedAgent {
     pub epoch: i64,
     pub last_seq: usize,
     pub stage: AgentStage,
-    /// In the world's time.
+    /// When tools may start, in the world's time.
     pub tools_from: u64,
 }
 
@@ -252,7 +252,7 @@ pub enum TakeUpStep {
 pub struct SweepState {
     pub schedule: SweepSchedule,
     pub ticket: u64,
-    /// The sessions that are left to look after; `None` between two sweeps.
+    /// The remaining sessions of the current sweep; `None` between two sweeps.
     pub sessions: Option<VecDeque<usize>>,
     pub is_requested: bool,
     /// Whether this node may hold leases of agents that it does not host.
@@ -298,7 +298,7 @@ pub struct ProcessNotes {
     pub tickets: u64,
     pub wake_ticket: u64,
     pub wake_at: Option<u64>,
-    /// Since when dead nodes were silent.
+    /// Since when each dead node was silent.
     pub quiet: BTreeMap<usize, Moment>,
     /// When each node was last heard, or became known.
     pub heard: BTreeMap<usize, u64>,
@@ -314,7 +314,7 @@ pub struct ProcessNotes {
     pub leases_missed: Option<u64>,
     /// When it published its latest heartbeats.
     pub beats: VecDeque<u64>,
-    /// When one of them was last lost on the way to a peer.
+    /// When a heartbeat was last lost on the way to a peer.
     pub beat_lost: Option<u64>,
     /// The sessions that it began to close because their node died.
     pub closing: BTreeSet<usize>,

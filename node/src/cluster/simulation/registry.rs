@@ -55,7 +55,7 @@ struct LoggedChange {
 pub struct SimRegistry {
     records: BTreeMap<SimKey, SimRecord>,
     revision: Revision,
-    /// When it was created; `None` while there is none.
+    /// When the registry was created, or `None` if there is none.
     pub created: Option<u64>,
     /// How often it lost something.
     pub losses: u32,

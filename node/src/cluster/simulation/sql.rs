@@ -42,7 +42,7 @@ pub struct StoredSession {
     pub log: Vec<LogRow>,
 }
 
-/// A session with its agents' leases, as one reads it.
+/// A session with its agents' leases, as a statement returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
     pub is_open: bool,
@@ -56,7 +56,7 @@ pub struct SessionRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseClaim {
     pub agent: AgentKey,
-    /// The epoch that was read.
+    /// The epoch of the lease when it was read.
     pub seen: i64,
     pub me: usize,
 }
@@ -68,12 +68,12 @@ pub enum SqlStatement {
         row: LogRow,
         prev: usize,
     },
-    /// With `after_death` the incarnation rises.
+    /// Claims the lead's lease. With `after_death` the incarnation rises.
     ClaimLead {
         claim: LeaseClaim,
         after_death: bool,
     },
-    /// On condition of the lead's incarnation.
+    /// Claims a member's lease, on condition of the lead's incarnation.
     ClaimMember {
         claim: LeaseClaim,
         incarnation: i64,
@@ -90,8 +90,7 @@ pub enum SqlStatement {
         alive: Vec<usize>,
         held_by: Option<usize>,
     },
-    /// Reads the leases that a node holds. The answer contains the agents that it hosted when it
-    /// asked.
+    /// Reads the leases that a node holds. `here` are the agents that it hosted when it asked.
     OwnLeases {
         asked_at: u64,
         me: usize,
@@ -233,7 +232,7 @@ impl StoredSession {
                 seq: self.log.len(),
             };
         }
-        // The same row is sent again after a lost answer.
+        // The same row was sent again after a lost answer.
         let last = lease.last_seq.checked_sub(1).map(|at| self.log[at]);
         if is_mine && last == Some(row) {
             SqlReply::Appended {

@@ -20,7 +20,7 @@ use crate::{
 /// How long a node may take to answer the request that shows that it is alive.
 const ANSWERED: Duration = Duration::from_secs(2);
 
-/// Refuses this node if its times differ from those of a living node.
+/// Fails if this node's times differ from those of a living node.
 pub(super) async fn check(
     mine: &NodeRecord,
     registry: &ClusterRegistry,
@@ -44,8 +44,9 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Makes this node's store the cluster's in place of another. Refused while a node of the cluster is
-/// connected, even one that does not answer: it may be frozen, and go on with the other store later.
+/// Records this node's store as the one that the cluster shares, in place of another. Fails while a
+/// node of the cluster is connected, even one that does not answer: it may be frozen, and later
+/// continue with the other store.
 pub(super) async fn take_over(
     theirs: Box<StoreRecord>,
     mine: &StoreRecord,

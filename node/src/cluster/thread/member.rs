@@ -1,5 +1,5 @@
-//! The loop of the membership thread. Each input goes to the pure machine with the time at which it
-//! arrived.
+//! The loop of the membership thread. It passes each input to the state machine with the time at
+//! which the input arrived.
 
 use std::{sync::Arc, time::Duration};
 

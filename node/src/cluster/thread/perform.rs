@@ -32,18 +32,18 @@ pub(super) struct RegistryJob {
 
 /// The outcome of a request.
 pub(super) enum JobResult {
-    /// There is no answer. The machine asks again after a while.
+    /// There is no answer. The state machine asks again later.
     Nothing,
     Happened(MembershipInput),
     Read(NodeId, Option<StoredRecord<NodeRecord>>),
     ReadAll(Vec<(NodeId, u64, NodeRecord)>),
-    /// A node was declared dead that was silent for this long.
+    /// A node was declared dead after it had been silent for this long.
     DeclaredDead(NodeId, Duration),
     /// The registry was opened; it has this age.
     Opened(Duration),
     /// The registry could not be opened. The next request that misses it tries again.
     NotOpened,
-    /// The registry is not there.
+    /// There is no registry.
     Missing(Option<MembershipInput>),
     /// This node has no place in the cluster.
     Refused(String),
@@ -84,7 +84,8 @@ impl RegistryJob {
         }
     }
 
-    /// Returns whether this node's record was written by another process that is not an observer.
+    /// Returns whether `record` belongs to this node but was written by another process that is not
+    /// an observer.
     fn is_foreign(&self, node: &NodeId, record: &NodeRecord) -> bool {
         *node == self.node && !record.state.is_final() && record.nonce != self.record.nonce
     }
