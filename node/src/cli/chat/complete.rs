@@ -7,12 +7,13 @@ use crate::{
     terminal::clean_line,
 };
 
-/// The maximum number of directory entries that are read.
+/// The maximum number of entries of a folder. Names in a larger folder are not completed.
 const MOST: usize = 2_000;
 /// The maximum number of names that are offered.
 const OFFERED: usize = 200;
 
-/// Returns the position of the last word in the typed text, and the words that can replace it.
+/// Returns the position of the last word in the typed text, and the words that can replace it. A
+/// word that does not begin with `@` has none.
 pub fn files(dir: &Path, typed: &str) -> (usize, Vec<String>) {
     let word = typed.rsplit(char::is_whitespace).next().unwrap_or(typed);
     let start = typed.len() - word.len();
