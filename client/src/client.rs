@@ -33,9 +33,9 @@ const RETRIES: u32 = 5;
 pub(super) enum RetryPolicy {
     /// The command is idempotent: it is sent again after every failure that may be temporary.
     Idempotent,
-    /// It is sent again only if the failed attempt was certainly not executed.
+    /// The command is sent again only if the failed attempt was certainly not executed.
     AtMostOnce,
-    /// It is sent once, because the caller needs the first answer.
+    /// The command is sent once, because the caller needs the first answer.
     Never,
 }
 

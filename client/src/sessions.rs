@@ -19,7 +19,8 @@ fn to(session: &str, verb: SessionVerb) -> Address {
     Address::session(session, verb.name())
 }
 
-/// Gives a prompt an id, so that a retry is recognised as the same prompt.
+/// Returns the prompt with an id, by which a node recognises a retry, and the retry policy that
+/// fits the prompt's mode.
 pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
     prompt.prompt_id.get_or_insert_with(InputId::mint);
     let policy = match prompt.mode {

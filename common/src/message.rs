@@ -20,7 +20,8 @@ pub struct Message {
     pub metadata: MessageMetadata,
 }
 
-/// A message as it is stored. The other fields are added when it is read or published.
+/// A message as it is stored. The other fields of [`Message`] are added when it is read or
+/// published.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MessageBody {
     pub role: MessageRole,

@@ -20,7 +20,8 @@ use http::{Answer, post};
 /// A change to a valid request, and the text of its refusal.
 struct Case {
     wrong: &'static str,
-    /// The place of the change in the body, as a JSON pointer. `Value::Null` removes the value.
+    /// The place of the change in the body, as a JSON pointer. If `put` is `Value::Null`, the value
+    /// there is removed.
     at: &'static str,
     put: Value,
     says: &'static str,

@@ -36,7 +36,7 @@ pub struct NatsLink {
     runtime: Handle,
 }
 
-/// Passes on the events of the client library.
+/// Passes changes of the link, and refusals of the server, on to the tasks that wait for them.
 #[derive(Debug)]
 pub struct LinkEvents {
     changed: Notify,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{NodeState, Prices};
 use crate::{NodeId, Timestamp, spec::AgentRole};
 
-/// Whether the field is left out of the JSON.
+/// Returns whether a flag is false. Such a flag is left out of the JSON.
 fn is_false(value: &bool) -> bool {
     !value
 }

@@ -84,7 +84,7 @@ impl Kind {
     }
 }
 
-/// One fault, and the session whose node it is inflicted on.
+/// One fault, and the index of the session whose node it affects.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub kind: Kind,

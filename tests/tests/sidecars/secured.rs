@@ -30,8 +30,8 @@ fn with(pairs: &[(&str, &str)]) -> Environment {
         .collect()
 }
 
-/// Returns the example on each SDK. Python signs with the package `nkeys`, which the machine may
-/// lack.
+/// Returns the example on each SDK. If `signs` is set, the Python example is left out on a machine
+/// without the package `nkeys`, with which it signs.
 fn examples(signs: bool) -> Vec<Example> {
     let mut examples = vec![Example::rust().unwrap()];
     examples.extend(Example::typescript_sdk().unwrap());

@@ -79,7 +79,8 @@ pub(super) fn found(answer: &[u8], bucket: &str) -> Result<Option<StreamMessage>
     }
 }
 
-/// Reads a reply of the API, or its error.
+/// Parses a reply of the API. Fails with the error that the reply contains, or if the reply cannot
+/// be parsed.
 pub(super) fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<T, JetStreamError> {
     if let Ok(Failed { error }) = serde_json::from_slice(answer) {
         return Err(JetStreamError::of(error, bucket));

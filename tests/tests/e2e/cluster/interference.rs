@@ -32,7 +32,8 @@ use crate::{
 /// How long the work may take to continue.
 const LONG: Duration = Duration::from_secs(120);
 const PIECES: usize = 15;
-/// While NATS or Postgres is unavailable, a node may log any warning.
+/// The empty text, which excuses every warning: while NATS or Postgres is unavailable, a node may
+/// log any.
 const EXCUSED: &[&str] = &[""];
 
 /// Starts a lead on `a` that waits for its worker on `b`, which does many pieces of work.

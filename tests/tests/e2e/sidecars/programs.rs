@@ -63,7 +63,8 @@ async fn scene_on(
     ))
 }
 
-/// Ends the sidecars first, because they would otherwise look for their server.
+/// Ends the sidecars and then the scene. In the other order the sidecars would look for their
+/// server.
 async fn leave(scene: Scene, running: Vec<Child>) -> Result<()> {
     drop(running);
     scene.end().await

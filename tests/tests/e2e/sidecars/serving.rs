@@ -17,7 +17,7 @@ use planck_tests::{
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
-/// A sidecar in this process. Dropping it ends it without a message.
+/// A sidecar in this process. Dropping this value ends the sidecar without a `bye`.
 pub struct Serving {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), planck_sidecar::Error>>,

@@ -25,7 +25,8 @@ impl Certificates {
         ] {
             let mut parameters = CertificateParams::new(["127.0.0.1".to_owned()])?;
             parameters.extended_key_usages = vec![purpose];
-            // OpenSSL treats a certificate whose subject equals its issuer as self-signed.
+            // OpenSSL treats a certificate whose subject equals its issuer as self-signed, so each
+            // certificate gets a subject of its own.
             parameters.distinguished_name.push(DnType::CommonName, name);
             let key = KeyPair::generate()?;
             let certificate = parameters.signed_by(&key, &authority)?;
