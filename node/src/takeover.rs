@@ -51,7 +51,7 @@ pub struct Takeover {
     settings: TakeoverSettings,
     locks: SessionLocks,
     maintenance: Maintenance,
-    /// The time that the requested drain may take.
+    /// The time that a requested drain may take; `None` until one is requested.
     drain_requested: watch::Sender<Option<Duration>>,
 }
 

@@ -204,8 +204,8 @@ impl Placement {
         Ok(Some(choose(&self.view.other_candidates(), &wanted)?))
     }
 
-    /// Returns the node that hosts an agent according to its record, or `None` if that is this node
-    /// or the agent has no host.
+    /// Returns the node that hosts an agent according to its record, or `None` if that is this
+    /// node, the agent runs here in spite of its record, or it has no host.
     pub fn other_host<'a>(&self, agent: &'a AgentRecord) -> Option<&'a NodeId> {
         agent
             .node

@@ -255,8 +255,9 @@ impl Sessions {
     }
 }
 
-/// Returns the id of the first prompt, or `None` if the request has no prompt. If the request names
-/// a session id, the id is derived from it, so that a repeated request has the same one.
+/// Returns the id of the first prompt, or `None` if the request has no prompt. It is the id in the
+/// request, or else is derived from the session id in the request, so that a repeated request has
+/// the same one. Without either, the id is new.
 fn first_prompt(request: &Start) -> Option<InputId> {
     request.prompt.as_ref()?;
     let named = request

@@ -59,8 +59,9 @@ impl Takeover {
         Ok(())
     }
 
-    /// Reports the remaining ends. With `everywhere` it checks every session whose orchestrator is
-    /// here, because a node that is gone may have left reports unfinished.
+    /// Reports the ends of workers that may not have been reported yet. With `everywhere`, also
+    /// checks every session whose orchestrator is here, because a node that is gone may have left
+    /// reports unfinished.
     pub(super) async fn sweep_exits(&self, everywhere: bool) {
         let mut sessions = self.maintenance.take_exits();
         if everywhere {

@@ -367,7 +367,7 @@ impl Claiming<'_> {
     }
 }
 
-/// The nodes that may still run members of the previous incarnation. This node may be among them.
+/// The services that make a node, possibly this one, stop its members of a team.
 struct OtherNodes {
     view: Arc<ClusterView>,
     peers: Arc<Peers>,

@@ -116,7 +116,7 @@ impl Takeover {
         Ok(self.placement.better_node(session).await?.is_some())
     }
 
-    /// Returns whether one of these agents has no host and an unread prompt.
+    /// Returns whether one of these agents has an unread prompt and no host.
     pub(super) async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
         for stray in strays.iter().filter(|stray| stray.node.is_none()) {
             let inputs = self.store.open_inputs(&stray.session, &stray.agent).await?;

@@ -24,7 +24,7 @@ pub fn settle(named: Option<&Grant>, tools: &[String], skills: &[String]) -> Gra
     }
 }
 
-/// Splits names, which become canonical, into those that are granted and those that are not.
+/// Makes names canonical, and splits them into those that are granted and those that are not.
 pub fn divide<'a>(
     wanted: impl IntoIterator<Item = &'a str>,
     granted: &[String],

@@ -77,8 +77,8 @@ impl TestTeams {
         }
     }
 
-    /// Returns whether the agent stopped that was hosted so. A sweep of the node may take it up
-    /// again at any time, with a later epoch.
+    /// Returns whether the agent has stopped since it was hosted as `hosted` describes. A sweep of
+    /// the node may take it up again at any time, with a later epoch.
     fn is_stopped(&self, hosted: &Hosting) -> bool {
         let now = self.node.services().host.hosting(&hosted.agent);
         now.is_none_or(|now| now.epoch > hosted.epoch)
