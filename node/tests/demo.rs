@@ -48,7 +48,8 @@ fn demo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Returns the processes that still run and have the folder in their arguments.
+/// Returns the command lines of the processes that still run and have the folder in their
+/// arguments.
 fn left_behind(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

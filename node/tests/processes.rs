@@ -271,7 +271,7 @@ async fn an_external_tool_is_killed_when_its_time_is_over() {
     );
 }
 
-/// Returns all kinds of sandbox that this machine supports.
+/// Returns one sandbox of each kind that this machine supports.
 async fn walls() -> Vec<Sandbox> {
     let bubblewrap = [
         "/usr/bin/bwrap".into(),

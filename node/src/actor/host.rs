@@ -84,9 +84,9 @@ impl Host {
         }))
     }
 
-    /// Adds an agent and starts it on its waiting input. An agent that is already here under this
-    /// epoch is left as it is. One that is here under an earlier epoch is dropped, and its
-    /// successor begins when all of its work has ended.
+    /// Adds an agent and starts its task. Nothing changes if the host is closed, or if the agent is
+    /// already here under this or a later epoch. If it is here under an earlier epoch, its old task
+    /// is dropped, and the new task begins when all work of the old one has ended.
     pub fn start(&self, mut hosting: Hosting) {
         let mut slots = self.slots();
         if self.is_closed() {

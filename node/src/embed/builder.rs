@@ -32,9 +32,9 @@ pub struct RuntimeBuilder {
 
 impl RuntimeBuilder {
     /// Sets the name of the runtime and of the workspace of its sessions. Runtimes with the same
-    /// name must be instances of the same program: in a cluster, the sessions of one that has died
-    /// continue on another one. A name has up to 64 of the characters `A-Z a-z 0-9 _ -`. The
-    /// default is `embedded`.
+    /// name must be instances of the same program: in a cluster, the sessions of a runtime that has
+    /// died continue on another runtime with its name. A name has up to 64 of the characters `A-Z
+    /// a-z 0-9 _ -`. The default is `embedded`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

@@ -33,7 +33,7 @@ pub const FILE: &str = "TOOL.json";
 /// The maximum size of a description in bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// A tool that cannot be used, with all mistakes in its description.
+/// The reason why a tool cannot be used, with all mistakes in its description.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidTool {
     #[error("cannot read {file}: {why}")]

@@ -27,7 +27,7 @@ use super::{
 pub struct Launcher {
     /// The path of the `planck` binary.
     planck: PathBuf,
-    /// In a cluster, sends heartbeats to the reapers; `None` outside of one.
+    /// Sends heartbeats to the reapers. `None` outside of a cluster.
     heartbeat: Option<ReaperHeartbeat>,
     limits: CommandLimits,
     /// The control groups, or `None` if commands do not get groups of their own.

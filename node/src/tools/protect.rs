@@ -66,8 +66,8 @@ fn is_exempt(below: &Path) -> bool {
     is_sample || SESSIONS.iter().any(|exempt| below.starts_with(exempt))
 }
 
-/// Returns the component of a path because of which file tools may not change the file, or `None`
-/// if they may. Protected names count in nested folders too. File tools are stricter than the
+/// Returns the component of a path that forbids file tools to change the file, or `None` if they
+/// may change it. Protected names count in nested folders too. File tools are stricter than the
 /// sandbox: they write nothing in `.git`.
 pub fn refused(place: &ResolvedPath) -> Option<&OsStr> {
     place.below.iter().find(|part| {

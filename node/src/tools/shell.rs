@@ -18,8 +18,8 @@ use super::{
     workspace::Workspace,
 };
 
-/// If stdout and stderr are too long together, stderr gets at least one part in `FOR_STDERR` of the
-/// output, because it contains the errors.
+/// If stdout and stderr are too long together, a part of the output is reserved for stderr, because
+/// it contains the errors: the limits divided by this number.
 const FOR_STDERR: usize = 5;
 
 /// The shared state of a node's process tools. Clones share it.

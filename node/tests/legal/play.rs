@@ -232,7 +232,7 @@ impl Play {
         self.start().await
     }
 
-    /// Kills the process and starts another one, which takes up its sessions.
+    /// Replaces the process and kills the old one. Returns when the new one hosts the session.
     async fn kill(&mut self) -> Result<()> {
         checks::check_order(&self.node.received())?;
         let next = NodeProcess::begin(self.folder.path(), &self.model.openai_url()).await?;

@@ -16,7 +16,7 @@ use crate::actor::mail::{ActorPause, Mail};
 /// How long an agent may take to pause.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// Keeps an agent paused until it is dropped.
+/// Keeps an agent paused. The pause ends when this value is dropped.
 pub type PauseGuard = oneshot::Sender<Infallible>;
 
 async fn hold(live: LiveActor) -> Option<PauseGuard> {
@@ -35,8 +35,7 @@ impl Host {
         self.end(agent);
     }
 
-    /// Calls [`Self::drop_agent`] for several agents. Returns when none of their work runs any
-    /// more.
+    /// Drops several agents as [`Self::drop_agent`] does. Returns when all of their work has ended.
     pub async fn drop_agents(&self, agents: &[AgentId]) {
         let ending: Vec<LiveActor> = agents.iter().filter_map(|agent| self.end(agent)).collect();
         for live in ending {

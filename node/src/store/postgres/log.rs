@@ -154,7 +154,7 @@ impl Log for PostgresStore {
     }
 }
 
-/// Returns the row, or `None` if its kind is one that only a newer version knows.
+/// Returns the row, or `None` if only a newer version knows its kind.
 fn log_row(row: &PgRow) -> Result<Option<LogRow>, StoreError> {
     let row = Columns(row);
     let Some(kind) = EventKind::find(row.get("kind")?) else {

@@ -82,8 +82,8 @@ impl Db {
         }
     }
 
-    /// Creates a file with the tables of this version, or opens the one that another process
-    /// created.
+    /// Creates a file with the tables of this version. If another process has created the file,
+    /// opens that file.
     pub async fn create(
         path: &Path,
         opening: DbOptions,

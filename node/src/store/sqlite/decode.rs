@@ -200,7 +200,7 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// Returns the row, or `None` if its kind is one that only a newer version knows.
+    /// Returns the row, or `None` if only a newer version knows its kind.
     pub fn log_row(&self) -> Result<Option<LogRow>, StoreError> {
         let Some(kind) = EventKind::find(self.get("kind")?) else {
             return Ok(None);

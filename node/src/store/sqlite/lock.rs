@@ -252,7 +252,7 @@ const UNKNOWN: &str = "-";
 struct Stat {
     /// The start time in clock ticks since boot.
     started: String,
-    /// Whether a signal stopped it.
+    /// Whether a signal has stopped the process.
     is_stopped: bool,
 }
 

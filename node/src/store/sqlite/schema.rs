@@ -129,7 +129,8 @@ impl Migrated {
         }
         let db = Db::in_memory(path, opening, steps).await?;
         let mut image = db.image().await?;
-        // The read and write versions in the header of the file format: 2 stands for WAL.
+        // These two bytes of the file header are the write and the read version. The value 2 stands
+        // for WAL.
         if let Some(versions) = image.get_mut(18..20) {
             versions.fill(2);
         }

@@ -23,7 +23,7 @@ pub enum SqliteTrial {
     /// The folder does not exist, and the first session would create it. Its nearest existing
     /// parent, `above`, is writable.
     Missing { above: PathBuf },
-    /// The folder exists. Contains what could be written.
+    /// The folder exists. The value tells what the check could write, or why it could not write.
     There(Result<TrialWrite, StoreError>),
 }
 

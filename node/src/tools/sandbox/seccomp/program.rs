@@ -75,8 +75,8 @@ impl Filter {
         self.0.insert(call, rule);
     }
 
-    /// Compiles the filter for an architecture, whose name is the one that Rust uses. Calls of any
-    /// other architecture kill their process.
+    /// Compiles the filter for an architecture, which is named as in `std::env::consts::ARCH`.
+    /// Calls of any other architecture kill their process.
     pub fn assemble(&self, architecture: &'static str) -> Result<BpfProgram, Unassembled> {
         let mut code = Assembler::default();
         let (kill, allow) = (code.end(KILL), code.end(ALLOW));
@@ -125,7 +125,8 @@ impl Ranges {
         Self(vec![(0, usual)])
     }
 
-    /// Gives one call number another target. The number must be higher than in all earlier calls.
+    /// Gives one system call number another target. The number must be higher than those that were
+    /// passed to earlier calls of this function.
     fn exempt(&mut self, number: u32, target: Label) {
         let usual = self.0.first().map_or(target, |(_, usual)| *usual);
         self.continue_with(number, target);
