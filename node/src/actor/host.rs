@@ -230,7 +230,7 @@ impl Host {
                 predecessor,
                 dropped: live.dropped.clone(),
             };
-            // Boxed, because the task would otherwise reserve the size of this future three times.
+            // The future is boxed, because the task would otherwise reserve three times its size.
             let running = Box::pin(startup.live(rested, mailbox));
             let (host, dropped, gone) = (
                 self.clone(),

@@ -27,7 +27,7 @@ pub struct Hosting {
 /// How an agent begins its work on this node. It is used only once.
 #[derive(Clone, Default)]
 pub struct Opening {
-    /// The events that are written to its log first.
+    /// The events that are written to the agent's log first.
     pub events: Vec<Event>,
     pub open_turn: OpenTurn,
     /// The tools that the agent had when it was parked, if they may have changed since.
@@ -37,7 +37,8 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Continues the agent where it was, after writing this event.
+    /// Returns an opening that writes this event to the agent's log and then continues the agent
+    /// where it was.
     pub fn with(event: Event) -> Self {
         Self {
             events: vec![event],

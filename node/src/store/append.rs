@@ -41,8 +41,8 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
         };
         match &mark.change {
             Change::Consumed { turn } => row.turn = Some(*turn),
-            // The other columns hold a model's text as JSON, which escapes NUL. This one holds
-            // plain text, so NUL has to be replaced.
+            // This column holds plain text, so NUL has to be replaced. The other columns hold JSON,
+            // which escapes NUL.
             Change::Ended { outcome, answer } => {
                 (row.outcome, row.answer) = (
                     Some(outcome.name().into()),

@@ -44,8 +44,8 @@ const CANNOT_START: u8 = 127;
 /// The path of the running binary, which stays valid after an upgrade has replaced the file.
 pub const THIS_BINARY: &str = "/proc/self/exe";
 
-/// Builds a command that is killed when the thread that starts it ends for any reason. Signals of
-/// the terminal do not reach it.
+/// Builds a command whose process is killed when the thread that starts it ends for any reason.
+/// Signals of the terminal do not reach the process.
 pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
     let mut command = Command::new(THIS_BINARY);
     command

@@ -227,8 +227,8 @@ impl Sandbox {
         &self.0.hidden
     }
 
-    /// Puts a command into the sandbox. The command may read `readable` in addition to the files
-    /// that every command may read.
+    /// Prepares a command to run in the sandbox. The command may read `readable` in addition to the
+    /// files that every command may read.
     pub(super) fn wrap(
         &self,
         launch: Launch,
@@ -274,8 +274,9 @@ impl Sandbox {
         }
     }
 
-    /// Puts a command into Landlock instead of bubblewrap. This is needed after an upgrade replaced
-    /// this program's file, because bubblewrap can no longer mount the running program.
+    /// Prepares a command to run under Landlock instead of bubblewrap. This is needed after an
+    /// upgrade replaced this program's file, because bubblewrap can no longer mount the running
+    /// program.
     fn without_bubblewrap(
         &self,
         launch: Launch,
@@ -300,7 +301,7 @@ impl Sandbox {
         confined(launch, policy)
     }
 
-    /// Removes folders that processes may not read from `PATH`. A shell that finds a program in
+    /// Removes from `PATH` the folders that processes may not read. A shell that finds a program in
     /// such a folder would fail to run it instead of searching further.
     fn without_hidden_programs(&self, mut launch: Launch, workspace: &Workspace) -> Launch {
         let is_hidden = |folder: &PathBuf| {
@@ -322,8 +323,8 @@ impl Sandbox {
     }
 }
 
-/// Restricts a command with Landlock alone. A private folder replaces `/tmp` and is the command's
-/// home folder.
+/// Prepares a command that Landlock alone restricts. A private folder replaces `/tmp` and is the
+/// command's home folder.
 fn confined(launch: Launch, mut policy: SandboxPolicy) -> Result<Sandboxed, SandboxRefused> {
     let scratch = Scratch::create().map_err(SandboxRefused::NoScratch)?;
     policy.writable.push(scratch.path().to_owned());

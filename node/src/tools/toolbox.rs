@@ -63,7 +63,8 @@ impl Toolbox {
         self.find(name).is_some()
     }
 
-    /// Returns the effect of running a tool again, or `None` if the toolbox does not have the tool.
+    /// Returns the declared effect of a tool, which tells whether it may be run again. Returns
+    /// `None` if the toolbox does not have the tool.
     pub fn effect(&self, name: &str) -> Option<ToolEffect> {
         self.specs
             .iter()

@@ -76,7 +76,8 @@ fn only_names_of_calls_belong_to_a_node() {
     }
 }
 
-/// Creates groups for a test. Returns `None` if this machine does not let the test create groups.
+/// Prepares control groups for a test. Returns `None` if this machine does not let the test create
+/// groups.
 fn groups() -> Option<Groups> {
     match Groups::prepare(CommandLimits::default()) {
         Ok(groups) => Some(groups),

@@ -167,8 +167,8 @@ fn writing(level: Level) -> BitFlags<AccessFs> {
     AccessFs::from_write(level.abi())
 }
 
-/// Allows access to a path of the system or the configuration. The path may be a link, and a
-/// missing path is skipped.
+/// Adds a rule that allows access to a path of the system or the configuration. The path may be a
+/// link, and a missing path is skipped.
 fn allow_known(
     rules: RulesetCreated,
     path: &Path,

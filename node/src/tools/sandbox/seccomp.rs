@@ -163,8 +163,9 @@ fn filter(network: bool) -> Filter {
     filter
 }
 
-/// Matches all sockets except stream and datagram sockets of IP. Unix sockets are refused, because
-/// a filter cannot read the address of a connection, and Landlock does not check it.
+/// Returns checks that match all sockets except stream and datagram sockets of IP. Unix sockets are
+/// refused, because a filter cannot read the address of a connection, and Landlock does not check
+/// it.
 fn other_than_ip() -> Vec<Check> {
     let families = Check::NoneOf {
         argument: 0,
@@ -182,8 +183,8 @@ fn other_than_ip() -> Vec<Check> {
     ]
 }
 
-/// Matches all socket pairs except connection-oriented ones. A pair of datagram sockets is refused,
-/// because either end can be connected to another address afterwards.
+/// Returns checks that match all socket pairs except connection-oriented ones. A pair of datagram
+/// sockets is refused, because either end can be connected to another address afterwards.
 fn other_than_connected_pairs() -> Vec<Check> {
     let families = Check::NoneOf {
         argument: 0,
