@@ -17,7 +17,8 @@ use crate::{
     services::testing::{TestNode, World},
 };
 
-/// A registry of teams in addition to that of a node, which works alone.
+/// A node whose own team registry has no records, and a second team registry with records in
+/// memory.
 struct TestTeams {
     node: TestNode,
     teams: Arc<TeamRegistry>,

@@ -19,7 +19,7 @@ use crate::cluster::cascade::TeamIncarnation;
 /// How long after a node's silence its death may be written, because a client may hold the write
 /// back.
 const BLAME_LASTS: u64 = 13_000;
-/// The time before a node's declaration of death for which its heartbeats are examined.
+/// For how long before a declaration of death the heartbeats of the declared node are examined.
 const BEATS_LOOKED_AT: u64 = 6_000;
 /// The minimum silence of a node that is declared dead: 2.5 s less the time on the way.
 const LEAST_SILENCE: u64 = 2_300;
@@ -426,7 +426,8 @@ impl SimWorld {
     }
 
     /// Checks that no agent is stopped that runs under its lease in the living incarnation of its
-    /// team. A registry that lost its tail may call a dead incarnation alive.
+    /// team. The check is skipped after the registry lost its tail, because it may then call a dead
+    /// incarnation alive.
     pub fn check_stopped(&mut self, process: usize, agent: AgentKey, ended: &TeamIncarnation) {
         let row = &self.sql.sessions[agent.0].row;
         let lease = row.leases[agent.1];

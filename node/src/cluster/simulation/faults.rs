@@ -69,8 +69,8 @@ impl InjectedFault {
         }
     }
 
-    /// Returns two faults that affect the same decision, which five random ones seldom do: each
-    /// with its start and its duration. Returns `None` if this seed has no pair.
+    /// Returns two faults that affect the same decision, each with its start and its duration, or
+    /// `None` if this seed has no pair. Five random faults seldom affect the same decision.
     fn pair(world: &mut SimWorld, seed: u64) -> Option<[(Self, u64, u64); 2]> {
         let rng = &mut world.rng;
         let at = rng.u64(FIRST..PAIRS_UNTIL);

@@ -170,8 +170,8 @@ impl MembershipThread {
         self.over = true;
     }
 
-    /// Reports a fact to the node. A reader that is too far behind misses it, and finds it out from
-    /// the census and the store.
+    /// Reports a fact to the node. If its reader is too far behind, the fact is dropped, and the
+    /// reader finds it in the census and the store.
     fn tell(&self, fact: ClusterFact) {
         match self.facts.try_send(fact) {
             Ok(()) => {}
