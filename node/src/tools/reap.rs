@@ -225,7 +225,7 @@ fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
     Ok(Pid::from_raw(pid))
 }
 
-/// Waits for the first event that ends the run.
+/// Waits for the first event that ends the run, and returns how the run ended.
 fn wait(
     lifeline: &mut Lifeline,
     signals: &SignalFd,

@@ -248,7 +248,8 @@ pub fn classify(error: &sqlx::Error) -> StoreError {
     StoreError::Away(error.to_string())
 }
 
-/// Classifies by SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
+/// Classifies an error by its SQLSTATE:
+/// <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
 fn of_code(code: &str, message: String) -> StoreError {
     match code {
         // A full disk has to be freed by a person, but a server without free connections recovers

@@ -105,7 +105,7 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// Gathers `first` and the waiting requests that fit into the same statement.
+    /// Builds a statement from `first` and the waiting requests that fit into it.
     fn gather(&mut self, first: QueueRequest) -> AppendStatement {
         let mut statement = AppendStatement::default();
         let mut order = Some(first);

@@ -217,10 +217,10 @@ impl Holder {
         })
     }
 
-    /// Kills this process if it is stopped. A process with the same pid that started at another
-    /// time, or is in another pid namespace, is a different one and is not killed. The descriptor
-    /// is opened before the start times are compared, so it refers to the process that was compared
-    /// even if the pid is used again.
+    /// Kills this process if it is stopped, and returns whether it did so. A process with the same
+    /// pid that started at another time, or is in another pid namespace, is a different one and is
+    /// not killed. The descriptor is opened before the start times are compared, so it refers to
+    /// the process that was compared even if the pid is used again.
     fn kill_if_stopped(&self) -> bool {
         let is_me = self.pid == std::process::id().cast_signed();
         if is_me || self.started == UNKNOWN || self.space != space() {

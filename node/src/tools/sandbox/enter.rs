@@ -64,7 +64,7 @@ impl SandboxPolicy {
 }
 
 /// Enters the sandbox and tries to break out of it: it reads `file`, writes next to it, and, if the
-/// network is closed, connects to `port`.
+/// network is closed, connects to `port`. Returns an error if one of these succeeds.
 pub(in crate::tools) fn check(
     policy: Option<&SandboxPolicy>,
     file: &Path,
