@@ -63,7 +63,8 @@ impl Agent {
         self.run(turn, round, runs, rows, step);
     }
 
-    /// Begins a call: adds its `tool_start` to the rows. The call runs when they are saved.
+    /// Begins a call: adds its `tool_start` to the rows, and returns the run to start when they are
+    /// saved.
     pub(super) fn start(
         &mut self,
         round: &mut Round,
@@ -88,7 +89,7 @@ impl Agent {
         self.run_again(round, call, args, remark, step)
     }
 
-    /// Begins a call whose `tool_start` is already in the log.
+    /// Begins a call whose `tool_start` is already in the log, and returns the run to start.
     pub(super) fn run_again(
         &mut self,
         round: &mut Round,
@@ -243,7 +244,8 @@ impl<'a> RequestedCall<'a> {
         )
     }
 
-    /// Refuses a call that is incomplete, whatever the loop guard decided.
+    /// Returns a refusal if the call was cut off or its arguments are not a JSON object, otherwise
+    /// the loop guard's verdict.
     fn overrule(&self, verdict: LoopVerdict, is_cut: bool) -> LoopVerdict {
         match (is_cut, self.invalid) {
             (true, _) => {

@@ -28,7 +28,7 @@ impl Prefix {
         self.0.trim_end_matches('.')
     }
 
-    /// Adds the prefix to a subject.
+    /// Returns a subject with the prefix.
     pub fn on(&self, subject: impl fmt::Display) -> String {
         format!("{}{subject}", self.0)
     }

@@ -84,7 +84,7 @@ impl Frames {
     }
 }
 
-/// Cuts a text into pieces of `characters` characters.
+/// Returns the pieces of a text, each of which has `characters` characters, except the last one.
 pub fn chunks(text: &str, characters: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -24,7 +24,7 @@ pub fn fill(text: &str, asked: &ModelRequest) -> Result<String, String> {
     Ok(filled)
 }
 
-/// Fills in every string of a JSON value.
+/// Returns a JSON value with all its strings filled in.
 pub fn fill_value(value: &Value, asked: &ModelRequest) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(fill(text, asked)?),

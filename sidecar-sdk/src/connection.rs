@@ -137,7 +137,7 @@ impl Connection {
         })
     }
 
-    /// Lists the servers without users and passwords.
+    /// Returns the addresses of the servers without users and passwords.
     pub(crate) fn shown(&self) -> String {
         self.servers()
             .map(|servers| shown(&servers))

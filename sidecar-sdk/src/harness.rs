@@ -71,7 +71,7 @@ impl Harness {
         }
     }
 
-    /// Sends a body unchanged.
+    /// Calls a tool with a request body as it is, and returns the result.
     pub async fn send(&self, tool: &str, body: &[u8]) -> Answer {
         let (reports, mut heard) = mpsc::channel(REPORTS);
         let reply = self.handler.tool(tool, body, None, reports).await;

@@ -94,7 +94,8 @@ impl RequestHandler {
             .for_each(CancellationToken::cancel);
     }
 
-    /// Answers a tool request, as part of a trace. Progress goes to `reports` meanwhile.
+    /// Runs a tool for a request, as part of the caller's trace, and returns the reply. Progress
+    /// goes to `reports` meanwhile.
     pub async fn tool(
         &self,
         name: &str,
@@ -143,7 +144,7 @@ impl RequestHandler {
         Ok(ended.await?)
     }
 
-    /// Answers a compaction request.
+    /// Runs a compactor for a request, and returns the reply.
     pub async fn compact(
         &self,
         name: &str,

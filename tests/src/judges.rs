@@ -43,7 +43,8 @@ impl Judges {
         self.verdict(&["--self-test", &bodies.to_string_lossy()])
     }
 
-    /// Checks the requests of one wire format. Fails with all faults that were found.
+    /// Checks the requests of one wire format, and returns what the checker prints. Fails with all
+    /// faults that were found.
     pub fn judge(&self, wire: &str, requests: &[RecordedRequest], folder: &Path) -> Result<String> {
         let lines = requests.iter().map(|request| {
             let headers: Map<String, Value> =

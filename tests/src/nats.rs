@@ -320,8 +320,8 @@ pub fn free_port() -> Result<u16> {
     free.context("no port is free")
 }
 
-/// Finds `NATS_SERVER`, else `nats-server` on the PATH, else the server that `make tools` puts
-/// under `.tools/bin`.
+/// Returns the path of a server: the one that `NATS_SERVER` names, else `nats-server` on the PATH,
+/// else the one that `make tools` puts under `.tools/bin`.
 pub fn find_server() -> Result<PathBuf> {
     find("NATS_SERVER", "nats-server").context(
         "no nats-server: tests need one of version 2.12 or later. Run `make tools`, or install it and put it on the PATH, or set NATS_SERVER",

@@ -227,7 +227,7 @@ impl World {
         .await
     }
 
-    /// Records what is published from now on.
+    /// Starts a recorder of everything that is published from now on.
     pub async fn record(&self) -> Result<Recorder> {
         Recorder::start(&self.caller.nats).await
     }

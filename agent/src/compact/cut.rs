@@ -96,7 +96,8 @@ pub fn shorten(body: &MessageBody, length: usize) -> Option<MessageBody> {
     Some(shorter)
 }
 
-/// Keeps the beginning and the end of a text, with a note of how much is missing between them.
+/// Returns the beginning and the end of a text, with a note of how much is missing between them. A
+/// text of at most `length` characters is returned unchanged.
 pub(super) fn shortened(text: &str, length: usize) -> String {
     let (head, tail) = (length - length / 4, length / 4);
     let count = text.chars().count();

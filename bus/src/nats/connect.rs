@@ -141,8 +141,8 @@ fn shown(servers: &[ServerAddr]) -> String {
     shown.join(",")
 }
 
-/// Removes users and passwords from the addresses, because the client library logs the addresses to
-/// which it connects.
+/// Returns the addresses without users and passwords, because the client library logs the addresses
+/// to which it connects.
 fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
     let without = |server: &ServerAddr| {
         let mut url = server.clone().into_inner();

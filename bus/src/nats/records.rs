@@ -95,7 +95,7 @@ impl NatsRecords {
         )
     }
 
-    /// Sends a request about the bucket's stream to JetStream's API.
+    /// Sends a request about the bucket's stream to JetStream's API, and returns the reply.
     async fn ask(
         &self,
         verb: &str,

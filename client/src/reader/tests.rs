@@ -90,7 +90,7 @@ fn caught_up() -> Reader {
 }
 
 /// Gives the reader the pages that it asks for, from a log of `length` rows with `page` rows a
-/// page.
+/// page. Returns the events that the reader returned.
 fn read_log(reader: &mut Reader, length: Seq, page: Seq, now: u64) -> Vec<Envelope> {
     let mut returned = Vec::new();
     while let Some(from) = reader.wanted(now) {

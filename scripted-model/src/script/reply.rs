@@ -266,7 +266,7 @@ impl Reply {
         self
     }
 
-    /// Why the reply ends, as set or by default.
+    /// Returns why the reply ends: the reason in the script, or else the default.
     pub(crate) fn ending(&self) -> Stop {
         let calls = self
             .parts

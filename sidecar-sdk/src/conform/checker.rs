@@ -158,7 +158,7 @@ impl Checker {
         .await
     }
 
-    /// Sends a body unchanged.
+    /// Sends a body unchanged. The returned call receives the replies.
     pub async fn send(
         &self,
         subject: &str,

@@ -96,7 +96,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Removes a node from the list; the caller ends it.
+    /// Removes a node from the list and returns it. The caller must end it.
     pub fn take(&mut self, id: &NodeId) -> Option<Member> {
         let at = self.nodes.iter().position(|member| member.id() == id)?;
         Some(self.nodes.swap_remove(at))

@@ -148,7 +148,7 @@ fn linked(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.is_empty() && !target.contains(':'))
 }
 
-/// Resolves `.` and `..` in a path.
+/// Returns a path with `.` and `..` resolved.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

@@ -64,7 +64,7 @@ impl Chat {
         self.terminal.type_in(&format!("{text}\r"))
     }
 
-    /// Types a prompt, and waits until its turn has ended.
+    /// Types a prompt, waits until its turn has ended, and returns what was drawn until then.
     async fn prompt(&mut self, text: &str) -> Result<String> {
         self.line(text).await?;
         self.terminal.until("tokens in").await

@@ -26,7 +26,7 @@ pub fn lead(tools: &[&str]) -> Value {
     member("lead", &[&["spawn_agent"], tools].concat())
 }
 
-/// Matches the requests of that member.
+/// Returns a condition that matches the requests of that member.
 pub fn by(name: &str) -> When {
     When::any().system(&format!("You are {name}."))
 }

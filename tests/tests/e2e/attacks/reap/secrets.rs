@@ -212,8 +212,8 @@ async fn passwords_of_nats_and_postgres_are_in_no_log() -> Result<()> {
     Ok(())
 }
 
-/// Adds a password to a URL unless the URL has one. A server whose URL has none asks for none, and
-/// ignores the added one.
+/// Returns the URL with this password, unless it has a password already. A server whose URL has
+/// none asks for none, and ignores the added one.
 fn with_password(url: &str, password: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
     match rest.split_once('@') {
