@@ -87,7 +87,7 @@ pub struct RunningNode {
 }
 
 impl Node {
-    /// Builds the services without starting anything.
+    /// Creates a node with its services, without starting anything.
     pub fn new(parts: NodeParts) -> Arc<Self> {
         let view = Arc::new(view(&parts));
         let (late_node, late_services) = (Late::default(), Late::default());

@@ -126,7 +126,7 @@ struct HostedTeam {
     asked_until: Option<Moment>,
 }
 
-/// The teams with agents on this node.
+/// The teams with agents on this node, and what is to happen to them.
 #[derive(Debug, Default)]
 pub struct Cascade {
     teams: BTreeMap<TeamIncarnation, HostedTeam>,

@@ -225,8 +225,8 @@ impl Census {
         self.one_is_gone.notify_waiters();
     }
 
-    /// Replaces all records with those of the registry. A node without a record is forgotten unless
-    /// it is gone or sent a heartbeat recently.
+    /// Stores all records of the registry. A node without a record is forgotten unless it left or
+    /// died, or was heard recently.
     pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
         for (node, revision, record) in records {
             self.recorded(node, *revision, record.clone());

@@ -52,7 +52,8 @@ impl SweepSchedule {
         }
     }
 
-    /// Begins a sweep. Returns whether it reads the leases of this node in any case.
+    /// Begins a sweep. Returns whether it must read the leases of this node even if no agent seems
+    /// to be missing.
     pub fn begin(&mut self) -> bool {
         let is_full = self.sweeps.is_multiple_of(FULL_SWEEP);
         self.sweeps = self.sweeps.wrapping_add(1);

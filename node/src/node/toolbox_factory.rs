@@ -24,7 +24,7 @@ pub(super) struct NodeToolboxes {
 }
 
 impl NodeToolboxes {
-    /// Adds the tools between agents to the catalogue.
+    /// Creates the factory, and adds the tools between agents to the catalogue.
     pub(super) fn new(
         services: &Late<Services>,
         catalogue: ToolCatalogue,

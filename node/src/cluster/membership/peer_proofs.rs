@@ -115,7 +115,8 @@ impl Membership {
         }
     }
 
-    /// Forgets the ages of all proofs, because they are known only while this node is an observer.
+    /// Forgets what is known about the proofs of all peers, because their ages are measured only
+    /// while this node is an observer.
     pub(super) fn forget_proofs(&mut self) {
         self.peers
             .values_mut()

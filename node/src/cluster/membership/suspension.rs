@@ -65,7 +65,8 @@ impl Suspension {
         }
     }
 
-    /// Makes a suspended node check its leases, and kill its tools if SQL does not answer.
+    /// Requests that a suspended node checks its leases, and that it kills its tools if SQL does
+    /// not answer.
     pub fn watch_over_leases(&mut self, now: Moment, alone: bool, out: &mut Vec<MembershipEffect>) {
         let Some(suspended) = &mut self.suspended else {
             return;

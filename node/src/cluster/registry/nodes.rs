@@ -45,7 +45,7 @@ impl NodeDeath<'_> {
     }
 }
 
-/// What a watch of the nodes' records reports.
+/// A report from a watch of the nodes' records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeHint {
     Restarted,

@@ -63,8 +63,7 @@ pub enum WorldEvent {
     Resync {
         machine: usize,
     },
-    /// Checks that a process that crashed is declared dead by now, or that its sessions are
-    /// claimed.
+    /// The time has come by which a crashed process must be declared dead, or its sessions claimed.
     Due {
         process: usize,
         since: u64,
