@@ -23,6 +23,8 @@ const BLAME_LASTS: u64 = 13_000;
 const BEATS_LOOKED_AT: u64 = 6_000;
 /// The minimum silence of a node that is declared dead: 2.5 s less the time on the way.
 const LEAST_SILENCE: u64 = 2_300;
+/// How long a machine may take to be connected again and to receive its own heartbeats.
+const RECONNECTS_WITHIN: u64 = 500;
 /// How long after its lease was taken an agent must be stopped: a comparison with the registry
 /// takes up to twelve seconds, and the stop one.
 const STOPS_WITHIN: u64 = 13_000;
@@ -161,6 +163,12 @@ impl Checks {
             .any(|fault| fault.is_cutting)
     }
 
+    /// Returns whether a machine was cut off and was connected again before `to`.
+    fn was_cut_off_until(&self, machine: usize, from: u64, to: u64) -> bool {
+        self.touching(machine, from, to)
+            .any(|fault| fault.is_cutting && fault.end + RECONNECTS_WITHIN < to)
+    }
+
     /// Returns whether a machine may not have read its leases in time.
     pub fn was_delayed(&self, machine: usize, from: u64, to: u64) -> bool {
         self.touching(machine, from, to)
@@ -237,7 +245,7 @@ impl SimWorld {
                 "n{suspect:03} was declared dead though it was never silent"
             ));
         }
-        if self.was_heard_throughout(suspect, decided) {
+        if self.was_heard_throughout(observer, suspect, decided) {
             self.checks.violate(format!(
                 "n{suspect:03} was declared dead by n{observer:03} though its heartbeats had no gap"
             ));
@@ -250,14 +258,18 @@ impl SimWorld {
     }
 
     /// Returns whether a node published heartbeats without a long gap until an observer decided
-    /// that it is dead. Returns `false` for machines that are slow or that reached only some
-    /// others.
-    fn was_heard_throughout(&self, suspect: usize, decided: u64) -> bool {
+    /// that it is dead. Returns `false` if one of the two machines is slow or reached only some
+    /// others, or if the observer was cut off for a while.
+    fn was_heard_throughout(&self, observer: usize, suspect: usize, decided: u64) -> bool {
         let state = &self.processes[suspect];
         let from = decided.saturating_sub(BEATS_LOOKED_AT);
         let beats = &state.notes.beats;
         let is_lost = state.notes.beat_lost.is_some_and(|at| at >= from);
-        let is_excused = is_lost || self.checks.was_hard_to_hear(state.machine, from, decided);
+        let machines = [self.processes[observer].machine, state.machine];
+        let is_hidden = |machine| self.checks.was_hard_to_hear(machine, from, decided);
+        // An observer may count a short gap of its own link if its heartbeats came back after that.
+        let is_back = self.checks.was_cut_off_until(machines[0], from, decided);
+        let is_excused = is_lost || is_back || machines.into_iter().any(is_hidden);
         if is_excused || beats.front().is_none_or(|first| *first > from) {
             return false;
         }
