@@ -1,5 +1,5 @@
-//! Measures a round of the loop with one tool call, early and late in a conversation. Its cost must
-//! not depend on the length of the history.
+//! Measures a round of the loop with one tool call, early and late in a conversation. The cost of a
+//! round must not depend on the length of the history.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -144,7 +144,8 @@ impl Agent {
         draft.content(|part| CallId::of(session, agent, *epoch, turn, request, part))
     }
 
-    /// Adds usage to the totals of the turn, the agent and the session.
+    /// Adds usage to the totals of the turn and the agent, and a `usage_delta` to the rows. The
+    /// commit of the rows adds the usage to the totals of the session.
     pub(super) fn account(
         &mut self,
         turn: &mut Turn,
@@ -173,7 +174,7 @@ impl Agent {
     }
 }
 
-/// Whether part of the answer is missing, so that its calls are not run.
+/// Returns whether part of the answer is missing. The calls of such an answer are not run.
 pub(super) fn is_cut(stop: StopReason) -> bool {
     match stop {
         StopReason::Length | StopReason::Refusal => true,

@@ -1,4 +1,5 @@
-//! Tool calls: which calls of an answer run, which are refused, and what their results lead to.
+//! Tool calls: which calls of an answer run, which are refused, and how the turn continues after
+//! their results.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::outcome::{ABORTED, ToolOutcome};
 pub(super) struct RequestedCall<'a> {
     pub call: CallNames,
     pub args: &'a RawValue,
-    /// The text that the model sent instead of arguments, if it is not a JSON object.
+    /// The text that the model sent as arguments, if that text is not a JSON object.
     pub invalid: Option<&'a str>,
 }
 
@@ -63,8 +64,8 @@ impl Agent {
         self.run(turn, round, runs, rows, step);
     }
 
-    /// Begins a call: adds its `tool_start` to the rows, and returns the run to start when they are
-    /// saved.
+    /// Begins a call. Adds its `tool_start` to the rows, and returns the run to start when the rows
+    /// are saved.
     pub(super) fn start(
         &mut self,
         round: &mut Round,
@@ -109,7 +110,8 @@ impl Agent {
         run
     }
 
-    /// Runs calls once their rows are saved. A round in which nothing runs ends at once.
+    /// Saves the rows, and runs the calls after the commit. A round in which no call runs ends at
+    /// once.
     pub(super) fn run(
         &mut self,
         turn: Box<Turn>,
@@ -196,8 +198,8 @@ impl Agent {
         }
     }
 
-    /// Cancels the running calls of a round. The turn ends when each of them has returned the
-    /// output it has so far.
+    /// Cancels the running calls of a round. The turn ends when each call has returned its output
+    /// so far.
     pub(super) fn wind_down(
         &mut self,
         turn: Box<Turn>,
@@ -221,7 +223,7 @@ impl Agent {
 }
 
 impl TurnActivity {
-    /// The reason given for cancelling calls of the round.
+    /// Returns the reason that the result of a cancelled call gives to the model.
     fn why_stopped(&self) -> &str {
         match self {
             Self::WindingDown { why, .. } => why,
@@ -235,7 +237,7 @@ impl TurnActivity {
 }
 
 impl<'a> RequestedCall<'a> {
-    /// Asks the loop guard whether this call may run.
+    /// Counts the call in the loop guard, and returns the guard's verdict.
     pub(super) fn judge(&self, guard: &mut LoopGuard, limits: LoopLimits) -> LoopVerdict {
         guard.judge(
             &self.call.name,

@@ -89,8 +89,8 @@ impl Agent {
         }
     }
 
-    /// Ends the running turn, and keeps what the model has answered so far. If tools are running,
-    /// they are cancelled, and the turn ends when they have returned.
+    /// Ends the running turn, and saves the text that the model has sent so far. If tools are
+    /// running, cancels their calls; the turn ends when the calls have returned.
     pub(super) fn interrupt(&mut self, why: &str, ending: TurnEnding, step: &mut StepEffects) {
         let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down())
         else {
@@ -160,8 +160,8 @@ impl Agent {
     }
 }
 
-/// Cancels the model call, compaction or wait of a turn, and keeps what has been received of an
-/// answer. [`Agent::interrupt`] handles running tools before it calls this.
+/// Cancels the model call, compaction or wait of a turn, and adds the received text of an answer to
+/// the rows. [`Agent::interrupt`] handles running tools before it calls this function.
 fn cancel(activity: TurnActivity, turn: &mut Turn, rows: &mut Rows, step: &mut StepEffects) {
     match activity {
         TurnActivity::Saving | TurnActivity::UsingTools(_) | TurnActivity::WindingDown { .. } => {}

@@ -21,7 +21,7 @@ pub use size::{tokens, tokens_of};
 /// When to compact, and how much to keep.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// The share of the context window that has to be used before compaction is due.
+    /// The share of the context window, from 0 to 1, that has to be used before compaction is due.
     pub ratio: f64,
     /// The number of latest messages that are kept unchanged.
     pub keep_recent: usize,
@@ -37,7 +37,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The number of tokens from which compaction is due.
+    /// Returns the number of tokens in the context from which compaction is due.
     pub fn threshold(&self, context_window: u64) -> u64 {
         (context_window as f64 * self.ratio) as u64
     }
@@ -78,17 +78,17 @@ pub struct Material {
 }
 
 impl Material {
-    /// The messages that the summary will replace.
+    /// Returns the messages that the summary will replace.
     pub fn older(&self) -> &[Line] {
         self.lines.get(..self.cut.at).unwrap_or_default()
     }
 
-    /// Whether there is anything to summarise besides an earlier summary.
+    /// Returns whether there is a message to summarise besides an earlier summary.
     pub fn has_older(&self) -> bool {
         self.older().iter().any(|line| !line.is_summary())
     }
 
-    /// The id of the first message that is kept.
+    /// Returns the id of the first message that is kept.
     pub fn keep_from(&self) -> Seq {
         self.lines.get(self.cut.at).map_or(0, |line| line.id)
     }

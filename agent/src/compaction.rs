@@ -39,8 +39,8 @@ impl Agent {
         })
     }
 
-    /// Whether the context is full once `more` tokens are added. Returns false after a compaction
-    /// without effect until a message is added.
+    /// Returns whether the context reaches the threshold of compaction once `more` tokens are
+    /// added. After a compaction without effect, returns false until a message is added.
     pub(super) fn is_compaction_due(&self, more: u64) -> bool {
         let threshold = self
             .settings
@@ -57,7 +57,8 @@ impl Agent {
         self.deferred.futile == Some(self.transcript.added())
     }
 
-    /// Asks for a summary of the older part. If there is no older part, only shortens long results.
+    /// Requests a summary of the older part of the view. If that part has no message besides an
+    /// earlier summary, only shortens long results.
     pub(super) fn compact(&mut self, turn: Box<Turn>, material: &Material, step: &mut StepEffects) {
         let tokens_before = material.tokens;
         step.publish(
@@ -167,8 +168,9 @@ impl Agent {
         );
     }
 
-    /// Handles a compaction without effect: the history is unchanged, and no other attempt is made
-    /// until messages are added.
+    /// Handles a compaction without effect. The history is unchanged, and the agent does not
+    /// compact it again until a message is added. If the provider has refused the context as full,
+    /// the turn ends.
     fn futile(
         &mut self,
         turn: Box<Turn>,
@@ -247,7 +249,7 @@ fn summary(content: Vec<Part>, covers: Seq, cut_results: Option<usize>) -> Messa
 }
 
 impl Material {
-    /// The id of the last message that a summary at this cut replaces.
+    /// Returns the id of the last message that a summary at this cut replaces.
     fn covers(&self, cut: Cut) -> Seq {
         let older = self.lines.get(..cut.at).unwrap_or_default();
         let said = older
@@ -260,8 +262,8 @@ impl Material {
             .unwrap_or_else(|| self.lines.first().map_or(0, |line| line.id - 1))
     }
 
-    /// The length to which results are shortened; `None` if they are not. Results that an earlier
-    /// summary shortened stay shortened.
+    /// Returns the length in characters to which results are shortened, or `None` if they are not.
+    /// Results that an earlier summary shortened stay shortened.
     fn cut_results(&self, cut: Cut) -> Option<usize> {
         cut.results.or_else(|| {
             self.lines

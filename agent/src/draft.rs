@@ -131,8 +131,8 @@ impl Draft {
         parts
     }
 
-    /// Returns what is kept of a reply that was cut off: its text, and the thoughts that the
-    /// provider accepts back. Returns `None` if there is no text.
+    /// Returns the message to save for a reply that was cut off: its text, and the thoughts that
+    /// the provider accepts back. Returns `None` if the reply has no text.
     pub(super) fn partial(self) -> Option<MessageBody> {
         let kept = |piece: &DraftPiece| match piece.kind {
             PieceKind::Text => !piece.text.is_empty(),
@@ -161,7 +161,7 @@ impl Draft {
         })
     }
 
-    /// Returns the parts so far, for a reader who joins now.
+    /// Returns the parts received so far, for a snapshot.
     pub(super) fn running(&self) -> Vec<RunningPart> {
         self.pieces.iter().map(DraftPiece::running).collect()
     }
@@ -309,13 +309,13 @@ fn without_nul(chunk: Chunk) -> Chunk {
     }
 }
 
-/// Returns the arguments as the model wrote them. Text that is not a JSON object is returned beside
-/// an empty object; empty text means no arguments.
+/// Returns the arguments as the model wrote them. If the text is not a JSON object, returns an
+/// empty object and the text. Empty text counts as an empty object.
 fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
     if text.trim().is_empty() {
         return (empty_object(), None);
     }
-    // An escape may be split over several chunks, so the whole text is searched.
+    // An escape may be split over several chunks, so the search covers the whole text.
     let text = match nul::replaced_in_json(text.as_bytes()) {
         Cow::Borrowed(_) => text,
         Cow::Owned(clean) => String::from_utf8(clean).unwrap_or(text),

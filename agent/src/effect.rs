@@ -1,5 +1,4 @@
-//! The effects that a step of an agent requests. The runtime performs them in this order: save,
-//! then publish, then act.
+//! The effects that a step of an agent requests.
 
 use std::time::Duration;
 
@@ -14,13 +13,14 @@ use serde_json::value::RawValue;
 
 use super::{NewInput, Ticket, inbox::InputOutcome};
 
-/// One effect to perform. The effects of a step are performed in order. After a [`Save`] that is
-/// not `beside`, the next effect and the next input have to wait until it is committed and the
-/// agent has got its [`super::input::Saved`].
+/// One effect to perform. The runtime performs the effects of a step in order. After a [`Save`]
+/// that is not `beside`, the next effect and the next input have to wait until the save is
+/// committed and the agent has got its [`super::input::Saved`].
 #[derive(Debug, Clone)]
 pub enum Effect {
     Save(Save),
-    /// Publish a live event. Deltas are not serialised here because the runtime merges them first.
+    /// Publish a live event. The event is not serialised yet, because the runtime merges deltas
+    /// first.
     Publish {
         place: EventPlace,
         event: Event,
@@ -39,7 +39,7 @@ pub enum Effect {
     CancelTool {
         ticket: Ticket,
     },
-    /// Ask a compactor to summarise the older part of the view. The runtime reads it with
+    /// Ask a compactor to summarise the older part of the view. The runtime gets the view with
     /// [`super::Agent::compaction`].
     Compact {
         ticket: Ticket,
@@ -51,15 +51,15 @@ pub enum Effect {
         ticket: Ticket,
         delay: Duration,
     },
-    /// The result of this [`Effect::Wait`] is no longer needed.
+    /// Cancel an [`Effect::Wait`] whose end is no longer needed.
     CancelWait {
         ticket: Ticket,
     },
-    /// These inputs have their outcome: wake the agents that wait for them.
+    /// Wake the agents that wait for these inputs, which have their outcome.
     Settled {
         inputs: Vec<(InputId, Option<AgentId>)>,
     },
-    /// These agents got an input: wake them.
+    /// Wake these agents, which got an input.
     Wake {
         agents: Vec<AgentId>,
     },
@@ -97,7 +97,7 @@ pub struct Save {
 }
 
 impl Save {
-    /// Whether this save gives the input its outcome.
+    /// Returns whether this save gives the input its outcome.
     pub fn ends(&self, input: &InputId) -> bool {
         self.marks
             .iter()

@@ -1,5 +1,5 @@
-//! The loop guard: counts consecutive calls that are equal, regardless of the order of their
-//! arguments' keys.
+//! The loop guard, which counts consecutive equal calls. The order of the keys in a call's
+//! arguments does not matter.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -14,7 +14,7 @@ pub(super) struct LoopGuard {
     count: u32,
 }
 
-/// Whether a call may run.
+/// The decision whether a call may run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoopVerdict {
     Run,
@@ -24,7 +24,7 @@ pub(super) enum LoopVerdict {
 }
 
 impl LoopGuard {
-    /// Counts a call, and returns whether it may run.
+    /// Counts a call, and returns whether the call may run.
     pub(super) fn judge(&mut self, name: &str, args: &str, limits: LoopLimits) -> LoopVerdict {
         let call = fingerprint(name, args);
         self.count = if self.last == Some(call) {

@@ -1,4 +1,4 @@
-//! Inputs: new ones, stored ones, and those that wait for a turn.
+//! Inputs: new inputs, stored inputs, and the queue of inputs that wait for a turn.
 
 use std::{collections::VecDeque, fmt};
 
@@ -14,17 +14,17 @@ use planck_common::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewInput {
     pub id: InputId,
-    /// The agent whose inbox it is for.
+    /// The agent into whose inbox the input goes.
     pub agent: AgentId,
     pub kind: InputKind,
     pub mode: InputMode,
-    /// The agent that sent it; `None` for a client or the runtime.
+    /// The agent that sent the input; `None` for a client or the runtime.
     pub sender: Option<Sender>,
-    /// For a response or note: the task it is about.
+    /// The task that a response or note is about.
     pub reply_to: Option<InputId>,
     /// The content parts as JSON.
     pub content: String,
-    /// Whether the turn that it opens begins with an empty context.
+    /// Whether the turn that the input opens begins with an empty context.
     pub fresh: bool,
     pub at: Timestamp,
 }
@@ -42,12 +42,12 @@ pub struct StoredInput {
     pub input: NewInput,
     /// The number of the last row in the session's log when the input was added.
     pub head: Seq,
-    /// The turn that consumed it; `None` while it is unread.
+    /// The turn that consumed the input; `None` while the input is unread.
     pub turn: Option<u32>,
     pub outcome: Option<InputOutcome>,
     /// The text that answers a question.
     pub answer: Option<String>,
-    /// Whether its sender waits for the answer.
+    /// Whether the input's sender waits for the answer.
     pub waiting: bool,
 }
 
@@ -70,17 +70,17 @@ impl StoredInput {
 pub enum InputOutcome {
     /// The turn that consumed the input ended with this outcome.
     Turn(TurnOutcome),
-    /// The turn that consumed it failed.
+    /// The turn that consumed the input failed.
     Failed,
     /// The agent was working, and the input was sent with [`InputMode::Reject`].
     Busy,
     /// The agent ended before it read the input.
     Stopped,
-    /// The message that the input became was rewound.
+    /// A rewind hid the message that the input became.
     Rewound,
     /// The sender withdrew the input before it was read.
     Withdrawn,
-    /// An outcome of a later version.
+    /// An outcome that only a later version knows.
     Other(String),
 }
 
@@ -147,7 +147,8 @@ impl InputQueue {
         self.suspects.extend_from_slice(ids);
     }
 
-    /// Removes an input and returns it. Returns `None` if it is not in the inbox.
+    /// Removes an input from the queue and returns it. Returns `None` if the queue does not contain
+    /// the input.
     pub(super) fn take(&mut self, id: &InputId) -> Option<NewInput> {
         let at = self.waiting.iter().position(|arrival| arrival.id == *id)?;
         self.waiting.remove(at)
@@ -161,8 +162,8 @@ impl InputQueue {
         self.waiting.drain(..).collect()
     }
 
-    /// Takes the inputs of the next turn: all that wait, except that a fresh input and a suspect
-    /// get a turn of their own.
+    /// Takes the inputs of the next turn: the waiting inputs before the first that is fresh or a
+    /// suspect. Such an input gets a turn of its own.
     pub(super) fn take_next(&mut self) -> Vec<NewInput> {
         let suspects = std::mem::take(&mut self.suspects);
         let is_suspect = |arrival: &NewInput| suspects.contains(&arrival.id);
@@ -198,7 +199,8 @@ impl InputQueue {
         steered.into()
     }
 
-    /// Puts back the inputs that could not be consumed, except those in `gone`.
+    /// Puts the inputs that could not be consumed back to the front of the queue, except those in
+    /// `gone`.
     pub(super) fn put_back(&mut self, taken: Vec<NewInput>, gone: &[InputId]) {
         for arrival in taken
             .into_iter()

@@ -12,8 +12,8 @@ use planck_common::{
 use super::{NewInput, Ticket};
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
-/// An input of a step. Every input except [`Input::Arrived`] and [`Input::Command`] is the reply to
-/// an effect.
+/// An input of a step. Every input except [`Input::Arrived`], [`Input::Withdrawn`] and
+/// [`Input::Command`] belongs to an effect, which its ticket identifies.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A row was added to the inbox. The same row may arrive more than once.
@@ -23,12 +23,13 @@ pub enum Input {
     Command(Command),
     /// A [`super::Save`] is committed.
     Saved(Saved),
-    /// A save was refused because inputs that it consumes are gone. Nothing of it was written.
+    /// A save was refused because inputs that it consumes are gone. Nothing of the save was
+    /// written.
     Gone {
         save: Ticket,
         inputs: Vec<InputId>,
     },
-    /// A piece of the model's reply.
+    /// Pieces of the model's reply.
     Chunks {
         ticket: Ticket,
         chunks: Vec<Chunk>,
@@ -70,7 +71,8 @@ pub struct Saved {
 /// The result of a compaction.
 #[derive(Debug, Clone)]
 pub enum CompactionResult {
-    /// A summary of everything before `keep_from`, and what it cost to make.
+    /// A summary of all messages before `keep_from`. `by` names the compactor, and `usage` is what
+    /// the summary cost.
     Summary {
         text: String,
         keep_from: Seq,
@@ -86,9 +88,8 @@ pub enum CompactionResult {
 pub enum Command {
     /// End the running turn, keep the answer so far, and continue with the inbox.
     Abort { reason: Option<String> },
-    /// End the running turn, give unread inputs their outcome, and end the agent. An agent of a
-    /// session that closes is started again with the session; one that is stopped `for_good` is
-    /// not.
+    /// End the running turn, give unread inputs their outcome, and end the agent. Unless the stop
+    /// is `for_good`, the agent is started again when its session is opened again.
     Stop {
         reason: String,
         for_good: bool,
@@ -99,8 +100,8 @@ pub enum Command {
     Nudge,
     /// Start the context again from a summary.
     Checkpoint { summary: String },
-    /// The toolbox changed. `named` lists the tools of the agent's specification, whether they
-    /// exist or not.
+    /// Replace the tools. `named` lists the tools of the agent's specification, whether they exist
+    /// or not.
     Tools {
         added: Vec<String>,
         removed: Vec<String>,

@@ -1,6 +1,6 @@
 //! The agent loop as a pure function: [`Agent::step`] takes an input and returns effects. The crate
-//! depends only on crates of plain data, so the loop can neither wait nor do I/O. Time and random
-//! numbers are arguments.
+//! depends only on crates of plain data, and uses no function that waits, reads a clock or does
+//! I/O. Time and random numbers are arguments.
 //!
 //! The crate also defines the types that the loop shares with the runtime: chunks and failures of
 //! models ([`model`]), outcomes of tool calls ([`outcome`]) and rows of the log ([`log`]).
@@ -57,7 +57,8 @@ use saves::Pending;
 use setup::AgentConfig;
 use transcript::Transcript;
 
-/// Identifies an effect and its reply. A reply with a ticket that is no longer awaited is dropped.
+/// The number that matches a reply to its effect. The loop drops a reply with a ticket that it no
+/// longer awaits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -100,7 +101,8 @@ struct Counters {
     request: u32,
 }
 
-/// Work that is put off until the turn ends, and attempts that are not repeated for now.
+/// Work that is postponed until the turn ends, and records of what the agent must not repeat: a
+/// compaction without effect, and warnings.
 #[derive(Debug, Default)]
 struct Deferred {
     /// How the agent ends, once its running calls have ended.
@@ -184,7 +186,7 @@ impl Agent {
         }
     }
 
-    /// The turn, request and time of an event that happens now.
+    /// Returns the current turn and request, with the time `now`, for an event.
     fn place(&self, now: Timestamp) -> EventPlace {
         EventPlace {
             turn: self.counters.turn,

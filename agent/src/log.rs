@@ -2,7 +2,7 @@
 
 use planck_common::{Seq, envelope::EventPlace, event::EventKind};
 
-/// A row of the log as its agent reads it back.
+/// A row of the log, as an agent reads it when it is restored.
 #[derive(Debug, Clone)]
 pub struct LogRow {
     pub seq: Seq,

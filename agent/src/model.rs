@@ -30,9 +30,9 @@ impl PartialEq for ToolSpec {
     }
 }
 
-/// A piece of a streamed reply. `part` is the index of the content part that it belongs to. Parts
-/// are numbered from 0 in the order in which the provider began them, and the chunks of a part come
-/// in order.
+/// A piece of a streamed reply. `part` is the index of the content part to which the piece belongs.
+/// Parts are numbered from 0 in the order in which the provider began them, and the chunks of a
+/// part come in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
     Text {
@@ -67,7 +67,8 @@ pub enum Chunk {
     },
 }
 
-/// How a complete reply ended. `cost_usd` of the usage is filled in from the catalogue.
+/// How a complete reply ended. If `cost_usd` of the usage is 0, the loop computes the cost from the
+/// model's prices.
 #[derive(Clone, PartialEq)]
 pub struct Finish {
     pub stop: StopReason,
@@ -91,8 +92,8 @@ impl Names {
     /// chooses both.
     const LONGEST: usize = 256;
 
-    /// Stores the id and the model unless they are known already, because every chunk of a stream
-    /// may repeat them.
+    /// Stores the first id and the first model of a response, because every chunk of a stream may
+    /// repeat them.
     pub fn note(&mut self, id: Option<&RawValue>, model: Option<&RawValue>) {
         let read = |raw: &RawValue| {
             serde_json::from_str::<String>(raw.get())
@@ -141,17 +142,17 @@ impl Finish {
     }
 }
 
-/// Why there is no complete reply.
+/// The reason why a model call got no complete reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub kind: FailureKind,
-    /// Names the provider, what happened, and what the user can do about it. It never contains a
-    /// key, but may quote the server's response.
+    /// A text that names the provider, what happened, and what the user can do about it. The text
+    /// never contains a key, but may quote the server's response.
     pub message: String,
     /// The text for other agents if the message quotes the server's response, which could contain
-    /// secrets of an internal service, or instructions. `None` if the message quotes nothing, so
-    /// that other agents may read it.
+    /// secrets of an internal service, or instructions. `None` if the message quotes nothing; other
+    /// agents may then read the message.
     pub public: Option<String>,
     /// The wait that the provider asked for.
     pub retry_after: Option<Duration>,
@@ -168,7 +169,7 @@ impl Failure {
         }
     }
 
-    /// The text that the model of another agent may read.
+    /// Returns the text that the model of another agent may read.
     pub fn for_agents(&self) -> &str {
         self.public.as_deref().unwrap_or(&self.message)
     }
@@ -192,7 +193,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The name in traces and metrics.
+    /// Returns the name of the kind in traces and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -204,7 +205,7 @@ impl FailureKind {
     }
 }
 
-/// What the catalogue knows of a model.
+/// The properties of a model, from the catalogue or the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelCard {
     pub context_window: u64,

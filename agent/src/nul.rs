@@ -1,5 +1,5 @@
-//! Replaces U+0000 in incoming text by U+FFFD. Postgres cannot store it and SQLite can; with the
-//! replacement both stores hold the same.
+//! Replaces U+0000 in incoming text by U+FFFD. Postgres cannot store U+0000, but SQLite can. With
+//! the replacement both stores contain the same text.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,8 @@ pub fn replaced(text: String) -> String {
     }
 }
 
-/// Returns JSON with U+0000 replaced in its strings, where it can only occur as the escape
-/// `\u0000`.
+/// Returns JSON with U+0000 replaced in its strings, where the character can only occur as the
+/// escape `\u0000`.
 pub fn replaced_in_json(json: &[u8]) -> Cow<'_, [u8]> {
     const ESCAPED: &[u8] = b"\\u0000";
     if memchr::memmem::find(json, ESCAPED).is_none() {

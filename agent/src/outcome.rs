@@ -12,7 +12,8 @@ pub const ABORTED: &str = "aborted by request";
 pub enum CallEnd {
     Done,
     Failed,
-    /// The call was cancelled before it was done. The agent knows the reason, the tool does not.
+    /// The call was cancelled before it was done. The agent adds the reason to the result, because
+    /// the tool does not get it.
     Stopped,
 }
 
@@ -50,7 +51,7 @@ impl ToolOutcome {
         }
     }
 
-    /// Whether the model sees the call as failed.
+    /// Returns whether the model sees the call as failed.
     pub fn is_error(&self) -> bool {
         match self.end {
             CallEnd::Done => false,
@@ -58,7 +59,7 @@ impl ToolOutcome {
         }
     }
 
-    /// The text that the model reads. For a stopped call the reason comes first.
+    /// Returns the text that the model reads. The text of a stopped call begins with `why_stopped`.
     pub fn text_for_model(&self, why_stopped: &str) -> Cow<'_, str> {
         match self.end {
             CallEnd::Done | CallEnd::Failed => Cow::Borrowed(&self.text),

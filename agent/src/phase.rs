@@ -1,5 +1,5 @@
-//! The phases of an agent. Each holds only the data that is valid in it, and a turn has exactly one
-//! owner.
+//! The phases of an agent. Each phase holds only the data that is valid in it, and a turn has
+//! exactly one owner.
 
 use planck_common::{
     AgentId, InputId, Timestamp,
@@ -60,7 +60,7 @@ pub(super) struct Turn {
     /// Tasks of this turn that got a response.
     pub responded: Vec<InputId>,
     pub since: Timestamp,
-    /// The wait that ends the turn when its time is up.
+    /// The ticket of the wait that ends the turn after its maximum duration.
     pub deadline: Option<Ticket>,
     pub usage: Usage,
     /// The model's latest text.
@@ -87,7 +87,7 @@ impl Turn {
         }
     }
 
-    /// Keeps the text of an answer, if it has any.
+    /// Keeps the text of an answer as the turn's latest text, unless the text is empty.
     pub(super) fn keep_text(&mut self, content: &[Part]) {
         let text = text_of(content);
         if !text.is_empty() {
@@ -95,7 +95,7 @@ impl Turn {
         }
     }
 
-    /// The tasks without a response, each with the agent that gave it.
+    /// Returns the tasks without a response, each with the agent that sent it.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = (&InputId, &AgentId)> {
         let tasks = self
             .inputs
@@ -182,7 +182,7 @@ impl TurnActivity {
         }
     }
 
-    /// Whether the turn used tools and all calls have their result.
+    /// Returns whether the turn uses tools and all calls of the round have their result.
     pub(super) fn is_answered(&self) -> bool {
         self.round().is_some_and(|round| !round.is_running())
     }

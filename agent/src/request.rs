@@ -1,5 +1,5 @@
-//! Decides what follows when every call has its result: the turn ends at a limit, inputs join, the
-//! context is compacted, or the model is called. Also handles a failed call of the model.
+//! Decides how an open turn continues: it ends at a limit, takes the inputs that join it, compacts
+//! the context, or calls the model. The module also handles failed model calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -129,7 +129,7 @@ impl Agent {
         step.act(Effect::CallModel { ticket });
     }
 
-    /// Handles a failed call. `draft` is the part of the answer received before the failure.
+    /// Handles a failed model call. `draft` is the part of the answer received before the failure.
     pub(super) fn failed(
         &mut self,
         mut turn: Box<Turn>,
@@ -201,8 +201,9 @@ impl Agent {
         step.act(Effect::Wait { ticket, delay });
     }
 
-    /// Returns the wait before the next try. It doubles with every failure, is shortened at random
-    /// to at least half, and is never shorter than what the provider asked for.
+    /// Returns the wait before the next try. The wait doubles with every failure up to `cap`, and
+    /// is then shortened at random by up to half. If the provider asked for a longer wait, the
+    /// result is that wait, but at most `cap`.
     fn back_off(&self, failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
         let rules = self.config.card.retry;
         let whole = rules
@@ -214,8 +215,8 @@ impl Agent {
             .max(asked.unwrap_or_default().min(rules.cap))
     }
 
-    /// Handles a prompt that does not fit: the history is compacted once, whatever its estimated
-    /// size, and the request is repeated.
+    /// Handles a prompt that does not fit. Compacts the history once, whatever its estimated size,
+    /// and repeats the request. Ends the turn if compaction would gain nothing.
     fn overflow(
         &mut self,
         mut turn: Box<Turn>,

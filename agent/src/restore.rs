@@ -246,9 +246,9 @@ impl Agent {
         }
     }
 
-    /// Continues after the store refused a save. A turn that is open in the log ends. Inputs that
-    /// were about to open a turn or join one get a turn each from now on. A single input must be
-    /// the one that cannot be stored, and is refused.
+    /// Continues after the store refused a save. A turn that is open in the log ends. The inputs
+    /// that the save consumed get a turn each from now on. If the save was to open a turn for a
+    /// single input, that input cannot be stored, and is refused.
     fn go_on_without(
         &mut self,
         open: OpenWork,
@@ -379,7 +379,7 @@ fn interrupted(round: &mut Round, wanted: RequestedCall<'_>, rows: &mut Rows) {
     round.settle(wanted.call, INTERRUPTED.into(), true);
 }
 
-/// Adds the inputs of a message that joined the turn after it began.
+/// Adds the inputs of a message to the turn, except those with which the turn began.
 fn join(turn: &mut Turn, metadata: &MessageMetadata, inputs: &[StoredInput]) {
     for id in &metadata.inputs {
         if turn.inputs.iter().any(|input| input.id == *id) {

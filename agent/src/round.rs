@@ -93,7 +93,8 @@ impl Round {
             .map(|slot| &slot.call)
     }
 
-    /// Takes the result of a running call. Returns `None` if the call is not awaited.
+    /// Stores the result of a running call, and returns its `tool_end`. Returns `None` if no call
+    /// with this ticket is running.
     pub(super) fn finish(
         &mut self,
         ticket: Ticket,
@@ -108,7 +109,7 @@ impl Round {
         Some(end)
     }
 
-    /// The tickets of the calls that still run.
+    /// Returns the tickets of the calls that still run.
     pub(super) fn running(&self) -> impl Iterator<Item = Ticket> {
         self.slots.iter().filter_map(|slot| match slot.state {
             CallState::Running { ticket, .. } => Some(ticket),

@@ -37,7 +37,7 @@ pub(super) struct Pending {
     on_commit: OnCommit,
 }
 
-/// The work that is left to do when a commit succeeds.
+/// The work that follows the commit of a save.
 #[derive(Debug)]
 pub(super) enum OnCommit {
     /// The messages, which are already in the view, get their ids.
@@ -72,7 +72,7 @@ impl Rows {
         self.entries.is_empty()
     }
 
-    /// Adds a durable event. Live events and messages are ignored.
+    /// Adds a durable event. Ignores live events and messages.
     pub(super) fn event(&mut self, event: &Event) {
         let kind = event.kind();
         if kind.is_durable() && kind != EventKind::Message {
@@ -150,7 +150,8 @@ impl Rows {
 }
 
 impl Agent {
-    /// Saves rows and adds their messages to the view at once.
+    /// Saves rows, if there are any, and adds their messages to the view at once. The following
+    /// effects wait for the commit.
     pub(super) fn save(&mut self, rows: Rows, state: AgentState, step: &mut StepEffects) {
         if !rows.is_empty() {
             self.write(rows, state, false, OnCommit::Settle, step);
@@ -164,7 +165,7 @@ impl Agent {
         }
     }
 
-    /// Saves the end of a turn.
+    /// Saves rows after which the agent is idle. After the commit the agent takes its next inputs.
     pub(super) fn save_close(&mut self, rows: Rows, step: &mut StepEffects) {
         self.write(rows, AgentState::Idle, false, OnCommit::Close, step);
     }
@@ -289,7 +290,7 @@ fn take(saves: &mut VecDeque<Pending>, save: Ticket) -> Option<Pending> {
     saves.remove(at)
 }
 
-/// Returns the inputs that have their outcome, each with the agent that waits for it.
+/// Returns the ids of inputs, each with the agent that sent the input and may wait for its outcome.
 pub(super) fn waiting_for(inputs: &[NewInput]) -> Vec<(InputId, Option<AgentId>)> {
     inputs
         .iter()

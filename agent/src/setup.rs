@@ -20,12 +20,12 @@ use crate::{
     model::{ModelCard, ToolSpec},
 };
 
-/// Everything that an agent needs to start.
+/// The identity, the specification and the settings with which an agent starts.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub session: SessionId,
     pub agent: AgentId,
-    /// The epoch of the lease under which it writes.
+    /// The epoch of the lease under which the agent writes.
     pub epoch: i64,
     pub spec: AgentSpec,
     pub card: ModelCard,
@@ -40,7 +40,7 @@ pub struct Setup {
 pub struct Settings {
     pub loop_guard: LoopLimits,
     pub compaction: compact::Rules,
-    /// The limit for agents whose specification sets none.
+    /// The maximum number of requests in a turn of an agent whose specification sets none.
     pub max_requests_per_turn: u32,
 }
 
@@ -65,7 +65,7 @@ impl Default for Settings {
     }
 }
 
-/// The stored state of an agent that continues.
+/// The stored state from which an agent continues.
 #[derive(Debug, Clone)]
 pub struct Memory {
     /// The rows of the agent, in order: all that follow the latest checkpoint, or those from the
@@ -77,18 +77,18 @@ pub struct Memory {
     pub responded: Vec<InputId>,
     /// The tokens and the cost that the agent has used.
     pub totals: Usage,
-    /// The tokens and the cost that its whole session has used.
+    /// The tokens and the cost that the agent's whole session has used.
     pub session: Usage,
     pub open_turn: OpenTurn,
 }
 
 impl Memory {
-    /// Returns the state of a new agent, with the task in its inbox. The reply to its first save
-    /// carries the session's usage.
+    /// Returns the state of a new agent, with the task, if there is one, in its inbox. The agent
+    /// gets the session's usage with the reply to its first save.
     pub fn of_new_agent(task: Option<NewInput>) -> Self {
         Self {
             rows: Vec::new(),
-            // The loop does not read `head`, and the log's head is not known here.
+            // The loop does not read `head`, and this function does not know the log's head.
             inputs: task
                 .into_iter()
                 .map(|task| StoredInput::unread(task, 0))
@@ -101,7 +101,7 @@ impl Memory {
     }
 }
 
-/// How an agent that is loaded continues a turn that its rows leave open.
+/// What a loaded agent does with a turn that its rows leave open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum OpenTurn {
     /// The turn continues where it was.
@@ -111,7 +111,7 @@ pub enum OpenTurn {
     Close,
     /// The turn ends with `node_lost`: its node died, and the agent does not continue.
     Lost,
-    /// The turn ends with `not_storable`: the store refused the data that it had to save.
+    /// The turn ends with `not_storable`: the store refused the data that the turn had to save.
     Refused(Unstorable),
 }
 

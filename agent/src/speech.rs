@@ -1,5 +1,5 @@
-//! Converts inputs into messages for the model. A client's prompt is unchanged; an agent's message
-//! gets a heading that names the sender.
+//! Converts inputs into messages for the model. A prompt is unchanged; any other input gets a
+//! heading that names its sender.
 
 use planck_common::{
     event::{InputKind, TurnInput},

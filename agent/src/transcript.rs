@@ -7,7 +7,7 @@ use planck_common::{Seq, message::MessageBody};
 
 use crate::compact::{Line, shorten};
 
-/// A line in packed form: its id, its tokens, the message.
+/// A line in packed form: its id, its number of tokens and its message.
 type Packed<'a> = (Seq, u64, Cow<'a, MessageBody>);
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct Transcript {
     lines: Vec<Line>,
     /// The lines while the agent rests. Then `lines` is empty.
     packed: Option<Box<[u8]>>,
-    /// How many lines have their id. The others are being saved.
+    /// The number of lines that have their id. The other lines are being saved.
     settled: usize,
     /// The id of the latest message, in view or not.
     last: Seq,
@@ -56,7 +56,8 @@ impl Transcript {
         self.meter.total
     }
 
-    /// A number that changes with every change to the view, except when a message is appended.
+    /// Returns a number that changes with every change to the view, except when a message is
+    /// appended.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
@@ -118,7 +119,7 @@ impl Transcript {
         }
     }
 
-    /// Adds a message of the log.
+    /// Adds a message that is row `id` of the log.
     pub(super) fn replay(&mut self, id: Seq, body: Arc<MessageBody>) {
         self.push(body);
         self.settle(&[id]);
@@ -150,8 +151,8 @@ impl Transcript {
         self.start_over();
     }
 
-    /// Drops the summary and the messages up to and including `covers`. The ids rise, except for
-    /// the id of the summary at the front.
+    /// Drops the summary and the messages up to and including `covers`. The ids of the lines rise,
+    /// except that the summary at the front has a higher id than the lines after it.
     fn drop_through(&mut self, covers: Seq) {
         let summaries = usize::from(self.lines.first().is_some_and(Line::is_summary));
         let covered = self
@@ -178,7 +179,7 @@ impl Transcript {
         self.version += 1;
     }
 
-    /// Replaces the estimate by the provider's own count.
+    /// Replaces the estimate by the provider's own count, or by the estimate of a compaction.
     pub(super) fn correct(&mut self, tokens: u64) {
         self.meter.total = tokens;
     }

@@ -1,4 +1,4 @@
-//! The beginning and the end of a turn, and what follows it.
+//! Opens and ends turns, and decides what the agent does after a turn.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ pub(super) enum TurnEnding {
     Completed,
     Aborted,
     /// The turn is aborted because the session closes. The senders of unanswered tasks get no note,
-    /// because they stop as well.
+    /// because these agents stop as well.
     Closed,
     Truncated,
     Limit(&'static str),
@@ -158,7 +158,7 @@ impl Agent {
         self.go_on(Box::new(turn), Rows::at(self.place(step.now)), step);
     }
 
-    /// Starts a timer that ends the turn after its maximum duration, if it has one.
+    /// Starts a timer that ends the turn after its maximum duration, if the agent's limits set one.
     pub(super) fn set_deadline(&mut self, turn: &mut Turn, step: &mut StepEffects) {
         let Some(seconds) = self.config.spec.limits.max_turn_seconds else {
             return;
@@ -241,8 +241,8 @@ impl Agent {
         }
     }
 
-    /// Opens a turn without new inputs. Adds "Continue." if the history does not end with a message
-    /// that a model can answer.
+    /// Opens a turn without new inputs, unless the history is empty. Adds the message "Continue."
+    /// if the history ends with the model's own message.
     pub(super) fn nudge(&mut self, step: &mut StepEffects) {
         let Some(last) = self.transcript.lines().last() else {
             return;
@@ -256,7 +256,7 @@ impl Agent {
 }
 
 impl TurnEnding {
-    /// The outcome for the inputs of the turn.
+    /// Returns the outcome for the inputs of the turn.
     fn outcome(&self) -> InputOutcome {
         match self {
             Self::Completed => InputOutcome::Turn(TurnOutcome::Completed),
@@ -267,8 +267,8 @@ impl TurnEnding {
         }
     }
 
-    /// Returns the answer for the asker of a question: the reason of a failed turn, or else the
-    /// turn's text. `None` if there is no text.
+    /// Returns the text that the asker of a question gets: the reason of a failed turn, or else the
+    /// turn's text. Returns `None` if the turn has no text.
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
             Self::Failed { for_agents, .. } => Some(for_agents.clone()),

@@ -1,4 +1,4 @@
-//! Read access to an agent's state, for the code that runs the agent.
+//! Access to an agent's state for the code that runs the agent.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ impl Agent {
         &self.config.card
     }
 
-    /// The tools, sorted by name.
+    /// Returns the tools, sorted by name.
     pub fn tools(&self) -> &Arc<[ToolSpec]> {
         &self.config.tools
     }
 
-    /// Packs the history of an idle agent, until [`Self::wake`] unpacks it. After an error the
-    /// agent is unchanged and can continue.
+    /// Packs the history until [`Self::wake`] unpacks it. An agent that is not idle is unchanged.
+    /// After an error the agent is unchanged as well, and can continue.
     pub fn rest(&mut self) -> Result<(), serde_json::Error> {
         if !self.is_idle() {
             return Ok(());
@@ -43,19 +43,19 @@ impl Agent {
         self.transcript.pack()
     }
 
-    /// Unpacks the history. Must be called before a packed agent takes a step.
+    /// Unpacks the history. The caller must do so before a packed agent takes a step.
     pub fn wake(&mut self) -> Result<(), serde_json::Error> {
         self.transcript.unpack()
     }
 
-    /// The messages that the model sees, in order. Empty while the history is packed
-    /// ([`Self::rest`]).
+    /// Returns the messages that the model sees, in order. The slice is empty while the history is
+    /// packed ([`Self::rest`]).
     pub fn view(&self) -> &[Line] {
         self.transcript.lines()
     }
 
-    /// A number that changes with every change to the messages, the system prompt or the tools,
-    /// except when messages are appended.
+    /// Returns a number that changes with every change to the messages, the system prompt or the
+    /// tools, except when messages are appended.
     pub fn version(&self) -> u64 {
         self.transcript.version()
     }
@@ -64,17 +64,17 @@ impl Agent {
         self.phase.state()
     }
 
-    /// Whether the turn is ending and waits for cancelled tool calls to return.
+    /// Returns whether the turn is ending and waits for cancelled tool calls to return.
     pub fn is_winding_down(&self) -> bool {
         matches!(&self.phase, Phase::Working(_, activity) if activity.is_winding_down())
     }
 
-    /// Whether the agent has no turn, no pending save and no waiting input.
+    /// Returns whether the agent has no turn, no pending save and no waiting input.
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
     }
 
-    /// The tokens and the cost that the agent has used in total.
+    /// Returns the tokens and the cost that the agent has used in total.
     pub fn totals(&self) -> Usage {
         self.totals.agent
     }
@@ -87,7 +87,7 @@ impl Agent {
         self.counters.request
     }
 
-    /// The id of the agent's latest message.
+    /// Returns the id of the agent's latest message.
     pub fn last_message(&self) -> Seq {
         self.transcript.last_id()
     }
@@ -96,12 +96,12 @@ impl Agent {
         self.transcript.tokens()
     }
 
-    /// The number of inputs that wait.
+    /// Returns the number of inputs that wait.
     pub fn queued(&self) -> usize {
         self.inbox.len()
     }
 
-    /// The work in progress that is not yet in the log; `None` between turns.
+    /// Returns the work in progress that is not yet in the log, or `None` between turns.
     pub fn snapshot(&self, now: Timestamp) -> Option<Running> {
         let Phase::Working(_, activity) = &self.phase else {
             return None;

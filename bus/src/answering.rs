@@ -1,5 +1,5 @@
-//! Runs the answers of a service. Each request runs in a task of its own, their number is limited,
-//! and every request gets a reply.
+//! Runs the answer function of a service. Each request runs in a task of its own, the number of
+//! running requests is limited, and every request gets a reply.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -15,14 +15,15 @@ use tracing::{Instrument, Span};
 
 use super::CommandHandler;
 
-/// The maximum number of requests of one service that run at once.
+/// The maximum number of requests of one group of endpoints that run at once.
 const AT_ONCE: usize = 256;
 
 /// The maximum total size, in bytes, of the bodies of the requests that run at once. Each body is
 /// in memory several times while it is read, checked and saved.
 const BYTES_AT_ONCE: usize = 64 << 20;
 
-/// The unit in which bytes are counted. A request without a body counts as one unit.
+/// The unit, in bytes, in which the sizes of bodies are counted. A request without a body counts as
+/// one unit.
 const UNIT: usize = 1 << 10;
 
 /// A serialised reply, with the refusal if the reply is one.
@@ -61,7 +62,7 @@ impl Reply {
     }
 }
 
-/// One service's answer function and the tasks that run it.
+/// The answer function of one group of endpoints, and the tasks that run it.
 #[derive(Clone)]
 pub struct Answering {
     answer: CommandHandler,
@@ -136,7 +137,7 @@ impl Answering {
         Ok([place, room])
     }
 
-    /// Runs a small task for which [`Self::finish`] waits too.
+    /// Runs a small task, for which [`Self::finish`] waits as well.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// How long after the last durable event the head is published.
 pub const SETTLE: Duration = Duration::from_secs(1);
-/// How often the head is published while a turn is open.
+/// The interval at which the head is published while a turn is open.
 pub const TICK: Duration = Duration::from_secs(10);
 /// How long a session without an open turn is kept, so that its head can be published after a
 /// reconnect.
@@ -49,7 +49,8 @@ impl SessionHeadState {
 }
 
 impl Heads {
-    /// Records an event of the session. `seq` is the number of a durable event.
+    /// Records an event of the session. `seq` is the number of a durable event, or `None` for a
+    /// live event.
     pub fn record_event(&mut self, session: &SessionId, seq: Option<Seq>, now: Instant) {
         let entry = self.entry(session, now);
         entry.forget = now + RECENT;
@@ -82,8 +83,8 @@ impl Heads {
         self.bring_forward(session);
     }
 
-    /// Records that the link is up again. Returns the heads of all sessions, which are due now;
-    /// they are due once more later, because readers may reconnect after this node.
+    /// Records that the link is up again. Returns the heads of all sessions, which are due now. The
+    /// heads are due once more after [`SETTLE`], because readers may reconnect after this node.
     pub fn reconnected(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {
@@ -96,12 +97,12 @@ impl Heads {
             .collect()
     }
 
-    /// When to call [`Self::due`] next, or `None` if no head is to be published.
+    /// Returns when [`Self::due`] must be called next, or `None` if there are no sessions.
     pub fn next(&self) -> Option<Instant> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// Returns the heads to publish now.
+    /// Returns the heads to publish now, schedules the next ones, and forgets idle sessions.
     pub fn due(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
         let mut told = Vec::new();
         while self.next().is_some_and(|at| at <= now) {
@@ -190,8 +191,8 @@ mod tests {
                 .turn(&self.session, &AgentId::parse(agent).unwrap(), open, now);
         }
 
-        /// Returns every head published up to `until`, with its time. It calls [`Heads::due`] only
-        /// at the times that [`Heads::next`] returns.
+        /// Returns every head published up to `until`, with its time in milliseconds. Calls
+        /// [`Heads::due`] only at the times that [`Heads::next`] returns.
         fn run(&mut self, until: u64) -> Vec<(u64, Seq)> {
             let mut told = Vec::new();
             while let Some(at) = self.heads.next().filter(|at| *at <= self.at(until)) {

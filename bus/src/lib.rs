@@ -1,5 +1,5 @@
 //! Carries live traffic between processes: over NATS, or in memory within one process. The bus
-//! holds no state that matters; durable state is in SQL.
+//! holds no durable state, which is in SQL.
 
 pub mod telemetry;
 pub mod truncate;
@@ -37,16 +37,17 @@ pub const DRIVER_LOG: &str = "async_nats=warn";
 /// bus adds and removes.
 #[async_trait]
 pub trait Bus: Send + Sync {
-    /// Queues a message, which is published soon and in order. This never blocks. If the link stays
-    /// down too long, queued messages are dropped.
+    /// Queues a message. Queued messages are published in order, a few milliseconds later. The call
+    /// never blocks. If the link stays down for longer than [`OutboxLimits::patience`], queued
+    /// messages are dropped.
     fn publish(&self, subject: String, payload: Bytes);
 
     /// Publishes one agent's event to `agent.<agent>` and `session.<session>`. A durable event
     /// advances the session's head.
     fn publish_event(&self, event: Published);
 
-    /// Records that a turn was opened or closed, or that the agent left this node. While any turn
-    /// is open, the session's head is published every 10 s.
+    /// Records that a turn was opened, or, if `open` is false, that a turn was closed or the agent
+    /// left this node. While any turn is open, the session's head is published every 10 s.
     fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool);
 
     /// Sends a request and waits for one reply.
@@ -58,8 +59,8 @@ pub trait Bus: Send + Sync {
     ) -> Result<Bytes, BusError>;
 
     /// Sends a request that may be answered in several messages, and returns the stream of these
-    /// messages. `subject` includes the cluster's prefix, as in the descriptions of services.
-    /// Without NATS there are no services, and the request has no responders.
+    /// messages. `subject` includes the cluster's prefix, as in the descriptions of services. By
+    /// default there are no services, and the request fails with [`BusError::NoResponders`].
     async fn request_stream(&self, subject: &str, _body: Bytes) -> Result<ReplyStream, BusError> {
         Err(BusError::NoResponders(subject.into()))
     }
@@ -74,12 +75,12 @@ pub trait Bus: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Subscribes to a subject, which may have wildcards. The subscription is active when this
+    /// Subscribes to a subject, which may have wildcards. The subscription is active when the call
     /// returns.
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError>;
 
     /// Subscribes to a subject without publishing anything, for users who may only subscribe. The
-    /// subscription may become active shortly after this returns. An error, such as a refused
+    /// subscription may become active shortly after the call returns. An error, such as a refused
     /// subscription, is the last item.
     async fn observe(&self, subject: &str) -> Result<Observed, BusError> {
         Ok(self.subscribe(subject).await?.map(Ok).boxed())
@@ -87,22 +88,23 @@ pub trait Bus: Send + Sync {
 
     /// Answers commands as the micro service `planck-node` until the guard is dropped: the commands
     /// for any node, in a queue group, and the commands for `node`. Each request runs in a task of
-    /// its own. Their number is limited, and callers beyond the limit get `unavailable`.
+    /// its own. The number of running requests is limited, and callers beyond the limit get
+    /// `unavailable`.
     async fn serve(
         &self,
         node: &NodeId,
         answer: CommandHandler,
     ) -> Result<Box<dyn ServiceGuard>, BusError>;
 
-    /// Whether only this process can publish.
+    /// Returns whether only this process can publish.
     fn is_private(&self) -> bool {
         false
     }
 
-    /// Whether the link is up now.
+    /// Returns whether the link is up now.
     fn is_connected(&self) -> bool;
 
-    /// The maximum size of a reply in bytes; unlimited by default.
+    /// Returns the maximum size of a reply in bytes, which is unlimited by default.
     fn room(&self) -> usize {
         usize::MAX
     }
@@ -114,14 +116,14 @@ pub trait Bus: Send + Sync {
 /// The messages that an observer receives.
 pub type Observed = BoxStream<'static, Result<Delivery, BusError>>;
 
-/// The replies to one request. If an error ends the request, it is the last item.
+/// The replies to one request. If an error ends the request, the error is the last item.
 pub type ReplyStream = BoxStream<'static, Result<StreamedReply, BusError>>;
 
 /// One message of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamedReply {
     pub payload: Bytes,
-    /// The error in the message's headers; services report errors there. `None` if there is no such
+    /// The error in the message's headers, where services report errors. `None` if there is no such
     /// header.
     pub error: Option<String>,
 }
@@ -131,7 +133,7 @@ pub struct StreamedReply {
 pub struct Published {
     pub session_id: SessionId,
     pub agent_id: AgentId,
-    /// The number of a durable event.
+    /// The number of a durable event; `None` for a live event.
     pub seq: Option<Seq>,
     pub payload: Bytes,
 }
@@ -143,7 +145,7 @@ pub struct Delivery {
     pub payload: Bytes,
 }
 
-/// Answers a command with the JSON for `ok`, or with a refusal.
+/// A function that answers a command with the JSON for `ok`, or with a refusal.
 pub type CommandHandler =
     Arc<dyn Fn(Address, Bytes) -> BoxFuture<'static, Result<String, Refusal>> + Send + Sync>;
 
@@ -152,11 +154,11 @@ pub type CommandHandler =
 pub trait ServiceGuard: Send + Sync {
     /// Leaves the queue group. Requests addressed to this node are still answered.
     async fn leave_queue(&self);
-    /// Stops answering, once the running requests are answered.
+    /// Stops taking requests, and waits for a limited time until the running requests are answered.
     async fn stop(&self);
 }
 
-/// Why the bus did not deliver.
+/// The reason why an operation of the bus failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
     #[error("nothing answers on {0}; is a node running? `planck node` starts one")]
@@ -169,7 +171,7 @@ pub enum BusError {
     Denied(String),
     #[error("cannot reach NATS: {0}")]
     Away(String),
-    /// The server lacks what Planck needs, and an operator must fix it.
+    /// The server or the configuration is not what Planck needs, and an operator must change it.
     #[error("{0}")]
     Unfit(String),
 }

@@ -32,7 +32,7 @@ use super::{
 const MAX_PAYLOAD: usize = 8 * 1024 * 1024;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A connection to a hub, of a node or a client.
+/// The connection of a node or a client to a hub.
 pub struct MemoryBus {
     hub: Arc<MemoryHub>,
     publisher: Publisher,
@@ -41,7 +41,7 @@ pub struct MemoryBus {
 }
 
 impl MemoryBus {
-    /// Joins a hub, on the current runtime.
+    /// Connects to a hub. The publishing task runs on the current runtime.
     pub fn new(hub: Arc<MemoryHub>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let publisher = Publisher::start(

@@ -51,8 +51,7 @@ pub struct NatsBus {
 }
 
 impl NatsBus {
-    /// Connects, and checks the server's version. This is enough for a client; a node checks
-    /// JetStream as well.
+    /// Connects, and checks the server's version. A node must also call [`Self::check_jetstream`].
     pub async fn connect(options: NatsOptions) -> Result<Self, BusError> {
         let link = Arc::new(connect::connect(&options).await?);
         let hosts = connect::servers(&options.url)?
@@ -78,7 +77,7 @@ impl NatsBus {
         })
     }
 
-    /// Checks that this user may use JetStream, and that it has what a node needs.
+    /// Checks that this user may use JetStream, and that JetStream has what a node needs.
     pub async fn check_jetstream(&self) -> Result<(), BusError> {
         connect::check_jetstream(&self.link).await
     }
@@ -103,7 +102,7 @@ impl NatsBus {
         self.records(replicas).try_out().await
     }
 
-    /// The number of publications dropped because NATS was unreachable or slow.
+    /// Returns the number of publications dropped because NATS was unreachable or slow.
     pub fn dropped(&self) -> u64 {
         self.publisher.dropped()
     }

@@ -1,5 +1,5 @@
-//! The bounded queue of publications. If it is full, publications are dropped, and a head is
-//! published for each session that lost some.
+//! The bounded queue of publications. If the queue is full, all waiting publications are dropped,
+//! and a head is published for each session that lost some.
 
 use std::{collections::HashSet, mem, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{Published, heads::Heads};
 pub struct OutboxLimits {
     /// The maximum number of waiting publications.
     pub count: usize,
-    /// Their maximum total size in bytes.
+    /// The maximum total size of the waiting publications in bytes.
     pub bytes: usize,
     /// How long publications are held so that they are written together.
     pub window: Duration,
@@ -109,7 +109,8 @@ impl Outbox {
         }
     }
 
-    /// Adds a publication. Returns `true` if the publisher must be woken.
+    /// Adds a publication. Drops all waiting publications if they exceed a limit. Returns `true` if
+    /// the publisher must be woken.
     pub fn push(&mut self, item: Publication, now: Instant) -> bool {
         if let Publication::Event(event) = &item {
             self.heads.record_event(&event.session_id, event.seq, now);
@@ -137,7 +138,8 @@ impl Outbox {
         self.hurry = true;
     }
 
-    /// Records that the link is down.
+    /// Records that the link is down. Drops all waiting publications if the link has been down for
+    /// [`OutboxLimits::patience`].
     pub fn link_down(&mut self, now: Instant) {
         self.away.get_or_insert(now);
         self.hurry = false;
@@ -146,8 +148,8 @@ impl Outbox {
         }
     }
 
-    /// Records that the link is up again, or is a new one. The heads of all sessions follow the
-    /// waiting publications.
+    /// Records that the link is up again after an outage or a reconnect. The heads of all sessions
+    /// follow the waiting publications.
     pub fn link_renewed(&mut self, now: Instant) {
         self.away = None;
         self.hurry = true;
@@ -159,7 +161,8 @@ impl Outbox {
         );
     }
 
-    /// Returns the publications that are due now, in order.
+    /// Removes and returns the publications that are due now, in order, followed by the heads that
+    /// are due.
     pub fn take(&mut self, now: Instant) -> Vec<Publication> {
         let ripe = self.hurry
             || self
@@ -176,12 +179,14 @@ impl Outbox {
         batch
     }
 
-    /// Drops the rest of a batch that could not be written.
+    /// Counts the rest of a batch that could not be written as dropped, and makes the heads of its
+    /// sessions due.
     pub fn drop_unwritten(&mut self, items: impl Iterator<Item = Publication>, now: Instant) {
         self.note_lost(items, now);
     }
 
-    /// When [`Self::take`] must be called next, or `None` if nothing waits.
+    /// Returns when the publisher must act next, or `None` if nothing waits. If the link is down,
+    /// the waiting publications must be dropped at that time.
     pub fn next(&self) -> Option<Instant> {
         if let Some(away) = self.away {
             return self.since.map(|_| away + self.limits.patience);
@@ -190,12 +195,12 @@ impl Outbox {
         ripe.into_iter().chain(self.heads.next()).min()
     }
 
-    /// The number of publications dropped so far.
+    /// Returns the number of publications dropped so far.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// When the oldest waiting publication was queued, or `None` if none waits.
+    /// Returns when the oldest waiting publication was queued, or `None` if none waits.
     pub fn since(&self) -> Option<Instant> {
         self.since
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::telemetry;
 
-/// The current state of a link. `connects` counts how often it was established, so that an
+/// The current state of a link. `connects` counts how often the link was established, so that an
 /// unreported reconnect is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkStatus {
@@ -45,7 +45,8 @@ pub trait Outlet: Send + Sync + 'static {
     fn flush(&self) -> impl Future<Output = Result<(), BusError>> + Send;
 }
 
-/// The handle of the task. The task ends with the token given to [`Publisher::start`].
+/// A handle to the publishing task. The task ends when the token given to [`Publisher::start`] is
+/// cancelled.
 #[derive(Debug, Clone)]
 pub struct Publisher {
     shared: Arc<PublisherState>,
@@ -69,7 +70,7 @@ impl PublisherState {
 }
 
 impl Publisher {
-    /// Starts the task on the current runtime. It runs until `stop` is cancelled.
+    /// Starts the task on the current runtime. The task runs until `stop` is cancelled.
     pub fn start(
         outlet: Arc<impl Outlet>,
         prefix: Prefix,
@@ -115,11 +116,11 @@ impl Publisher {
         self.shared.wake.notify_one();
     }
 
-    /// Returns when everything published before is written out.
+    /// Waits until everything published before is written out, at most for `timeout`.
     pub async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
         let (done, wait) = oneshot::channel();
         // The held publications must become due before the task sees the flush. Otherwise the task
-        // could answer the flush while they are still held.
+        // could answer the flush while the publications are still held.
         self.shared.outbox().hurry();
         self.shared.flushes().push(done);
         self.shared.wake.notify_one();
@@ -130,7 +131,7 @@ impl Publisher {
             .map_err(|_| away())?
     }
 
-    /// The number of publications dropped so far because the link was down or slow.
+    /// Returns the number of publications dropped so far because the link was down or slow.
     pub fn dropped(&self) -> u64 {
         self.shared.outbox().dropped()
     }

@@ -1,6 +1,6 @@
-//! A bucket of small records that all nodes share. Reads come from its leader, and writes may have
-//! conditions. Each value has a revision that rises with every write to the bucket, so a condition
-//! on a revision is a fence.
+//! A bucket of small records that all nodes share. Reads come from the bucket's leader, and writes
+//! may have conditions. Each value has a revision that rises with every write to the bucket, so a
+//! condition on a revision is a fence.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -56,11 +56,11 @@ pub struct Write {
     /// The new value; `None` removes the record.
     pub value: Option<Bytes>,
     pub only_if: Option<Condition>,
-    /// The time after which the record expires, in whole seconds.
+    /// The time after which the record expires, rounded down to whole seconds.
     pub lasts: Option<Duration>,
 }
 
-/// Requires that the last write to a key has this revision.
+/// The condition that the last write to a key has this revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     pub key: String,
@@ -121,7 +121,7 @@ pub enum Hint {
     Changed(Record),
 }
 
-/// Why a record was not read or written.
+/// The reason why a record was not read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordsError {
     /// A condition did not hold. Nothing was written.
@@ -130,7 +130,7 @@ pub enum RecordsError {
     /// The record may have been written, or may be written later.
     #[error("it is unknown whether the write succeeded: {0}")]
     Unknown(String),
-    /// Nothing was done.
+    /// The operation had no effect.
     #[error("the registry does not answer: {0}")]
     Away(String),
     #[error("there is no bucket {0}; it was removed, or its server lost it")]

@@ -11,22 +11,24 @@ static INSTALLED: OnceLock<Box<dyn Telemetry>> = OnceLock::new();
 pub const TRACEPARENT: &str = "traceparent";
 
 /// The hook with which a program adds its trace context to requests, creates the spans of commands,
-/// and measures how long publications wait. Every method has a default that does nothing.
+/// and measures how long publications wait. By default requests carry no trace, and nothing is
+/// measured.
 pub trait Telemetry: Send + Sync {
     /// Returns the trace that a request continues, as the value of the header `traceparent`, or
-    /// `None` to send no header. It is called in the task that makes the request.
+    /// `None` to send no header. The bus calls this method in the task that makes the request.
     fn traceparent(&self) -> Option<String> {
         None
     }
 
-    /// Creates the span in which a served command runs. `traceparent` is the caller's, if it sent
-    /// one.
+    /// Creates the span in which a served command runs. `traceparent` is the caller's header, if
+    /// the caller sent one.
     fn command_span(&self, subject: &str, traceparent: Option<&str>) -> Span {
         let _without_traces = traceparent;
         tracing::info_span!("command", subject)
     }
 
-    /// Called after each batch of publications, with the time that the oldest of them waited.
+    /// Records that a batch of publications was written. `waited` is how long the oldest of them
+    /// waited.
     fn published(&self, waited: Duration) {
         let _uncounted = waited;
     }

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 /// The maximum size of a published event in bytes. The log has the complete event.
 pub const EVENT_LIMIT: usize = 256 * 1024;
 
-/// The serialised bytes to which a long string is cut. The smaller limits are for events with very
-/// many strings.
+/// The lengths in serialised bytes to which long strings are cut. The smaller ones are for events
+/// with very many strings.
 const STRING_LIMITS: [usize; 4] = [8 * 1024, 2 * 1024, 512, 128];
 
 /// Returns the event itself, or a shortened copy if it is over `limit` bytes. Both are valid JSON.
@@ -37,8 +37,8 @@ fn without_data(event: &str) -> String {
     emptied.unwrap_or_else(|_| r#"{"truncated":true}"#.into())
 }
 
-/// Returns the object with its strings, except keys, cut to `limit` bytes, and with the mark in
-/// front.
+/// Returns the object with its strings, except keys, cut to `limit` bytes, and with
+/// `"truncated":true` in front.
 fn cut_strings(object: &str, limit: usize) -> String {
     let mut out = String::with_capacity(object.len().min(EVENT_LIMIT * 2));
     let rest = object.trim_start().strip_prefix('{').unwrap_or_default();
@@ -63,8 +63,8 @@ fn cut_strings(object: &str, limit: usize) -> String {
     out
 }
 
-/// Splits the text at the next string: returns the text up to the opening quote, the string's
-/// content, and the text after the closing quote, or `None` if there is no string.
+/// Splits the text at the next string. Returns the text up to and including the opening quote, the
+/// string's content, and the text after the closing quote. Returns `None` if there is no string.
 fn next_string(json: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = json.split_at_checked(memchr(b'"', json.as_bytes())? + 1)?;
     let end = string_end(rest.as_bytes())?;
@@ -82,8 +82,8 @@ fn string_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The number of bytes of a string that fit into `limit` without splitting a character, an escape
-/// or a surrogate pair.
+/// Returns the number of bytes of a string that fit into `limit` without splitting a character, an
+/// escape or a surrogate pair.
 fn whole_prefix(string: &str, limit: usize) -> usize {
     if string.len() <= limit {
         return string.len();

@@ -31,7 +31,7 @@ impl Client {
             .await
     }
 
-    /// Describes an agent. Idempotent.
+    /// Describes an agent. The call is idempotent.
     pub async fn agent(&self, agent: &AgentId) -> Result<AgentInfo, ClientError> {
         self.call(
             &to(agent, AgentVerb::Info),
@@ -41,8 +41,8 @@ impl Client {
         .await
     }
 
-    /// Reads the work in progress of an agent: the streaming reply and the running tools.
-    /// Idempotent.
+    /// Reads the work in progress of an agent: the streaming reply and the running tools. The call
+    /// is idempotent.
     pub async fn snapshot(&self, agent: &AgentId) -> Result<Snapshot, ClientError> {
         self.call(
             &to(agent, AgentVerb::Snapshot),
@@ -52,7 +52,7 @@ impl Client {
         .await
     }
 
-    /// Aborts an agent's running turn. Not idempotent.
+    /// Aborts an agent's running turn. The call is not idempotent.
     pub async fn abort_agent(
         &self,
         agent: &AgentId,
@@ -66,7 +66,7 @@ impl Client {
         .await
     }
 
-    /// Stops an agent permanently. Not idempotent.
+    /// Stops an agent permanently. The call is not idempotent.
     pub async fn stop_agent(
         &self,
         agent: &AgentId,
@@ -80,7 +80,7 @@ impl Client {
         .await
     }
 
-    /// Opens a turn without an input, if the agent is idle. Not idempotent.
+    /// Opens a turn without an input, if the agent is idle. The call is not idempotent.
     pub async fn nudge(
         &self,
         agent: &AgentId,
@@ -95,7 +95,7 @@ impl Client {
     }
 
     /// Saves a summary as the agent's checkpoint. Older messages are no longer sent to the model.
-    /// Not idempotent.
+    /// The call is not idempotent.
     pub async fn checkpoint(
         &self,
         agent: &AgentId,
@@ -109,7 +109,7 @@ impl Client {
         .await
     }
 
-    /// Gives an agent a tool, named `name`. Idempotent.
+    /// Adds the tool `name` to an agent. The call is idempotent.
     pub async fn add_tool(&self, agent: &AgentId, name: String) -> Result<Tools, ClientError> {
         self.call(
             &to(agent, AgentVerb::AddTool),
@@ -119,7 +119,7 @@ impl Client {
         .await
     }
 
-    /// Takes a tool from an agent. Idempotent.
+    /// Removes the tool `name` from an agent. The call is idempotent.
     pub async fn remove_tool(&self, agent: &AgentId, name: String) -> Result<Tools, ClientError> {
         self.call(
             &to(agent, AgentVerb::RemoveTool),
@@ -129,7 +129,7 @@ impl Client {
         .await
     }
 
-    /// Changes the model of an agent from its next request on. Idempotent.
+    /// Changes the model of an agent from its next request on. The call is idempotent.
     pub async fn change_model(
         &self,
         agent: &AgentId,

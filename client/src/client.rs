@@ -19,12 +19,12 @@ use super::{
 
 /// How long one attempt waits for a reply, unless the client has another request timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the first attempt of an idempotent request waits. It is short because a node that dies
-/// with a request never answers it. Each further attempt waits twice as long, up to the request
-/// timeout.
+/// How long the first attempt of an idempotent request waits for a reply. The wait is short because
+/// a node that dies while it handles a request sends no reply. Each further attempt waits twice as
+/// long, up to the request timeout.
 const FIRST_TRY: Duration = Duration::from_secs(2);
-/// The minimum time between the starts of two attempts. A stopped node has left the queue group by
-/// then.
+/// The minimum time between the starts of two attempts. After that time a stopped node has left the
+/// queue group.
 const PAUSE: Duration = Duration::from_secs(2);
 const RETRIES: u32 = 5;
 
@@ -63,7 +63,7 @@ impl Client {
     /// # Errors
     ///
     /// [`ClientError::Unreachable`] when no server accepts the connection within five seconds, when
-    /// the server refuses the user, or when it is older than Planck needs.
+    /// the server refuses the user, or when the server is older than Planck needs.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
         ConnectOptions::new(url).connect().await
     }
@@ -118,7 +118,7 @@ impl Client {
         &self.bus
     }
 
-    /// Sends a command, with the attempts that its policy allows, until a node has answered.
+    /// Sends a command with the attempts that `policy` allows, and returns the node's reply.
     pub(super) async fn call<T: DeserializeOwned>(
         &self,
         to: &Address,

@@ -11,7 +11,7 @@ use super::{
 };
 
 impl Client {
-    /// Lists the nodes of the cluster. Idempotent.
+    /// Lists the nodes of the cluster. The call is idempotent.
     pub async fn nodes(&self) -> Result<Nodes, ClientError> {
         self.call(
             &Address::new(Target::Nodes, LIST),
@@ -21,7 +21,7 @@ impl Client {
         .await
     }
 
-    /// Describes a node. Idempotent.
+    /// Describes a node. The call is idempotent.
     pub async fn node(&self, node: &str) -> Result<NodeInfo, ClientError> {
         self.call(
             &Address::node(node, NodeVerb::Info.name()),
@@ -31,7 +31,7 @@ impl Client {
         .await
     }
 
-    /// Makes a node hand over its agents and accept no new ones. Idempotent.
+    /// Makes a node hand over its agents and accept no new ones. The call is idempotent.
     pub async fn drain(
         &self,
         node: &str,
@@ -45,7 +45,7 @@ impl Client {
         .await
     }
 
-    /// Lists the templates of teams. Idempotent.
+    /// Lists the templates of teams. The call is idempotent.
     pub async fn teams(&self) -> Result<Teams, ClientError> {
         self.call(
             &Address::new(Target::Teams, LIST),
@@ -55,7 +55,7 @@ impl Client {
         .await
     }
 
-    /// Lists the models that agents may use. Idempotent.
+    /// Lists the models that agents may use. The call is idempotent.
     pub async fn models(&self) -> Result<Models, ClientError> {
         self.call(
             &Address::new(Target::Models, LIST),
@@ -65,7 +65,7 @@ impl Client {
         .await
     }
 
-    /// Lists the sidecars that offer tools or compactors. Idempotent.
+    /// Lists the sidecars that offer tools or compactors. The call is idempotent.
     pub async fn sidecars(&self) -> Result<Sidecars, ClientError> {
         self.call(
             &Address::new(Target::Sidecars, LIST),

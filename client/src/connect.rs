@@ -1,4 +1,4 @@
-//! How to reach a cluster: addresses, credentials and TLS.
+//! The options of a connection to a cluster: addresses, credentials and TLS.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -70,8 +70,8 @@ impl ConnectOptions {
         self
     }
 
-    /// Requires TLS. Otherwise TLS is used if the URL has the scheme `tls` or the server asks for
-    /// it.
+    /// Requires TLS. Without this setting TLS is used if the URL has the scheme `tls` or the server
+    /// asks for it.
     #[must_use]
     pub fn require_tls(mut self) -> Self {
         self.nats.tls.required = true;
@@ -103,7 +103,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets the prefix under which this user may receive replies. It is needed if the servers'
+    /// Sets the prefix under which this user may receive replies. Set it if the servers'
     /// permissions do not allow all of `_INBOX`.
     #[must_use]
     pub fn inbox_prefix(mut self, prefix: InboxPrefix) -> Self {
@@ -125,7 +125,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Connects.
+    /// Connects with these options.
     ///
     /// # Errors
     ///

@@ -1,18 +1,19 @@
-//! Why a call failed.
+//! The errors of calls.
 
 use planck_bus::BusError;
 use planck_common::reply::{Code, Refusal};
 
-/// Why a call failed. Its text names the request and says what to do.
+/// The reason why a call failed. Its text says what failed and, where possible, what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A node refused the command; the refusal has a [`Code`] and a text.
     #[error("{0}")]
     Refused(Refusal),
-    /// No node answered, or NATS cannot be reached.
+    /// No node answered, or the NATS servers cannot be reached or used.
     #[error("{0}{way}", way = way_out(.0))]
     Unreachable(BusError),
-    /// A node answered in a form that this version cannot read. It may have executed the command.
+    /// A node answered in a form that this version cannot read. The node may have executed the
+    /// command.
     #[error(
         "cannot read the answer to {to}: {what}; do node and client have neighbouring versions?"
     )]
@@ -43,15 +44,15 @@ fn way_out(error: &BusError) -> &'static str {
 pub(super) enum FailedTry {
     /// No node executed the command.
     NotExecuted,
-    /// A node may have executed it.
+    /// A node may have executed the command.
     MaybeExecuted,
     /// The same request would fail again.
     Final,
 }
 
 impl ClientError {
-    /// Whether a node may have executed the command although the call failed. Before you send a
-    /// command again that is not idempotent, look at the session.
+    /// Returns whether a node may have executed the command although the call failed. If so, look
+    /// at the session before you repeat a command that is not idempotent.
     pub fn may_have_been_executed(&self) -> bool {
         match self {
             Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_))

@@ -32,7 +32,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// An item from a follower.
 #[derive(Debug, Clone)]
 pub enum FollowEvent {
-    /// An event of the session's log. These come in the order of their `seq`, each exactly once.
+    /// An event of the session's log. Durable events come in the order of their `seq`, each exactly
+    /// once.
     Durable(Envelope),
     /// An event that is not in the log, such as a piece of a reply that is still streaming. Pieces
     /// come in order and without gaps. The whole message follows as a durable event.
@@ -40,17 +41,17 @@ pub enum FollowEvent {
     /// An event returned as [`FollowEvent::Durable`] is not in the log, because another program
     /// published it. Discard it. The log's event with that number, if any, comes next.
     Retracted(Retracted),
-    /// All events that were in the log at the start have been returned. The following ones are
-    /// live.
+    /// All events that were in the log at the start have been returned. The following events are
+    /// newer.
     CaughtUp,
     /// The log cannot be read at the moment. The follower tries again every two seconds, and
-    /// reports this once.
+    /// reports the failure once.
     Retrying(ClientError),
 }
 
 impl FollowEvent {
-    /// Returns the event, durable or live. Returns `None` for what is not an event, and for an
-    /// event of a newer version that this one does not know.
+    /// Returns the event, durable or live. Returns `None` for an item that is not an event, and for
+    /// an event that this version cannot read.
     pub fn event(&self) -> Option<Event> {
         match self {
             Self::Durable(envelope) | Self::Live(envelope) => envelope.event()?.ok(),
@@ -59,18 +60,19 @@ impl FollowEvent {
     }
 }
 
-/// Follows a session from a place in its log, then live. Created by [`Client::follow`].
+/// A follower of a session, which returns the session's events from a place in the log on, and then
+/// live. [`Client::follow`] creates it.
 ///
 /// The follower subscribes to the session, reads its log, and compares the two:
 ///
 /// - Durable events come in the order of the log, each exactly once, even if NATS loses, duplicates
-///   or delays them. A gap is read from the log after 200 ms, or at once when a node publishes that
-///   the log goes further.
+///   or delays them. The follower reads a gap from the log after 200 ms, or at once when a
+///   published `head` shows that the log has reached it.
 /// - An event is returned when it is published, and compared with the log when a turn ends. An
 ///   event that is not in the log is retracted. The end of a turn, of an agent or of a session is
 ///   returned from the log only, so it is never retracted.
-/// - Live events are returned only if they continue what was returned before. A follower that joins
-///   in the middle of a reply first gets the reply so far.
+/// - Deltas of a reply are returned only if they continue the text that was returned before. A
+///   follower that joins in the middle of a reply first gets the reply so far.
 ///
 /// On a bus on which only this process can publish, the comparison is not necessary, and every
 /// event is returned as it is published.
@@ -111,8 +113,8 @@ enum FollowInput {
 }
 
 impl Client {
-    /// Follows a session from a place in its log; `1` starts at the beginning. No event that is
-    /// published after this returns is missed.
+    /// Follows a session from row `from` of its log; `1` is the beginning. The follower misses no
+    /// event that is published after the call returns.
     ///
     /// # Errors
     ///
@@ -150,8 +152,8 @@ impl Follow {
         })
     }
 
-    /// Waits for the next event, however long it takes. Cancel safe: dropping the future loses no
-    /// event.
+    /// Waits for the next item without a time limit. The method is cancel safe: dropping the future
+    /// loses no item.
     ///
     /// # Errors
     ///

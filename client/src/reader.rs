@@ -21,16 +21,16 @@ use unconfirmed::UnconfirmedEvents;
 
 pub use unconfirmed::Retracted;
 
-/// How long an early event waits for those before it, in milliseconds. The next constant is the
-/// maximum number of early events that wait.
+/// How long an early event waits for the events before it, in milliseconds.
 const PATIENCE_MS: u64 = 200;
+/// The maximum number of early events that wait.
 const EARLY: usize = 256;
 
-/// The minimum time between two reads of the log that heads cause, because not only nodes can
-/// publish heads.
+/// The minimum time, in milliseconds, between two reads of the log that heads cause. Such reads are
+/// limited because not only nodes can publish heads.
 const LOOK_MS: u64 = 1_000;
 
-/// Reads one session. Times are milliseconds of a clock that never goes back.
+/// The reader of one session. Times are in milliseconds of a clock that never goes back.
 #[derive(Debug)]
 pub struct Reader {
     next: Seq,
@@ -38,10 +38,10 @@ pub struct Reader {
     early: BTreeMap<Seq, Early>,
     /// The highest row number known so far.
     head: Seq,
-    /// When events were first found to be missing, or `None` if none are.
+    /// When events were first found to be missing, or `None` if no event is missing.
     missing_since: Option<u64>,
-    /// Whether the missing events must be read from the log at once, because they will not arrive
-    /// as publications.
+    /// Whether missing or unconfirmed events must be read from the log at once, because
+    /// publications will not supply them.
     lost: bool,
     reading: Option<PageRead>,
     unconfirmed: UnconfirmedEvents,
@@ -50,8 +50,8 @@ pub struct Reader {
     live: LiveEvents,
 }
 
-/// A durable event that waits for the events before it. `is_log` says whether it was read from the
-/// log.
+/// A durable event that waits for the events before it. `is_log` says whether the event was read
+/// from the log.
 #[derive(Debug)]
 struct Early {
     event: Envelope,
@@ -92,13 +92,14 @@ impl Reader {
         }
     }
 
-    /// The number of the next durable event to return.
+    /// Returns the number of the next durable event to return.
     pub fn next(&self) -> Seq {
         self.next
     }
 
-    /// Takes a published event, and returns the events that are due. The end of a turn is returned
-    /// from the log only, after everything returned before it was compared with the log.
+    /// Takes a published event, and returns the events that are due. Unless publications are
+    /// trusted, the end of a turn, an agent or a session is returned from the log only, after all
+    /// earlier events were compared with the log.
     pub fn published(&mut self, event: Envelope, now: u64) -> Vec<Envelope> {
         let Some(seq) = event.seq else {
             return self.live.take(event).into_iter().collect();
@@ -126,7 +127,7 @@ impl Reader {
         self.settle(now)
     }
 
-    /// Takes a published head. Events up to it that have not arrived are considered lost.
+    /// Takes a published head. Events up to that number that have not arrived are considered lost.
     pub fn head(&mut self, seq: Seq, now: u64) {
         self.hear_of(seq);
         self.lost |= self.head >= self.next;
@@ -166,16 +167,16 @@ impl Reader {
         Some(from)
     }
 
-    /// The time at which [`Self::wanted`] must be called again; `None` if no event is missing or a
-    /// page was requested already.
+    /// Returns the time at which [`Self::wanted`] must be called again, or `None` if no event is
+    /// missing or a page was requested already.
     pub fn patience(&self) -> Option<u64> {
         self.missing_since
             .filter(|_| self.reading.is_none())
             .map(|since| since.saturating_add(PATIENCE_MS))
     }
 
-    /// Takes the requested page of the log, which is complete up to `upto`, where the next page
-    /// begins. Returns the events that are due.
+    /// Takes the requested page of the log, and returns the events that are due. The page is
+    /// complete before row `upto`, where the next page begins.
     pub fn page(&mut self, events: Vec<Envelope>, upto: Seq, head: Seq, now: u64) -> Vec<Envelope> {
         let PageRead { from, published } = self.reading.take().unwrap_or(PageRead {
             from: self.next,
@@ -218,7 +219,8 @@ impl Reader {
         returned
     }
 
-    /// Compares the returned events with the log. Returns the log's events that replace others.
+    /// Compares the returned events with the log. Returns the log's events that replace retracted
+    /// ones.
     fn check(&mut self, events: &[Envelope], upto: Seq, head: Seq) -> Vec<Envelope> {
         let (next, mut right) = (self.next, Vec::new());
         for event in events
@@ -239,8 +241,8 @@ impl Reader {
         right
     }
 
-    /// Returns the events that were returned but turned out not to be in the log since the last
-    /// call. The log's events that replace them are returned afterwards.
+    /// Returns the events that the last pages retracted, and clears the list. The caller must pass
+    /// them on before the events that [`Self::page`] returned.
     pub fn take_retracted(&mut self) -> Vec<Retracted> {
         self.unconfirmed.take_retracted()
     }
@@ -250,7 +252,8 @@ impl Reader {
         self.reading = None;
     }
 
-    /// Takes a snapshot of an agent's running reply. Returns the part that was not returned yet.
+    /// Takes a snapshot of an agent's running reply. Returns the text that was not returned yet, as
+    /// deltas.
     pub fn snapshot(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
         self.live.join(snapshot)
     }
@@ -273,14 +276,14 @@ impl Reader {
     }
 }
 
-/// Whether readers may act on this event as the end of a turn, an agent or a session.
+/// Returns whether the event ends a turn, an agent or a session, so that readers may act on it.
 fn is_end(event: &Envelope) -> bool {
     use EventKind::{AgentStopped, Error, SessionClosed, TurnEnd};
     EventKind::find(&event.kind)
         .is_some_and(|kind| matches!(kind, TurnEnd | Error | AgentStopped | SessionClosed))
 }
 
-/// Which live events a durable event makes obsolete.
+/// The live events that a durable event makes obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settles {
     Nothing,

@@ -31,11 +31,11 @@ pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
 }
 
 impl Client {
-    /// Starts a session. `dir` or `workspace` must say where its agents work. Without members and
-    /// team it has one agent, with the node's defaults.
+    /// Starts a session. `dir` or `workspace` must say where the session's agents work. Without
+    /// `members` and `team` the session has one agent, with the node's defaults.
     ///
-    /// Idempotent: absent ids are generated before the first attempt, so that a retry starts
-    /// nothing more.
+    /// The call is idempotent: absent ids are generated before the first attempt, so that a retry
+    /// starts nothing more.
     pub async fn start(&self, mut start: Start) -> Result<Started, ClientError> {
         start.session_id.get_or_insert_with(SessionId::mint);
         if start.prompt.is_some() {
@@ -49,7 +49,7 @@ impl Client {
         .await
     }
 
-    /// Lists sessions, one page a call. Idempotent.
+    /// Lists sessions, one page per call. The call is idempotent.
     pub async fn sessions(&self, filter: &ListSessions) -> Result<Sessions, ClientError> {
         self.call(
             &Address::new(Target::Sessions, SessionsVerb::List.name()),
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Sends a prompt to a session's orchestrator, or to the agent that the prompt names. The reply
-    /// confirms that the prompt is stored. Its answer comes as events, which
+    /// confirms that the prompt is stored. The answer comes as events, which
     /// [`follow`](Self::follow) returns from `seq + 1` of the reply on.
     ///
     /// The prompt gets an id if it has none. With [`InputMode::Queue`] and [`InputMode::Steer`] the
@@ -75,7 +75,7 @@ impl Client {
             .await
     }
 
-    /// Reads a page of a session's log. Idempotent. To see events as they happen, use
+    /// Reads a page of a session's log. The call is idempotent. To see events as they happen, use
     /// [`follow`](Self::follow).
     pub async fn events(&self, session: &str, read: &ReadEvents) -> Result<Events, ClientError> {
         self.call(
@@ -86,7 +86,8 @@ impl Client {
         .await
     }
 
-    /// Reads messages of an agent: those since its latest checkpoint, or earlier ones. Idempotent.
+    /// Reads messages of an agent: those since its latest checkpoint, or earlier ones. The call is
+    /// idempotent.
     pub async fn messages(
         &self,
         session: &str,
@@ -100,7 +101,7 @@ impl Client {
         .await
     }
 
-    /// Describes a session: its state, its agents, and its usage. Idempotent.
+    /// Describes a session: its state, its agents, and its usage. The call is idempotent.
     pub async fn session(&self, session: &str) -> Result<SessionInfo, ClientError> {
         self.call(
             &to(session, SessionVerb::Info),
@@ -110,7 +111,7 @@ impl Client {
         .await
     }
 
-    /// Aborts the running turns of a session's agents. Not idempotent.
+    /// Aborts the running turns of a session's agents. The call is not idempotent.
     pub async fn abort_session(&self, session: &str) -> Result<Aborted, ClientError> {
         self.call(
             &to(session, SessionVerb::Abort),
@@ -120,8 +121,8 @@ impl Client {
         .await
     }
 
-    /// Hides a message and all later ones, so that the session continues from there. Running work
-    /// is aborted. Not idempotent.
+    /// Hides a message and all later ones, so that the session continues from the message before
+    /// it. Aborts running turns. The call is not idempotent.
     pub async fn rewind(&self, session: &str, to_message: Seq) -> Result<HeadAt, ClientError> {
         self.call(
             &to(session, SessionVerb::Rewind),
@@ -131,7 +132,7 @@ impl Client {
         .await
     }
 
-    /// Resumes a session that was closed or interrupted. Idempotent.
+    /// Resumes a session that was closed or interrupted. The call is idempotent.
     pub async fn resume(
         &self,
         session: &str,
@@ -145,7 +146,7 @@ impl Client {
         .await
     }
 
-    /// Closes a session: its agents stop, and its log is kept. Idempotent.
+    /// Closes a session: its agents stop, and its log is kept. The call is idempotent.
     pub async fn close(
         &self,
         session: &str,
@@ -159,7 +160,7 @@ impl Client {
         .await
     }
 
-    /// Closes a session and deletes it with its log. Not idempotent.
+    /// Closes a session and deletes it with its log. The call is not idempotent.
     pub async fn delete(
         &self,
         session: &str,

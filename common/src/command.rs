@@ -1,4 +1,4 @@
-//! The bodies of requests and of their `ok`, one pair for each verb of the protocol's table.
+//! The verbs of the protocol, the bodies of requests, and the bodies of the `ok` in their replies.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ macro_rules! verbs {
         impl $name {
             pub const ALL: &[Self] = &[$(Self::$verb,)+];
 
-            /// The last word of the subject.
+            /// Returns the last word of the verb's subject.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$verb => $text,)+ }
             }

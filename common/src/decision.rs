@@ -26,7 +26,7 @@ macro_rules! kinds {
         pub enum DecisionKind { $($(#[$doc])* $kind,)+ }
 
         impl DecisionKind {
-            /// The name in JSON.
+            /// Returns the name of the kind in JSON.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)+ }
             }

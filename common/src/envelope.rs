@@ -1,5 +1,5 @@
-//! The envelope of an event. A stored body is serialised once, and the envelope is written around
-//! its bytes.
+//! The envelope of an event. An event's body is serialised once, when it is stored, and the
+//! envelope is written around its bytes.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Reads the event. Returns `None` for a kind that only a newer version knows.
+    /// Parses the event's `data` by its kind. Returns `None` for a kind that only a newer version
+    /// knows.
     pub fn event(&self) -> Option<Result<Event, serde_json::Error>> {
         Some(Event::parse(EventKind::find(&self.kind)?, self.data.get()))
     }
@@ -73,7 +74,7 @@ impl SessionHead {
     }
 }
 
-/// The writer of an event: the fields that all events of an agent under one lease share.
+/// The writer of events: the fields that all events of an agent under one lease share.
 #[derive(Debug, Clone)]
 pub struct Writer {
     pub agent_id: AgentId,
@@ -119,8 +120,8 @@ impl Writer {
         self.stored(kind.name(), place, row, body)
     }
 
-    /// Returns the envelope of a durable event whose kind is given by name. A kind that only a
-    /// newer version knows keeps its place in the log.
+    /// Returns the envelope of a durable event whose kind is given by name. The kind may be one
+    /// that only a newer version knows.
     pub fn stored(&self, kind: &str, place: EventPlace, row: RowPosition, body: &str) -> String {
         let mut text = self.open(kind, place, Some(row), body.len());
         if kind == EventKind::Message.name() {

@@ -23,12 +23,12 @@ macro_rules! events {
             /// Every kind, in the order of the protocol's table.
             pub const ALL: &[Self] = &[$(Self::$kind,)+];
 
-            /// The name in JSON and in the log.
+            /// Returns the name of the kind in JSON and in the log.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)+ }
             }
 
-            /// Whether events of this kind are rows of the log.
+            /// Returns whether events of this kind are rows of the log.
             pub const fn is_durable(self) -> bool {
                 match self { $(Self::$kind => events!(@ $durability),)+ }
             }
@@ -59,7 +59,7 @@ macro_rules! events {
             }
         }
 
-        /// Returns the JSON Schema of each event's `data`, by its name.
+        /// Returns the name of each kind of event with the JSON Schema of its `data`.
         #[cfg(feature = "schema")]
         pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
             vec![$(($name, schemars::schema_for!($data)),)+]
@@ -100,14 +100,14 @@ events! {
 }
 
 impl EventKind {
-    /// Whether it ends a turn.
+    /// Returns whether an event of this kind ends a turn.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::TurnEnd | Self::Error)
     }
 }
 
-/// Returns the JSON of a value. Serialisation cannot fail for the types of this crate: no map has
-/// keys other than text, and no serialiser fails.
+/// Returns the JSON of a value. Serialisation cannot fail for the types of this crate, because the
+/// keys of their maps are text and their own `Serialize` implementations return no errors.
 pub fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".into())
 }
@@ -309,7 +309,7 @@ pub enum ToolEffect {
 }
 
 impl ToolEffect {
-    /// Whether an interrupted call may be run again under its call id.
+    /// Returns whether an interrupted call may be run again under its call id.
     pub const fn may_run_again(self) -> bool {
         match self {
             Self::Pure | Self::Idempotent => true,
@@ -321,7 +321,7 @@ impl ToolEffect {
 macro_rules! names {
     ($($type:ident { $($variant:ident = $name:literal,)+ })+) => {$(
         impl $type {
-            /// The name in JSON and in the store.
+            /// Returns the name in JSON and in the store.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }

@@ -1,5 +1,5 @@
-//! Ids, which are parsed once, where they enter the process: `[A-Za-z0-9_-]{1,64}`, so that every
-//! id can be a token of a NATS subject.
+//! Ids, which are parsed where they enter the process. Every id matches `[A-Za-z0-9_-]{1,64}`, so
+//! it can be a token of a NATS subject.
 
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// means "before the first row".
 pub type Seq = i64;
 
-/// Why a text is not an id.
+/// The error for a text that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {kind} `{text}`: expected {expected}")]
 pub struct MalformedId {
@@ -19,7 +19,7 @@ pub struct MalformedId {
     expected: &'static str,
 }
 
-/// Whether a text consists of 1 to 64 characters of `A-Z a-z 0-9 _ -`.
+/// Returns whether a text consists of 1 to 64 characters of `A-Z a-z 0-9 _ -`.
 pub fn is_id(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -43,7 +43,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Parses the text form.
+            /// Parses an id from a text.
             pub fn parse(text: &str) -> Result<Self, MalformedId> {
                 if $check(text) {
                     Ok(Self(text.into()))
@@ -52,7 +52,7 @@ macro_rules! id {
                 }
             }
 
-            /// Returns the text form.
+            /// Returns the id as a text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -149,9 +149,10 @@ minted!(AgentId, SessionId, TeamId, NodeId, InputId, CallId);
 const CALLS: Uuid = Uuid::from_u128(0x6f1d_3c52_9a44_4f0e_8b7b_501a_9c7e_21d4);
 
 impl CallId {
-    /// Returns the id of the `part`-th content part of a request. It is the same every time it is
-    /// computed, and unique even where the provider's own call id is not. It contains the writer's
-    /// epoch because turn numbers are reused after a rewind.
+    /// Returns the id of the tool call in the content part with index `part` of a model's answer.
+    /// The id depends only on the arguments, and is unique even if the provider uses its own call
+    /// ids twice. The writer's epoch is one of the arguments because turn numbers are reused after
+    /// a rewind.
     pub fn of(
         session: &SessionId,
         agent: &AgentId,
@@ -183,14 +184,14 @@ const NOTES: Uuid = Uuid::from_u128(0x2b7e_90c4_51d8_4a3b_a6f2_0c9d_3e58_71b6);
 const PROMPTS: Uuid = Uuid::from_u128(0xc4a8_17e3_0d6b_4f95_9e21_73b0_5fd2_88a9);
 
 impl InputId {
-    /// Returns the id of the note that this task got no response. It is the same every time it is
-    /// computed.
+    /// Returns the id of the note which says that this task got no response. The id depends only on
+    /// the task's id.
     pub fn unanswered(&self) -> Self {
         Self(Uuid::new_v5(&NOTES, self.as_bytes()).to_string().into())
     }
 
-    /// Returns the id of the prompt with which a session is started, so that a repeated start gets
-    /// the same answer.
+    /// Returns the id of the prompt with which a session is started. The id depends only on the
+    /// session's id, so a repeated start gets the same reply.
     pub fn first_of(session: &SessionId) -> Self {
         Self(
             Uuid::new_v5(&PROMPTS, session.as_bytes())

@@ -10,8 +10,8 @@ const DEFAULT: &str = "_INBOX";
 /// The first word of the subjects that a server substitutes for a reply subject when a request
 /// crosses accounts.
 const SERVICE_IMPORT: &str = "_R_";
-/// The first word when a request crosses a gateway. Two hashes and the requester's own reply
-/// subject follow it.
+/// The first word of the subjects that a server substitutes when a request crosses a gateway. Two
+/// hashes and the requester's own reply subject follow it.
 const GATEWAY: &str = "_GR_";
 /// The first words of the cluster's own subjects.
 const OWN: [&str; 9] = [
@@ -19,14 +19,14 @@ const OWN: [&str; 9] = [
 ];
 /// The minimum time between two log lines about refused requests.
 const QUIET: Duration = Duration::from_secs(60);
-/// The maximum length of a reply subject. Longer ones are refused.
+/// The maximum length of a reply subject in bytes. Requests with longer ones are refused.
 const LONGEST: usize = 1_024;
 
 /// The prefix of a connection's inboxes, without the last dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxPrefix(String);
 
-/// Why a text is not an inbox prefix.
+/// The error for a text that is not an inbox prefix.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "malformed inbox prefix `{0}`: expected words of A-Z a-z 0-9 _ - joined by dots, the first of them none of Planck's own"
@@ -37,7 +37,7 @@ impl InboxPrefix {
     /// Parses `_INBOX_node` or `_INBOX.node`.
     ///
     /// # Errors
-    /// A word is malformed, or the first one begins Planck's own subjects.
+    /// A word is malformed, or the first word is one with which Planck's own subjects begin.
     pub fn parse(text: &str) -> Result<Self, MalformedInbox> {
         let is_own = text
             .split('.')
@@ -66,10 +66,10 @@ impl Default for InboxPrefix {
     }
 }
 
-/// Decides to which reply subjects a responder may publish. The responder has more rights than the
-/// requester, and its reply is a valid command because readers ignore keys that they do not know.
-/// Without this rule, a user who may only list sessions could make a node delete one, or overwrite
-/// a record of the registry.
+/// The rule that decides to which reply subjects a responder may publish. The responder has more
+/// rights than the requester, and its reply is a valid command because readers ignore keys that
+/// they do not know. Without this rule, a user who may only list sessions could make a node delete
+/// one, or overwrite a record of the registry.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyRule {
     cluster: Prefix,
@@ -83,7 +83,7 @@ impl ReplyRule {
         Self { cluster, more }
     }
 
-    /// Whether a reply may be published to a subject.
+    /// Returns whether a reply may be published to a subject.
     pub fn admits(&self, subject: &str) -> bool {
         let words: Vec<&str> = subject.split('.').collect();
         let is_literal = |word: &&str| {
@@ -122,8 +122,8 @@ impl ReplyRule {
     }
 }
 
-/// Counts the requests that a responder refused, and limits the log lines about them, because any
-/// client can send a flood.
+/// A counter of the requests that a responder refused. It limits the log lines about them, because
+/// any client can send a flood of requests.
 #[derive(Debug, Default)]
 pub struct Refusals {
     count: u64,
@@ -131,8 +131,8 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts a refused request. Returns the number of refused requests so far if it should be
-    /// logged now, which is at most once a minute, otherwise `None`.
+    /// Counts a refused request. Returns the number of refused requests so far if a log line about
+    /// them is due, otherwise `None`. A line is due at most once a minute.
     pub fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         if self

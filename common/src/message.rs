@@ -1,4 +1,5 @@
-//! Messages: the input and output of a model, with the provider's order and wording.
+//! Messages, which are the input and output of a model. Their parts keep the order and the wording
+//! of the provider.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,7 +21,7 @@ pub struct Message {
     pub metadata: MessageMetadata,
 }
 
-/// A message as it is stored. The other fields of [`Message`] are added when it is read or
+/// A message as it is stored. The other fields of [`Message`] are added when the message is read or
 /// published.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MessageBody {
@@ -184,7 +185,7 @@ impl Part {
     }
 }
 
-/// Returns the text parts of a content, joined.
+/// Returns the text parts of a message's content, joined without a separator.
 pub fn text_of(content: &[Part]) -> String {
     let texts = content.iter().filter_map(|part| match part {
         Part::Text { text, .. } => Some(text.as_str()),
@@ -197,7 +198,7 @@ pub fn text_of(content: &[Part]) -> String {
     texts.collect()
 }
 
-/// Reads a part through a flat struct: for a tagged enum serde buffers the content, and a
+/// Reads a part through a flat struct. For a tagged enum serde buffers the content, and a
 /// [`RawValue`] cannot be read from that buffer.
 mod part {
     use super::{MediaSource, Part};

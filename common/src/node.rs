@@ -18,7 +18,7 @@ pub struct Heartbeat {
     /// The number of agents with an open turn.
     pub running: u32,
     pub capacity: u32,
-    /// The busy share of the machine's processors over the last minute; over 1 if work waits.
+    /// The machine's load average over the last minute, divided by the number of processors.
     pub cpu: f64,
     pub rss_bytes: u64,
     pub draining: bool,

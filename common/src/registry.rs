@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::{AgentId, NodeId, SessionId, TeamId, Timestamp, spec::AgentRole};
 
-/// Identifies the writer of a record. A node that does not know whether its write succeeded reads
-/// the record: it succeeded if the record has the node's own nonce.
+/// A text that identifies the writer of a record. A node that does not know whether its write
+/// succeeded reads the record. The write succeeded if the record has the node's own nonce.
 pub type Nonce = String;
 
 /// The record under `store`: the SQL store that all nodes of the cluster share.
@@ -76,7 +76,7 @@ pub enum NodeStanding {
 }
 
 impl NodeStanding {
-    /// Whether the node is gone for good.
+    /// Returns whether the node has left or is dead. Neither state ever changes.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Left | Self::Dead)
     }
@@ -176,7 +176,7 @@ impl Key {
     }
 }
 
-/// The keys of several records.
+/// A pattern for the keys of several records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keys<'a> {
     Nodes,

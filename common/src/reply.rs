@@ -25,7 +25,8 @@ pub enum Code {
 }
 
 impl Code {
-    /// The number in `Nats-Service-Error-Code`, as in HTTP.
+    /// Returns the number for the header `Nats-Service-Error-Code`, which is the status code of
+    /// HTTP.
     pub const fn number(self) -> u16 {
         match self {
             Self::BadRequest => 400,
@@ -39,7 +40,7 @@ impl Code {
         }
     }
 
-    /// Whether the same request may succeed later.
+    /// Returns whether the same request may succeed later.
     pub const fn is_retryable(self) -> bool {
         match self {
             Self::Busy | Self::Unavailable => true,
@@ -107,7 +108,7 @@ struct WireReply<'a> {
     error: Option<Refusal>,
 }
 
-/// Why a reply has no result.
+/// The reason why a reply has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplyError {
     /// The reply is not of this protocol; it may be a JetStream acknowledgement. Readers keep
@@ -120,12 +121,12 @@ pub enum ReplyError {
     Malformed(#[from] serde_json::Error),
 }
 
-/// Returns a positive reply as JSON. `ok` is the JSON of its result.
+/// Returns the JSON of a successful reply. `ok` is the JSON of the result.
 pub fn ok_json(ok: &str) -> String {
     format!(r#"{{"v":1,"ok":{ok}}}"#)
 }
 
-/// Returns a reply as JSON.
+/// Returns the JSON of a reply.
 pub fn encode<T: Serialize>(result: &Result<T, Refusal>) -> String {
     match result {
         Ok(ok) => ok_json(&json(ok)),
@@ -133,7 +134,8 @@ pub fn encode<T: Serialize>(result: &Result<T, Refusal>) -> String {
     }
 }
 
-/// Reads a reply.
+/// Reads the result from the JSON of a reply. A reply without `ok` and `error` counts as an empty
+/// `ok`.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReplyError> {
     let wire: WireReply<'_> = serde_json::from_slice(bytes)?;
     match wire {
@@ -146,7 +148,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReplyError> {
     }
 }
 
-/// Returns the beginning of a received text, short enough for a message about it.
+/// Returns the first 80 characters of a received text, for an error message about the text.
 pub fn excerpt(text: &str) -> String {
     text.chars().take(80).collect()
 }

@@ -13,8 +13,9 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// Computes the difference. `server` is the time that the server replied; `before` and `after`
-    /// are this machine's times just before the request and just after the reply.
+    /// Computes the difference from one request. `server` is the time that the reply contains.
+    /// `before` and `after` are this machine's times just before the request and just after the
+    /// reply.
     pub fn read(before: Timestamp, server: Timestamp, after: Timestamp) -> Self {
         let uncertainty_ms = after.millis_since(before).div_ceil(2);
         let middle = before
@@ -26,8 +27,8 @@ impl ServerClock {
         }
     }
 
-    /// The minimum difference between the two clocks in milliseconds, given the uncertainty of the
-    /// measurement.
+    /// Returns the minimum difference between the two clocks in milliseconds, given the uncertainty
+    /// of the measurement.
     pub fn difference_ms(self) -> u64 {
         self.ahead_ms
             .unsigned_abs()

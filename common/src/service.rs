@@ -1,6 +1,7 @@
-//! The discovery of NATS micro services: what nodes and sidecars answer on `$SRV.PING`, `$SRV.INFO`
-//! and `$SRV.STATS`, and what is read from such answers. The client library's service is not used,
-//! because it loses messages that are on their way when it leaves a queue group.
+//! The discovery of NATS micro services: the answers of nodes and sidecars on `$SRV.PING`,
+//! `$SRV.INFO` and `$SRV.STATS`, and the keys that Planck reads from such answers. Planck does not
+//! use the service of the client library, because that service loses the messages that are under
+//! way when it leaves a queue group.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,13 +11,13 @@ use crate::{Timestamp, event::json};
 
 /// The number of further messages that a service accepts when it leaves a subject. A server ignores
 /// so large a count and removes the subscription at once, while the client still receives the
-/// messages under way. The library's own `drain` stops reading before they have arrived (async-nats
-/// 0.51), so that a request would be lost.
+/// messages under way. The library's own `drain` stops reading before these messages have arrived
+/// (async-nats 0.51), so requests would be lost.
 pub const NO_MORE: u64 = 10_000_000_000;
 
 pub type ServiceMetadata = BTreeMap<String, String>;
 
-/// One instance of a service: the service's name, the instance's id, version and metadata.
+/// The identity of one instance of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServiceIdentity {
     pub name: String,
@@ -27,7 +28,8 @@ pub struct ServiceIdentity {
     pub metadata: ServiceMetadata,
 }
 
-/// The required keys of an answer to `$SRV.INFO`. Other keys may be absent.
+/// The keys that Planck reads from an answer to `$SRV.INFO`. An answer without `name`, `id` or
+/// `version` is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ServiceInfo {
     pub name: String,
@@ -50,14 +52,14 @@ pub struct ServiceEndpoint {
     pub metadata: ServiceMetadata,
 }
 
-/// Reads `null` as the default, because some services write it for absent values.
+/// Reads `null` as the default, because some services write `null` for absent values.
 fn or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// One instance: its identity, and its statistics.
+/// One instance of a service: its identity, its endpoints and their statistics.
 #[derive(Debug, Clone)]
 pub struct Service {
     identity: ServiceIdentity,
@@ -90,7 +92,7 @@ impl Service {
         }
     }
 
-    /// Adds an endpoint, and returns the number for [`Self::count`] and [`Self::leave`].
+    /// Adds an endpoint, and returns its index for [`Self::count`] and [`Self::leave`].
     pub fn add(&mut self, endpoint: ServiceEndpoint) -> usize {
         let (requests, errors, took, last_error) = Default::default();
         self.endpoints.push(Served {
@@ -124,7 +126,7 @@ impl Service {
         }
     }
 
-    /// Returns the answer to a discovery subject, or `None` for an unknown verb.
+    /// Returns the answer to a discovery request on `subject`, or `None` for an unknown verb.
     pub fn answer(&self, subject: &str) -> Option<String> {
         let there = || self.endpoints.iter().filter(|served| !served.has_left);
         match subject.split('.').nth(1)? {

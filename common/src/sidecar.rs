@@ -6,21 +6,22 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{AgentId, CallId, Seq, SessionId, SidecarId, TeamId, message::Message};
 
-/// The metadata of a sidecar's service and its endpoints: the keys, and the fixed values.
+/// The keys of the metadata of a sidecar's service and of its endpoints, and the values of
+/// [`KIND`](metadata::KIND).
 pub mod metadata {
-    /// For the service: the version of this protocol.
+    /// The service's key for the version of this protocol.
     pub const PLANCK: &str = "planck";
-    /// For the service: the subject prefix, if there is one.
+    /// The service's key for the subject prefix of the cluster.
     pub const PREFIX: &str = "prefix";
-    /// `tool` or `compactor`.
+    /// The kind of an endpoint: [`TOOL`] or [`COMPACTOR`].
     pub const KIND: &str = "kind";
     pub const TOOL: &str = "tool";
     pub const COMPACTOR: &str = "compactor";
-    /// The description for the model.
+    /// The description of a tool, which the model reads, or of a compactor.
     pub const DESCRIPTION: &str = "description";
-    /// The JSON Schema of the arguments, as text.
+    /// The JSON Schema of a tool's arguments, as text.
     pub const PARAMETERS: &str = "parameters";
-    /// `pure`, `idempotent` or `mutating`.
+    /// The effect of a tool: `pure`, `idempotent` or `mutating`.
     pub const EFFECT: &str = "effect";
     /// How long the tool or compactor may be silent during a call, in milliseconds.
     pub const TIMEOUT_MS: &str = "timeout_ms";
@@ -29,7 +30,8 @@ pub mod metadata {
 /// How long a tool may be silent by default, in milliseconds.
 pub const TOOL_TIMEOUT_MS: u64 = 300_000;
 
-/// A call may take this many times the tool's timeout if progress reports keep renewing it.
+/// The maximum duration of a call whose progress reports restart its idle time-out, as a multiple
+/// of that time-out.
 pub const TIMEOUT_RENEWALS: u32 = 10;
 
 /// How long a compactor may be silent by default, in milliseconds.
@@ -39,9 +41,9 @@ pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
 /// that has the tool carries the schema.
 pub const MOST_PARAMETER_BYTES: usize = 64 * 1024;
 
-/// Returns a name that a schema, or one of its properties or items, requires without describing it,
-/// or `None` if there is none. Model servers refuse every request with a tool that has such a
-/// schema.
+/// Returns a name that a schema, or the schema of one of its properties or items, requires but does
+/// not define. Returns `None` if there is no such name. Model servers refuse every request with a
+/// tool that has such a schema.
 pub fn unknown_required(schema: &Value) -> Option<&str> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let mut required = schema
@@ -60,8 +62,7 @@ pub fn unknown_required(schema: &Value) -> Option<&str> {
 }
 
 /// The error with which an instance answers a call that it is already running. The protocol has no
-/// other way to express this. [`ToolMessage`] is read and written with this text, and no other code
-/// compares it.
+/// separate field for this case, so [`ToolMessage`] reads and writes it as this text.
 pub const IN_PROGRESS: &str = "in progress";
 
 /// A call of a tool. `args` matches the schema that the sidecar declared.

@@ -1,5 +1,5 @@
-//! Specifications: members of teams as people write them, and agents and sessions as they are
-//! recorded.
+//! Specifications: of members as people write them, and of agents and sessions as the store records
+//! them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -117,7 +117,8 @@ pub struct Member {
     pub labels: Map<String, Value>,
 }
 
-/// An agent as it is recorded. Everything is resolved, so that any node can start it.
+/// An agent's specification in the store. Every reference to a file or a default is resolved, so
+/// any node can start the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentSpec {
     pub r#type: String,
@@ -126,7 +127,7 @@ pub struct AgentSpec {
     pub description: String,
     pub role: AgentRole,
     pub model: ModelRef,
-    /// AGENTS.md, the member's prompt and the list of skills, as the model reads them.
+    /// The text of AGENTS.md, the member's prompt and the list of skills, as the model reads them.
     pub system_prompt: String,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub opts: Map<String, Value>,
@@ -140,19 +141,19 @@ pub struct AgentSpec {
     pub limits: AgentLimits,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub labels: Map<String, Value>,
-    /// The agent that spawned it; absent for members of a team.
+    /// The agent that spawned this one; absent for an agent with which its session started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<crate::AgentId>,
 }
 
-/// A session as it is recorded.
+/// A session's specification in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionSpec {
     pub team_id: crate::TeamId,
     pub lead: crate::AgentId,
     pub workspace: String,
-    /// The working directory of its agents: an absolute path in a workspace `local:<host>`,
-    /// otherwise relative to the workspace.
+    /// The working directory of the session's agents: an absolute path in a workspace
+    /// `local:<host>`, otherwise a path relative to the workspace.
     pub dir: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,

@@ -1,4 +1,5 @@
-//! Builds and parses every subject and registry key. No other module contains the text of one.
+//! Builds and parses every subject. The tidy test refuses the text of a subject in a module of the
+//! runtime. Registry keys are in [`crate::registry`].
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use crate::{AgentId, NodeId, SessionId, SidecarId};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prefix(String);
 
-/// Why a text is not a prefix.
+/// The error for a text that is not a prefix.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed subject prefix `{0}`: expected words of A-Z a-z 0-9 _ - joined by dots")]
 pub struct MalformedPrefix(String);
@@ -23,7 +24,7 @@ impl Prefix {
         }
     }
 
-    /// The prefix without its last dot; empty if there is none.
+    /// Returns the prefix without its last dot, or an empty text if there is no prefix.
     pub fn as_str(&self) -> &str {
         self.0.trim_end_matches('.')
     }
@@ -38,7 +39,7 @@ impl Prefix {
         subject.strip_prefix(&self.0)
     }
 
-    /// The name of the registry's KV bucket.
+    /// Returns the name of the registry's KV bucket.
     pub fn registry(&self) -> String {
         match self.as_str() {
             "" => "planck_registry".into(),
@@ -96,8 +97,9 @@ pub fn compactor(sidecar: &SidecarId, compactor: &str) -> String {
     format!("compact.{sidecar}.{compactor}")
 }
 
-/// Returns the name of a sidecar's tool or compactor from its subject without prefix, or `None` if
-/// the subject is not of this sidecar. `of` is the function `tool` or `compactor`.
+/// Returns the name of a sidecar's tool or compactor from its subject without prefix. Returns
+/// `None` if the subject is another one or the name is not an id. `of` is the function [`tool`] or
+/// [`compactor`].
 pub fn offered<'a>(
     subject: &'a str,
     of: fn(&SidecarId, &str) -> String,
@@ -108,8 +110,8 @@ pub fn offered<'a>(
         .filter(|name| crate::id::is_id(name))
 }
 
-/// The subject on which micro services describe themselves, either all or those with a name. It
-/// never has the cluster's prefix.
+/// Returns the subject on which the micro services with a name describe themselves, or all micro
+/// services if `name` is `None`. The subject never has the cluster's prefix.
 pub fn services(name: Option<&str>) -> String {
     match name {
         Some(name) => format!("$SRV.INFO.{name}"),
@@ -117,13 +119,13 @@ pub fn services(name: Option<&str>) -> String {
     }
 }
 
-/// The subject on which the micro services with a name report their statistics.
+/// Returns the subject on which the micro services with a name report their statistics.
 pub fn stats(name: &str) -> String {
     format!("$SRV.STATS.{name}")
 }
 
-/// The subjects of discovery requests to an instance of a micro service: to all services, to those
-/// with its name, and to itself.
+/// Returns the subjects of the discovery requests that an instance of a micro service answers:
+/// requests to all services, to the services with its name, and to the instance.
 pub fn discovery(name: &str, instance: &str) -> [String; 3] {
     [
         "$SRV.*".into(),
@@ -173,7 +175,7 @@ impl Address {
         Self::new(Target::Node(node.into()), verb)
     }
 
-    /// Parses a subject without prefix. Returns `None` if it is not a command.
+    /// Parses a subject without prefix. Returns `None` if the subject is not that of a command.
     pub fn parse(subject: &str) -> Option<Self> {
         let words: Vec<&str> = subject.split('.').collect();
         let (target, verb) = match words.as_slice() {
@@ -207,7 +209,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The endpoints that a node serves in the queue group: name and subject pattern.
+/// The name and the subject pattern of each endpoint that a node serves in the queue group.
 pub const SHARED_ENDPOINTS: &[(&str, &str)] = &[
     ("agent", "cmd.agent.*.*"),
     ("session", "cmd.session.*.*"),
@@ -218,7 +220,7 @@ pub const SHARED_ENDPOINTS: &[(&str, &str)] = &[
     ("sidecars", "cmd.sidecars.*"),
 ];
 
-/// The subject pattern of the commands for one node.
+/// Returns the subject pattern of the commands for one node.
 pub fn own_endpoint(node: &NodeId) -> String {
     format!("cmd.node.{node}.*")
 }

@@ -5,7 +5,7 @@ use std::{fmt, time::SystemTime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
 
-/// Milliseconds since 1970-01-01T00:00:00Z.
+/// A time with a precision of milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(
     feature = "schema",
@@ -25,7 +25,7 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns the present time of the wall clock.
+    /// Returns the present time of the wall clock, or 0 if the clock is before 1970.
     pub fn now() -> Self {
         let since = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -38,7 +38,7 @@ impl Timestamp {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 
-    /// Parses the text form.
+    /// Parses a time in RFC 3339 in any time zone. Fractions of a millisecond are dropped.
     pub fn parse(text: &str) -> Result<Self, time::error::Parse> {
         let at = OffsetDateTime::parse(text, &Rfc3339)?;
         Ok(Self(

@@ -18,12 +18,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// All tokens, including cached ones.
+    /// Returns the number of all tokens, including cached ones.
     pub fn tokens(&self) -> u64 {
         self.context_tokens() + self.output_tokens
     }
 
-    /// The size of the prompt as the provider counted it.
+    /// Returns the size of the prompt in tokens, as the provider counted them.
     pub fn context_tokens(&self) -> u64 {
         self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
     }

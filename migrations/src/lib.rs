@@ -1,6 +1,6 @@
-//! The SQL schema in two dialects that change together. A change is a new file in both folders;
+//! The SQL schema in two dialects that change together. A change is a new file in both folders, and
 //! the statements of released files never change. Functions that only Postgres needs are only in
-//! its folder, so each folder has its own numbers.
+//! its folder, so each folder numbers its files on its own.
 
 /// One step of a schema to the next version.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +48,8 @@ pub const SQLITE_SESSION: &[Migration] = &[
     },
 ];
 
-/// A migration that the next version may make while nodes of this version still run: it adds a
-/// column that they need not know.
+/// A migration such as the next version may make while nodes of this version still run. It adds a
+/// column that these nodes need not know.
 #[cfg(feature = "next")]
 const NEXT: &str = "ALTER TABLE agents ADD COLUMN herald text;";
 

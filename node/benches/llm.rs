@@ -1,5 +1,6 @@
 //! Measures how long it takes to decode a burst of deltas, compared with only parsing the same
-//! bytes, and to encode one round of a short and of a long conversation.
+//! bytes, to build the request of a short and of a long conversation, and to construct an HTTP
+//! client.
 #![allow(
     clippy::unwrap_used,
     reason = "a bench that cannot run has nothing to say"
@@ -109,8 +110,8 @@ fn body(role: MessageRole, text: &str) -> MessageBody {
     }
 }
 
-/// Measures encoding one more message and building the next request, compared with only copying the
-/// bytes of the request.
+/// Measures building the request of a conversation whose messages were pushed before, compared with
+/// only copying the bytes of the request.
 fn encode(criterion: &mut Criterion) {
     let llm = llm();
     let text = "word ".repeat(100);

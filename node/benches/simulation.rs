@@ -1,5 +1,5 @@
-//! Runs seeds of the cluster simulation on all cores, and prints how many it completed per minute:
-//! `simulation [seeds] [first]`.
+//! Runs seeds of the cluster simulation on all cores, and prints how many seeds it completed per
+//! minute. The arguments are `[seeds] [first]`: the number of seeds and the first seed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! Measures the CPU and wall time of a new session and of a save on SQLite.
+//! Measures the CPU and wall time of new sessions, appends and puts on SQLite.
 
 #![allow(
     clippy::unwrap_used,
@@ -125,7 +125,8 @@ fn usage() -> Usage {
     }
 }
 
-/// Runs an operation this many times, and prints a line with the measurements.
+/// Runs an operation `rounds` times, and prints the CPU time and the wall time of one run in
+/// microseconds.
 async fn measure(what: &str, rounds: u32, mut once: impl AsyncFnMut(u32)) {
     let (cpu_before, began) = (cpu(), Instant::now());
     for round in 0..rounds {
@@ -187,8 +188,8 @@ async fn measure_all(full_sync: bool) {
     measure(&what, APPENDS, put_and_consume).await;
 }
 
-/// Measures creating a session, alone and with six appends. The first append to each file compiles
-/// its statement.
+/// Measures creating a session, alone and with six appends. Each append has another number of rows,
+/// so each compiles its own statement.
 async fn measure_sessions(store: &SqliteStore, node: &NodeId, sync: &str) {
     measure(&format!("new session, {sync}"), SESSIONS, async |_| {
         store.create(session(1), node).await.unwrap();

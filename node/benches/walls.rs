@@ -1,6 +1,6 @@
-//! Measures how much longer a tool process takes to start in each kind of sandbox, and in a control
-//! group without a sandbox. It runs `true` in each of them alternately, so that other load on the
-//! machine affects all of them equally.
+//! Measures how much longer a call of the `bash` tool takes in each kind of sandbox, and in a
+//! control group without a sandbox. The bench runs `true` in each of them in turn, so that other
+//! load on the machine affects all of them equally.
 //!
 //! `cargo bench -p planck-node --bench walls -- 300` runs 300 rounds.
 
@@ -121,7 +121,7 @@ async fn main() {
     for round in 0..rounds {
         for tier in &mut measured {
             tier.call(folder.path()).await;
-            // The first rounds fill the caches and are not counted.
+            // The first five rounds fill the caches and are not counted.
             if round < 5 {
                 tier.times.clear();
             }

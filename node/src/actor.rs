@@ -1,5 +1,5 @@
-//! Runs agents on this node. Each agent has one task, one mailbox, and a `JoinSet` of running model
-//! and tool calls. `host` keeps track of all agents.
+//! Runs agents on this node. An agent with work has a task, a mailbox, and a `JoinSet` of its
+//! running model calls, tool calls, compactions and timers. `host` owns all agents of the node.
 
 pub mod activity;
 pub mod host;
@@ -21,7 +21,7 @@ mod saving;
 mod spans;
 mod work;
 
-/// The maximum number of agents to which a command for many agents is sent at once.
+/// The maximum number of agents that an operation on many agents handles at once.
 pub const AT_ONCE: usize = 32;
 
 pub use host::Host;

@@ -1,4 +1,4 @@
-//! The resources that every service uses.
+//! The handles that all services have in common.
 
 use std::sync::Arc;
 

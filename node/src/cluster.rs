@@ -1,4 +1,5 @@
-//! The nodes of a cluster: which there are, how each is doing, and which of them hosts an agent.
+//! The cluster: the membership of nodes, the teams and sessions that the death of a node affects,
+//! and the choice of a node for an agent.
 
 pub mod moment;
 

@@ -1,5 +1,6 @@
-//! Configuration: defaults, three files, the environment and flags, each laid over the one before.
-//! Every value has its origin, and all mistakes are reported at once.
+//! Configuration: defaults, three files, the environment, flags and the embedding program. Each
+//! source overrides the ones before it. Every value is stored with its origin, and all mistakes are
+//! reported at once.
 
 pub mod key;
 pub mod origin;

@@ -22,9 +22,9 @@ use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
 /// A node in the process of a program. It hosts agents and runs the tools that the program
 /// provides.
 ///
-/// Without NATS, nothing outside the process can reach it. With NATS, it is a normal node of the
-/// cluster: it can be drained or declared dead, and its sessions then continue on another runtime
-/// with the same [name](RuntimeBuilder::name).
+/// Without NATS, nothing outside the process can reach the node. With NATS, the node is like every
+/// other node of the cluster. It can be drained or declared dead, and its sessions then continue on
+/// another runtime with the same [name](RuntimeBuilder::name).
 ///
 /// ```
 /// # #[tokio::main]
@@ -80,7 +80,8 @@ pub enum RuntimeError {
     /// invalid.
     #[error("{0}")]
     Tool(String),
-    /// NATS, the store or the cluster was unreachable or unusable.
+    /// NATS, the store or the cluster was unreachable or unusable, or the system refused a thread
+    /// or a folder.
     #[error("{0}")]
     Start(String),
 }
@@ -137,8 +138,8 @@ impl Runtime {
         self.start_team([agent]).await
     }
 
-    /// Starts a session with a team. Exactly one of several agents must have the tool
-    /// `spawn_agent`. It is the orchestrator, which receives the session's prompts.
+    /// Starts a session with a team. If there are several agents, exactly one of them must have the
+    /// tool `spawn_agent`. That agent is the orchestrator, which receives the session's prompts.
     ///
     /// ```
     /// # #[tokio::main]
@@ -171,9 +172,10 @@ impl Runtime {
         Ok(Session::new(self.client.clone(), started))
     }
 
-    /// Waits until the runtime has to leave its cluster, and returns the reason: the cluster
-    /// declared this node dead, or an operator drains it. The program must then call
-    /// [`Runtime::shut_down`]. Without NATS, this waits forever.
+    /// Waits until the runtime has to leave its cluster, and returns the reason. Either the cluster
+    /// declared this node dead or refuses it, or an operator drains the node. The program must then
+    /// call [`Runtime::shut_down`]. Without NATS, only the program itself can drain the node,
+    /// through its [`client`](Runtime::client).
     pub async fn must_leave(&self) -> String {
         let Some(running) = &self.running else {
             return "the runtime is shut down".to_owned();
@@ -185,7 +187,7 @@ impl Runtime {
     }
 
     /// Leaves the cluster and stops. Running turns may continue for up to `node.drain_timeout` (2
-    /// minutes by default), unless another node takes them over. If the program named a store, its
+    /// minutes by default), unless another node takes them over. If the program named a store, the
     /// sessions are kept, and the next runtime that uses the store continues them.
     pub async fn shut_down(mut self) {
         let patience = self.drain_timeout;

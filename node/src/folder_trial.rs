@@ -17,12 +17,12 @@ use tokio::{sync::oneshot, time::timeout};
 /// How long a check of a folder may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The smallest amount of data that a database writes at once.
+/// A page of zeros, which is the smallest amount of data that a database writes at once.
 const PAGE: [u8; 4096] = [0; 4096];
 
-/// Writes a page to a file in the folder and syncs it to disk. The file has no name and disappears
-/// when it is closed. If the file system does not support such files, the file has a name for a
-/// short time.
+/// Writes a page to a file in the folder and syncs the page to disk. The file has no name and
+/// disappears when it is closed. If the file system does not support such files, the file has a
+/// name for a short time.
 pub async fn try_write(folder: impl Into<PathBuf>) -> io::Result<()> {
     let folder = folder.into();
     within(DEADLINE, move || write(&folder)).await

@@ -17,7 +17,7 @@ use planck_common::{
 };
 use serde::de::DeserializeOwned;
 
-/// A target. It passes the bytes to a decoder, and panics if the decoder has an error.
+/// A target passes the bytes to a decoder, and panics if the decoder has a defect.
 pub type Target = fn(&[u8]);
 
 /// The targets by name. The folder with the seeds of a target has the same name.
@@ -53,8 +53,8 @@ fn wire(bytes: &[u8]) {
     read::<MemberRecord>(bytes);
 }
 
-/// If the bytes can be decoded as `T`, checks that encoding and decoding the value again yields the
-/// same value.
+/// Decodes the bytes as `T`. If that succeeds, asserts that a value that was encoded and decoded
+/// again has the same encoding.
 fn read<T: DeserializeOwned + serde::Serialize>(bytes: &[u8]) {
     let Ok(value) = serde_json::from_slice::<T>(bytes) else {
         return;

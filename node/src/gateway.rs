@@ -130,7 +130,7 @@ fn unknown(verb: &str, known: &str) -> Refusal {
     ))
 }
 
-/// Parses a body. An empty body means `{}`.
+/// Parses the JSON object in a body. An empty body means `{}`.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     let body = if body.iter().all(u8::is_ascii_whitespace) {
         b"{}"

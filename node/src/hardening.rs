@@ -4,7 +4,7 @@
 //! The kernel keeps the environment with which a program was started on the program's initial
 //! stack. Root can read it through `/proc/<pid>/environ`, whatever the process does later. If a
 //! variable may hold a secret, `planck` therefore executes itself again without that variable, and
-//! passes it on in anonymous memory, which is read once.
+//! passes the variable on in anonymous memory, which the new process reads once.
 
 use std::{
     collections::BTreeMap,
@@ -34,8 +34,8 @@ use nix::{
 use crate::{config, environment, tools::reap::THIS_BINARY};
 
 /// The variable that describes the memory with the secrets. It contains the process id, the
-/// descriptor and the name of the process, separated by colons. The process id shows whether the
-/// variable is meant for this process or was inherited from its parent.
+/// descriptor of the memory and the name of the process, separated by colons. The process id shows
+/// whether the variable is meant for this process or was inherited from its parent.
 const HANDED_OVER: &str = "PLANCK_HANDED_OVER";
 
 /// The name of the anonymous memory in `/proc/self/fd`.
@@ -58,8 +58,8 @@ pub fn harden() -> io::Result<()> {
     }
 }
 
-/// Executes the program again if its environment may contain a secret, with the secrets in
-/// anonymous memory.
+/// Executes the program again, with the secrets in anonymous memory, if the environment may contain
+/// a secret. Otherwise returns `Ok`.
 fn hide_secrets() -> io::Result<()> {
     let keys = config::keys();
     let is_secret = |name: &OsStr, value: &OsStr| {

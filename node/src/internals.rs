@@ -1,7 +1,7 @@
 //! Items for the benchmarks and process tests of this package. They are not part of the library's
 //! public interface and change without notice.
 
-/// Models.
+/// Providers and HTTP clients for model calls.
 pub mod llm {
     pub use crate::{
         llm::{ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, client},
@@ -9,7 +9,7 @@ pub mod llm {
     };
 }
 
-/// The store.
+/// The session store and its SQLite implementation.
 pub mod store {
     pub use crate::store::{
         Batch, BatchOutcome, Inbox, Log, NewAgent, NewInput, NewSession, SessionRecords,
@@ -33,7 +33,7 @@ pub mod tools {
     };
 }
 
-/// A whole node.
+/// Configuration and start of a whole node.
 pub mod node {
     pub use crate::{
         config::{Config, Sources, load},

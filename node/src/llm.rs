@@ -1,5 +1,5 @@
-//! Providers of models. Each provider has a file or folder of its own, which encodes a conversation
-//! into the provider's wire format and decodes the stream of the reply.
+//! Providers of models. Each wire format has a file or folder of its own, which encodes a
+//! conversation into that format and decodes the stream of the reply.
 
 pub mod options;
 mod registry;
@@ -84,7 +84,7 @@ pub trait Encoder: Send {
 #[derive(Debug, Clone, Default)]
 pub struct WireRequest {
     pub body: Bytes,
-    /// Headers that this body requires; the server would refuse the body without them.
+    /// The headers that this body requires. Without them, the server would refuse the body.
     pub headers: HeaderMap,
 }
 

@@ -65,8 +65,8 @@ impl Lookup {
         Ok(agents)
     }
 
-    /// Returns the agents of a session to which a text may refer by id, name or type, without
-    /// stopped ones.
+    /// Returns the agents of a session to which a text may refer by id, name or type, without the
+    /// stopped agents.
     pub async fn members_meant(
         &self,
         session: &SessionId,

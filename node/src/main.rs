@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// glibc's allocator keeps the memory of agents that were unloaded. jemalloc returns it to the
-/// operating system.
+/// The allocator of the process. glibc's allocator would keep the memory of parked agents, whereas
+/// jemalloc returns it to the operating system.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,4 +1,4 @@
-//! A node: builds the services, runs them, and shuts them down.
+//! Builds the services of a node, runs them, and shuts them down.
 
 mod assemble;
 mod cluster_handle;
@@ -52,7 +52,7 @@ pub struct NodeParts {
     pub workspaces: Workspaces,
     pub library: TeamLibrary,
     pub runtimes: Runtimes,
-    /// What is needed to join the cluster, or `None` if the node works without one.
+    /// The parts for joining the cluster, or `None` if the node works without a cluster.
     pub joining: Option<Joining>,
     pub settings: NodeSettings,
 }
@@ -65,7 +65,7 @@ pub struct NodeSettings {
     /// Whether `spawn_agent` accepts a `base_url`.
     pub offers_addresses: bool,
     pub agents: agent::Settings,
-    /// The limits on the tool and model calls of each agent.
+    /// The limits on the tool calls of each agent.
     pub calls: CallBounds,
     /// How long an agent is idle before it is parked.
     pub park_after: Duration,
@@ -202,14 +202,14 @@ impl RunningNode {
         self.node.cluster.must_end().await
     }
 
-    /// Waits until this node is asked to drain, and returns how long that may take.
+    /// Waits until this node is asked to drain, and returns how long the drain may take.
     pub async fn must_drain(&self) -> Duration {
         self.node.services.takeover.drain_requested().await
     }
 
-    /// Leaves the cluster: accepts no new work, moves agents to other nodes for at most `patience`,
-    /// and releases the others so that other nodes can take them up. Then waits up to 10 s until
-    /// the tasks of the node have ended.
+    /// Leaves the cluster. The node accepts no new work, and moves agents to other nodes for at
+    /// most `patience`. Then, for at most 10 s, the node releases its remaining idle agents, so
+    /// that other nodes can take them up, and waits for its tasks to end.
     pub async fn shut_down(self, patience: Duration) {
         let Self { node, service } = self;
         service.leave_queue().await;

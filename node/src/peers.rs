@@ -27,7 +27,7 @@ const HOST: Duration = Duration::from_secs(8);
 /// How long a node may take to answer a wake-up.
 const WAKE: Duration = Duration::from_secs(2);
 
-/// How long to wait for an answer that is still on its way once the node is known to be gone.
+/// How long to wait for an answer that may still arrive once the node is known to be gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A client for the commands of other nodes.
@@ -75,8 +75,8 @@ impl Peers {
             .await
     }
 
-    /// Passes a client's command on to the node that hosts its target. That node performs it and
-    /// does not pass it on again.
+    /// Passes a client's command on to the node that hosts its target. That node performs the
+    /// command and does not pass it on again.
     pub async fn relay<T: DeserializeOwned>(
         &self,
         node: &NodeId,
@@ -96,8 +96,8 @@ impl Peers {
         self.ask(node, NodeVerb::Relay, &relay, patience).await
     }
 
-    /// Sends a request to a node. If it fails, the node may still have performed it, unless the
-    /// node itself refused it.
+    /// Sends a request to a node, and returns the answer. If the request fails, the node may still
+    /// have performed it, unless the node itself refused it.
     async fn ask<T: DeserializeOwned>(
         &self,
         node: &NodeId,

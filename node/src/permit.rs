@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// A handle to the permit that is cheap to clone. The permit expires unless it is renewed in time.
-/// If the node was suspended, or if the thread that renews the permit hangs, the permit has
-/// therefore expired before any new work begins.
+/// If the process was suspended, or if the thread that renews the permit hangs, the permit expires,
+/// and no new work begins.
 #[derive(Debug, Clone)]
 pub struct Permit(Arc<PermitInner>);
 
@@ -47,7 +47,8 @@ impl Permit {
         }))
     }
 
-    /// Grants the permit until this time. A time in the past withdraws it.
+    /// Grants the permit until this time of the clock `CLOCK_BOOTTIME`. A time in the past
+    /// withdraws the permit.
     pub fn give_until(&self, millis: u64) {
         let was_given = self.is_given();
         self.0.until.store(millis, Ordering::SeqCst);
@@ -71,7 +72,7 @@ impl Permit {
         until == u64::MAX || now() < Duration::from_millis(until)
     }
 
-    /// Waits until the permit is granted, or returns immediately if it is.
+    /// Waits until the permit is granted. Returns immediately if it is granted already.
     pub async fn given(&self) {
         loop {
             let mut given = std::pin::pin!(self.0.given.notified());

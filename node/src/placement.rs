@@ -1,5 +1,5 @@
-//! Placement: chooses the node that hosts an agent, and starts agents on this node. On every node
-//! and for every caller, a member starts through [`Placement::host_agent`].
+//! Placement: chooses the node that hosts an agent, and starts agents on this node. Every request
+//! to start an agent on this node goes through [`Placement::host_agent`], whichever node sent it.
 
 mod admission;
 mod choice;
@@ -26,7 +26,7 @@ use crate::{
     store::SessionStore, team_registry::TeamRegistry,
 };
 
-/// Chooses nodes for agents, and admits the agents for which this node is chosen.
+/// The service that chooses nodes for agents, and starts the agents for which this node is chosen.
 pub struct Placement {
     view: Arc<ClusterView>,
     peers: Arc<Peers>,

@@ -1,10 +1,10 @@
 //! The `.planck/` folder of a project: what it contains, which part of it the user trusts, and how
 //! the trusted part is read.
 //!
-//! Nothing in the folder has an effect before the user runs `planck trust`. Files that execute or
-//! redirect something (`config.toml`, everything below `tools/`, every `TEAM.json`) are trusted by
-//! their content: a changed file is no longer trusted. Prompts and skills are texts for a model.
-//! They are trusted together with the folder and may change.
+//! Nothing in the folder has an effect before the user runs `planck trust`. `config.toml`,
+//! everything below `tools/` and every `TEAM.json` can execute or redirect something, so these
+//! files are trusted by their content. When one of them changes, it is no longer trusted. Prompts
+//! and skills are texts for a model. They are trusted together with the folder and may change.
 
 mod scan;
 mod snapshot;

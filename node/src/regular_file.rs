@@ -257,7 +257,7 @@ impl OpenFolder {
     }
 
     /// Returns the sorted names in this folder, with their kinds. Fails if there are more than
-    /// `most`.
+    /// `most` names, or if a name is not UTF-8.
     pub fn entries(&self, most: usize) -> Result<Vec<(String, EntryKind)>, FileRefused> {
         let mut listing = Dir::openat(&self.0, ".", FOLDER, Mode::empty())?;
         let mut entries = Vec::new();

@@ -29,10 +29,11 @@ impl Secret {
         &self.0
     }
 
-    /// Removes the secret from a text, because errors of some providers and proxies repeat the key.
-    /// It recognises the key itself and its encodings in base64 (both alphabets, at any offset in a
-    /// longer text), hexadecimal, percent-encoding and JSON. It does not recognise a key that is
-    /// split by spaces, reversed, shortened or encoded twice.
+    /// Replaces the secret in a text with `***`, because errors of some providers and proxies
+    /// repeat the key. The function recognises the key itself and its encodings in base64 (both
+    /// alphabets, at any offset in a longer text), hexadecimal, percent-encoding and JSON. The
+    /// function does not recognise a key that is split by spaces, reversed, shortened or encoded
+    /// twice.
     pub fn scrub(&self, text: String) -> String {
         if self.0.len() < SHORTEST {
             return text;

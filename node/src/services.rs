@@ -41,7 +41,7 @@ pub struct Services {
     pub sessions: Arc<Sessions>,
 }
 
-/// What is needed to build the services.
+/// The parts from which the services are built.
 pub struct ServicesParts {
     pub view: Arc<ClusterView>,
     pub bus: Arc<dyn Bus>,

@@ -1,6 +1,6 @@
 //! The operations that clients and agents request on sessions: starting a session, putting a
-//! prompt, a task or a question into an inbox, rewinding, and stopping. Each operation can be
-//! requested from any node, which passes on what only another node can do.
+//! prompt, a task or a question into an inbox, rewinding, and stopping. Clients can request each
+//! operation from any node. The node asks another node for what only that node can do.
 
 mod delivery;
 mod prompt;
@@ -47,7 +47,7 @@ pub struct Sessions {
     waiters: Waiters,
 }
 
-/// The services that the operations need.
+/// The services and limits with which [`Sessions`] is built.
 pub struct SessionsParts {
     pub base: Base,
     pub bus: Arc<dyn Bus>,

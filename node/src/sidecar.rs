@@ -33,8 +33,8 @@ use crate::{
     tools::{Tool, ToolCatalogue},
 };
 
-/// How long an agent that names a tool of an unknown sidecar waits for the first search for
-/// sidecars.
+/// The maximum time to wait for the first search for sidecars. An agent waits if it may need a tool
+/// or a compactor of a sidecar.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
 /// The sidecars of a node. Clones share them.
@@ -57,7 +57,7 @@ struct SidecarsInner {
 #[derive(Debug, Clone, Default)]
 pub struct SidecarSettings {
     pub prefix: Prefix,
-    /// The sidecars that may offer tools. `None` allows all of them.
+    /// The names of the sidecars that the node uses. `None` allows all of them.
     pub allow: Option<Vec<String>>,
     pub patience: DefaultTimeouts,
 }
@@ -95,7 +95,8 @@ impl Sidecars {
         let _as_it_is = tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await;
     }
 
-    /// Updates the catalogue with the current offers. Returns whether they have changed.
+    /// Updates the catalogue with the current offers, and logs new warnings. Returns whether the
+    /// offers have changed.
     fn show(&self) -> bool {
         let (offers, faults) = {
             let directory = self.directory();

@@ -76,8 +76,9 @@ pub fn clashes(problems: &[InvalidSkill]) -> impl Iterator<Item = &NameClash> {
 pub struct Skills(Arc<BTreeMap<String, Skill>>);
 
 impl Skills {
-    /// Loads every skill in the folders. Returns the skills and all problems. If two skills have
-    /// the same name, the first is kept; but if one of them is in the project, neither is kept.
+    /// Loads every skill of the sources. Returns the skills and all problems. Of two skills with
+    /// the same name, the first is kept. If exactly one of the two is in the project, neither is
+    /// kept.
     pub fn load(sources: &[ProjectSource]) -> (Self, Vec<InvalidSkill>) {
         let (mut skills, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
         let mut clashing = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! - [`SessionRecords`]: the sessions and agents, with their specifications;
 //! - [`Leases`]: which node may write for an agent;
-//! - [`Inbox`]: the prompts, tasks, questions and notes that were sent to an agent;
+//! - [`Inbox`]: the prompts, tasks, questions, responses and notes that were sent to an agent;
 //! - [`Log`]: the events of a session.
 //!
 //! [`sqlite`] serves the nodes of one host, [`postgres`] the nodes of any number of hosts. Both
@@ -40,12 +40,12 @@ pub use planck_agent::{
 };
 pub use unread::InboxBounds;
 
-/// The default log filter for the database drivers.
+/// The default log filter for the database drivers. It hides Postgres notices below `warn`.
 pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";
 
-/// All traits of the store together. Each write is one SQL statement or one SQL function, except
-/// where a session is created or removed, and no method holds a lock between two round trips to the
-/// database.
+/// All traits of the store together. Except where SQLite creates or removes a session, each write
+/// is one SQL statement or one SQL function. The database therefore holds no lock between two round
+/// trips.
 #[async_trait]
 pub trait SessionStore: SessionRecords + Leases + Inbox + Log {
     /// Returns the id of this store, which all nodes of a cluster share.
@@ -58,15 +58,16 @@ pub trait SessionStore: SessionRecords + Leases + Inbox + Log {
 /// An error of a store call. The variants differ in how the caller has to react.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database is unreachable, busy or slow, so the outcome of the call is unknown. The caller
-    /// may retry it.
+    /// The database is unreachable, busy or slow. The outcome of the call may be unknown, and the
+    /// caller may retry the call.
     #[error("the session store is away: {0}")]
     Away(String),
     #[error("{0}")]
     NotFound(String),
     #[error("{0}")]
     Exists(String),
-    /// Another node took the lease.
+    /// The epoch in the call is not that of the lease, for example because another node took the
+    /// lease.
     #[error("another node holds {0} now")]
     StaleEpoch(String),
     #[error("{0}")]
@@ -79,8 +80,8 @@ pub enum StoreError {
     /// The disk is full. Committed rows are safe, and the call succeeds once there is room.
     #[error("{0}")]
     Full(String),
-    /// The folder is read-only, the schema is newer than this version, or the file is damaged. Only
-    /// the user can repair this.
+    /// The store is unusable until the user repairs it, for example because the folder is
+    /// read-only, the schema is newer than this version knows, or a file is damaged.
     #[error("{0}")]
     Broken(String),
 }

@@ -1,8 +1,9 @@
-//! How a session changes hands: it is taken up from SQL by a node that finds it without a live
-//! host, moved by a node that drains, released by one that leaves, and closed.
+//! How a session changes hands. A node that finds a session without a live host takes it up from
+//! SQL, a node that drains moves it, and a node that leaves releases it. This module also closes
+//! sessions.
 //!
-//! There is one way in which a session's agents start from SQL ([`Takeover::take_up`]), for every
-//! reason: a prompt to a closed session, a resume, a rewind, or a node's death.
+//! One path takes a session up for every reason, such as a prompt to a closed session, a resume, a
+//! rewind or a node's death. It begins at [`Takeover::take_up`] or [`Takeover::take_up_here`].
 
 mod claim;
 mod close;
@@ -38,7 +39,7 @@ use crate::{
     team_registry::TeamRegistry,
 };
 
-/// Takes sessions up, moves them to other nodes, and closes them.
+/// The service that takes sessions up, moves them to other nodes, and closes them.
 pub struct Takeover {
     view: Arc<ClusterView>,
     peers: Arc<Peers>,
@@ -51,7 +52,7 @@ pub struct Takeover {
     settings: TakeoverSettings,
     locks: SessionLocks,
     maintenance: Maintenance,
-    /// The time that a requested drain may take; `None` until one is requested.
+    /// The time that a requested drain may take, or `None` until a drain is requested.
     drain_requested: watch::Sender<Option<Duration>>,
 }
 
@@ -64,7 +65,7 @@ pub struct TakeoverParts {
     pub settings: TakeoverSettings,
 }
 
-/// What a node checks for by itself, and how often.
+/// The settings of takeover on a node.
 #[derive(Debug, Clone)]
 pub struct TakeoverSettings {
     /// The time between two sweeps.
@@ -107,8 +108,8 @@ impl Takeover {
         }
     }
 
-    /// Locks a session on this node. Hold the guard while starting, taking up, rewinding or closing
-    /// it.
+    /// Locks a session on this node. A caller holds the guard while it starts, takes up, rewinds or
+    /// closes the session.
     pub async fn lock(&self, session: &SessionId) -> Result<SessionGuard, Refusal> {
         self.locks.lock(session).await
     }

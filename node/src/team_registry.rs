@@ -1,5 +1,5 @@
-//! The teams with agents on this node, in the cluster's registry. It writes the records of a team
-//! and of its members, and stops the members here when their team ends on another node.
+//! The service for the records of teams in the cluster's registry. It writes the records of a team
+//! and of its members, and stops the members on this node when their team ends on another node.
 //!
 //! A node without a registry works alone. No other node could end its teams, so every write
 //! succeeds there and changes nothing.
@@ -34,12 +34,12 @@ use crate::{
     lookup::Lookup,
 };
 
-/// The records of the teams with agents on this node.
+/// The service that keeps the records of the teams with agents on this node.
 pub struct TeamRegistry {
     /// The registry, or `None` if this node works alone.
     registry: Option<ClusterRegistry>,
     cascade: Mutex<Cascade>,
-    /// Notified when the cascade received an input, because it may want to wake up earlier.
+    /// Notified when the cascade received an input, because its next wake-up may then be earlier.
     changed: Notify,
     view: Arc<ClusterView>,
     host: Host,
@@ -67,7 +67,8 @@ impl TeamRegistry {
         }
     }
 
-    /// Writes the record of a team's incarnation whose orchestrator is here.
+    /// Writes the record of a team's incarnation whose orchestrator is on this node. Fails if
+    /// another node wrote the record, or the team is dead.
     pub async fn create(&self, session: &SessionContext) -> Result<(), Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(());
@@ -90,7 +91,7 @@ impl TeamRegistry {
     }
 
     /// Records that the orchestrator of a live team is on this node now. Its members continue
-    /// undisturbed. Returns whether the team was alive.
+    /// undisturbed. Returns `false` if the team is dead or its record changed meanwhile.
     pub async fn move_lead_here(&self, session: &SessionContext) -> Result<bool, Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(true);
@@ -109,8 +110,8 @@ impl TeamRegistry {
         Ok(matches!(moved.map_err(registry_away)?, Settled::Mine(_)))
     }
 
-    /// Returns whether an incarnation of a team is alive according to the registry. Without a
-    /// registry it always is.
+    /// Returns whether an incarnation of a team is alive according to the registry. Always returns
+    /// `true` without a registry.
     pub async fn is_alive(&self, team: &TeamIncarnation) -> Result<bool, Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(true);
@@ -123,7 +124,7 @@ impl TeamRegistry {
     }
 
     /// Marks an incarnation of a team as dead, and publishes the decision if this node made it. If
-    /// there is no record, one is created, provided that `whose` names the team's session and
+    /// there is no record, creates a dead one, provided that `whose` names the team's session and
     /// orchestrator.
     pub async fn mark_dead(
         &self,
@@ -137,7 +138,7 @@ impl TeamRegistry {
     }
 
     /// Marks an incarnation of a team as dead, as [`Self::mark_dead`] does, if `which` allows it.
-    /// Returns whether the team is dead now.
+    /// Returns whether the team is dead now or has no record.
     async fn mark(
         &self,
         team: &TeamIncarnation,
@@ -182,7 +183,8 @@ impl TeamRegistry {
         })
     }
 
-    /// Writes the record of an agent that is to run here, on condition that its team is alive.
+    /// Writes the record of an agent that is to run on this node, on condition that its team is
+    /// alive.
     pub async fn add_member(
         &self,
         session: &SessionContext,
@@ -192,7 +194,8 @@ impl TeamRegistry {
         self.add_members(session, [(agent, spec)]).await
     }
 
-    /// Like [`Self::add_member`] for several agents: writes the records of all of them, or none.
+    /// Writes the records of several agents as [`Self::add_member`] does, either all of them or
+    /// none.
     pub async fn add_members<'a>(
         &self,
         session: &SessionContext,
@@ -225,7 +228,7 @@ impl TeamRegistry {
         }
     }
 
-    /// Removes the record of an agent that was not started here after all.
+    /// Removes the record of an agent that was not started on this node after all.
     pub async fn remove_member(&self, session: &SessionContext, agent: &AgentId) {
         self.remove(&incarnation(session), agent).await;
     }
@@ -254,7 +257,7 @@ impl TeamRegistry {
     }
 }
 
-/// Returns the incarnation of its team to which a session's agents belong.
+/// Returns the incarnation of the team to which the agents of a session belong.
 pub fn incarnation(session: &SessionContext) -> TeamIncarnation {
     TeamIncarnation {
         team: session.team.clone(),

@@ -172,7 +172,8 @@ fn outcome(result: Result<ToolOutcome, Refusal>) -> ToolOutcome {
 }
 
 fn spec(name: &str, description: &str, effect: ToolEffect, parameters: &'static str) -> ToolSpec {
-    // The schemas are constants of this crate, and a test checks that they parse.
+    // The schemas are constants of this crate. If a schema did not parse, the catalogue would
+    // refuse the tool because of its schema `null`.
     let parameters = serde_json::from_str::<Box<RawValue>>(parameters)
         .unwrap_or_else(|_| RawValue::NULL.to_owned());
     ToolSpec {

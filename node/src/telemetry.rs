@@ -41,7 +41,7 @@ use crate::terminal::LogWriter;
 pub struct TelemetryOptions {
     /// The log filter in the syntax of `RUST_LOG`.
     pub log: String,
-    /// Whether the log has one JSON object per line instead of text.
+    /// Whether each line of the log is a JSON object instead of text.
     pub json: bool,
     /// The base address of a collector that accepts OTLP over HTTP.
     pub otlp_endpoint: Option<String>,
@@ -78,8 +78,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Installs logs, spans and metrics for the whole process. Data for a collector is sent on the
-    /// current runtime.
+    /// Installs logs, spans and metrics for the whole process, and starts the listener if an
+    /// address for it is configured. The HTTP requests to a collector run on the current runtime.
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let (subscriber, mut telemetry) = subscriber(options)?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
@@ -94,7 +94,8 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// Sends the remaining data. Gives up after `deadline`.
+    /// Sends the remaining data and stops the listener. Data that is not sent within `deadline` is
+    /// lost.
     pub async fn shutdown(self, deadline: Duration) {
         let Self {
             traces,

@@ -2,8 +2,8 @@
 //!
 //! A terminal executes escape sequences, which can move the cursor, write to the clipboard and
 //! rename the window. Bidirectional controls and invisible characters can make a line look like a
-//! different one. This module replaces each of them with a visible symbol. Nothing is removed, so
-//! the reader notices the attempt.
+//! different one. This module replaces each of them with a visible symbol and does not remove it,
+//! so the reader notices the attempt. It removes only the carriage return of a line end.
 
 mod drawing;
 mod log;
@@ -16,8 +16,8 @@ use std::borrow::Cow;
 pub use drawing::Drawing;
 pub use log::LogWriter;
 
-/// Replaces all characters that control a terminal, except line ends and tabs, with visible
-/// symbols.
+/// Replaces all characters that control a terminal or are invisible, except line ends and tabs,
+/// with visible symbols.
 pub fn clean(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, next| match c {
         '\n' | '\t' => None,
@@ -35,8 +35,9 @@ pub fn clean_line(text: &str) -> Cow<'_, str> {
 /// Escapes invisible and control characters in the strings of JSON. The meaning of the JSON does
 /// not change.
 ///
-/// The strings of valid JSON contain no raw control characters. If the text is not valid JSON,
-/// control characters are escaped everywhere.
+/// Line feeds and tabs are kept, and a carriage return becomes a space, because valid JSON contains
+/// them only between its tokens. If the text is not valid JSON, all other hidden characters are
+/// escaped everywhere.
 pub fn clean_json(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, _| match c {
         '\n' | '\t' => None,
@@ -95,17 +96,17 @@ impl Before {
 
 /// Returns whether a terminal would interpret this character or show nothing for it.
 ///
-/// Emoji and several scripts need joiners and variation selectors, so one of them may follow a
-/// visible character outside of ASCII. A longer sequence of them counts as hidden, because it could
-/// contain secret text.
+/// Emoji and several scripts need joiners and variation selectors, so a visible character outside
+/// of ASCII may be followed by a variation selector, a joiner, or both in this order. A further
+/// joiner or selector counts as hidden, because a longer sequence could contain secret text.
 fn is_hidden(c: char, before: Before) -> bool {
     match c {
         '\u{200c}' | '\u{200d}' => !matches!(before, Before::Base | Before::Varied),
         '\u{fe0f}' if before == Before::Keycap => false,
         '\u{fe00}'..='\u{fe0f}' => before != Before::Base,
         c if c.is_control() => true,
-        // Characters of Unicode 16 that are ignorable by default or only affect formatting, and
-        // both line separators.
+        // Characters of Unicode 16 that are ignorable by default or only affect formatting, and the
+        // separators of lines and paragraphs.
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' => {
             true
         }

@@ -1,4 +1,5 @@
-//! Tools: the trait, the toolbox of an agent, the runner of calls, and one file per built-in tool.
+//! The tools of agents: the [`Tool`] trait, the catalogue and the toolboxes, the runner of calls,
+//! the built-in tools and the tools from files, and the processes in which commands run.
 
 pub mod catalogue;
 pub mod toolbox;
@@ -63,8 +64,9 @@ pub trait Tool: Send + Sync {
         Some(usual)
     }
 
-    /// Returns whether a call mostly waits for other agents or nodes. An agent may run more such
-    /// calls at once than calls that do work on this node.
+    /// Returns whether a call mostly waits for other agents or nodes. Such calls have a limit of
+    /// their own for each agent, which is higher by default than the limit for calls that do work
+    /// on this node.
     fn waits(&self) -> bool {
         false
     }
@@ -73,7 +75,8 @@ pub trait Tool: Send + Sync {
     async fn run(&self, call: Invocation) -> ToolOutcome;
 }
 
-/// One call of a tool. Once `cancel` is cancelled, the tool must soon return its partial result.
+/// One call of a tool. Once `cancel` is cancelled, the tool must return its partial result within
+/// the grace period of the runner.
 #[derive(Clone)]
 pub struct Invocation {
     pub session_id: SessionId,
@@ -95,13 +98,13 @@ pub struct CallProgress {
     pub percent: Option<f64>,
 }
 
-/// Returns the names of the tools that every node has.
+/// Returns the names of the built-in tools.
 pub const fn built_in_names() -> [&'static str; 4] {
     ["bash", "edit", "read", "write"]
 }
 
-/// Returns the tools that every node of the `planck` binary has. `bash` is the default time limit
-/// of a command.
+/// Returns the built-in tools, which every node of the `planck` binary has. `bash` is the default
+/// time limit of a command.
 pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Tool>> {
     let bash: Arc<dyn Tool> = Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash));
     let mut tools = file_tools(files);

@@ -72,8 +72,9 @@ impl Workspaces {
             .collect()
     }
 
-    /// Returns the workspace of a request: the one that it names or, for an absolute path, that of
-    /// this host. The workspace may not exist on this node.
+    /// Returns the workspace of a request. That is the workspace that the request names, or
+    /// `local:<host>` for an absolute path, or else the only named workspace of this node. A
+    /// workspace that the request names may not exist on this node.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
         let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {

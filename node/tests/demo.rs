@@ -1,5 +1,5 @@
-//! Tests that `planck demo` ends by itself with the results, and that it never leaves a process
-//! behind.
+//! Tests that `planck demo` prints its results and ends by itself, and that no process of the demo
+//! outlives it.
 
 #![allow(
     clippy::unwrap_used,
@@ -72,8 +72,8 @@ fn nobody_is_left(folder: &Path) {
     }
 }
 
-/// Reads lines until one contains `words`. Returns the reader, from which the rest of the output
-/// can be read.
+/// Reads lines until one contains `words`. Returns the reader, so that the caller can read the rest
+/// of the output.
 fn wait_for(child: &mut Child, words: &str) -> BufReader<std::process::ChildStdout> {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

@@ -27,8 +27,8 @@ struct Count {
     text: String,
 }
 
-/// Returns a tool whose answer contains the name of the program, so that a test sees which process
-/// ran it.
+/// Returns a tool whose answer contains the name of the program, so that a test can tell which
+/// program ran the tool.
 fn count(program: &'static str) -> Tool {
     let count = move |_: ToolContext, args: Count| async move {
         let words = args.text.split_whitespace().count();
@@ -77,7 +77,7 @@ async fn started(model: ScriptedModel) -> (Runtime, Session) {
     (runtime, session)
 }
 
-/// Prompts a session through a client, and returns the turn.
+/// Prompts a session through a client, waits for the end of the turn, and returns the turn.
 async fn prompted(client: &Client, session: &SessionId) -> Turn {
     let prompt = client.prompt(session, "Again.").await.unwrap();
     let mut events = client.follow(session, prompt.seq + 1).await.unwrap();

@@ -1,5 +1,5 @@
-//! Tests that `planck reap` leaves no process of a command behind, however the command ends. They
-//! use real process trees.
+//! Tests that `planck reap` leaves no process of a command behind, however the command ends. The
+//! tests use real process trees.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,8 +33,7 @@ use tokio_util::sync::CancellationToken;
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
 const LONG: Duration = Duration::from_secs(600);
 
-/// Commands whose processes try to escape, each with the minimum number of processes that it
-/// starts.
+/// Commands whose processes try to escape, each with the minimum number of processes of its tree.
 const TREES: &[(&str, usize)] = &[
     ("sleep 1000", 2),
     ("trap '' TERM HUP INT; sleep 1000 & sleep 1000 & wait", 4),
@@ -295,7 +294,8 @@ async fn a_stopped_node_leaves_nothing_in_a_cluster_and_everything_when_alone() 
     alone.dies_out(Duration::from_secs(5)).await;
 }
 
-/// If the whole machine is paused, the node is paused too and cannot notice that the reaper was.
+/// If the whole machine is paused, the node is paused too and cannot notice that the reaper was
+/// paused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_the_whole_machine_counts() {
     let mark = Mark::new();
@@ -340,7 +340,7 @@ async fn a_command_that_stops_its_reaper_is_ended_long_before_its_time() {
     assert_eq!(mark.living(), Vec::<String>::new());
 }
 
-/// A node process, which is killed when this is dropped.
+/// A node process. Dropping this value kills it.
 struct Node(Child);
 
 impl Drop for Node {

@@ -24,7 +24,8 @@ impl Playbook {
         Self { script, used }
     }
 
-    /// Returns the reply to a request, or why there is none.
+    /// Returns the reply to a request and counts the use of its rule. Fails with the reason if
+    /// there is no reply.
     pub fn reply(&self, asked: &ModelRequest) -> Result<Reply, String> {
         let rules = self.script.rules.iter().zip(&self.used);
         let matching = rules.filter(|(rule, _)| rule.when.matches(asked));
@@ -64,7 +65,8 @@ fn describe(asked: &ModelRequest) -> String {
     )
 }
 
-/// Prepares a reply for one request: fills in its templates, ids and usage.
+/// Prepares a reply for one request: fills in its templates, ids and usage. Fails if the request
+/// has no value for a template.
 pub fn speech(
     reply: &Reply,
     asked: &ModelRequest,

@@ -11,7 +11,7 @@ pub struct Frames {
     ends: Vec<usize>,
 }
 
-/// Writes events one after the other.
+/// A writer that puts events into one buffer, one after the other.
 #[derive(Default)]
 pub struct FrameWriter {
     buffer: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Writes pieces and then the end of the event.
+    /// Writes pieces as the end of an event.
     pub fn frame(&mut self, pieces: &[FramePiece<'_>]) {
         self.pieces(pieces);
         self.ends.push(self.buffer.len());
@@ -63,15 +63,15 @@ impl Frames {
         self.ends.len()
     }
 
-    /// Returns the bytes of the events from index `from` up to `to`.
+    /// Returns the bytes of the events from index `from` up to, but without, index `to`.
     pub fn range(&self, from: usize, to: usize) -> Bytes {
         let start = from.checked_sub(1).map_or(0, |before| self.end(before));
         let end = to.checked_sub(1).map_or(0, |before| self.end(before));
         self.bytes.slice(start..end.max(start))
     }
 
-    /// Returns the index after the last event that fits into a block of `size` bytes. At least one
-    /// event always fits.
+    /// Returns the index after the last event that fits into a block of `size` bytes that begins
+    /// with event `from`. The block contains at least one event, whatever its size.
     pub fn fitting(&self, from: usize, size: usize) -> usize {
         let start = from.checked_sub(1).map_or(0, |before| self.end(before));
         self.ends
@@ -84,7 +84,7 @@ impl Frames {
     }
 }
 
-/// Returns the pieces of a text, each of which has `characters` characters, except the last one.
+/// Returns the pieces of a text. Each has `characters` characters, except the last one.
 pub fn chunks(text: &str, characters: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -28,7 +28,7 @@ pub enum StreamEnding {
 /// A stream to send.
 pub struct Player {
     pub frames: Frames,
-    /// The number of events that are sent.
+    /// The maximum number of events that are sent.
     pub limit: usize,
     pub ending: StreamEnding,
     pub pace: Pace,
@@ -90,7 +90,8 @@ impl Playing {
         }
     }
 
-    /// Returns the events that are due. Waits until there is at least one.
+    /// Waits until an event is due, and returns the next bytes to send. Without a rate, all events
+    /// are due.
     async fn block(&mut self) -> io::Result<Bytes> {
         let last = self.player.limit.min(self.player.frames.count());
         let rate = self.player.pace.per_second;

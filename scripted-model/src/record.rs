@@ -29,7 +29,7 @@ pub struct RecordedRequest {
     pub headers: Vec<(String, String)>,
     /// The body, or `null` if it was not JSON.
     pub body: Value,
-    /// The request as read, unless it was refused.
+    /// The request in the common form, or `None` if it was refused.
     pub asked: Option<ModelRequest>,
 }
 

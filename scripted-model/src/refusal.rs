@@ -72,7 +72,7 @@ impl WireRefusal {
     }
 }
 
-/// Returns the name of the first unknown field as an error.
+/// Fails with the name of the first unknown field.
 pub fn only_fields<'a>(
     object: &'a serde_json::Map<String, Value>,
     known: &[&str],

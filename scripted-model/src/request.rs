@@ -1,5 +1,5 @@
-//! A request in a form common to all providers. It is created after the request in the provider's
-//! format has been checked.
+//! A request in a form common to all providers. Each provider's module creates it while it checks
+//! the request in the provider's format.
 
 use serde::Serialize;
 

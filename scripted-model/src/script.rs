@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 pub use reply::{Pace, Reply, ScriptedCall, ScriptedFault, ScriptedPart, ScriptedUsage, Stop};
 pub use when::When;
 
-/// A whole script. The first rule that matches a request answers it.
+/// A whole script. The first rule that matches a request, and may still be used, answers the
+/// request.
 #[derive(Debug, Clone, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Script {
@@ -31,7 +32,7 @@ pub struct Script {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
-    /// The latest user text is sent back.
+    /// The latest text of the user.
     #[default]
     Echo,
     /// Status 400 with a description of the request.
@@ -68,7 +69,7 @@ impl Default for Keep {
 pub struct Rule {
     #[serde(default)]
     pub when: When,
-    /// The replies by round of the turn. The last one also answers all later rounds.
+    /// The replies by round of the turn. The last reply also answers all later rounds.
     #[serde(deserialize_with = "reply::written")]
     pub replies: Vec<Reply>,
     /// How often the rule may be used. After that, the next rule that matches answers.

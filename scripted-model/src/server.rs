@@ -94,7 +94,7 @@ impl Server {
         self.address
     }
 
-    /// Plays another script from the next request on. The recorded requests are kept.
+    /// Replaces the script from the next request on. The recorded requests are kept.
     pub fn set_script(&self, script: Script) {
         *self
             .shared
@@ -103,7 +103,7 @@ impl Server {
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(Playbook::new(script));
     }
 
-    /// Returns the latest requests, oldest first.
+    /// Returns the latest requests that are kept, oldest first.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         self.shared.recorder.requests()
     }
@@ -113,7 +113,8 @@ impl Server {
         self.shared.recorder.serials.load(Ordering::Relaxed)
     }
 
-    /// Returns the requests that a real provider would have refused.
+    /// Returns the requests that a real provider would have refused, or for which the script had no
+    /// reply.
     pub fn violations(&self) -> Vec<Violation> {
         self.shared.recorder.violations()
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::request::{ModelRequest, RequestMessage};
 
-/// Fills in every `{{…}}`, or returns the first for which this request has no value.
+/// Fills in every `{{…}}`. Fails at the first one for which this request has no value.
 pub fn fill(text: &str, asked: &ModelRequest) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -24,7 +24,7 @@ pub fn fill(text: &str, asked: &ModelRequest) -> Result<String, String> {
     Ok(filled)
 }
 
-/// Returns a JSON value with all its strings filled in.
+/// Fills in all strings of a JSON value, and returns the new value.
 pub fn fill_value(value: &Value, asked: &ModelRequest) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(fill(text, asked)?),
@@ -94,8 +94,8 @@ fn enter<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     }
 }
 
-/// Returns the word that follows a text, up to a space, quote, comma or bracket, or `None` if the
-/// text does not occur.
+/// Returns the word after the last occurrence of a text in a message of the user or in results.
+/// White space, quotes, brackets, commas, colons and semicolons end a word.
 fn word_after(said: &RequestMessage, text: &str) -> Option<String> {
     let heard = match said {
         RequestMessage::User(text) => text.clone(),

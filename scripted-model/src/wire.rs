@@ -102,7 +102,8 @@ impl ProviderWire {
         }
     }
 
-    /// Reads a request as strictly as the real server does.
+    /// Checks a request of this format and reads it. Fails with the refusal if the check finds a
+    /// fault.
     pub fn read(self, body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
         match self {
             Self::Anthropic => anthropic::read(body, heading),
@@ -115,7 +116,7 @@ impl ProviderWire {
         }
     }
 
-    /// Returns the body of a refusal.
+    /// Returns the body of a refusal in this format.
     pub fn refuse(self, refusal: &WireRefusal) -> String {
         match self {
             Self::Anthropic => anthropic::refuse(refusal),

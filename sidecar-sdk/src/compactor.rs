@@ -1,4 +1,4 @@
-//! Compactors, which replace the older part of a conversation by a summary.
+//! Compactors, which replace the older part of a conversation with a summary.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,8 @@ use crate::Context;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The summary replaces every message before `keep_from`, which is the id of the first message
-    /// that is kept. It has to be shorter than those messages, and a tool's result has to be kept
-    /// or replaced together with its call.
+    /// that is kept. The summary has to be shorter than those messages. A tool's result has to be
+    /// kept or replaced together with its call.
     Compact { summary: String, keep_from: Seq },
     /// The conversation stays as it is.
     Skip,
@@ -37,15 +37,17 @@ pub struct Conversation {
 /// compactor.
 #[async_trait]
 pub trait Compactor: Send + Sync {
+    /// Returns a summary of the older messages, or [`Decision::Skip`].
+    ///
     /// # Errors
-    /// The node logs the text, and then uses its own compactor.
+    /// Returns a text that the node logs before it uses its own compactor.
     async fn compact(
         &self,
         context: Context,
         conversation: Conversation,
     ) -> Result<Decision, String>;
 
-    /// A description for people.
+    /// Returns a description for people.
     fn description(&self) -> &'static str {
         ""
     }
@@ -61,7 +63,8 @@ impl Conversation {
         self.messages.get(at).map(|message| message.id)
     }
 
-    /// Whether each tool result from the index `at` on has its call there as well.
+    /// Returns whether each tool result in the messages from the index `at` on has its call in
+    /// these messages too.
     fn is_whole_from(&self, at: usize) -> bool {
         let parts = || {
             self.messages

@@ -65,7 +65,7 @@ pub struct Finding {
     pub why: String,
 }
 
-/// Why nothing could be checked.
+/// The reason why nothing could be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -192,10 +192,11 @@ impl Finding {
     }
 }
 
-/// Runs every case, and passes each finding to `tell` as soon as it is known.
+/// Runs the cases of the plan, and passes each finding to `tell` as soon as it is known.
 ///
 /// # Errors
-/// Nothing could be checked: NATS cannot be reached, the sidecar does not exist, or the command does not start.
+/// Returns an error if NATS cannot be reached, the sidecar does not exist, or the command does not
+/// start an instance.
 pub async fn run(
     plan: CheckPlan,
     tell: impl FnMut(&Finding) + Send,

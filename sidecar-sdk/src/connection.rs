@@ -14,7 +14,7 @@ const FIRST: Duration = Duration::from_secs(10);
 /// The pause between two attempts of the first connection.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How to reach NATS, and with which credentials.
+/// The settings of a connection to NATS: addresses, credentials and subject prefixes.
 #[derive(Debug, Clone, Default)]
 pub struct Connection {
     /// One URL, or several separated by commas; `nats://127.0.0.1:4222` by default.
@@ -23,9 +23,9 @@ pub struct Connection {
     pub creds: Option<PathBuf>,
     /// The seed of an nkey.
     pub nkey: Option<String>,
-    /// Certificate authorities to trust in addition to the system's.
+    /// A file with certificate authorities to trust in addition to the system's.
     pub tls_ca: Option<PathBuf>,
-    /// The client's certificate and its key.
+    /// The files with the client's certificate and its key.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
     /// The prefix of every subject of the cluster.
     pub prefix: Prefix,
@@ -35,7 +35,7 @@ pub struct Connection {
     pub reply_prefixes: Vec<InboxPrefix>,
 }
 
-/// Returns the seed of an nkey. A setting with `/` or `.` is the path of a file with the seed; any
+/// Returns the seed of an nkey. A setting with `/` or `.` is the path of a file with the seed. Any
 /// other setting is the seed itself.
 fn seed(said: String) -> Result<String, Error> {
     match said.contains(['/', '.']) {
@@ -59,7 +59,8 @@ impl Connection {
     /// `TLS_KEY`, `SUBJECT_PREFIX`, `INBOX_PREFIX` and `REPLY_PREFIXES` (separated by commas).
     ///
     /// # Errors
-    /// A prefix is malformed, or a certificate has no key.
+    /// Returns an error if a prefix is malformed, if only one of the certificate and its key is
+    /// set, or if the file with the seed of the nkey cannot be read.
     pub fn from_environment() -> Result<Self, Error> {
         let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let own = |name: &str| said(&format!("PLANCK_NATS_{name}"));
@@ -93,7 +94,8 @@ impl Connection {
         })
     }
 
-    /// Connects. `on_event` gets the events of the connection.
+    /// Connects to NATS. Tries again for up to [`FIRST`] while the server may still be starting.
+    /// `on_event` receives the events of the connection.
     pub(crate) async fn open(
         &self,
         name: &str,
@@ -182,8 +184,8 @@ fn shown(servers: &[ServerAddr]) -> String {
         .join(", ")
 }
 
-/// Returns advice on how to fix the error. If the server refuses the user, it is running, so the
-/// advice is not to start one.
+/// Returns advice on how to fix the error. A server that refuses the user is running, so in this
+/// case the advice is not to start a server.
 fn way_out(error: &ConnectError) -> &'static str {
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
@@ -211,7 +213,7 @@ fn may_pass(error: &ConnectError) -> bool {
 }
 
 /// Returns the options with the user and password, or the token, that the URL contains. The client
-/// library ignores them in a URL.
+/// library ignores credentials in a URL.
 fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers
         .iter()
@@ -225,8 +227,9 @@ fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions 
     }
 }
 
-/// Returns the delay before a reconnect: short at first, at most 250 ms, and with jitter so that
-/// many clients do not reconnect at the same moment.
+/// Returns the delay before a reconnect. It grows by 20 ms with each attempt up to 250 ms. A jitter
+/// of up to a quarter of the delay plus 2 ms keeps many clients from reconnecting at the same
+/// moment.
 fn reconnect_delay(attempts: usize) -> Duration {
     let base = u64::try_from(attempts)
         .unwrap_or(u64::MAX)

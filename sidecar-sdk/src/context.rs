@@ -6,7 +6,7 @@ use planck_common::{AgentId, CallId, SessionId, TeamId, sidecar::ToolMessage};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// The number of reports that may wait to be sent. Further reports are left out.
+/// The number of reports that may wait to be sent. Further reports are dropped.
 pub(crate) const REPORTS: usize = 64;
 
 /// The maximum size of a progress message in bytes.
@@ -26,8 +26,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// The id of the call. It stays the same when the call is sent again, so an idempotent tool can
-    /// use it.
+    /// Returns the id of the call. The id stays the same when the call is sent again, so an
+    /// idempotent tool can recognise a repeated call by it.
     pub fn call_id(&self) -> &CallId {
         &self.call_id
     }
@@ -40,42 +40,42 @@ impl Context {
         &self.session_id
     }
 
-    /// The caller's team; `None` in a compactor.
+    /// Returns the caller's team, or `None` in a compactor.
     pub fn team_id(&self) -> Option<&TeamId> {
         self.team.as_ref().map(|(team, _)| team)
     }
 
-    /// The epoch of the caller's lease, which rises whenever another node takes the agent over.
-    /// `None` in a compactor.
+    /// Returns the epoch of the caller's lease, or `None` in a compactor. The epoch rises whenever
+    /// another node takes over the agent.
     pub fn epoch(&self) -> Option<i64> {
         self.team.as_ref().map(|(_, epoch)| *epoch)
     }
 
-    /// The caller's place in its trace, as W3C Trace Context writes it. `None` if the call is not
-    /// traced. With the feature `opentelemetry` it is already the current span of the call's
-    /// OpenTelemetry context.
+    /// Returns the caller's place in its trace in the format of W3C Trace Context, or `None` if the
+    /// call is not traced. With the feature `opentelemetry`, this place is already the current span
+    /// of the call's OpenTelemetry context.
     pub fn traceparent(&self) -> Option<&str> {
         self.traceparent.as_deref()
     }
 
-    /// How long the caller waits for the answer. A call that runs out of time is dropped and
-    /// answered with an error.
+    /// Returns for how long the caller still waits for the answer. A call that runs out of time is
+    /// dropped and answered with an error.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Whether the answer is no longer needed.
+    /// Returns whether the answer is no longer needed.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
-    /// Completes when the answer is no longer needed. The call is dropped one second later.
+    /// Waits until the answer is no longer needed. The call is dropped one second later.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// Reports progress, which restarts the idle time-out. This never blocks: if too many reports
-    /// wait, further ones are left out.
+    /// Reports progress, which restarts the idle time-out. This method never blocks. If 64 reports
+    /// wait to be sent, it drops the report. Messages are cut to 4,096 bytes.
     pub fn progress(&self, message: impl Into<String>, percent: Option<f64>) {
         let mut message = message.into();
         if message.len() > LONGEST_REPORT {

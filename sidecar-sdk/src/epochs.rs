@@ -1,11 +1,11 @@
-//! The highest epoch seen of each agent. A call with a lower one comes from a fenced node.
+//! The highest epoch with which each agent has called. A call with a lower epoch comes from a
+//! fenced node.
 
 use std::collections::{HashMap, VecDeque};
 
 use planck_common::AgentId;
 
-/// The number of agents that are remembered. The agent known for the longest time is forgotten
-/// first.
+/// The maximum number of agents. The agent that was added first is removed first.
 const AGENTS: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Records the epoch. If a higher one was seen before, returns that one as an error.
+    /// Records an agent's epoch. Returns the recorded epoch as an error if it is higher.
     pub fn see(&mut self, agent: &AgentId, epoch: i64) -> Result<(), i64> {
         if let Some(highest) = self.highest.get_mut(agent) {
             if epoch < *highest {

@@ -1,5 +1,5 @@
-//! Calls a sidecar's tools in a test, without a node and without NATS. The calls run through the
-//! same code that answers a node.
+//! Calls a sidecar's tools and compactors in a test, without a node and without NATS. The calls run
+//! through the same code that answers a node.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ pub struct Harness {
     calls: Arc<AtomicU64>,
 }
 
-/// A call, before it is made.
+/// A call that was prepared but not made.
 pub struct Call<'a> {
     harness: &'a Harness,
     tool: String,
@@ -51,12 +51,12 @@ impl Harness {
     /// Calls a tool with arguments as JSON text.
     ///
     /// # Errors
-    /// The error that the node would get.
+    /// Returns the error that a node would receive.
     pub async fn call(&self, tool: &str, args: &str) -> Result<String, String> {
         self.request(tool, args).send().await.said
     }
 
-    /// Prepares a call, whose ids, epoch and deadline can then be set.
+    /// Prepares a call. The methods of [`Call`] set its ids, epoch and deadline.
     pub fn request(&self, tool: &str, args: &str) -> Call<'_> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let args = serde_json::from_str(args).unwrap_or_else(|_| Value::from(args));
@@ -71,7 +71,7 @@ impl Harness {
         }
     }
 
-    /// Calls a tool with a request body as it is, and returns the result.
+    /// Calls a tool with an unchanged request body, and returns the result.
     pub async fn send(&self, tool: &str, body: &[u8]) -> Answer {
         let (reports, mut heard) = mpsc::channel(REPORTS);
         let reply = self.handler.tool(tool, body, None, reports).await;
@@ -89,7 +89,7 @@ impl Harness {
         Answer { said, progress }
     }
 
-    /// Cancels a call.
+    /// Cancels the running call with this id.
     pub fn cancel(&self, call_id: &str) {
         self.handler.cancel(call_id);
     }

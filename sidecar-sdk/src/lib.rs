@@ -1,7 +1,7 @@
-//! Write a Planck sidecar: a program that brings tools and compactors to the agents of a cluster,
-//! over NATS.
+//! The SDK for Planck sidecars. A sidecar is a program that offers tools and compactors to the
+//! agents of a cluster over NATS.
 //!
-//! A tool is an async function whose argument derives its own JSON Schema:
+//! A tool is an async function whose argument type derives its JSON Schema:
 //!
 //! ```no_run
 //! use planck_sidecar::{Context, Sidecar, Tool};
@@ -22,8 +22,9 @@
 //! }
 //! ```
 //!
-//! It connects to `NATS_URL` and serves until SIGTERM or ctrl-c. Then it finishes the running
-//! calls. Without a node and without NATS, a [`Harness`] calls the same tools in a test:
+//! The program connects to `NATS_URL` and serves until SIGTERM or ctrl-c. Then it waits for the
+//! running calls to end, for 25 s by default. Without a node and without NATS, a [`Harness`] calls
+//! the same tools in a test:
 //!
 //! ```
 //! # use planck_sidecar::{Context, Harness, Sidecar, Tool};

@@ -43,42 +43,42 @@ pub struct LocalCall {
     pub epoch: i64,
     /// The arguments as JSON text.
     pub args: Arc<RawValue>,
-    /// Cancelled when the result is no longer wanted.
+    /// The token that the caller cancels when the result is no longer wanted.
     pub cancel: CancellationToken,
 }
 
 impl LocalTool {
-    /// Wraps a tool.
+    /// Wraps a tool, so that it can be called without NATS.
     pub fn new(tool: Tool) -> Self {
         Self { tool }
     }
 
-    /// The name by which models call the tool.
+    /// Returns the name by which models call the tool.
     pub fn name(&self) -> &str {
         &self.tool.name
     }
 
-    /// The description that models read.
+    /// Returns the description that models read.
     pub fn description(&self) -> &str {
         &self.tool.description
     }
 
-    /// The JSON Schema of the arguments, as JSON text.
+    /// Returns the JSON Schema of the arguments as JSON text.
     pub fn parameters(&self) -> &str {
         &self.tool.parameters
     }
 
-    /// What running the tool changes.
+    /// Returns the tool's effect, which says what running the tool changes.
     pub fn effect(&self) -> ToolEffect {
         self.tool.effect
     }
 
     /// Runs the tool until it returns, panics, is cancelled or exceeds its timeout. Each progress
-    /// report goes to `report` and renews the timeout.
+    /// report goes to `report` and renews the timeout, up to ten times the timeout in total.
     ///
     /// # Errors
     ///
-    /// The error text for the model.
+    /// Returns the text of the error, which the model reads.
     pub async fn run(
         &self,
         call: LocalCall,
@@ -130,7 +130,7 @@ impl LocalTool {
     }
 }
 
-/// The text of a panic, as the model reads it.
+/// Returns the text of a panic, as the model reads it.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
@@ -153,7 +153,7 @@ mod tests {
         silent_ms: u64,
     }
 
-    /// Reports progress every 50 ms, and then is silent.
+    /// Reports progress `reports` times, every 50 ms, and then waits without a report.
     async fn wait(context: Context, args: Wait) -> Result<String, String> {
         for number in 0..args.reports {
             sleep(Duration::from_millis(50)).await;

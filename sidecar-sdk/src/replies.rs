@@ -1,4 +1,5 @@
-//! Decides which requests are answered: those whose reply subject is an inbox.
+//! Decides which requests a sidecar answers, by their reply subject. The reply subject must be an
+//! inbox.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,8 +8,9 @@ use std::{
 
 use planck_common::inbox::{Refusals, ReplyRule};
 
-/// Refuses requests whose reply would go to another subject. A sidecar may publish to more subjects
-/// than its callers, and its answers could be commands of another program.
+/// The check that the reply to a request goes to an inbox. A sidecar may be allowed to publish to
+/// more subjects than its callers. On such a subject, its reply could act as a command to another
+/// program.
 pub struct ReplyGuard {
     rule: ReplyRule,
     refusals: Mutex<Refusals>,
@@ -22,8 +24,8 @@ impl ReplyGuard {
         }
     }
 
-    /// Whether the reply to a request may go to a subject. Refusals are counted, and logged at most
-    /// once a minute.
+    /// Returns whether the reply to a request may go to a subject. Counts refusals, and logs them
+    /// at most once a minute.
     pub fn admits(&self, request: &str, to: &str) -> bool {
         let admitted = self.rule.admits(to);
         if !admitted {

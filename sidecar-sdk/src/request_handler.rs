@@ -1,5 +1,5 @@
-//! Answers requests, independently of how they arrive. It tracks the running calls, checks who may
-//! call, and handles calls that are repeated, cancelled, late or that panic.
+//! Answers requests, independently of how they arrive. It tracks the running calls, refuses callers
+//! with an old epoch, and handles calls that are repeated, are cancelled, run out of time or panic.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,12 +31,12 @@ use crate::{
     trace,
 };
 
-/// How many calls may wait for each one that runs.
+/// The number of calls that may wait for each call that may run at once.
 const WAITING: usize = 16;
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 enum NoResult {
-    /// The call is still running here from an earlier request.
+    /// An earlier request with the same call id is still running.
     InProgress,
     Because(String),
 }
@@ -225,7 +225,8 @@ impl RequestHandler {
         })
     }
 
-    /// Runs the work when a slot is free, until it ends, is cancelled or runs out of time.
+    /// Waits for a free slot and runs the work, until the work ends, is cancelled or runs out of
+    /// time.
     async fn perform<T, R>(
         &self,
         ticket: &RunningCall<'_>,

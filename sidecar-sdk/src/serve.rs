@@ -36,7 +36,7 @@ use crate::{
 /// How long the server may take to confirm that it has handled earlier messages.
 const CONFIRM: Duration = Duration::from_secs(5);
 
-/// How long calls have to end after they were cancelled because the drain time was over.
+/// How long calls may take to end after they were cancelled because the drain time was over.
 const LAST: Duration = Duration::from_secs(2);
 
 struct RunningSidecar {
@@ -58,7 +58,7 @@ enum ServedEndpoint {
     Compactor(String),
 }
 
-/// Completes at SIGTERM or ctrl-c.
+/// Waits for SIGTERM or ctrl-c.
 pub async fn stop_signal() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
@@ -72,8 +72,8 @@ pub async fn stop_signal() {
     }
 }
 
-/// Serves until `stop` completes, even while no server answers yet. When the sidecar takes calls,
-/// `serving` is called with the server's address.
+/// Serves until `stop` completes. Returns without an error if no server has answered by then. Calls
+/// `serving` with the addresses of the servers when the sidecar takes calls.
 pub async fn serve(
     sidecar: Sidecar,
     connection: Connection,
@@ -219,7 +219,8 @@ impl RunningSidecar {
         Ok(())
     }
 
-    /// Takes no more calls, and finishes those that run.
+    /// Stops taking calls, announces the end, and waits for the running calls. Cancels those that
+    /// run for longer than `drain`.
     async fn leave(&self, stopping: &CancellationToken, drain: Duration) {
         tracing::info!(
             "{} takes no more calls and finishes those that run",
@@ -289,8 +290,8 @@ impl RunningSidecar {
         }
     }
 
-    /// Answers each request in a task of its own. When stopped, it leaves the queue group and still
-    /// answers the requests under way.
+    /// Answers each request in a task of its own. When `stopping` is cancelled, leaves the queue
+    /// group and still answers the requests that the server has already sent.
     async fn read_requests(
         self: Arc<Self>,
         mut requests: Subscriber,
@@ -338,10 +339,10 @@ impl RunningSidecar {
         }
     }
 
-    /// Waits, for at most [`CONFIRM`], until the server has handled everything that this client
-    /// sent, and everything that the server sent before that has arrived here. A request without a
-    /// responder confirms both: the server itself answers it. The library's own flush does not wait
-    /// for the server.
+    /// Waits, for at most [`CONFIRM`], for a round trip to the server. After it the server has
+    /// handled every message that this client sent before, and this client has received every
+    /// message that the server sent before its answer. The request has no responder, so the server
+    /// itself answers it. The library's own flush does not wait for the server.
     async fn confirm(&self) {
         let _not_in_time = timeout(
             CONFIRM,

@@ -9,7 +9,7 @@ use planck_common::{
 
 use crate::{Compactor, Connection, Tool, serve};
 
-/// Why a sidecar cannot be created or cannot serve.
+/// The reason why a sidecar cannot be created or cannot serve.
 #[derive(thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -61,7 +61,8 @@ impl Sidecar {
     /// its calls.
     ///
     /// # Errors
-    /// The name is not 1 to 64 of `A-Z a-z 0-9 _ -`, or the version not three numbers.
+    /// Returns an error if the name is not 1 to 64 of `A-Z a-z 0-9 _ -`, or the version is not
+    /// three numbers.
     pub fn new(name: &str, version: &str) -> Result<Self, Error> {
         let numbers = version.split('.').filter(|number| {
             !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
@@ -96,7 +97,7 @@ impl Sidecar {
         self
     }
 
-    /// Adds a compactor. Agents refer to it as `<sidecar>.<name>`.
+    /// Adds a compactor. Agents refer to the compactor as `<sidecar>.<name>`.
     #[must_use]
     pub fn compactor(
         mut self,
@@ -107,8 +108,8 @@ impl Sidecar {
         self
     }
 
-    /// Sets how many calls run at once, 64 by default. Up to sixteen times as many wait, and
-    /// further calls are refused.
+    /// Sets how many calls run at once, 64 by default. Up to sixteen times as many calls wait, and
+    /// the sidecar refuses further calls.
     #[must_use]
     pub const fn at_once(mut self, calls: usize) -> Self {
         self.bounds.at_once = if calls == 0 { 1 } else { calls };
@@ -122,12 +123,13 @@ impl Sidecar {
         self
     }
 
-    /// Connects with the settings from the environment and serves until SIGTERM or ctrl-c; see
-    /// [`Connection::from_environment`]. Prints a line to standard error when it serves. A second
-    /// signal ends it at once.
+    /// Connects with the settings from the environment and serves until SIGTERM or ctrl-c. See
+    /// [`Connection::from_environment`] for the settings. Prints a line to standard error when the
+    /// sidecar takes calls. At a second signal, returns without waiting for the running calls.
     ///
     /// # Errors
-    /// The server does not answer or refuses this user, or the sidecar has nothing to offer.
+    /// Returns an error if a setting is wrong, if the server does not answer or refuses this user,
+    /// or if the sidecar has nothing to offer or an invalid tool or compactor.
     pub async fn run(self) -> Result<(), Error> {
         let told_twice = async {
             serve::stop_signal().await;
@@ -139,11 +141,11 @@ impl Sidecar {
         }
     }
 
-    /// Serves until `stop` completes, then takes no more calls and finishes those that run. If no
-    /// server has answered by the time `stop` completes, it returns at once.
+    /// Serves until `stop` completes, then takes no more calls and waits for those that run.
+    /// Returns at once if no server has answered by the time `stop` completes.
     ///
     /// # Errors
-    /// The same as for [`Self::run`].
+    /// Returns an error in the same cases as [`Self::run`].
     pub async fn run_until(
         self,
         connection: Connection,

@@ -34,7 +34,7 @@ pub struct Tool {
 impl Tool {
     /// Creates a tool from a function, and derives the JSON Schema of its arguments from their
     /// type. The model reads what the function returns, including errors. Arguments that do not fit
-    /// the type never reach the function. The type must be an object in JSON: a struct, or
+    /// the type never reach the function. The type must be an object in JSON. Use a struct, or
     /// `serde_json::Map<String, Value>` for any object.
     pub fn new<A, T, E, F, R>(
         name: impl Into<String>,
@@ -85,7 +85,8 @@ impl Tool {
         self.effect(ToolEffect::Idempotent)
     }
 
-    /// Sets what happens if the tool is run again.
+    /// Sets what running the tool changes. This decides whether a node may send an interrupted call
+    /// again.
     #[must_use]
     pub const fn effect(mut self, effect: ToolEffect) -> Self {
         self.effect = effect;

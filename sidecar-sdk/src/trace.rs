@@ -5,7 +5,7 @@ use std::future::Future;
 /// The name of the header, from W3C Trace Context.
 pub const HEADER: &str = "traceparent";
 
-/// Begins and runs the work of a call with the caller's span as the current one of OpenTelemetry.
+/// Begins and runs the work of a call with the caller's span as OpenTelemetry's current span.
 #[cfg(feature = "opentelemetry")]
 pub fn within<F: Future>(
     traceparent: Option<&str>,
@@ -27,14 +27,14 @@ pub fn within<F: Future>(
     begun.with_context(context)
 }
 
-/// Runs the work. Without OpenTelemetry there is no current span.
+/// Begins the work. Without OpenTelemetry there is no current span.
 #[cfg(not(feature = "opentelemetry"))]
 pub fn within<F: Future>(_traceparent: Option<&str>, work: impl FnOnce() -> F) -> F {
     work()
 }
 
-/// Parses a `traceparent` header. Returns `None` if it is malformed. Further fields at its end are
-/// ignored, because a later version may add some.
+/// Parses a `traceparent` header. Returns `None` if the header is malformed. Ignores further fields
+/// at its end, because a later version may add some.
 #[cfg(feature = "opentelemetry")]
 fn parse(header: &str) -> Option<opentelemetry::trace::SpanContext> {
     use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};

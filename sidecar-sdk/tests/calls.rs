@@ -30,7 +30,7 @@ async fn wait(context: Context, args: Wait) -> Result<String, String> {
     ))
 }
 
-/// A tool that ends by itself when its call is cancelled.
+/// Waits until the call is cancelled, and then returns by itself.
 async fn heed(context: Context, _: Wait) -> Result<String, String> {
     context.cancelled().await;
     Err("tidied up".into())

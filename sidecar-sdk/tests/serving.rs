@@ -1,5 +1,5 @@
 //! Runs a sidecar in this process, on a real nats-server. The conformance checker tests the
-//! protocol with the example; these tests cover the settings of the SDK.
+//! protocol with the example. These tests cover the settings of the SDK.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
@@ -12,7 +12,7 @@ use planck_tests::nats::NatsServer;
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
-/// The maximum time for each step, long because a shared machine is slow at times.
+/// The maximum time for each step. It is long because a shared machine is slow at times.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn echo(_: Context, args: Map<String, Value>) -> Result<String, Infallible> {
@@ -73,7 +73,8 @@ async fn sidecar_serves_under_a_prefix_and_after_an_outage_and_ends_calls_that_d
         .publish_with_reply("eu.tool.echo.forever", inbox, request("forever"))
         .await
         .unwrap();
-    // Calls are taken in order: when this one is answered, the other one has begun.
+    // The client library receives messages in order, so the call to `forever` has arrived when this
+    // call is answered.
     client
         .request("eu.tool.echo.echo", request("d"))
         .await

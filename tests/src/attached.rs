@@ -31,7 +31,8 @@ impl Attached {
             .collect())
     }
 
-    /// Waits until the client has printed an event, which shows that it is subscribed.
+    /// Waits until the client has printed a durable event. By then the client has subscribed,
+    /// because it subscribes before it reads the log.
     pub async fn begun(&self) -> Result<()> {
         let told = async || {
             self.durable()
@@ -42,8 +43,8 @@ impl Attached {
         eventually("the attached client prints the log", told).await
     }
 
-    /// Waits until the client has printed the log up to `head`, and returns the events up to there.
-    /// More may have been printed since.
+    /// Waits until the client has printed the log up to the row `head`, and returns the events up
+    /// to that row. The client may have printed later events since.
     pub async fn caught_up(&self, head: i64) -> Result<Vec<Envelope>> {
         eventually("the attached client has the whole log", async || {
             let mut durable = self.durable().ok()?;

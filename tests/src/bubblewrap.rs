@@ -2,7 +2,8 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-/// If this is set, as in CI, tests of bubblewrap fail instead of being skipped when there is none.
+/// If this is set, as in CI, tests of bubblewrap fail instead of being skipped when no `bwrap`
+/// works.
 const NEEDED: &str = "PLANCK_TESTS_NEED_BUBBLEWRAP";
 
 /// Returns a `bwrap` that works on this machine. If there is none, prints which tests are skipped

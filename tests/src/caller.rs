@@ -1,4 +1,5 @@
-//! A client that is only a NATS connection: it sends and reads the protocol's JSON.
+//! A client of the protocol without the client library. It sends and reads JSON over a NATS
+//! connection.
 
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ use tokio::time::timeout;
 
 use crate::eventually::PATIENCE;
 
-/// How long to wait for the reply to a request that may be repeated, and how often to send it.
+/// How long [`Caller::read`] waits for each reply, and how often it sends its request at most.
 const TRY: Duration = Duration::from_secs(5);
 const TRIES: usize = 4;
 
-/// Sends requests, and waits for each reply for a limited time only.
+/// A NATS connection that waits for each reply for a limited time only.
 #[derive(Clone)]
 pub struct Caller {
     pub nats: Client,
@@ -45,7 +46,7 @@ impl Caller {
         })
     }
 
-    /// Returns the reply to a request without decoding it.
+    /// Sends a request, and returns its reply without decoding it.
     pub async fn raw(&self, subject: &str, body: impl Into<Bytes>) -> Result<async_nats::Message> {
         let asked = self.nats.request(subject.to_owned(), body.into());
         let answer = timeout(PATIENCE, asked)
@@ -54,8 +55,9 @@ impl Caller {
         answer.with_context(|| format!("asking {subject}"))
     }
 
-    /// Like [`ask`](Self::ask), for requests that may be repeated. It repeats a request without a
-    /// reply, because a node that ends does not answer the requests that were on their way to it.
+    /// Like [`ask`](Self::ask), for requests that may be repeated. It sends a request again if no
+    /// reply arrives, because a node that ends does not answer the requests that were on their way
+    /// to it.
     pub async fn read<T: DeserializeOwned>(&self, to: &Address, body: &Value) -> Result<T> {
         for _ in 0..TRIES {
             let request = Request::new()
@@ -73,7 +75,7 @@ impl Caller {
         bail!("silence on {to}")
     }
 
-    /// Returns the `ok` of a reply, or the refusal.
+    /// Sends a request, and returns the `ok` of its reply, or the refusal.
     pub async fn try_request<T: DeserializeOwned>(
         &self,
         to: &Address,
@@ -88,7 +90,8 @@ impl Caller {
             .map_err(|refusal| anyhow::anyhow!("{to} {body}: {refusal}"))
     }
 
-    /// Returns why a request is refused; fails if it is accepted.
+    /// Sends a request that must be refused, and returns the refusal. Fails if the request is
+    /// accepted.
     pub async fn refusal(&self, to: &Address, body: &Value) -> Result<Refusal> {
         let answer: Result<Value, Refusal> = self.try_request(to, body).await?;
         answer
@@ -123,7 +126,7 @@ impl Caller {
             .await
     }
 
-    /// Returns a page of the log.
+    /// Requests the page of the log that begins with row `from`.
     pub async fn events(&self, session: &str, from: i64) -> Result<Events> {
         self.read(
             &session_at(session, SessionVerb::Events),
@@ -132,7 +135,7 @@ impl Caller {
         .await
     }
 
-    /// Returns the whole log from `from` on, page by page.
+    /// Requests the whole log from row `from` on, page by page.
     pub async fn log(&self, session: &str, mut from: i64) -> Result<Vec<Envelope>> {
         let mut log = Vec::new();
         loop {
@@ -147,7 +150,7 @@ impl Caller {
         }
     }
 
-    /// Returns the messages since the latest checkpoint, of one agent or of all.
+    /// Requests the messages since the latest checkpoint, of one agent or of all.
     pub async fn messages(&self, session: &str, agent: Option<&str>) -> Result<Vec<Message>> {
         let body = json!({ "agent": agent });
         let page: Messages = self

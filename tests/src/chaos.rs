@@ -22,7 +22,7 @@ use crate::world::Backend;
 use load::Load;
 use stage::Stage;
 
-/// Which faults a run inflicts, and on which cluster.
+/// The faults of a run, and the cluster on which they are inflicted.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
@@ -33,12 +33,12 @@ pub struct Plan {
     pub faults: Vec<(Kind, u32)>,
     /// How long the cluster works undisturbed between two faults.
     pub calm: Duration,
-    /// Whether each fault is as short as possible.
+    /// Whether faults that last for a while get the shorter of two possible durations.
     pub brief: bool,
     /// One nats-server, or a cluster of three.
     pub servers: Servers,
-    /// The number of teams to create. The node of each team's orchestrator is killed, one after the
-    /// other.
+    /// The number of teams to create, one after the other. The run kills the node of each team's
+    /// orchestrator.
     pub teams: u32,
     /// The number of workers of each team.
     pub workers: usize,
@@ -72,7 +72,8 @@ impl Plan {
     }
 }
 
-/// Runs the plan's teams. Fails with the first check that does not hold.
+/// Runs the plan's teams, and returns the times of each. Fails with the first check that does not
+/// hold.
 pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
     let mut stage = Stage::set(plan, |_| team::script(plan.workers)).await?;
     let rounds = team::run(plan, &mut stage).await?;
@@ -80,7 +81,8 @@ pub async fn run_teams(plan: &Plan) -> Result<Vec<team::Round>> {
     Ok(rounds)
 }
 
-/// Inflicts the plan's faults. Fails with the first check that does not hold.
+/// Inflicts the plan's faults, and returns the figures. Fails with the first check that does not
+/// hold.
 pub async fn run(plan: &Plan) -> Result<Figures> {
     let mut stage = Stage::set(plan, load::script).await?;
     let load = Load::start(&stage, plan.sessions).await?;

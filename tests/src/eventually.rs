@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// How long a busy machine may take for something that an idle one does at once.
+/// How long [`eventually`] waits. A busy machine may take this long for what an idle one does at
+/// once.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const BETWEEN: Duration = Duration::from_millis(20);

@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::node::fresh;
 
-/// An example that was prepared as its README says and can be started.
+/// An example that was prepared as its README says. It can be started.
 pub struct Example {
     pub name: &'static str,
     pub command: Vec<String>,
@@ -53,8 +53,8 @@ impl Example {
         in_python("text-bare-python", "bare-python/text.py")
     }
 
-    /// Returns the TypeScript example. Returns `None` and prints why if there is no Node 20, or a
-    /// package of the example is missing.
+    /// Compiles the TypeScript example and returns it. Returns `None` and prints why if there is no
+    /// Node 20 or later, or no folder with the example's packages.
     pub fn typescript() -> Result<Option<Self>> {
         let folder = folder().join("typescript");
         if !runs_typescript("the example in TypeScript", &folder) {
@@ -84,7 +84,8 @@ impl Example {
         }))
     }
 
-    /// Returns the Go example. Returns `None` and prints why if the machine has no Go.
+    /// Compiles the Go example and returns it. Returns `None` and prints why if the machine has no
+    /// Go.
     pub fn go() -> Result<Option<Self>> {
         static BUILT: OnceLock<bool> = OnceLock::new();
         let folder = folder().join("go");
@@ -122,7 +123,8 @@ impl Example {
     }
 }
 
-/// Returns the `PYTHONPATH` with the packages that `make tools` fetched.
+/// Returns a `PYTHONPATH` with the packages that `make tools` fetches and with the SDK. Fails if
+/// the packages are missing.
 pub fn python_path() -> Result<String> {
     let fetched = root().join(".tools/python");
     ensure!(
@@ -137,8 +139,8 @@ pub fn python_path() -> Result<String> {
     ))
 }
 
-/// Returns the folder of the TypeScript SDK, compiled with its tests. Returns `None` and prints why
-/// if it cannot be compiled here.
+/// Compiles the TypeScript SDK with its tests, and returns its folder. Returns `None` and prints
+/// why if there is no Node 20 or later, or no folder with the SDK's packages.
 pub fn typescript_sdk() -> Result<Option<PathBuf>> {
     static COMPILED: OnceLock<bool> = OnceLock::new();
     let folder = root().join("sidecar-sdk/typescript");
@@ -159,7 +161,8 @@ pub fn typescript_sdk() -> Result<Option<PathBuf>> {
     Ok(Some(folder))
 }
 
-/// Returns whether Node 20 and a folder's packages are installed, and prints a warning if not.
+/// Returns whether Node 20 or later and a folder's packages are installed, and prints a warning if
+/// not.
 fn runs_typescript(what: &str, folder: &Path) -> bool {
     let node = output_of("node", &["--version"], folder).unwrap_or_default();
     let version: u32 = node
@@ -177,7 +180,7 @@ fn runs_typescript(what: &str, folder: &Path) -> bool {
     runs
 }
 
-/// Returns the program `go`. Returns `None` and prints why if the machine has none.
+/// Returns the command that runs Go. Returns `None` and prints why if the machine has no Go.
 pub fn go(what: &str) -> Option<&'static str> {
     let found = ["go", "/usr/local/go/bin/go"]
         .into_iter()
@@ -201,7 +204,7 @@ fn in_python(name: &'static str, program: &str) -> Result<Example> {
     })
 }
 
-/// Returns the folder in which Cargo puts the examples that belong to these tests.
+/// Returns the folder in which Cargo puts the examples that it builds with these tests.
 fn built() -> Result<PathBuf> {
     let test = env::current_exe()?;
     Ok(test
@@ -211,7 +214,7 @@ fn built() -> Result<PathBuf> {
         .join("examples"))
 }
 
-/// Returns the folder of the checkout.
+/// Returns the root folder of the checkout.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -229,7 +232,8 @@ fn text(path: &Path) -> Result<String> {
         .to_owned())
 }
 
-/// Returns what a program prints, or `None` if there is no such program or it fails.
+/// Runs a program, and returns what it prints. Returns `None` if there is no such program or it
+/// fails.
 fn output_of(program: &str, args: &[&str], folder: &Path) -> Option<String> {
     let output = Command::new(program)
         .args(args)

@@ -11,16 +11,16 @@ use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::RecordedRequest;
 use serde_json::{Map, Value, json};
 
-/// If this is set, as in CI, tests that need the SDKs fail instead of being skipped when they are
-/// missing.
+/// If this is set, as in CI, missing SDKs fail the tests that need them. Otherwise these tests are
+/// skipped.
 const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
 
 /// The path of the program that checks requests with the SDKs.
 pub struct Judges(PathBuf);
 
 impl Judges {
-    /// Finds the checker. Returns `None` and prints why if this machine's Python cannot import the
-    /// SDKs' types.
+    /// Finds the checker. Returns `None` and prints a warning if this machine's Python cannot
+    /// import the SDKs' types.
     pub fn find() -> Option<Self> {
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
         let said = judges.ask(&["--can"]);
@@ -37,8 +37,8 @@ impl Judges {
         can.then_some(judges)
     }
 
-    /// Tests the checker itself, with bodies that each have a known fault or none. Fails if it does
-    /// not find exactly these faults.
+    /// Tests the checker itself, with bodies that each have a known fault or none. Fails if the
+    /// checker does not find exactly these faults.
     pub fn test(&self, bodies: &Path) -> Result<String> {
         self.verdict(&["--self-test", &bodies.to_string_lossy()])
     }

@@ -44,7 +44,7 @@ impl PersonalMachine {
         })
     }
 
-    /// Returns the folder in which `planck` is run.
+    /// Returns the folder in which commands run.
     pub fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }
@@ -115,8 +115,8 @@ impl PersonalMachine {
         run(self.planck(arguments)?).await
     }
 
-    /// Runs `planck run` with a prompt for one agent. Returns the result of the command and the
-    /// events that it printed.
+    /// Runs `planck run` with a prompt for one agent. Returns the command's result and the events
+    /// that it printed.
     pub async fn prompt(&self, model: &str, prompt: &str) -> Result<(Ran, Vec<Envelope>)> {
         let ran = self
             .run(&["run", "-o", "jsonl", "--model", model, prompt])
@@ -125,7 +125,7 @@ impl PersonalMachine {
         Ok((ran, events))
     }
 
-    /// Fails if the scripted model got a request that the real provider would refuse.
+    /// Fails if the scripted model received a request that the real provider would refuse.
     pub fn check_model(&self) -> Result<()> {
         match self.model.violations().as_slice() {
             [] => Ok(()),
@@ -134,7 +134,8 @@ impl PersonalMachine {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end, and returns its result. Fails if the command takes too long or a
+/// signal kills it.
 pub async fn run(mut command: Command) -> Result<Ran> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let done = timeout(LONG, command.output())
@@ -148,7 +149,7 @@ pub async fn run(mut command: Command) -> Result<Ran> {
 }
 
 impl Ran {
-    /// Returns the events that `-o jsonl` writes.
+    /// Returns the events in the output of `-o jsonl`.
     pub fn events(&self) -> Result<Vec<Envelope>> {
         self.out
             .lines()

@@ -1,5 +1,5 @@
-//! A private nats-server with its own port and folder, which are removed when the test ends,
-//! however it ends.
+//! A private nats-server with its own port and folder. The server is killed when the test process
+//! ends, however it ends.
 
 mod cluster;
 
@@ -32,12 +32,12 @@ use crate::process::{freeze, is_alive};
 /// How long the server may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The ports of the servers. They are below the ports of outgoing connections, one of which could
-/// otherwise take the port of a stopped server.
+/// The ports of the servers. They are below the ports that the kernel chooses for outgoing
+/// connections, because an outgoing connection could otherwise take the port of a stopped server.
 const PORTS: Range<u16> = 10_000..32_000;
 
 /// A shell script that runs the server as a child, and kills it when the script's standard input
-/// closes. That happens however the test process dies.
+/// closes. The kernel closes that input however the test process dies.
 const GUARD: &str =
     r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
@@ -65,7 +65,7 @@ struct Running {
 }
 
 impl NatsServer {
-    /// Starts a server.
+    /// Starts a server without additional configuration.
     pub fn start() -> Result<Self> {
         Self::start_with("")
     }
@@ -127,18 +127,18 @@ impl NatsServer {
         self.running.as_ref().map(|running| running.pid.as_raw())
     }
 
-    /// Asks the server to stop, and waits until it has.
+    /// Asks the server to stop, and waits up to 10 s until it has.
     pub fn stop(&mut self) -> Result<()> {
         self.end(Signal::SIGTERM)
     }
 
-    /// Kills the server.
+    /// Kills the server, and waits up to 10 s until it has ended.
     pub fn kill(&mut self) -> Result<()> {
         self.end(Signal::SIGKILL)
     }
 
-    /// Freezes the server, so that connections stay open and it does not answer. It has stopped
-    /// when this returns.
+    /// Freezes the server, so that connections stay open and it does not answer. All of its threads
+    /// have stopped when the call returns.
     pub fn pause(&self) -> Result<()> {
         freeze(
             self.running
@@ -186,7 +186,7 @@ impl NatsServer {
         self.restart()
     }
 
-    /// Returns a page of the server's monitoring: `/varz`, `/connz`, `/jsz`.
+    /// Requests a page of the server's monitoring, for example `/varz`, and returns its JSON.
     pub fn monitor(&self, page: &str) -> Result<serde_json::Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.monitor_port))?;
         write!(stream, "GET {page} HTTP/1.0\r\n\r\n")?;
@@ -310,7 +310,8 @@ fn greets(address: SocketAddr) -> bool {
     greeted
 }
 
-/// Returns a port on which no process listens now, and which no other call returned.
+/// Returns a port on which no process listens now. Within one process, calls return different ports
+/// until the range is used up.
 pub fn free_port() -> Result<u16> {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(..)));
     let ports = || PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
@@ -328,8 +329,8 @@ pub fn find_server() -> Result<PathBuf> {
     )
 }
 
-/// Finds the `nats` command line client. Tests that use it print that they are skipped if there is
-/// none.
+/// Finds the `nats` command line client. If there is none, the tests that use it print that they
+/// are skipped.
 pub fn find_cli() -> Result<PathBuf> {
     find("NATS_CLI", "nats")
         .context("no `nats` on the PATH: install the NATS command line client, or set NATS_CLI")

@@ -1,5 +1,4 @@
-//! A real `planck node` process with its own log. It is stopped or killed by its process id, and
-//! killed when its owner is dropped.
+//! A real `planck node` process with its own log. Tests stop or kill it by its process id.
 
 use std::{
     env,
@@ -106,7 +105,7 @@ pub fn fresh(program: PathBuf, remedy: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Returns a `planck` command that sees nothing of the machine's own configuration.
+/// Returns a `planck` command that uses nothing of the machine's own configuration.
 pub fn planck_in(folder: &Path) -> Result<Command> {
     build_in(Build::This, folder)
 }
@@ -210,8 +209,8 @@ impl Node {
         Ok(kill(self.pid, Signal::SIGCONT)?)
     }
 
-    /// Runs the command of a node that ends by itself before it is in service. Returns its exit
-    /// code and output.
+    /// Runs the command of a node that must end by itself before it is in service. Returns its exit
+    /// code and its standard error.
     pub async fn refused(mut command: Command) -> Result<(Option<i32>, String)> {
         let output = timeout(PATIENCE, command.output())
             .await

@@ -1,6 +1,6 @@
 //! A private Postgres database for each test. It is on the server that `DATABASE_URL` names, or
-//! else on one server per test process. That server ends and removes its files when the process
-//! ends, however it ends.
+//! else on one server per test process. When the test process ends, however it ends, a shell stops
+//! that server and removes its files.
 
 mod programs;
 mod server;
@@ -32,7 +32,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Creates an empty database. If there is no Postgres, the error says what to do.
+    /// Creates an empty database. If there is no Postgres, the error says how to install one.
     pub async fn create() -> Result<Self> {
         Self::create_on(options().await?, None).await
     }
@@ -88,7 +88,7 @@ impl Database {
         Ok(())
     }
 
-    /// Opens the test's own connection, to read rows or to end other backends.
+    /// Opens a connection for the test itself, to read rows or to end other backends.
     pub async fn connect(&self) -> Result<PgConnection> {
         let options = (*self.server).clone().database(&self.name);
         Ok(PgConnection::connect_with(&options).await?)

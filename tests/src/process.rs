@@ -16,8 +16,8 @@ use nix::{
 /// How long a process may take to stop. Each of its threads stops when it next handles signals.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Freezes a process, so that its connections stay open and it does nothing. It has stopped when
-/// this returns.
+/// Freezes a process, so that its connections stay open and it does nothing. All of its threads
+/// have stopped when the call returns.
 pub fn freeze(pid: Pid) -> Result<()> {
     kill(pid, Signal::SIGSTOP)?;
     let until = Instant::now() + PATIENCE;
@@ -40,7 +40,7 @@ fn has_stopped(pid: Pid) -> bool {
         .all(|state| matches!(state, Some('T' | 'Z' | 'X') | None))
 }
 
-/// Returns whether there is such a process and it is not a zombie.
+/// Returns whether a process exists and is not a zombie.
 pub fn is_alive(pid: Pid) -> bool {
     !matches!(
         state(Path::new(&format!("/proc/{pid}"))),
@@ -48,8 +48,8 @@ pub fn is_alive(pid: Pid) -> bool {
     )
 }
 
-/// Returns the state of a process or a thread as the kernel's letter, for example `T` for stopped,
-/// or `None` if it is gone.
+/// Returns the state of a process or a thread as the kernel's letter, for example `T` for stopped.
+/// Returns `None` if there is no such process or thread.
 fn state(folder: &Path) -> Option<char> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()

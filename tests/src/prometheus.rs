@@ -15,10 +15,10 @@ use tokio::{
 
 use crate::{eventually::within, nats::free_port};
 
-/// If this is set, tests of Prometheus fail instead of being skipped when there is none.
+/// If this is set, tests of Prometheus fail instead of being skipped when there is no Prometheus.
 const NEEDED: &str = "PLANCK_TESTS_NEED_PROMETHEUS";
 
-/// How long Prometheus may take to start, and to answer a request.
+/// How long Prometheus may take to start, and how long each program may take to answer.
 const START: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -49,7 +49,7 @@ impl Programs {
         found.map(Self)
     }
 
-    /// Returns what `promtool` prints about a text. Fails if `promtool` finds a fault.
+    /// Runs `promtool` on a text. Fails if `promtool` finds a fault.
     pub async fn check(&self, words: &[&str], text: &str) -> Result<()> {
         let mut tool = Command::new(self.0.join("promtool"));
         tool.args(words)
@@ -122,7 +122,7 @@ impl Prometheus {
         Ok(started)
     }
 
-    /// Returns the result of a query at this moment.
+    /// Returns the result of a query for the present moment.
     pub async fn query(&self, expression: &str) -> Result<Value> {
         let escaped: String = expression
             .bytes()
@@ -142,7 +142,7 @@ impl Prometheus {
     }
 }
 
-/// Returns the status and the body of a page over HTTP.
+/// Requests a page over HTTP, and returns its status and body.
 pub async fn get(address: &str, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     stream

@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 
 use crate::eventually::eventually;
 
-/// Records until it is dropped.
+/// A recording that continues until it is dropped.
 pub struct Recorder {
     publications: Arc<Mutex<Vec<Publication>>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// One publication; `head` messages are included.
+/// One published message: an event or a `head`.
 #[derive(Debug, Clone)]
 pub struct Publication {
     pub subject: String,
@@ -37,7 +37,8 @@ impl Publication {
 }
 
 impl Recorder {
-    /// Subscribes. Everything that is published after this returns is recorded.
+    /// Subscribes to the subjects. From the return of this call on, every published message is
+    /// recorded.
     pub async fn start(nats: &Client) -> Result<Self> {
         let publications = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
@@ -74,7 +75,7 @@ impl Recorder {
             .collect()
     }
 
-    /// Waits for an event on a session's subject.
+    /// Waits until an event on a session's subject matches, and returns the latest one that does.
     pub async fn until(
         &self,
         what: &str,
@@ -95,7 +96,7 @@ impl Recorder {
             .with_context(|| format!("publications {:?}", self.kinds()))
     }
 
-    /// Waits for the end of the turn that consumed an input.
+    /// Waits for the event that ends the turn that consumed an input.
     pub async fn answered(&self, input: &InputId) -> Result<Envelope> {
         self.until("the input's turn has ended", |envelope| {
             ends(envelope, input)

@@ -40,7 +40,7 @@ impl Drawn {
 }
 
 impl Terminal {
-    /// Makes a terminal the standard output and error of a command, and its input if `typed` is
+    /// Makes a new terminal the standard output and error of a command, and its input if `typed` is
     /// set. Drop the command once it is started, because it keeps the terminal open.
     pub fn attach(command: &mut Command, typed: bool) -> Result<Self> {
         let OpenptyResult { master, slave } = openpty(Some(&SIZE), None)?;
@@ -65,8 +65,8 @@ impl Terminal {
         )?)
     }
 
-    /// Waits until `text` is drawn after the previous match, and returns everything that was drawn
-    /// up to its end.
+    /// Waits until `text` is drawn after the previous match, and returns everything drawn up to the
+    /// end of `text`.
     pub async fn until(&mut self, text: &str) -> Result<String> {
         let (drawn, seen) = (self.drawn.clone(), self.seen);
         let end = eventually("it is drawn", async || {
@@ -98,7 +98,7 @@ impl Terminal {
     }
 }
 
-/// Reads what is written to a terminal until its other end is closed.
+/// Reads the output of a terminal until its other end is closed.
 fn read(master: OwnedFd, to: &Drawn) {
     let (mut master, mut buffer) = (File::from(master), [0; 4096]);
     // Reading fails with EIO when the last writer is gone.

@@ -29,7 +29,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Runs the command with its output in the file.
+    /// Runs the command, and writes its output to the file.
     pub fn start(mut command: Command, file: PathBuf) -> Result<Self> {
         let child = command
             .stdout(File::create(&file)?)

@@ -55,7 +55,7 @@ pub struct World {
     pub caller: Caller,
     pub model: Server,
     pub nats: NatsServer,
-    /// The other servers of its NATS cluster.
+    /// The other servers of the NATS cluster.
     pub mates: Vec<NatsServer>,
     database: Option<Database>,
     folder: TempDir,
@@ -139,7 +139,7 @@ impl World {
             .join(",")
     }
 
-    /// Returns the name of the server that leads the registry, once there is one.
+    /// Waits until a server leads the registry's stream, and returns the server's name.
     pub async fn registry_leader(&self) -> Result<String> {
         within(ELECTED, "the registry has a leader", async || {
             self.registry().await?.leader
@@ -157,8 +157,8 @@ impl World {
         .await
     }
 
-    /// Returns which server leads the registry's stream and how far its replicas are, or `None` if
-    /// the stream cannot be read.
+    /// Returns which server leads the registry's stream and whether each replica is current, or
+    /// `None` if the stream cannot be read.
     async fn registry(&self) -> Option<ClusterInfo> {
         let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
         jetstream
@@ -232,8 +232,8 @@ impl World {
         Recorder::start(&self.caller.nats).await
     }
 
-    /// Executes an SQL statement, for example to change rows as a newer version would. On Postgres
-    /// only.
+    /// Executes an SQL statement, for example to change rows as a newer version would. Returns the
+    /// number of affected rows. Fails on SQLite.
     pub async fn sql(&self, statement: &'static str) -> Result<u64> {
         let database = self.database.as_ref().context("the store is no database")?;
         Ok(database
@@ -244,8 +244,8 @@ impl World {
             .rows_affected())
     }
 
-    /// Freezes the Postgres server, which must belong to this world, until the returned value is
-    /// dropped.
+    /// Freezes the Postgres server, which must belong to this world alone, until the returned value
+    /// is dropped.
     pub fn pause_database(&self) -> Result<Paused> {
         self.database
             .as_ref()
@@ -253,7 +253,8 @@ impl World {
             .pause()
     }
 
-    /// Has the database end every connection. Does nothing on SQLite, which has none.
+    /// Has Postgres end every connection to the database. Does nothing on SQLite, which has no
+    /// connections.
     pub async fn end_connections(&self) -> Result<()> {
         match &self.database {
             Some(database) => database.end_connections().await,
@@ -266,7 +267,7 @@ impl World {
         json!({ "dir": self.dir(), "members": [{ "type": "agent", "tools": ["read", "write", "bash"] }] })
     }
 
-    /// Fails if the scripted model got a request that the real provider would refuse.
+    /// Fails if the scripted model received a request that the real provider would refuse.
     pub fn check_model(&self) -> Result<()> {
         match self.model.violations().as_slice() {
             [] => Ok(()),

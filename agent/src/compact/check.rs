@@ -1,5 +1,4 @@
-//! Checks whether a compactor's answer may be used, and makes the replacement for the older part of
-//! the view.
+//! Checks a compactor's answer, and makes the replacement for the older part of the view.
 
 use planck_common::{
     Seq,
@@ -18,7 +17,7 @@ pub struct Replacement {
     pub tokens: u64,
 }
 
-/// Why a compactor's answer is not used.
+/// The reason why a compactor's answer is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryFault {
     #[error("the summary is empty")]
@@ -32,7 +31,8 @@ pub enum SummaryFault {
 }
 
 impl Material {
-    /// Checks a compactor's answer, and returns the summary with which it replaces the older part.
+    /// Checks a compactor's answer, and returns the replacement for the messages before
+    /// `keep_from`.
     pub fn check(&self, summary: &str, keep_from: Seq) -> Result<Replacement, SummaryFault> {
         if summary.trim().is_empty() {
             return Err(SummaryFault::Empty);

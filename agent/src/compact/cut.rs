@@ -1,5 +1,5 @@
-//! Chooses where to cut a view. Calls stay with their results, the latest messages are kept, and
-//! very long results are shortened.
+//! Chooses where to cut a view. A cut keeps calls with their results, keeps the latest messages,
+//! and shortens very long results.
 
 use planck_common::message::{MessageBody, MessageRole, Part};
 
@@ -18,8 +18,9 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Returns a cut that brings the kept part below half of `threshold`, or `None` if nothing can
-    /// be gained.
+    /// Returns a cut that keeps the latest messages. If these messages take more than half of
+    /// `threshold`, the cut shortens their tool results. Returns `None` if there is nothing to
+    /// summarise or to shorten.
     pub fn find(lines: &[Line], rules: &Rules, threshold: u64) -> Option<Self> {
         let wanted = lines.len().saturating_sub(rules.keep_recent.max(1));
         let at = (0..=wanted)
@@ -37,16 +38,17 @@ impl Cut {
     }
 }
 
-/// Whether calls and their results stay together if the view is cut before the message at index
-/// `at`.
+/// Returns whether calls and their results stay together if the view is cut before the message at
+/// index `at`.
 pub fn is_legal(lines: &[Line], at: usize) -> bool {
     lines
         .get(at)
         .is_some_and(|line| line.body.role != MessageRole::ToolResult)
 }
 
-/// Returns the length to which tool results have to be shortened so that the kept messages fit into
-/// `room` tokens. Returns `None` if they fit already, or if none is long enough to be shortened.
+/// Returns the length in characters to which tool results have to be shortened: an equal share of
+/// `room` tokens for each result, but at least [`SHORTEST`]. Returns `None` if the kept messages
+/// fit into `room` tokens, or if no result is longer than that length.
 fn shortest_results(kept: &[Line], room: u64) -> Option<usize> {
     let size: u64 = kept.iter().map(|line| line.tokens).sum();
     let results = || {
@@ -74,8 +76,8 @@ fn is_longer(text: &str, length: usize) -> bool {
     text.len() > length && text.chars().nth(length).is_some()
 }
 
-/// Returns the message with its tool results shortened to `length` characters, or `None` if none is
-/// longer.
+/// Returns the message with its tool results shortened to `length` characters, or `None` if no
+/// result is longer.
 pub fn shorten(body: &MessageBody, length: usize) -> Option<MessageBody> {
     if !body
         .content
@@ -96,8 +98,8 @@ pub fn shorten(body: &MessageBody, length: usize) -> Option<MessageBody> {
     Some(shorter)
 }
 
-/// Returns the beginning and the end of a text, with a note of how much is missing between them. A
-/// text of at most `length` characters is returned unchanged.
+/// Returns the beginning and the end of a text, with a note between them that says how many
+/// characters are cut. A text of at most `length` characters is returned unchanged.
 pub(super) fn shortened(text: &str, length: usize) -> String {
     let (head, tail) = (length - length / 4, length / 4);
     let count = text.chars().count();

@@ -28,8 +28,8 @@ pub struct Request {
 }
 
 impl Material {
-    /// Returns the request for a summary of the older part. It fits into half of the context
-    /// window.
+    /// Returns the request for a summary of the older part. Each message is shortened to an equal
+    /// share of half of the context window, but at least to 200 characters.
     pub fn request(&self) -> Request {
         let older = self.older();
         let room = usize::try_from(self.context_window.saturating_mul(2)).unwrap_or(usize::MAX);

@@ -1,5 +1,5 @@
-//! Estimated sizes: four characters count as one token, and parts that are not text have a flat
-//! size.
+//! Estimated sizes. Four characters count as one token, and every image or file counts as the same
+//! number of characters.
 
 use planck_common::message::{MessageBody, Part};
 

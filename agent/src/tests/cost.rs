@@ -1,4 +1,4 @@
-//! A step takes the same time however long the history is.
+//! Checks that a step takes the same time for any length of the history.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{model::Finish, outcome::ToolOutcome};
 
-/// Returns the time that the agent's steps take in the fastest of some rounds with a tool, after
-/// `rounds` rounds.
+/// Returns the time that the agent's steps take in the fastest of 50 rounds with one tool call,
+/// which follow `rounds` earlier rounds.
 fn round_after(rounds: usize) -> Duration {
     let mut setup = setup();
     setup.settings.max_requests_per_turn = u32::MAX;

@@ -1,4 +1,4 @@
-//! How turns and agents end: failures, aborts, stops, limits.
+//! Tests of how turns and agents end: failures, aborts, stops and limits.
 
 use std::time::Duration;
 

@@ -323,7 +323,7 @@ impl Player {
         self.world.step(Input::Compacted { ticket, result });
     }
 
-    /// Answers everything until the agent has nothing to do.
+    /// Answers every request, call, compaction, save and wait until the agent is idle.
     fn drain(&mut self) {
         self.world.fuse = None;
         for _ in 0..10_000 {

@@ -1,4 +1,4 @@
-//! How a restored agent resumes or closes the work that was interrupted.
+//! Tests of how a restored agent resumes or closes the work that was interrupted.
 
 use planck_common::{
     event::{EventKind, InputKind},

@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The log as text, one line per row.
+    /// Returns the log as text, with one line for each row.
     pub fn log(&self) -> String {
         let lines = self.rows.iter().map(|row| {
             let body: serde_json::Value = serde_json::from_str(&row.body).unwrap();

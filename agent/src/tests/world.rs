@@ -50,11 +50,12 @@ pub struct World {
     seq: Seq,
     /// The time spent in the agent's steps.
     pub spent: Duration,
-    /// The number of saves after which the process crashes, before any other effect is performed.
+    /// The number of further saves after which the process crashes, before any other effect is
+    /// performed.
     pub fuse: Option<usize>,
     /// What the agent does with an open turn when it is loaded again.
     open_turn: OpenTurn,
-    /// How often the process has died.
+    /// The number of crashes so far.
     pub deaths: usize,
 }
 
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// Commits a save and all saves before it. Returns `None` if the process died.
+    /// Commits a save and all saves before it. Returns `None` if the process crashed.
     fn settle(&mut self, save: Save) -> Option<Vec<Effect>> {
         self.beside.push_back(save);
         let mut decided = Vec::new();
@@ -203,7 +204,7 @@ impl World {
     }
 
     /// Commits the oldest pending save, and passes the reply to the agent. Returns `None` if no
-    /// save is pending or the process died.
+    /// save is pending or the process crashed.
     pub fn commit_next(&mut self) -> Option<Vec<Effect>> {
         let save = self.beside.pop_front()?;
         let answer = self.commit(save);
@@ -462,7 +463,8 @@ impl World {
         }
     }
 
-    /// Kills the process, and lets another one restore the agent from the committed rows.
+    /// Drops all pending work, and restores the agent from the committed rows, as after a crash of
+    /// the process.
     pub fn crash(&mut self) {
         if self.stopped {
             return;
@@ -568,8 +570,8 @@ fn ids(body: &MessageBody) -> (Vec<&CallId>, Vec<&CallId>) {
     (calls.collect(), results.collect())
 }
 
-/// Checks that a provider would accept a history. Calls of the last message may be open while tools
-/// run.
+/// Checks that a provider would accept a history. If `may_be_open`, the calls of the last message
+/// may have no results.
 pub fn check_history<'a>(messages: impl Iterator<Item = &'a MessageBody>, may_be_open: bool) {
     let mut open: Vec<&CallId> = Vec::new();
     for body in messages {

@@ -125,7 +125,7 @@ impl Outlet for MemoryHub {
     }
 }
 
-/// Whether a subject matches a pattern with NATS wildcards.
+/// Returns whether a subject matches a pattern with NATS wildcards.
 pub(super) fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {

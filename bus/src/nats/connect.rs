@@ -1,5 +1,5 @@
-//! Connects to NATS: the options, the client's settings, and the check that the server has what
-//! Planck needs.
+//! Connects to NATS with the options of the program, and checks that the server has what Planck
+//! needs.
 
 use std::{error::Error, io, iter::successors, path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,21 +19,22 @@ use super::{
 };
 use crate::{BusError, OutboxLimits};
 
-/// The first server version (major, minor) with atomic batches, and the JetStream API level that
-/// provides them.
+/// The first server version (major, minor) with atomic batches.
 const SERVER: (i64, i64) = (2, 12);
+/// The JetStream API level that provides atomic batches.
 const API_LEVEL: usize = 2;
 
-/// The subject on which JetStream describes an account, and how long its reply may take, because it
-/// may be electing a leader.
+/// The subject on which JetStream describes an account.
 const ACCOUNT: &str = "$JS.API.INFO";
+/// How long JetStream's description may take, because JetStream may be electing a leader.
 const JETSTREAM: Duration = Duration::from_secs(5);
 
-/// The number of attempts for the first connection, and the pause between them.
+/// The maximum number of attempts for the first connection.
 const TRIES: u32 = 5;
+/// The pause between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How to reach NATS, and with which credentials.
+/// The servers, the credentials and the settings of a connection to NATS.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
     /// One URL, or several separated by commas.
@@ -46,8 +47,8 @@ pub struct NatsOptions {
     /// The seed of an nkey.
     pub nkey: Option<String>,
     pub tls: TlsOptions,
-    /// The prefix of the subjects on which replies arrive. Use one per user if every user may only
-    /// read its own.
+    /// The prefix of the subjects on which replies arrive. Use a different prefix for each user if
+    /// every user may only subscribe below its own.
     pub inbox_prefix: InboxPrefix,
     /// The prefixes that the reply subjects of requests may have besides `_INBOX`.
     pub reply_prefixes: Vec<InboxPrefix>,
@@ -213,14 +214,14 @@ async fn settings(
     Ok(settings)
 }
 
-/// Whether the text has the form of a user's seed. The client library signs with any seed, and the
-/// server would then refuse an unknown user.
+/// Returns whether the text has the form of a user's seed. Without this check the client library
+/// would sign with any seed, and the server would only report an unknown user.
 fn is_seed(nkey: &str) -> bool {
     let is_base32 = |byte: u8| matches!(byte, b'A'..=b'Z' | b'2'..=b'7');
     nkey.len() == 58 && nkey.starts_with("SU") && nkey.bytes().all(is_base32)
 }
 
-/// Checks that the files can be read, because the client library does not report which one it
+/// Checks that the files can be read, because the client library does not report which file it
 /// cannot read.
 async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
     let (certificate, key) = tls
@@ -240,8 +241,8 @@ async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
     Ok(())
 }
 
-/// Returns the delay before a reconnect: short at first, at most 250 ms, and with jitter so that a
-/// thousand clients do not reconnect at the same moment.
+/// Returns the delay before a reconnect. It rises by 20 ms with each attempt, up to 250 ms. Jitter
+/// of about a quarter is added, so that a thousand clients do not reconnect at the same moment.
 fn reconnect_delay(attempts: usize) -> Duration {
     let base = u64::try_from(attempts)
         .unwrap_or(u64::MAX)
@@ -287,7 +288,8 @@ fn of_tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
 
-/// Returns an error if the server is too old. The error names its version and the required one.
+/// Returns an error if the server is too old. The error names the server's version and the required
+/// one.
 pub fn check_version(client: &Client) -> Result<(), BusError> {
     let (major, minor) = SERVER;
     if client.is_server_compatible(major, minor, 0) {

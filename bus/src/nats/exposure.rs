@@ -1,11 +1,11 @@
-//! Finds out whether anyone on the network could command nodes.
+//! Checks whether anyone on the network could command nodes.
 
 use std::net::IpAddr;
 
 use async_nats::ServerInfo;
 
 /// Returns a warning if the server accepts clients without credentials and can be reached from
-/// other machines, otherwise `None`. `connected` are the hosts by which it was reached.
+/// other machines, otherwise `None`. `connected` are the configured hosts of the servers.
 pub fn exposure<'a>(
     info: &'a ServerInfo,
     connected: impl Iterator<Item = &'a str>,

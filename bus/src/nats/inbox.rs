@@ -21,7 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 /// because its reader could not notice a missing reply.
 const ROOM: usize = 4096;
 
-/// A subscription for replies. It ends when the last request that uses it ends.
+/// A subscription for the replies to streamed requests. It ends when the link and the last request
+/// that use it are dropped.
 pub struct ReplyInbox {
     /// The subject of the subscription.
     pub subject: String,
@@ -34,7 +35,7 @@ pub struct ReplyInbox {
 
 type Channels = Mutex<HashMap<u64, Sender<Message>>>;
 
-/// Receives the replies to one request.
+/// The receiver of the replies to one request.
 pub struct ReplyChannel {
     pub subject: String,
     pub inbox: Arc<ReplyInbox>,
@@ -43,7 +44,7 @@ pub struct ReplyChannel {
 }
 
 impl ReplyInbox {
-    /// Subscribes. The replies are read on the given runtime, which must be that of the connection.
+    /// Subscribes, and reads the replies on `runtime`, which must be the runtime of the connection.
     pub async fn start(client: &Client, runtime: &Handle) -> Result<Arc<Self>, SubscribeError> {
         let stem = client.new_inbox();
         let subject = format!("{stem}.*");

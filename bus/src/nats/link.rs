@@ -20,8 +20,8 @@ use crate::{
     publisher::{LinkStatus, Outlet},
 };
 
-/// The interval at which the client's state is polled. Its events do not suffice, because the
-/// client's event channel drops events when it is full.
+/// The interval at which the client's state is polled. The client's events do not suffice, because
+/// its event channel drops events when it is full.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A connection to NATS, with its events and the parts that all its requests share.
@@ -36,7 +36,8 @@ pub struct NatsLink {
     runtime: Handle,
 }
 
-/// Passes changes of the link, and refusals of the server, on to the tasks that wait for them.
+/// The channels that pass changes of the link, and refusals of the server, on to the tasks that
+/// wait for them.
 #[derive(Debug)]
 pub struct LinkEvents {
     changed: Notify,

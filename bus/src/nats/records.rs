@@ -63,7 +63,7 @@ impl NatsRecords {
             return Ok(None);
         };
         // No key is ever at this revision, so the leader refuses the write. Only the leader can
-        // check it.
+        // check the condition.
         let write = Write::put(TRIAL, Bytes::new())
             .at(u64::MAX >> 1)
             .lasting(Duration::from_secs(1));
@@ -174,7 +174,8 @@ impl NatsRecords {
         }
     }
 
-    /// Returns why a write had no responders: the bucket does not exist, or it has no leader.
+    /// Returns the error for a write that had no responders: the bucket does not exist, or it has
+    /// no leader.
     async fn why_nobody(&self) -> RecordsError {
         match self
             .find(json!({ "last_by_subj": self.subject("store") }), DEADLINE)
@@ -232,7 +233,8 @@ impl NatsRecords {
     }
 }
 
-/// The header with the key of a condition, if that is not the key written.
+/// The header with the key of a condition, if the condition is about another key than the written
+/// one.
 const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 
 #[async_trait]

@@ -1,4 +1,5 @@
-//! Decides which requests are answered: those whose reply subject is an inbox.
+//! Decides which requests are performed: those without a reply subject, and those whose reply
+//! subject is an inbox.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,7 +9,8 @@ use std::{
 use async_nats::Message;
 use planck_common::inbox::{Refusals, ReplyRule};
 
-/// Refuses requests with another reply subject, counts them, and logs some of them.
+/// The check of the reply subjects of requests. It counts the requests that it refuses, and logs
+/// some of them.
 #[derive(Debug)]
 pub struct ReplyGuard {
     rule: ReplyRule,
@@ -23,8 +25,8 @@ impl ReplyGuard {
         }
     }
 
-    /// Whether a request may be performed and answered. A request without a reply subject is
-    /// performed without a reply.
+    /// Returns whether a request may be performed and answered. Counts a request that may not. A
+    /// request without a reply subject is performed without a reply.
     pub fn admits(&self, request: &Message) -> bool {
         let Some(to) = request.reply.as_deref().filter(|to| !self.rule.admits(to)) else {
             return true;

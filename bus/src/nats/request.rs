@@ -1,5 +1,5 @@
-//! Sends requests and subscribes. Each request has its own inbox, so that replies to other requests
-//! do not end it and a time-out leaves nothing behind.
+//! Sends requests and subscribes. Each request has its own inbox, so replies to other requests do
+//! not end it, and a late reply to a request that timed out reaches no one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -77,7 +77,7 @@ pub struct Outgoing {
     pub body: Bytes,
 }
 
-/// Messages sent in order, with one inbox for the replies.
+/// Messages to send in order, with one inbox for the replies.
 pub struct Ask<'a> {
     pub link: &'a NatsLink,
     pub messages: &'a [Outgoing],
@@ -85,7 +85,7 @@ pub struct Ask<'a> {
     pub name: &'a str,
     pub deadline: Instant,
     pub patience: Duration,
-    /// Returns whether a reply is the answer. Other replies are ignored.
+    /// The function that returns whether a reply is the answer. Other replies are ignored.
     pub fits: fn(&[u8]) -> bool,
 }
 
@@ -177,8 +177,8 @@ pub fn lost(error: &dyn std::error::Error) -> BusError {
     BusError::Away(error.to_string())
 }
 
-/// Whether a reply belongs to this protocol. A JetStream stream that records requests acknowledges
-/// them, before the real reply.
+/// Returns whether a reply belongs to this protocol. A JetStream stream that records requests sends
+/// an acknowledgement before the real reply arrives.
 fn is_ours(reply: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Version {
@@ -188,8 +188,8 @@ fn is_ours(reply: &[u8]) -> bool {
         || serde_json::from_slice::<Version>(reply).is_ok_and(|reply| reply.v.is_some())
 }
 
-/// Subscribes, and returns when the server has the subscription. A round trip confirms that; a
-/// flush does not.
+/// Subscribes, and waits until the server has the subscription. A round trip confirms the
+/// subscription; a flush does not.
 pub async fn subscribe(
     link: &NatsLink,
     prefix: &Prefix,
@@ -238,7 +238,7 @@ pub async fn observe(
 }
 
 struct Observer {
-    /// Keeps the connection open as long as the observer exists.
+    /// The link, whose connection stays open as long as the observer exists.
     _link: Arc<NatsLink>,
     messages: Subscriber,
     denials: Denials,
@@ -270,7 +270,8 @@ impl Observer {
 }
 
 /// Waits until the server has handled everything that was sent before. The request goes to a
-/// subject without responders: the server's reply to that, or its refusal, is the confirmation.
+/// subject without responders: the server's reply to this request, or its refusal, is the
+/// confirmation.
 pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError> {
     let nobody = Address::node(&NodeId::mint(), "info").to_string();
     let messages = [Outgoing {
@@ -293,8 +294,8 @@ pub async fn round_trip(link: &NatsLink, prefix: &Prefix) -> Result<(), BusError
 }
 
 impl NatsLink {
-    /// Returns an error if the server refused an operation on one of these subjects. Call it after
-    /// a round trip that followed these operations. A server without users refuses nothing.
+    /// Returns an error if the server refused an operation on one of these subjects. The caller
+    /// must have made a round trip after these operations. A server without users refuses nothing.
     pub async fn none_denied(
         &self,
         denials: &mut Denials,
@@ -308,7 +309,7 @@ impl NatsLink {
             .map_or(Ok(()), Err)
     }
 
-    /// Replies to a request.
+    /// Replies to a request. Sends nothing if the request has no reply subject or the link is down.
     pub async fn reply(&self, request: &Message, headers: HeaderMap, body: Bytes) {
         let Some(to) = request.reply.clone() else {
             return;

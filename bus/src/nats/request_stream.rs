@@ -19,11 +19,11 @@ use crate::{BusError, ReplyStream, StreamedReply};
 /// The maximum number of services that are collected.
 const MOST: usize = 4096;
 
-/// Services are collected for at most this many times `quiet`.
+/// The maximum time for which services are collected, as a multiple of `quiet`.
 const ROUNDS: u32 = 4;
 
 /// Sends a request, and returns the stream of its replies. A link that fails meanwhile does not end
-/// the stream: the work continues, and its reply may arrive when the link is up again.
+/// the stream: the service continues its work, and the reply may arrive when the link is up again.
 pub async fn request_stream(
     link: Arc<NatsLink>,
     subject: &str,
@@ -57,7 +57,7 @@ pub async fn request_stream(
 }
 
 struct ReplyStreamState {
-    /// Keeps the connection open as long as the stream exists.
+    /// The link, whose connection stays open as long as the stream exists.
     _link: Arc<NatsLink>,
     channel: ReplyChannel,
     denials: Denials,
@@ -100,7 +100,8 @@ fn read(reply: Option<Message>, subject: &str) -> Result<StreamedReply, BusError
     })
 }
 
-/// Collects the descriptions of services.
+/// Collects the descriptions of services until none has arrived for `quiet`. Stops after [`ROUNDS`]
+/// times `quiet`, or when [`MOST`] descriptions have arrived.
 pub async fn services(
     link: Arc<NatsLink>,
     name: Option<&str>,

@@ -29,15 +29,15 @@ use crate::{
     telemetry::{self, TRACEPARENT},
 };
 
-/// How long leaving a subscription may take, and how long running requests may continue when the
-/// service stops.
+/// How long leaving the subscriptions of a group may take.
 const LEAVE: Duration = Duration::from_secs(2);
+/// How long running requests may continue when the service stops.
 const GRACE: Duration = Duration::from_secs(7);
 
 /// Space for the headers of a refusal beside its body, in bytes.
 const HEADER_ROOM: usize = 1024;
 
-/// A running service. Dropping it ends it at once.
+/// A running service, which ends at once when it is dropped.
 pub struct NatsService {
     shared: EndpointGroup,
     own: EndpointGroup,
@@ -84,7 +84,7 @@ impl ServiceGuard for NatsService {
     }
 }
 
-/// Serves all endpoints. Their subscriptions are active when this returns.
+/// Serves all endpoints. Their subscriptions are active when the function returns.
 pub async fn start(
     link: Arc<NatsLink>,
     prefix: Prefix,
@@ -215,7 +215,8 @@ impl EndpointServer {
             .off(&message.subject)
             .unwrap_or(&message.subject)
             .to_owned();
-        // The message is kept until it is answered, its body only as long as the command needs it.
+        // The message is kept until it is answered, but its body only as long as the command needs
+        // it.
         let body = std::mem::take(&mut message.payload);
         let span = span(&subject, &message);
         answering.take(&subject, body, span, move |reply| async move {
@@ -255,7 +256,7 @@ impl EndpointServer {
     }
 }
 
-/// The maximum size of a reply in bytes.
+/// Returns the maximum size of a reply in bytes.
 pub fn room(link: &NatsLink) -> usize {
     link.client.max_payload().saturating_sub(HEADER_ROOM)
 }

@@ -41,7 +41,7 @@ impl NodeService {
         )))
     }
 
-    /// Adds an endpoint, and returns the number for [`Self::count`].
+    /// Adds an endpoint, and returns its index for [`Self::count`] and [`Self::left`].
     pub fn add(&self, name: &str, subject: &str, queue_group: &str) -> usize {
         let endpoint = ServiceEndpoint {
             name: name.into(),
@@ -57,13 +57,13 @@ impl NodeService {
         self.with(|service| service.leave(endpoint));
     }
 
-    /// Counts an answered request.
+    /// Counts an answered or refused request.
     pub fn count(&self, endpoint: usize, took: Duration, refusal: Option<&Refusal>) {
         let error = refusal.map(|refusal| format!("{}:{}", refusal.code.number(), refusal.message));
         self.with(|service| service.count(endpoint, took, error));
     }
 
-    /// Returns the answer to a discovery subject, or `None` for an unknown verb.
+    /// Returns the answer to a discovery request on `subject`, or `None` for an unknown verb.
     pub fn answer(&self, subject: &str) -> Option<String> {
         self.with(|service| service.answer(subject))
     }

@@ -66,7 +66,7 @@ impl Nats {
     }
 }
 
-/// The number of subscriptions on the server's monitoring page.
+/// Returns the number of subscriptions from the server's monitoring page.
 fn subscriptions(world: &Nats) -> u64 {
     let page = world.server.monitor("/varz").unwrap();
     page["subscriptions"].as_u64().unwrap()

@@ -214,8 +214,8 @@ pub async fn batch_is_written_whole_or_not_at_all(world: &impl World) {
     );
 }
 
-/// The first write's condition applies to all writes. Keys that were written before are written
-/// again.
+/// Checks that the first write's condition applies to all writes of a batch, and that a batch can
+/// write existing keys again.
 pub async fn one_condition_guards_a_batch(world: &impl World) {
     let records = world.end().await;
     let alive = put(&records, Write::put("team.t.1", "alive").at(0))

@@ -1,5 +1,5 @@
-//! Tracks the replies that are being streamed. A delta is returned only if it continues what was
-//! returned before.
+//! Tracks the replies that are being streamed. A delta is returned only if it continues the text
+//! that was returned before.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use super::Settles;
 
-/// One request of an agent under one lease. Later requests supersede earlier ones.
+/// The epoch, turn and number of a request. Later requests compare greater, and supersede earlier
+/// ones.
 type RequestPlace = (i64, u32, u32);
 
 #[derive(Debug, Default)]
@@ -23,20 +24,22 @@ pub(super) struct LiveEvents {
 
 #[derive(Debug, Default)]
 struct AgentProgress {
-    /// The highest epoch seen. A live event with a lower one comes from a node that has lost the
+    /// The highest epoch seen. A live event with a lower epoch comes from a node that has lost the
     /// lease.
     epoch: i64,
     /// Saved messages have replaced the live events of all requests up to this one.
     settled: RequestPlace,
     /// The running request.
     current: RequestPlace,
-    /// For each part of the request, the number of characters returned.
+    /// For each part of the running request, the number of Unicode scalar values that were
+    /// returned.
     returned: BTreeMap<usize, usize>,
 }
 
 impl LiveEvents {
-    /// Processes a live event. Returns the part of it that was not returned yet, or `None` if there
-    /// is none or the event does not continue what was returned.
+    /// Takes a live event. Returns the part of a delta's text that was not returned yet, or `None`
+    /// if there is none or the delta does not continue the returned text. Other live events are
+    /// returned unchanged. An event with an old epoch is dropped.
     pub(super) fn take(&mut self, event: Envelope) -> Option<Envelope> {
         let agent = self.agents.entry(event.agent_id.clone()).or_default();
         if event.epoch < agent.epoch {
@@ -59,9 +62,8 @@ impl LiveEvents {
         };
         agent.settled = agent.settled.max(upto);
         if settles == Settles::Turn {
-            // Resets the position to the one in the log. It may be further ahead because of live
-            // events that claimed a later lease or turn, and those may have been forged, because
-            // live events are not in the log.
+            // Live events that claimed a later lease or turn may have moved the position beyond the
+            // one in the log. Because such events may be forged, the log's position replaces it.
             (agent.epoch, agent.current) = (event.epoch, upto);
         }
     }
@@ -71,7 +73,7 @@ impl LiveEvents {
         self.agents.remove(agent);
     }
 
-    /// Returns the deltas that bring a reader up to a snapshot.
+    /// Returns the text of a snapshot that was not returned yet, as deltas.
     pub(super) fn join(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
         let (info, Some(running)) = (&snapshot.info, &snapshot.running) else {
             return Vec::new();

@@ -13,11 +13,11 @@ const MOST: usize = 256;
 /// An event that was returned and is not in the log, because another program published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retracted {
-    /// The number under which it was returned.
+    /// The number under which the event was returned.
     pub seq: Seq,
-    /// Its type.
+    /// The event's `type`.
     pub kind: String,
-    /// The agent in whose name it was published.
+    /// The agent in whose name the event was published.
     pub agent_id: AgentId,
 }
 
@@ -25,7 +25,7 @@ pub struct Retracted {
 struct UnconfirmedEvent {
     retracted: Retracted,
     digest: u64,
-    /// The number of reads of the log that had begun when it was returned.
+    /// The number of reads of the log that had begun when the event was returned.
     round: u64,
 }
 
@@ -60,20 +60,22 @@ impl UnconfirmedEvents {
         self.round
     }
 
-    /// The number of the first event that the log has not confirmed; `None` if all are confirmed.
+    /// Returns the number of the first event that the log has not confirmed, or `None` if all are
+    /// confirmed.
     pub fn first(&self) -> Option<Seq> {
         self.unchecked.keys().next().copied()
     }
 
-    /// Whether events up to the log's head that were returned before the read began are still
-    /// unconfirmed.
+    /// Returns whether events up to `head` that were returned before the latest read began are
+    /// still unconfirmed.
     pub fn are_open_before(&self, head: Seq) -> bool {
         self.unchecked
             .range(..=head)
             .any(|(_, claim)| claim.round < self.round)
     }
 
-    /// Records a returned publication. Returns whether it is time to read the log.
+    /// Records a returned publication, unless publications are trusted. Returns whether the log
+    /// must be read, because the number of unconfirmed events has reached [`MOST`].
     pub fn note(&mut self, event: &Envelope) -> bool {
         let Some(seq) = event.seq.filter(|_| !self.trusted) else {
             return false;
@@ -95,7 +97,8 @@ impl UnconfirmedEvents {
         self.unchecked.len() >= MOST
     }
 
-    /// Whether a different event was returned under the number of this one, and is unconfirmed.
+    /// Returns whether an unconfirmed event was returned under the number `seq` that differs from
+    /// `event`.
     pub fn contradicts(&self, seq: Seq, event: &Envelope) -> bool {
         self.unchecked
             .get(&seq)
@@ -114,7 +117,7 @@ impl UnconfirmedEvents {
         differs
     }
 
-    /// Rejects the unconfirmed events before this place, because the log has no rows for them.
+    /// Rejects the unconfirmed events before row `upto`, because the log has no rows for them.
     pub fn reject_before(&mut self, upto: Seq) {
         let rest = self.unchecked.split_off(&upto);
         let rejected = std::mem::replace(&mut self.unchecked, rest);
@@ -122,8 +125,8 @@ impl UnconfirmedEvents {
             .extend(rejected.into_values().map(|claim| claim.retracted));
     }
 
-    /// Rejects events that were returned before the read began and lie beyond the log's head.
-    /// Returns whether no event beyond the head is left.
+    /// Rejects events that were returned before the latest read began and lie beyond the log's
+    /// head. Returns `true` if an event was rejected and no event beyond the head is left.
     pub fn reject_beyond(&mut self, head: Seq) -> bool {
         let round = self.round;
         let forged: Vec<Seq> = self
@@ -154,7 +157,8 @@ impl UnconfirmedEvents {
         std::mem::take(&mut self.retracted)
     }
 
-    /// A digest of the fields that a user sees. Whether the row was rewound later does not matter.
+    /// Returns a digest of the fields that a user sees. The digest does not depend on whether the
+    /// row was rewound later.
     fn digest(&self, event: &Envelope) -> u64 {
         let place = (event.epoch, event.turn, event.request);
         self.hasher.hash_one((

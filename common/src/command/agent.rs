@@ -10,7 +10,7 @@ use crate::{
     usage::Usage,
 };
 
-/// Makes a prompt that waits for the agent's next turn.
+/// Makes a prompt from a text. If the agent is busy, the prompt waits for the agent's next turn.
 impl From<&str> for Prompt {
     fn from(text: &str) -> Self {
         Self {

@@ -25,15 +25,15 @@ bodies! {
         #[serde(default, skip_serializing_if = "is_false")]
         exits: bool,
     }
-    /// Between nodes: passes on a command for an agent or session that is hosted there.
+    /// Between nodes: passes a client's command on to the node that hosts its agent or session.
     Relay {
         /// The subject as the client sent it, without prefix.
         subject: String,
         #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
         body: Box<RawValue>,
     }
-    /// Between nodes: start this agent. Its record is in SQL, and its lease there belongs to the
-    /// host or is free.
+    /// Between nodes: asks a node to host an agent. With `spec` the agent is new; otherwise its
+    /// record is in SQL and its lease can be claimed.
     HostAgent {
         session_id: SessionId,
         agent_id: AgentId,
@@ -49,8 +49,8 @@ bodies! {
         /// The task that a new agent finds in its inbox.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<FirstTask>,
-        /// How long its tools wait, in milliseconds. Tools that a dead node ran for it may go on
-        /// until then.
+        /// How long the agent's tools wait before they start, in milliseconds. During that time,
+        /// tools that a dead node ran for the agent may still run.
         #[serde(default)]
         tools_wait_ms: u64,
     }
@@ -68,8 +68,8 @@ bodies! {
         #[serde(default, skip_serializing_if = "is_false")]
         has_task: bool,
     }
-    /// Between nodes: stop the agents of this team that run there, of this incarnation or an
-    /// earlier one.
+    /// Between nodes: asks a node to stop the agents of a team that it hosts, of this incarnation
+    /// or an earlier one.
     StopTeam {
         team_id: TeamId,
         incarnation: i64,

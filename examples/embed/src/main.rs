@@ -1,4 +1,4 @@
-//! A program with the runtime inside: an agent uses a tool that is a function of the program.
+//! A program that embeds the runtime. Its agent uses a tool that is a function of the program.
 
 use planck_node::{Agent, Event, Runtime, ScriptedModel, Tool, ToolContext};
 

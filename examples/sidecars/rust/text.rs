@@ -1,4 +1,4 @@
-//! A sidecar with two tools and a compactor: `cargo run -p planck-sidecar --example text-rust`.
+//! A sidecar with tools and a compactor. Run `cargo run -p planck-sidecar --example text-rust`.
 
 use planck_sidecar::{Compactor, Context, Conversation, Decision, Sidecar, Tool, message};
 use schemars::JsonSchema;
@@ -22,7 +22,7 @@ struct Countdown {
     seconds: f64,
 }
 
-/// Counts down. A cancelled call is dropped; to clean up first, wait for `context.cancelled()`.
+/// Counts down. The SDK drops a cancelled call one second after `context.cancelled()` completes.
 async fn countdown(context: Context, args: Countdown) -> Result<String, Infallible> {
     let step = Duration::from_secs_f64(args.seconds.clamp(0.0, 3600.0) / 10.0);
     for left in (1..=10).rev() {
@@ -33,7 +33,7 @@ async fn countdown(context: Context, args: Countdown) -> Result<String, Infallib
     Ok("lift-off".into())
 }
 
-/// Keeps the last messages. Its summary of the older ones is what the user said in them.
+/// A compactor that keeps the last messages. Its summary quotes the user in the older messages.
 struct Requests;
 #[async_trait::async_trait]
 impl Compactor for Requests {

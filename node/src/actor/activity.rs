@@ -10,7 +10,8 @@ use std::{
 
 use planck_common::SessionId;
 
-/// The counts. Actors update them, and heartbeats and metrics read them.
+/// The numbers of open turns, queued inputs and active sessions. Actors update these numbers, and
+/// heartbeats and metrics read them.
 #[derive(Debug, Default)]
 pub struct ActivityCounts {
     /// The number of agents whose turn is open.

@@ -13,7 +13,7 @@ use crate::{
     telemetry::content::ReplyContent,
 };
 
-/// A prepared request to a model.
+/// An encoded request to a model, with the clients and the span for sending it.
 pub struct PreparedCall {
     pub ticket: Ticket,
     pub provider: Arc<dyn Provider>,
@@ -24,8 +24,8 @@ pub struct PreparedCall {
 }
 
 impl PreparedCall {
-    /// Sends the request, sends each part of the reply to `pieces` as it arrives, and returns the
-    /// complete reply or the failure.
+    /// Sends the request, and passes each part of the reply to `pieces` as it arrives. Returns how
+    /// the reply ended, or the failure, as an [`Input::Answered`].
     pub async fn run(self, pieces: Answers) -> Input {
         let (ticket, span) = (self.ticket, self.span.clone());
         let result = self.read(pieces).instrument(span.clone()).await;

@@ -1,4 +1,4 @@
-//! Holds the deltas of a reply back briefly, so that many small ones become one event.
+//! Holds the deltas of a reply back briefly, so that many small deltas become one event.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// How long a delta may be held back.
 const WINDOW: Duration = Duration::from_millis(40);
-/// When the collected deltas have this number of bytes, they are sent immediately.
+/// The number of bytes of text at which a delta is no longer held back.
 const FULL: usize = 512;
 
 /// The deltas of one agent that were not yet published.
@@ -80,8 +80,8 @@ impl Deltas {
         ready
     }
 
-    /// Returns the event that was held back. It must be published before any other event of this
-    /// agent.
+    /// Takes the event that is held back, or returns `None` if there is none. The caller must
+    /// publish the event before any other event of this agent.
     pub fn take(&mut self) -> Option<ReadyEvent> {
         self.held.take().map(
             |PendingDelta {

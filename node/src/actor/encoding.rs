@@ -14,8 +14,8 @@ pub struct Encoding {
 }
 
 struct EncodedRequest {
-    /// The version of the agent's context that was encoded. If it changes, the conversation is
-    /// encoded again.
+    /// The version of the agent's context that was encoded. If the agent has another version, the
+    /// conversation is encoded again.
     version: u64,
     pushed: usize,
     encoder: Box<dyn Encoder>,

@@ -1,6 +1,7 @@
-//! All agents of this node. An agent that works has a task. An idle agent rests: its state is in
-//! memory, and it has no task. An agent that is idle for long is parked: only its entry in a map
-//! remains. The next message to a resting or parked agent starts a task for it.
+//! All agents of this node. An agent with work has a task. After [`REST_AFTER`] without work the
+//! agent rests: its task ends, and its state stays in memory. After `park_after` without work the
+//! agent is parked: only its entry in a map remains. The next message to a resting or parked agent
+//! starts a task for it.
 
 mod agent_counts;
 mod leaving;
@@ -40,7 +41,7 @@ const MAILBOX: usize = 64;
 /// How long a dropped actor may take to end its work before it is aborted.
 const GIVE_UP: Duration = Duration::from_secs(9);
 
-/// A cheap handle to the agents of a node.
+/// A handle to the agents of a node. It is cheap to clone.
 #[derive(Clone)]
 pub struct Host(Arc<HostInner>);
 
@@ -50,9 +51,9 @@ struct HostInner {
     tasks: TaskTracker,
     slots: Mutex<HashMap<AgentId, HostSlot>>,
     task_numbers: AtomicU64,
-    /// Whether the store may have leases of this node whose agents are not here.
+    /// Whether the store may contain leases of this node whose agents are not in `slots`.
     may_miss: AtomicBool,
-    /// Whether new agents are refused.
+    /// Whether the host starts no more tasks.
     closed: AtomicBool,
 }
 
@@ -85,8 +86,9 @@ impl Host {
     }
 
     /// Adds an agent and starts its task. Nothing changes if the host is closed, or if the agent is
-    /// already here under this or a later epoch. If it is here under an earlier epoch, its old task
-    /// is dropped, and the new task begins when all work of the old one has ended.
+    /// already on this node under this or a later epoch. If the agent is here under an earlier
+    /// epoch, its old actor is dropped, and the new task loads the agent when all work of the old
+    /// actor has ended.
     pub fn start(&self, mut hosting: Hosting) {
         let mut slots = self.slots();
         if self.is_closed() {
@@ -118,35 +120,36 @@ impl Host {
         self.slots().contains_key(agent)
     }
 
-    /// Records that a lease may exist whose agent is not here.
+    /// Records that this node may hold the lease of an agent that is not in the host.
     pub fn may_miss_agents(&self) {
         self.0.may_miss.store(true, Ordering::Relaxed);
     }
 
     /// Returns a guard that calls [`may_miss_agents`](Self::may_miss_agents) when it is dropped. An
-    /// operation that takes leases holds the guard to its end: a sweep that runs meanwhile may not
+    /// operation that takes leases holds the guard to its end. A sweep that runs meanwhile may not
     /// see the lease yet, and the operation may fail or be cancelled after it took the lease.
     pub fn taking_leases(&self) -> LeaseGuard<'_> {
         LeaseGuard(self)
     }
 
     /// Returns whether [`may_miss_agents`](Self::may_miss_agents) was called since the last call of
-    /// this function. The first call returns `true`.
+    /// this function, and clears that record. The first call returns `true`.
     pub fn take_may_miss_agents(&self) -> bool {
         self.0.may_miss.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns whether the agent has no task: it rests or is parked.
+    /// Returns whether the agent is on this node without a task, because it rests or is parked.
     pub fn is_at_rest(&self, agent: &AgentId) -> bool {
         self.slots()
             .get(agent)
             .is_some_and(|slot| slot.stage.live().is_none())
     }
 
-    /// Parks agents that have rested for long.
+    /// Parks the resting agents that were idle for `park_after`.
     pub fn park(&self) {
         let now = Instant::now();
-        // Collected, so that the actors are dropped only after the lock on the slots is released.
+        // The actors are collected, so that they are dropped only after the lock on the slots is
+        // released.
         let _parked: Vec<Box<Actor>> = self
             .slots()
             .values_mut()
@@ -158,13 +161,13 @@ impl Host {
         self.slots().get(agent).map(|slot| slot.hosting.clone())
     }
 
-    /// Returns all agents on this node.
+    /// Returns the [`Hosting`] of every agent on this node.
     pub fn hostings(&self) -> Vec<Hosting> {
         let slots = self.slots();
         slots.values().map(|slot| slot.hosting.clone()).collect()
     }
 
-    /// Returns the agents on this node, of one session or of all.
+    /// Returns the ids of the agents on this node, of one session or of all sessions.
     pub fn agents(&self, session: Option<&SessionId>) -> Vec<AgentId> {
         let slots = self.slots();
         let here = slots
@@ -250,8 +253,8 @@ impl Host {
         live
     }
 
-    /// Handles the end of an actor's task: changes or removes the agent's slot, and sends the agent
-    /// the mail that its actor did not read.
+    /// Handles the end of an actor's task. Removes the slot of an agent that is gone. Otherwise
+    /// changes the slot, and sends the agent the mail that its actor did not read.
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
             TaskEnd::Gone(ack) => {
@@ -292,7 +295,7 @@ impl Host {
         }
     }
 
-    /// Sends the agent the mail that arrived while it was leaving, which wakes it again.
+    /// Sends the agent the mail that its last task did not read, which starts a new task.
     async fn hand_on(&self, agent: &AgentId, unread: Vec<Mail>) {
         for mail in unread {
             let _ = self.send(agent, mail).await;

@@ -1,4 +1,5 @@
-//! An agent as it is handed to the host of agents: its lease, and how its work begins.
+//! The description with which an agent is started in a [`Host`](super::Host): its lease, and how
+//! its work begins.
 
 use std::sync::Arc;
 
@@ -24,10 +25,10 @@ pub struct Hosting {
     pub tools_from: Option<Instant>,
 }
 
-/// How an agent begins its work on this node. It is used only once.
+/// How the next task of an agent begins. The values apply to that task only.
 #[derive(Clone, Default)]
 pub struct Opening {
-    /// The events that are written to the agent's log first.
+    /// The events that the task writes to the agent's log first.
     pub events: Vec<Event>,
     pub open_turn: OpenTurn,
     /// The tools that the agent had when it was parked, if they may have changed since.

@@ -24,13 +24,14 @@ pub enum Mail {
     Arrived {
         arrival: NewInput,
         outcome: AnswerSender<ArrivalOutcome>,
-        /// The span that caused the input. A turn that the input opens becomes its child.
+        /// The span that caused the input. The span of a turn that the input opens is a child of
+        /// this span.
         cause: Span,
     },
     /// This unread input was withdrawn from the inbox.
     Withdrawn(InputId),
     /// Asks the agent to read its inbox. The flag is set while such a message is in the mailbox, so
-    /// that its sender does not send a second one.
+    /// that no second one is sent.
     Look(Arc<AtomicBool>),
     Command {
         command: Command,
@@ -42,7 +43,7 @@ pub enum Mail {
     },
     /// The available tools may have changed.
     ToolsMayDiffer,
-    /// Asks the agent to leave the node unless that would lose or repeat work. If the answer is
+    /// Asks the agent to leave the node unless leaving would lose or repeat work. If the answer is
     /// `true`, the agent does nothing more and waits to be dropped.
     Leave(AnswerSender<bool>),
     /// Asks the agent to pause once all its decisions are committed and published, because its
@@ -65,7 +66,8 @@ pub struct ActorPause {
 /// The immediate result of delivering an input to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArrivalOutcome {
-    /// The input opened a turn, joined the open one, or was queued.
+    /// The input opened a turn, joined the open one, or was queued, or it stays in the inbox
+    /// because the node has no permit.
     Taken,
     /// The agent is busy, and the input was not allowed to wait.
     Busy,

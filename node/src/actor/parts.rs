@@ -21,7 +21,7 @@ use crate::{
     tools::{CallBounds, Toolbox},
 };
 
-/// The services of the node that an actor uses.
+/// The services and settings of the node that its actors use.
 pub struct ActorContext {
     pub node: NodeId,
     pub store: Arc<dyn SessionStore>,
@@ -29,7 +29,7 @@ pub struct ActorContext {
     pub bus: Arc<dyn Bus>,
     pub models: Arc<Llm>,
     pub tools: Arc<dyn ToolboxFactory>,
-    /// The limits of each agent's calls.
+    /// The limits on the tool calls of each agent.
     pub calls: CallBounds,
     pub notifier: Arc<dyn PeerNotifier>,
     pub settings: Settings,
@@ -40,7 +40,7 @@ pub struct ActorContext {
     pub permit: Permit,
 }
 
-/// The identity of an agent, as its tools see it.
+/// The identity of an agent: its session, its id, and the epoch of its lease.
 #[derive(Debug, Clone)]
 pub struct ActorIdentity {
     pub session: Arc<SessionContext>,
@@ -70,35 +70,36 @@ pub struct SessionContext {
 /// Receives those events of the agents on this node that concern other agents or other parts of the
 /// node.
 pub trait PeerNotifier: Send + Sync {
-    /// Called when these inputs have outcomes. The second value is the agent that may be waiting
+    /// Called when these inputs have outcomes. Each input comes with the agent that may be waiting
     /// for the outcome.
     fn settled(&self, identity: &ActorIdentity, inputs: Vec<(InputId, Option<AgentId>)>);
     /// Called when these agents of the session received an input.
     fn wake(&self, identity: &ActorIdentity, agents: Vec<AgentId>);
     /// Called when an agent starts on this node.
     fn arrived(&self, hosting: &Hosting);
-    /// Called when a worker of the session was stopped on this node because the store refused its
-    /// data, so that its orchestrator is informed.
+    /// Called when an agent of the session was stopped on this node because the store refused its
+    /// data. If the agent is a worker, its orchestrator must be informed.
     fn gave_up(&self, session: &SessionId);
     /// Called when an agent is no longer on this node.
     fn departed(&self, hosting: &Hosting);
 }
 
-/// Builds the toolbox of an agent from built-in tools, external tools, tools between agents, and
-/// the tools of sidecars.
+/// Builds the toolbox of an agent from built-in tools, external tools, tools between agents, tools
+/// that read skills, and the tools of sidecars.
 #[async_trait]
 pub trait ToolboxFactory: Send + Sync {
-    /// Returns the tools of an agent, and the names in its spec that no tool on this node has.
+    /// Builds the toolbox of an agent. Also returns the names in the agent's spec that no tool on
+    /// this node has.
     fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
 
     /// Returns the sidecars that are known to this node.
     fn sidecars(&self) -> &Sidecars;
 
-    /// Returns whether the agent uses tools that do not belong to the node and can therefore appear
-    /// or disappear.
+    /// Returns whether the agent's spec names tools that are not the node's own and can therefore
+    /// appear or disappear.
     fn may_change(&self, spec: &AgentSpec) -> bool;
 
-    /// Waits until the first search for sidecars is complete if the agent's spec names an unknown
-    /// tool.
+    /// Waits until the first search for sidecars has ended if the agent's spec names a tool that is
+    /// not the node's own. The wait has a time limit.
     async fn ready_for(&self, spec: &AgentSpec);
 }

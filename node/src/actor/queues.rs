@@ -1,5 +1,5 @@
-//! The append queues of this node, one for each session with a running agent here. A queue ends
-//! when the last agent that uses it ends.
+//! The append queues of this node, one for each session with an agent in memory. A queue ends when
+//! the last handle to it is dropped.
 
 use std::{
     collections::HashMap,
@@ -46,8 +46,9 @@ impl Queues {
         }))
     }
 
-    /// Returns a handle to the session's queue. The queue runs on the thread of the agent that
-    /// first uses it, so that a save only leaves that thread for the database.
+    /// Returns a handle to the session's queue, and starts the queue if it does not run. The queue
+    /// runs on the thread of the caller that starts it, so that a save of that caller leaves the
+    /// thread only for the database.
     pub fn hold(&self, session: &SessionId) -> QueueHold {
         let mut open = self.open();
         let one = open.entry(session.clone()).or_insert_with(|| OpenQueue {

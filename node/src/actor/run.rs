@@ -1,5 +1,5 @@
 //! Runs one agent on this node. The actor handles one event after another until the agent rests, is
-//! parked or stopped, or cannot continue here.
+//! parked or stopped, or cannot continue on this node.
 
 mod change;
 mod end;
@@ -36,8 +36,8 @@ use crate::{
     tools::{Runner, Toolbox},
 };
 
-/// How long an agent is idle before it rests and frees memory. After that time it is unlikely to
-/// send a request soon.
+/// How long an agent is idle before it rests and frees memory. An agent that was idle for this time
+/// is unlikely to send a request soon.
 pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
@@ -155,12 +155,13 @@ impl Actor {
         if let Err(error) = self.agent.rest() {
             tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory");
         }
-        // The empty values free their memory and their handles to the task.
+        // The new values are empty. The old ones hold memory and references to the task, which is
+        // about to end.
         self.work = ActorWork::default();
         self.saves.rest();
     }
 
-    /// Makes a resting agent usable again, possibly on another runtime.
+    /// Prepares a resting agent for a new task, which may run on another runtime.
     pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
         self.clients = clients;
         self.acks = PendingAcks::new(dropped);
@@ -225,8 +226,8 @@ impl Actor {
         }
     }
 
-    /// Pauses the agent. Decisions that it made before the pause are carried out only if it is not
-    /// dropped during the pause.
+    /// Pauses the agent once all its saves are committed. The effects that follow from these saves
+    /// are performed after the pause, unless the agent is dropped during the pause.
     async fn hold(&mut self, hold: ActorPause) -> Result<Performed, ActorLost> {
         let decided = self.settle_saves().await?;
         let _ = hold.held.send(());
@@ -238,7 +239,7 @@ impl Actor {
     }
 
     /// Handles an input. Without a permit the input stays in the inbox, and the node makes the
-    /// agent read its inbox once it has a permit.
+    /// agent read its inbox once the node has a permit.
     async fn arrived(
         &mut self,
         arrival: NewInput,
@@ -262,7 +263,8 @@ impl Actor {
         Ok(then)
     }
 
-    /// Reads the inbox. The agent ignores inputs that it already has.
+    /// Passes the unread inputs of the inbox to the agent, which ignores inputs that it already
+    /// has. Does nothing without a permit.
     async fn look(&mut self) -> Result<Performed, ActorLost> {
         if !self.parts.permit.is_given() {
             return Ok(Performed::GoOn);
@@ -311,8 +313,8 @@ impl Actor {
         }
     }
 
-    /// Answers the callers that wait for an abort, provided that the abort is complete: all calls
-    /// of the turn, and the processes that they started, have ended.
+    /// Answers the callers that wait for an abort if the abort is complete. An abort is complete
+    /// when all calls of the turn, and the processes that they started, have ended.
     fn tell_aborted(&mut self) {
         if !self.agent.is_winding_down() {
             let state = self.agent.state();

@@ -1,6 +1,6 @@
-//! Single-threaded runtimes for actors, one per core. An agent stays on one of them and uses its
-//! HTTP clients. The connections of a pool belong to the runtime that opened them, and a stream is
-//! cheapest if it stays on one thread.
+//! Single-threaded runtimes for actors, one per core by default. The task of an agent stays on one
+//! runtime and uses the HTTP clients of that runtime. The connections of a pool belong to the
+//! runtime that opened them, and a stream is cheapest if it stays on one thread.
 
 use std::{
     io,
@@ -41,7 +41,7 @@ impl Runtimes {
         })
     }
 
-    /// Returns the lane for the next agent. The lanes are used in rotation.
+    /// Returns the lane for the next task of an agent. The lanes are used in rotation.
     pub fn next(&self) -> Option<&Lane> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         self.lanes.get(index % self.lanes.len().max(1))

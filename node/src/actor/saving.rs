@@ -1,4 +1,5 @@
-//! Saves the decisions of an agent, and publishes them after the commit.
+//! Saves the rows of the log that an agent decides on, and publishes them as events after the
+//! commit.
 
 use std::time::Instant;
 

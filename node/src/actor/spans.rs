@@ -21,7 +21,7 @@ use crate::{
     tools::{ABORTED, ToolOutcome},
 };
 
-/// The outcome in telemetry of a turn that failed.
+/// The outcome that telemetry reports for a failed turn.
 const FAILED: &str = "error";
 
 #[derive(Default)]
@@ -87,8 +87,8 @@ impl Spans {
         }
     }
 
-    /// Records that the turn is not finished here, because it will continue later or on another
-    /// node.
+    /// Clears the outcome of an open turn, so that its end is not counted. The turn continues later
+    /// or on another node.
     pub(super) fn leave_open(&mut self) {
         if let Some(turn) = &mut self.turn {
             turn.outcome = None;

@@ -33,7 +33,7 @@ use crate::{
 /// The pause between attempts to load an agent while the store is unreachable.
 const STORE_AWAY: Duration = Duration::from_millis(500);
 
-/// What is needed to start an agent.
+/// The parts from which the task of an agent starts.
 pub(super) struct ActorStartup {
     pub(super) parts: Arc<ActorContext>,
     pub(super) identity: ActorIdentity,
@@ -49,8 +49,8 @@ pub(super) struct ActorStartup {
 type StartedActor = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
 impl ActorStartup {
-    /// Runs the agent until it leaves this node or rests. An actor in `rested` continues without
-    /// being loaded again.
+    /// Runs the agent until its task ends. If `rested` contains an actor, that actor continues
+    /// without being loaded again.
     pub(super) async fn live(
         self,
         rested: Option<Box<Actor>>,

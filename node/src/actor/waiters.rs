@@ -23,8 +23,8 @@ pub struct Waiter<'a> {
 }
 
 impl Waiters {
-    /// Registers a waiter. This must be called before the question is stored, or a notification
-    /// could be missed.
+    /// Registers a waiter. The caller must register the waiter before it stores the question,
+    /// because a notification could be missed otherwise.
     pub fn register(&self, input: InputId) -> Waiter<'_> {
         let news = Arc::clone(self.lock().entry(input.clone()).or_default());
         Waiter {

@@ -20,29 +20,30 @@ use crate::{
     tools::ToolOutcome,
 };
 
-/// How many intermediate answers can be queued before the tasks have to wait for their actor.
+/// The maximum number of queued intermediate answers. While the queue is full, tasks wait, and
+/// tools drop their progress reports.
 const ANSWERS: usize = 32;
 
 /// How long a cancelled tool may take to return a partial result. This is longer than the time that
 /// the tool's runner gives its processes to end.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// The channel for intermediate answers. They are boxed because the channel reserves space for 32
-/// of them.
+/// The channel for intermediate answers. The answers are boxed because the channel reserves space
+/// for 32 of them.
 pub type Answers = mpsc::Sender<Box<Input>>;
 
 pub struct ActorWork {
     tasks: JoinSet<FinishedWork>,
     running: HashMap<Ticket, RunningWork>,
     tickets: HashMap<Id, Ticket>,
-    /// Work holds a clone of this while it would be lost or repeated if the agent moved to another
-    /// node.
+    /// Each task whose work would be lost or repeated if the agent moved to another node holds a
+    /// clone of this value.
     bound: Arc<()>,
     /// The channel for intermediate answers, created on first use.
     pieces: Option<(Answers, mpsc::Receiver<Box<Input>>)>,
 }
 
-/// The last answer of a task. The guard keeps the agent on this node until the answer is read.
+/// The last answer of a task. `_bound` keeps the agent on this node until the answer is read.
 pub struct FinishedWork {
     input: Input,
     _bound: Option<Arc<()>>,
@@ -121,8 +122,8 @@ impl ActorWork {
             .clone()
     }
 
-    /// Returns a handle for work that must not be interrupted. While it is upgraded, the agent
-    /// stays on this node.
+    /// Returns a handle for work that must not be interrupted. While an upgraded handle exists, the
+    /// agent stays on this node.
     pub fn binding(&self) -> Weak<()> {
         Arc::downgrade(&self.bound)
     }
@@ -131,8 +132,9 @@ impl ActorWork {
         Arc::strong_count(&self.bound) > 1
     }
 
-    /// Cancels a task. A tool answers soon afterwards with its partial result, once all processes
-    /// that it started have ended. Other tasks do not answer.
+    /// Cancels a task. A tool still answers with its partial result, once all processes that it
+    /// started have ended. If the tool does not answer within [`GRACE`], an empty result replaces
+    /// its answer. Other tasks do not answer.
     pub fn cancel(&mut self, ticket: Ticket) {
         let Some(running) = self.running.get(&ticket) else {
             return;

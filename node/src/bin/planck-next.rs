@@ -1,4 +1,4 @@
-//! The `planck` command, built as if it were the next version.
+//! The `planck` command with the feature `next`. Tests run it as a stand-in for the next version.
 
 use std::process::ExitCode;
 

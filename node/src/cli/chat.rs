@@ -52,7 +52,7 @@ struct ChatSession<'a> {
     usage: Usage,
 }
 
-/// What the chat does after a line: it reads the next prompt or ends.
+/// The chat's next step after a line.
 enum Next {
     Prompt,
     Leave(Exit),
@@ -67,7 +67,8 @@ impl ChatArgs {
         let history = place.history()?;
         let link = self.which.link(&config).await?;
         let mut terminated = signal(SignalKind::terminate())?;
-        // The signal is handled here because the terminal must be restored before the process ends.
+        // The chat handles SIGTERM itself, because the terminal must be restored before the process
+        // ends.
         let done = tokio::select! {
             done = Box::pin(talk(&link.client, &self.which, history)) => done,
             _ = terminated.recv() => Err(anyhow::anyhow!("terminated")),
@@ -192,7 +193,8 @@ impl ChatSession<'_> {
         })
     }
 
-    /// Prints how to continue the session. Removes a new session that got no prompt.
+    /// Prints how to continue the session. Removes the session instead if this chat created it and
+    /// sent no prompt.
     async fn leave(self) -> anyhow::Result<()> {
         drop(self.keyboard);
         if self.is_blank {

@@ -64,7 +64,7 @@ impl Demo {
     }
 }
 
-/// Runs the whole demo. Whatever its result, all processes that it started are stopped.
+/// Runs the whole demo, and stops all processes that the demo started, whatever the result.
 async fn show(
     mut stage: DemoStage,
     interrupted: impl Future<Output = ()>,

@@ -30,7 +30,7 @@ use crate::{
     terminal::Drawing,
 };
 
-/// The maximum duration of a check that contacts another program.
+/// The maximum duration of a check that waits for something outside this process.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ pub struct DoctorFinding {
     name: &'static str,
     state: FindingState,
     what: String,
-    /// How the user can correct the problem, or `None` if there is none.
+    /// How the user can correct the problem, or `None` if there is no problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -59,7 +59,7 @@ pub struct DoctorFinding {
 #[serde(rename_all = "snake_case")]
 enum FindingState {
     Good,
-    /// Something is missing that Planck can work without.
+    /// A problem with which Planck still works.
     Note,
     Bad,
 }
@@ -106,8 +106,7 @@ impl DoctorFinding {
 }
 
 impl Doctor {
-    /// Runs all checks. The exit status is a failure if there is a problem that the user must
-    /// correct.
+    /// Runs all checks and prints the findings. The exit status is a failure if one of them is bad.
     pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let findings = Box::pin(findings(place)).await?;
         match self.output.output {
@@ -155,8 +154,8 @@ async fn findings(place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
     Ok(findings)
 }
 
-/// Runs a check with [`DEADLINE`] as its time limit. Its steps have limits of their own, but their
-/// sum could be longer.
+/// Runs a check with [`DEADLINE`] as its time limit. The steps of a check have limits of their own,
+/// but the sum of these limits can be longer.
 async fn bounded(
     name: &'static str,
     check: impl Future<Output = Vec<DoctorFinding>>,

@@ -32,8 +32,8 @@ pub fn what_is_there(config: &Config) -> Option<String> {
     }
 }
 
-/// Returns the number of session files in a folder. A symbolic link to a folder counts as an empty
-/// folder.
+/// Returns the number of session files in a folder, or 0 if `.planck` is a symbolic link or the
+/// folder cannot be read.
 fn count(folder: &Path) -> usize {
     let is_link = |path: PathBuf| {
         path.symlink_metadata()

@@ -72,8 +72,8 @@ fn width() -> usize {
     }
 }
 
-/// Returns a message as JSON on a single line. Line ends in it are whitespace between JSON tokens,
-/// so they can be removed.
+/// Returns a message as JSON on a single line. A line end in JSON is whitespace between tokens, so
+/// a space can replace it.
 fn json_line(delivery: &Delivery) -> String {
     String::from_utf8_lossy(&delivery.payload).replace(['\n', '\r'], " ") + "\n"
 }

@@ -12,7 +12,7 @@ use crate::{
     node::AssemblyError, store::StoreError, team::TemplateErrors,
 };
 
-/// How a command ended without an error.
+/// The outcome of a command that returned no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Done,
@@ -29,7 +29,7 @@ pub enum Exit {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// The error for a name on the command line that does not exist.
+/// The error when the command line names something that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
@@ -51,8 +51,8 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// Returns whether the reader of the output, such as `head`, has closed the pipe. This is not a
-/// failure.
+/// Returns whether the error is that the reader of the output, such as `head`, has closed the pipe.
+/// Such an error is not a failure of the command.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()

@@ -62,7 +62,8 @@ fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> 
 }
 
 /// Writes the configuration of a project and trusts it. The project must not have a `.planck/` with
-/// other content, because that can be trusted only with `planck trust`, which shows it first.
+/// other content, because such content can be trusted only with `planck trust`, which shows it
+/// first.
 fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     let before = project::find(sources, ProjectUse::Everything)?;
     if let Some(found) = before.filter(|found| !matches!(found.standing, ProjectStanding::Nothing))
@@ -110,7 +111,8 @@ fn report(file: &Path, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Creates the file, and its folder if that is missing. Does not follow symbolic links.
+/// Creates `config.toml` in a folder, and the folder if it is missing. Fails if the file exists,
+/// even as a symbolic link.
 fn write(folder: &Path, mode: u32, text: &str) -> anyhow::Result<PathBuf> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

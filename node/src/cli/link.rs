@@ -17,7 +17,7 @@ pub struct ConnectedClient {
     to: ConnectionEnd,
 }
 
-/// What the client is connected to.
+/// The process or store to which the client is connected.
 enum ConnectionEnd {
     Cluster,
     /// A node in this process without connections to other nodes.
@@ -27,7 +27,7 @@ enum ConnectionEnd {
 }
 
 impl ConnectedClient {
-    /// Connects a command that changes something. Without NATS, this starts a node in this process,
+    /// Connects a command that changes something. Without NATS, starts a node in this process,
     /// which also continues interrupted work of its store.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
@@ -46,7 +46,7 @@ impl ConnectedClient {
         })
     }
 
-    /// Connects a command that only reads. Without NATS, this opens the store read-only.
+    /// Connects a command that only reads. Without NATS, opens the store read-only.
     pub async fn look(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);
@@ -68,7 +68,7 @@ impl ConnectedClient {
         }))
     }
 
-    /// Returns whether the client only reads the store. No events are published then.
+    /// Returns whether the client only reads the store. Such a client receives no events.
     pub fn is_of_store(&self) -> bool {
         matches!(self.to, ConnectionEnd::Store(_))
     }

@@ -13,7 +13,7 @@ use crate::{
 /// How long sending the remaining spans may take when the command ends.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// The running telemetry, or `None` if the command has none.
+/// The telemetry of a running command.
 pub struct Logs(Option<Telemetry>);
 
 impl Logs {
@@ -26,8 +26,8 @@ impl Logs {
         .map(|telemetry| Self(Some(telemetry)))
     }
 
-    /// Starts the log of an interactive command. Only errors are logged unless the user configures
-    /// more.
+    /// Starts the log of an interactive command. Logs only errors if the user has not configured a
+    /// filter.
     pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
         let is_asked = config.telemetry.log != config::Telemetry::default().log;
         let options = match is_asked {
@@ -52,8 +52,8 @@ fn options(config: &Config) -> TelemetryOptions {
     let section = &config.telemetry;
     let is_default = section.log == config::Telemetry::default().log;
     TelemetryOptions {
-        // Suppresses messages of drivers about events that Planck logs itself. A filter from the
-        // user is left unchanged.
+        // The default filter suppresses messages of drivers about events that Planck logs itself. A
+        // filter from the user is left unchanged.
         log: if is_default {
             [&section.log, bus::DRIVER_LOG, store::DRIVER_LOG].join(",")
         } else {

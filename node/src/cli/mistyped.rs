@@ -7,7 +7,8 @@ use clap::{
 
 use super::Planck;
 
-/// The hint for a word that is not similar to any command. It may be the first word of a prompt.
+/// The hint for a word that is not similar to any command. Such a word may be the first one of a
+/// prompt.
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
 /// Prints the error in the arguments, or the help that the user asked for, and ends the process.
@@ -15,9 +16,9 @@ pub fn exit(error: Error) -> ! {
     with_suggestion(error).exit()
 }
 
-/// Adds a suggestion to the error. clap compares whole words and therefore does not suggest `run`
-/// for `rnu`. This function finds commands that differ by a few swapped, wrong, missing or
-/// additional letters.
+/// Adds a suggestion to the error. The measure of similarity in clap does not suggest `run` for
+/// `rnu`. This function finds commands that differ by a few swapped, wrong, missing or additional
+/// letters.
 fn with_suggestion(mut error: Error) -> Error {
     if error.kind() != ErrorKind::InvalidSubcommand
         || error.get(ContextKind::SuggestedSubcommand).is_some()
@@ -49,7 +50,7 @@ fn with_suggestion(mut error: Error) -> Error {
     error
 }
 
-/// Returns the command that has the unknown subcommand, according to the usage line of the error.
+/// Returns the command whose subcommand is unknown, according to the usage line of the error.
 fn command_of<'a>(error: &Error, planck: &'a Command) -> &'a Command {
     let usage = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => usage.to_string(),

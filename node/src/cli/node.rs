@@ -24,8 +24,7 @@ pub struct NodeArgs {
     alone: bool,
 }
 
-/// The signals that ask a node to drain and leave. After a second signal it leaves without
-/// draining.
+/// The signals that ask a node to drain and leave. A second signal stops the node at once.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

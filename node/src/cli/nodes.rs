@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{client::Client, config::Period};
 
-/// How long a node that left or died is still listed. Its record is kept for a day.
+/// How long `planck nodes ls` still lists a node that left or died. The node's record is kept for a
+/// day.
 const LATELY: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]

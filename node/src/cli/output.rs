@@ -1,7 +1,8 @@
 //! Writes tables, JSON, text and drawings to standard output and standard error.
 //!
-//! All output of the commands goes through this module and therefore through the cleaner of
-//! [`crate::terminal`]. A test checks that no other module under `cli` writes to these streams.
+//! All output of the commands except that of the line editor goes through this module, which cleans
+//! text for a terminal with [`crate::terminal`]. A test checks that no other module under `cli`
+//! names these streams or the macros that print.
 
 use std::{
     fs::File,

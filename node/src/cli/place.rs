@@ -77,7 +77,7 @@ impl ConfigPlace {
         self.look(Some(ProjectUse::Everything))
     }
 
-    /// Loads the configuration for `doctor`, which reports itself whether the project is trusted.
+    /// Loads the configuration for `doctor`, which itself reports whether the project is trusted.
     pub fn inspect(&self) -> anyhow::Result<(Loaded, Option<project::FoundProject>)> {
         let sources = self.sources(Vec::new())?;
         let found = if self.no_project {
@@ -110,8 +110,8 @@ impl ConfigPlace {
         self.act(Vec::new(), Some(ProjectUse::Everything))
     }
 
-    /// Loads the configuration without asking the user. If the project is not trusted, prints a
-    /// warning and ignores it.
+    /// Loads the configuration without asking the user. If the project is not trusted or cannot be
+    /// read, prints a warning and ignores the project.
     fn look(&self, uses: Option<ProjectUse>) -> anyhow::Result<Loaded> {
         let sources = self.sources(Vec::new())?;
         let without = load::load(&sources);
@@ -154,8 +154,8 @@ impl ConfigPlace {
 /// Returns which parts of the project a command uses. If NATS is configured, the command is a
 /// client and uses only the configuration, because tools, teams and skills are those of the nodes.
 /// In all other cases the command uses everything, even if the configuration cannot be loaded
-/// without the project: the project may define what is missing, such as the model that `--model`
-/// names.
+/// without the project, because the project may define the missing part, such as the model that
+/// `--model` names.
 fn uses_of(without: &Result<Loaded, Problems>) -> ProjectUse {
     match without {
         Ok(loaded) if loaded.config.nats.url.is_some() => ProjectUse::Config,

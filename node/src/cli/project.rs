@@ -1,4 +1,4 @@
-//! Decides how a command treats the project in whose folder it was started.
+//! Decides whether a command uses the project in the folder in which the command was started.
 
 mod shown;
 
@@ -29,7 +29,7 @@ pub struct FoundProject {
     ledger: Option<Ledger>,
 }
 
-/// Finds the project in the current directory.
+/// Finds the project in the folder of `sources`, and whether the user trusts it.
 pub fn find(sources: &Sources, uses: ProjectUse) -> anyhow::Result<Option<FoundProject>> {
     let user_folder = sources.user_folder();
     let Some(project) = Project::find(&sources.folder, user_folder.as_deref())? else {
@@ -99,7 +99,7 @@ impl FoundProject {
         }
     }
 
-    /// Records that the user trusts the contents that were shown.
+    /// Records that the user trusts the contents of the snapshot.
     pub fn trust(&self, snapshot: Snapshot) -> anyhow::Result<Admitted> {
         let ledger = self
             .ledger
@@ -110,7 +110,7 @@ impl FoundProject {
             .with_context(|| format!("cannot record it in {}", ledger.file().display()))
     }
 
-    /// Returns a sentence about how the user can trust the project.
+    /// Returns advice on what the user can do about a project that is not trusted.
     pub fn remedy(&self) -> String {
         let without = "go on without it with `--no-project`";
         match &self.standing {
@@ -149,7 +149,7 @@ fn ask() -> io::Result<TrustAnswer> {
     Ok(TrustAnswer::Quit)
 }
 
-/// Reads a line from standard input. Returns `None` at the end of the input.
+/// Reads a line of at most 1,024 bytes from standard input. Returns `None` at the end of the input.
 pub fn line() -> io::Result<Option<String>> {
     let mut line = String::new();
     let read = io::stdin().lock().take(1024).read_line(&mut line)?;

@@ -1,5 +1,5 @@
-//! Renders a session for the user. This module does no I/O: it converts follow events to text for
-//! the screen.
+//! Renders a session for the user. This module converts follow events to text for the screen, and
+//! does no I/O.
 
 mod floor;
 mod line;
@@ -66,7 +66,7 @@ impl Screen {
         }
     }
 
-    /// Stores the name of an agent. The screen shows names only if there is more than one agent.
+    /// Stores the name of an agent. The screen shows names only if it knows more than one agent.
     pub fn learn_name(&mut self, agent: &AgentId, name: &str) {
         self.names.learn(agent, name);
         self.floor.many = self.names.count() > 1;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::client::Client;
 
-/// The maximum size in bytes of a prompt on standard input.
+/// The maximum size in bytes of a prompt on standard input. The rest of a longer input is ignored.
 const LONGEST_PROMPT: u64 = 8 * 1024 * 1024;
 
 /// The format of the answer.
@@ -67,9 +67,9 @@ pub struct RunArgs {
 /// written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// What the agents say and do.
+    /// The stream for the text and the tool calls of the agents.
     transcript: Option<Stream>,
-    /// The lines about the session and the model at the start and at the end.
+    /// The stream for the lines about the session and the model at the start and at the end.
     frame: Option<Stream>,
     answer: bool,
 }

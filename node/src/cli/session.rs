@@ -150,8 +150,8 @@ impl SessionCommand {
                 dry_run,
             } => prune::perform(client, older_than, dry_run).await,
             Self::Export { session } => export::perform(client, &session).await,
-            // This command is handled earlier, because it opens the store itself and needs no
-            // connection.
+            // `perform` handles this command, because the command opens the store itself and needs
+            // no connection.
             Self::Adopt(_) => Ok(Exit::Failed),
         }
     }

@@ -203,7 +203,7 @@ fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, Temp
 }
 
 /// Loads a template and resolves its members in the same way as when it is started on this machine.
-/// Models are not checked if none is configured.
+/// A member without a model is valid even if no default model is configured.
 pub fn check(
     config: &Config,
     here: &Inventory,

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::client::{Client, ClientError, FollowEvent};
 
-/// Where the events of a session go.
+/// The destination of a session's events.
 pub enum Sink {
     /// The screen. Without a stream, nothing is written and only the totals are computed.
     Screen(Box<Screen>, Option<Stream>),
@@ -108,7 +108,7 @@ impl Sink {
     }
 
     /// Returns the sum of the tokens and the cost of all events that were received. For JSON lines,
-    /// nothing is added up.
+    /// the sum is always zero.
     pub fn usage(&self) -> Usage {
         match self {
             Self::Screen(screen, _) => screen.summary.usage(),
@@ -120,8 +120,8 @@ impl Sink {
 /// The result of watching a session.
 pub struct WatchResult {
     pub ended: WorkEnd,
-    /// How many times the user interrupted. The second interrupt leaves the session without
-    /// stopping its work.
+    /// The number of interrupts by the user. The second interrupt leaves the session without
+    /// waiting for its turns to end.
     pub interrupts: u32,
 }
 
@@ -147,7 +147,7 @@ pub fn interrupts() -> std::io::Result<Signal> {
     signal(SignalKind::interrupt())
 }
 
-/// Follows a session until the user interrupts.
+/// Follows a session until the user interrupts or the session can no longer be followed.
 pub async fn attach(
     client: &Client,
     session: &SessionId,

@@ -26,7 +26,7 @@ use crate::{
     terminal::clean_line,
 };
 
-/// How many of the most recent sessions are searched for one in this directory.
+/// The number of recently used sessions that are searched for one in this directory.
 const LATEST: usize = 200;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -103,7 +103,7 @@ impl PromptTarget {
         format!("session {} · model {}{team}", self.name, self.model)
     }
 
-    /// Sends another prompt to the session.
+    /// Sends a prompt to the session.
     pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
         let prompt = Prompt {
             text: None,
@@ -143,7 +143,8 @@ impl SessionChoice {
         config
     }
 
-    /// Sends a prompt to the session that the flags select, or starts a new session with it.
+    /// Sends a prompt to the session that the flags select, or starts a new session with the
+    /// prompt.
     pub async fn send(
         &self,
         client: &Client,
@@ -236,8 +237,9 @@ impl SessionChoice {
         }
     }
 
-    /// Connects to a cluster or to a node in this process. If the node is in this process, warns if
-    /// AGENTS.md in the working directory cannot be used completely.
+    /// Connects to a cluster or to a node in this process. For a node in this process, warns if
+    /// AGENTS.md in the working directory cannot be used completely. Fails if `--team` is
+    /// ambiguous.
     pub async fn link(&self, config: &Config) -> anyhow::Result<ConnectedClient> {
         let link = ConnectedClient::open(config).await?;
         let dir = self.dir.as_deref().unwrap_or(Path::new("."));
@@ -257,8 +259,9 @@ impl SessionChoice {
         }
     }
 
-    /// Returns an error if a single word can be both the name of a template and a folder. Otherwise
-    /// a repository could replace the template with a folder of the same name.
+    /// Returns an error if the value of `--team` has no slash and names both a template and a file
+    /// or folder in the current directory. Otherwise a repository could replace the template with a
+    /// folder of the same name.
     async fn check_team(&self, client: &Client, config: &Config) -> anyhow::Result<()> {
         let word = self
             .team
@@ -358,7 +361,8 @@ impl SessionChoice {
     }
 }
 
-/// Returns the agent that receives the session's prompts: the orchestrator, or the only agent.
+/// Returns the agent that receives the session's prompts: the orchestrator, or the first agent if
+/// there is no orchestrator.
 pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
     info.agents
         .iter()

@@ -1,7 +1,7 @@
 //! **Pure**: decides what happens on this node to the agents of a team when the orchestrator's node
-//! dies or the team ends. The decision that binds all nodes is taken once, in the registry, where
-//! the team's record is marked dead. A node that misses it finds it when it next compares its teams
-//! with the registry, and repeating an effect is harmless.
+//! dies or the team ends. The decision that binds all nodes is the write to the registry that marks
+//! the team's record dead. A node that misses this write finds the dead record when it next
+//! compares its teams with the registry. Repeating an effect is harmless.
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ impl TeamIncarnation {
     }
 }
 
-/// Something that happened, to which the cascade reacts.
+/// An input of the cascade, which is an event or the answer to an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CascadeInput {
     /// The time that `next_wake` returned has come.
@@ -72,14 +72,15 @@ pub enum CascadeInput {
     },
     /// A node died.
     NodeDied { node: NodeId },
-    /// Answers `ReadTeam`: the record as the stream's leader has it, or `None` if there is none.
+    /// Answers `ReadTeam`. `seen` is the record as the stream's leader has it, or `None` if there
+    /// is no record.
     TeamRead {
         team: TeamIncarnation,
         seen: Option<SeenTeam>,
     },
     /// Answers `MarkDead`. `done` is false if the write was refused or has an unknown outcome.
     MarkedDead { team: TeamIncarnation, done: bool },
-    /// It is time to compare all teams here with the registry.
+    /// It is time to compare all teams on this node with the registry.
     Sweep,
 }
 
@@ -95,8 +96,8 @@ pub enum CascadeEffect {
         expects: Option<Revision>,
         end: TeamEnd,
     },
-    /// Write the team's record and those of its members here again, because the registry lost the
-    /// team's record and this node hosts the orchestrator.
+    /// Write the team's record and those of its members on this node again, because the registry
+    /// lost the team's record and this node hosts the orchestrator.
     RewriteRecords { team: TeamIncarnation },
     /// Stop the agents on this node of this incarnation and of earlier ones, with their model calls
     /// and processes, and remove the records of `agents`.
@@ -117,7 +118,7 @@ pub enum CascadeEffect {
 struct HostedTeam {
     agents: BTreeSet<AgentId>,
     lead: Option<AgentId>,
-    /// The orchestrator's node, and the revision of the record that names it; `None` until the
+    /// The orchestrator's node, and the revision of the record that names it, or `None` until the
     /// record has been read.
     orchestrator: Option<(NodeId, Revision)>,
     /// Why the team is to end. Its members stop once its record is marked dead.
@@ -126,7 +127,7 @@ struct HostedTeam {
     asked_until: Option<Moment>,
 }
 
-/// The teams with agents on this node, and what is to happen to them.
+/// The teams with agents on this node, and which of them are to end.
 #[derive(Debug, Default)]
 pub struct Cascade {
     teams: BTreeMap<TeamIncarnation, HostedTeam>,
@@ -314,8 +315,8 @@ impl Cascade {
         }
     }
 
-    /// Requests that each team that is to end is marked dead. If its revision is unknown, or an
-    /// earlier request had no result, requests its record instead.
+    /// Requests that each team that is to end is marked dead. If the revision of a team's record is
+    /// unknown, or an earlier request had no result, requests the record instead.
     fn end_teams(&mut self, now: Moment, out: &mut Vec<CascadeEffect>) {
         for (team, hosted) in &mut self.teams {
             let Some(end) = hosted.ending else { continue };

@@ -15,10 +15,10 @@ use planck_common::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// How long a node without a record may send no heartbeat before it is forgotten.
+/// How long the census keeps a node that has no record and sends no heartbeat.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// The maximum number of nodes that are remembered after they left or died.
+/// The maximum number of nodes that the census keeps after they left or died.
 const GONE_REMEMBERED: usize = 1_000;
 
 /// The maximum number of questions about nodes that wait for the membership thread.
@@ -40,9 +40,10 @@ pub struct KnownNode {
     /// The node's last heartbeat.
     pub heartbeat: Option<Heartbeat>,
     pub state: NodeState,
-    /// The time since its last heartbeat, or since this node first knew of it.
+    /// The time since the node's last heartbeat, or since the census first contained the node.
     pub silent: Duration,
-    /// The number of agents in its last heartbeat, plus those placed on it since then.
+    /// The number of agents in the node's last heartbeat, plus those that this node placed there
+    /// since.
     pub agents: u32,
 }
 
@@ -52,9 +53,9 @@ struct CensusEntry {
     heartbeat: Option<Heartbeat>,
     heard: Instant,
     suspect: bool,
-    /// Whether the node left or died. This stays when the registry loses the node's record.
+    /// Whether the node left or died. The flag stays set if the registry loses the node's record.
     gone: bool,
-    /// How many agents were placed on it since its last heartbeat.
+    /// How many agents this node placed there since the last heartbeat.
     placed: u32,
 }
 
@@ -131,8 +132,8 @@ impl Census {
         }
     }
 
-    /// Returns the nodes that are not gone and that sent a heartbeat or became known within this
-    /// time.
+    /// Returns the nodes that are not gone and that sent a heartbeat or became known within the
+    /// last `lately`.
     pub fn present(&self, lately: Duration) -> Vec<NodeId> {
         let entries = self.entries();
         let present = entries
@@ -159,7 +160,8 @@ impl Census {
         }
     }
 
-    /// Asks the membership thread to find out about a node that holds leases and has no record.
+    /// Asks the membership thread to read the record of a node that holds leases and of which
+    /// nothing is known.
     pub fn ask_about(&self, node: &NodeId) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.len() < MOST_ASKED && asked.insert(node.clone()) {
@@ -201,7 +203,7 @@ impl Census {
         }
     }
 
-    /// Records that a node left or died. The node is remembered even if the registry loses its
+    /// Records that a node left or died. The census keeps the node even if the registry loses its
     /// record, because its leases may still have to be claimed.
     pub(super) fn gone(&self, node: &NodeId) {
         let mut entries = self.entries();
@@ -225,8 +227,8 @@ impl Census {
         self.one_is_gone.notify_waiters();
     }
 
-    /// Stores all records of the registry. A node without a record is forgotten unless it left or
-    /// died, or was heard recently.
+    /// Stores all records of the registry. Removes each node without a record, unless it left or
+    /// died or sent a heartbeat recently.
     pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
         for (node, revision, record) in records {
             self.recorded(node, *revision, record.clone());

@@ -1,7 +1,7 @@
 //! **Pure**: decides how a node begins the next incarnation of a team whose orchestrator has no
-//! live host. The orchestrator's lease in SQL is the fence. After it is taken, the members of the
-//! previous incarnation are stopped and its record is marked dead, then the record of the next
-//! incarnation is written, and only then does anything start.
+//! live host. The orchestrator's lease in SQL is the fence. After the node has taken the lease, it
+//! stops the members of the previous incarnation and marks that incarnation's record dead. Then it
+//! writes the record of the next incarnation, and only then do agents start.
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +15,9 @@ use super::{
     planted::{PlantedFault, is_planted},
 };
 
-/// How long nodes may take to stop the members that they host.
+/// How long a claim waits for other nodes to stop the members that they host.
 const STOPPING: Duration = Duration::from_secs(1);
-/// How long to wait for an answer before the request is repeated.
+/// How long a claim waits for an answer before it repeats the request.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a node that lost only NATS may take to read in SQL that it lost a lease, and to stop
 /// its tools.
@@ -31,16 +31,16 @@ pub struct LeadLease {
     pub incarnation: i64,
 }
 
-/// What a claim is for.
+/// What becomes of a session after its claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimPolicy {
     /// The session continues on this node.
     Resume,
-    /// The session closes; its open turns end with an error.
+    /// The session closes, and its open turns end with an error.
     Stop,
 }
 
-/// What is to be claimed, and what must end before tools start.
+/// What a node claims, and what must end before tools start.
 #[derive(Debug, Clone)]
 pub struct ClaimPlan {
     pub me: NodeId,
@@ -48,19 +48,20 @@ pub struct ClaimPlan {
     /// The living nodes that may still run members of the team.
     pub hosts: BTreeSet<NodeId>,
     pub policy: ClaimPolicy,
-    /// The earliest time for a tool to start. By then, nothing runs on those nodes of the team that
+    /// The earliest time for a tool to start. By then, nothing of the team still runs on nodes that
     /// left or died.
     pub tools_from: Moment,
-    /// How long something may still run on a node that does not answer the request to stop.
+    /// How long tools may still run on a node that does not answer the request to stop.
     pub grace: Duration,
 }
 
-/// Something that happened, to which the claim reacts.
+/// An input of the claim, which is an event or the answer to an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimInput {
     /// The time that `next_wake` returned has come.
     Woken,
-    /// Answers `TakeLease`: the lease was taken. If the outcome is unknown, there is no answer.
+    /// Answers `TakeLease`: the lease was taken. If the outcome is unknown, the caller gives no
+    /// answer.
     LeaseTaken,
     /// Answers `TakeLease`: the lease was not taken, because its epoch has changed.
     LeaseRefused,
@@ -70,17 +71,17 @@ pub enum ClaimInput {
     Stopped { node: NodeId },
     /// Answers `MarkTeamDead`: the record is dead.
     TeamMarkedDead,
-    /// Answers `CreateTeam`: the record is this node's.
+    /// Answers `CreateTeam`: the record exists, and this node wrote it.
     TeamCreated,
-    /// Answers `CreateTeam`: there is a record of another node.
+    /// Answers `CreateTeam`: the registry holds another record.
     TeamTaken,
 }
 
 /// An action that the caller must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimEffect {
-    /// Claim the lead's lease on condition that its epoch is `seen`. This increases its epoch and
-    /// its incarnation.
+    /// Claim the lead's lease on condition that its epoch is `seen`. The claim increases the
+    /// lease's epoch and incarnation.
     TakeLease { seen: i64 },
     /// Read the lead's lease, because the outcome of `TakeLease` is unknown.
     ReadLease,
@@ -90,7 +91,7 @@ pub enum ClaimEffect {
     MarkTeamDead { incarnation: i64 },
     /// Create the record of the next incarnation.
     CreateTeam { incarnation: i64 },
-    /// Start the lead, and claim the members. Models may be called at once; tools wait until
+    /// Start the lead, and claim the members. Models may be called at once, but tools wait until
     /// `tools_from`.
     Start {
         epoch: i64,
@@ -99,7 +100,8 @@ pub enum ClaimEffect {
     },
     /// Close the session under the lease.
     Close { epoch: i64, incarnation: i64 },
-    /// End the claim without starting anything, because another node has the orchestrator's lease.
+    /// End the claim without starting anything, because the lease or the team's record changed
+    /// meanwhile.
     Lost,
 }
 
@@ -157,7 +159,7 @@ impl TeamClaim {
             }
             (ClaimPhase::Creating, ClaimInput::TeamCreated) => self.finish(&mut out),
             (ClaimPhase::Creating, ClaimInput::TeamTaken) => self.lose(&mut out),
-            // The answer is late: its request is already settled.
+            // The answer is late. The claim no longer waits for it.
             _ => {}
         }
         self.go_on(now, &mut out);
@@ -252,9 +254,9 @@ impl TeamClaim {
         }
     }
 
-    /// Continues the claim when no more answers from hosts are awaited. If a host did not answer,
-    /// tools wait for `grace`: the host may be frozen, and its reapers need that long to kill its
-    /// tools.
+    /// Continues the claim once it no longer waits for answers from hosts. If a host did not
+    /// answer, tools start no earlier than `grace` after the request, because the host may be
+    /// frozen and its reapers need that long to kill its tools.
     fn cleared(&mut self, now: Moment, asked_at: Moment, out: &mut Vec<ClaimEffect>) {
         if !self.plan.hosts.is_empty() && !is_planted(PlantedFault::ToolsBeforeGraceOfSilent) {
             self.plan.tools_from = self.plan.tools_from.max(asked_at + self.plan.grace);

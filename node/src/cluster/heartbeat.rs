@@ -10,7 +10,7 @@ pub struct NodeLoad {
     pub running: u32,
 }
 
-/// The content of a heartbeat, except for its sequence number.
+/// What a heartbeat says about its node, apart from what [`Beat::numbered`] measures itself.
 pub(super) struct Beat<'a> {
     pub node: &'a NodeId,
     pub record: &'a NodeRecord,
@@ -38,7 +38,8 @@ impl Beat<'_> {
     }
 }
 
-/// Returns the load average of the last minute divided by the number of processors.
+/// Returns the load average of the last minute divided by the number of processors, or 0 if the
+/// system does not report it.
 fn load_average() -> f64 {
     let cores = std::thread::available_parallelism()
         .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));

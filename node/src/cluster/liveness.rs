@@ -1,5 +1,5 @@
-//! Which nodes are alive. In a cluster a node is gone when the registry says so, or when the store
-//! knows that its process ended.
+//! Determines which nodes are alive. In a cluster, a node is gone if the registry says that it left
+//! or died, or if the store knows that its process ended.
 
 use std::{future, sync::Arc, time::Duration};
 
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 use super::{census::Census, recovery::NodeLife};
 use crate::store::SessionStore;
 
-/// How long a node may be silent before it is not listed as alive. Without a cluster, a silent node
-/// then counts as dead.
+/// How long a node may send no heartbeat and still be listed as alive. Without a cluster, another
+/// node of which the store knows nothing counts as alive until this node has run for this long.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
 pub struct Liveness {
     own: NodeId,
     store: Arc<dyn SessionStore>,
-    /// The nodes that this node knows, or `None` without a cluster.
+    /// The nodes of the cluster that this node knows, or `None` without a cluster.
     census: Option<Arc<Census>>,
     since: Instant,
 }
@@ -32,7 +32,7 @@ impl Liveness {
     }
 
     /// Returns whether a node is alive. In a cluster, a node about which nothing is known yet
-    /// counts as alive, and the membership thread is asked to find out.
+    /// counts as alive, and this function asks the membership thread to find out more.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         if *node == self.own {
             return true;
@@ -73,8 +73,8 @@ impl Liveness {
         }
     }
 
-    /// Returns this node and the nodes that were heard recently. Another node may be alive too:
-    /// `is_alive` checks a single one.
+    /// Returns this node and the nodes that sent a heartbeat or became known within [`SILENCE`]. A
+    /// node that is missing in the list may still be alive, which `is_alive` checks.
     pub fn alive(&self) -> Vec<NodeId> {
         let others = self
             .census

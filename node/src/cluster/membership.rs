@@ -1,6 +1,6 @@
-//! **Pure**: decides what a node does about itself and its peers. It publishes heartbeats and
-//! writes proofs of life, suspends itself when either fails, and declares a silent peer dead if its
-//! own link is steady. The caller performs the effects, and calls the state machine again at
+//! **Pure**: decides what a node does about itself and its peers. A node publishes heartbeats and
+//! writes proofs of life, and suspends itself when either fails. It declares a silent peer dead if
+//! its own link is steady. The caller performs the effects, and calls the state machine again at
 //! `next_wake`.
 
 pub mod effect;
@@ -87,8 +87,8 @@ impl Membership {
         }
     }
 
-    /// Takes one input, and returns the effects in the order in which they must be performed. The
-    /// passage of time is handled before the input, so that no input hides a pause of the process.
+    /// Takes one input, and returns the effects in the order in which they must be performed.
+    /// Handles the passage of time before the input, so that no input hides a pause of the process.
     pub fn on(&mut self, now: Moment, input: MembershipInput) -> Vec<MembershipEffect> {
         let mut out = Vec::new();
         if self.over {
@@ -151,7 +151,7 @@ impl Membership {
             .map(|(node, _)| node)
     }
 
-    /// Returns the peers that were heard and are neither gone nor suspect.
+    /// Returns the peers that sent a heartbeat and are neither gone nor suspect.
     fn audible(&self) -> impl Iterator<Item = &NodeId> {
         self.peers
             .iter()
@@ -272,7 +272,7 @@ impl Membership {
         }
     }
 
-    /// Returns the maximum age of the newest proof while this node works.
+    /// Returns the maximum age that the newest proof may have while this node works.
     fn proof_limit(&self) -> Duration {
         if is_planted(PlantedFault::WorkWithoutProof) {
             return self.times.proof_limit.0 * 100;
@@ -286,9 +286,9 @@ impl Membership {
             .is_none_or(|age| age > self.times.echo_limit.0)
     }
 
-    /// Returns whether this node may work again after a doubt: since then, it wrote its record and
-    /// a proof. The proof shows that no peer declared it dead. Because the record has a new
-    /// revision, no peer can still do so for the time before.
+    /// Returns whether this node may work again after a doubt. It must have written its record and
+    /// a proof since then. The proof shows that no peer declared this node dead. Because the record
+    /// has a new revision, no peer can declare this node dead for its earlier silence.
     fn is_trustworthy_again(&self, now: Moment) -> bool {
         let doubted = self.suspension.doubted();
         let is_proved = self.proofs.newest().is_some_and(|proof| proof >= doubted);
@@ -296,7 +296,7 @@ impl Membership {
     }
 
     /// Returns the longest gap between received own heartbeats that an observer tolerates. During a
-    /// longer one, a living peer may seem silent.
+    /// longer gap, a living peer may seem silent.
     fn gap(&self) -> Duration {
         self.times.suspicion.0 / 2
     }

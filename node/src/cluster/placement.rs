@@ -1,5 +1,5 @@
-//! **Pure**: chooses the node that hosts an agent: the less loaded of two random suitable nodes.
-//! The random numbers come from an argument.
+//! **Pure**: chooses the node that hosts an agent, which is the less loaded of two random suitable
+//! nodes. The caller supplies the random numbers.
 
 use planck_common::NodeId;
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ pub struct NodeCandidate {
     pub providers: Vec<String>,
     pub capacity: u32,
     pub agents: u32,
-    /// Whether it accepts agents, which it does not while it is suspended or draining.
+    /// Whether the node accepts agents. A suspended or draining node does not.
     pub takes: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct NodeNeeds {
     /// The provider whose key the node must have, or `None` if the model's address needs no key.
     pub provider: Option<String>,
     pub labels: Map<String, Value>,
-    /// The only node that may host it.
+    /// The only node that may host the agent, or `None` if any may.
     pub only: Option<NodeId>,
 }
 
@@ -65,8 +65,8 @@ impl NodeCandidate {
     }
 }
 
-/// Returns whether a node's label, which is a text, equals one of a team file, which may be `true`
-/// or `2`.
+/// Returns whether a node's label equals a label of a team file. The former is a text, and the
+/// latter may also be a value such as `true` or `2`.
 fn is_same(own: &Value, wanted: &Value) -> bool {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), Into::into);
     text(own) == text(wanted)

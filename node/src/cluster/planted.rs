@@ -1,7 +1,7 @@
-//! Faults that a test plants into the code that ships, to see that the simulation finds them.
+//! Faults that a test plants into the product's code, to show that the simulation finds them.
 //! Without `cfg(test)`, `is_planted` is constant and costs nothing.
 
-/// A fault that a test can plant. Each comment names the file that contains it.
+/// A fault that a test can plant. Each comment names the files whose code the fault changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedFault {
     /// A claim takes the lease even if its epoch has changed since it was read (`claiming.rs`).
@@ -9,7 +9,7 @@ pub enum PlantedFault {
     /// A claim neither stops the members of the last incarnation nor waits for them
     /// (`claiming.rs`).
     ClaimWithoutStop,
-    /// An agent counts as free although a living node holds its lease (`recovery.rs`).
+    /// An agent can be claimed although a living node holds its lease (`recovery.rs`).
     ClaimFromTheLiving,
     /// A death is written without the condition on the observer's own record
     /// (`registry/nodes.rs`).
@@ -19,16 +19,16 @@ pub enum PlantedFault {
     /// An observer counts silence up to now, not up to its newest own heartbeat that came back
     /// (`membership/failure_detector.rs`).
     SilenceBeyondEcho,
-    /// Tools of a member do not wait for those of the dead node that hosted it (`recovery.rs`).
+    /// Tools start while the tools of a dead node may still run (`recovery.rs`).
     ToolsBeforeGraceOfDead,
     /// Tools start while the tools of a node that did not confirm its stop may still run
     /// (`claiming.rs`).
     ToolsBeforeGraceOfSilent,
     /// Tools start before a node that lost only NATS reads in SQL that it lost its lease
-    /// (`claiming.rs`).
+    /// (`claiming.rs`, `recovery.rs`).
     ToolsBeforeLossIsSeen,
-    /// A member that its node claims again does not wait for the tools of its previous incarnation
-    /// (`recovery.rs`).
+    /// The tools of a member that its node claims again do not wait for those of the previous
+    /// incarnation (`recovery.rs`).
     ToolsBeforeGraceOfMember,
     /// The end of an incarnation stops the later ones too (`cascade.rs`).
     EndOfAllIncarnations,
@@ -38,11 +38,11 @@ pub enum PlantedFault {
     SupersededRunOn,
     /// A session whose close was interrupted continues (`recovery.rs`).
     CloseForgotten,
-    /// An experiment, like `NoTeamRecords`, and not a fault: members have no records (the
-    /// simulation), or teams have none at all (also `claiming.rs`). See
-    /// `docs/decisions/team-records.md`.
+    /// Members have no records in the registry (simulation). This variant and `NoTeamRecords` are
+    /// experiments and not faults. See `docs/decisions/team-records.md`.
     #[cfg(any(test, feature = "simulation"))]
     NoMemberRecords,
+    /// Neither teams nor members have records in the registry (`claiming.rs` and the simulation).
     NoTeamRecords,
 }
 

@@ -1,6 +1,6 @@
-//! **Pure**: decides what a node does about agents without a live host. A sweep finds their
-//! sessions; each session is taken up, with its orchestrator and its members. [`crate::takeover`]
-//! reads the facts and performs the steps, and so does the simulation.
+//! **Pure**: decides what a node does about agents without a live host. A sweep finds the sessions
+//! of these agents, and the node takes up each session with its orchestrator and its members.
+//! [`crate::takeover`] and the simulation read the facts and perform the steps.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use super::{
 const SETTLED: Duration = Duration::from_millis(200);
 
 /// In one of this many sweeps, a node reads the leases that it holds even if nothing indicates that
-/// an agent is missing. On SQLite, that reads the file of every session.
+/// an agent is missing. On SQLite, such a sweep reads the file of every session.
 const FULL_SWEEP: u32 = 60;
 
 /// The times at which a node sweeps: at once, again when silence first shows which nodes are dead,
@@ -41,8 +41,8 @@ impl SweepSchedule {
         }
     }
 
-    /// Returns how long to wait for the next sweep unless one is requested earlier. `random` is
-    /// between zero and one.
+    /// Begins the next pause, and returns how long to wait for the next sweep unless one is
+    /// requested earlier. `random` is between zero and one.
     pub fn pause(&mut self, random: f64) -> Duration {
         self.pauses = self.pauses.saturating_add(1);
         match self.pauses {
@@ -65,9 +65,9 @@ impl SweepSchedule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeLife {
     Alive,
-    /// It left or died.
+    /// The node left or died.
     Gone,
-    /// Neither the registry nor the store knows the node yet. It counts as alive.
+    /// Neither the registry nor the store knows the node yet. Such a node counts as alive.
     Unknown,
 }
 
@@ -145,8 +145,8 @@ pub enum SweepStep {
 }
 
 /// Returns what a sweep does about a session. A closed session opens for a prompt, but not for
-/// messages that its agents sent each other while it was closed. `has_lease` says whether one of
-/// the agents is still held by a node.
+/// messages that its agents sent each other while it was closed. `has_lease` says whether a node
+/// still holds the lease of one of the agents.
 pub fn sweep_step(is_open: bool, is_prompted: bool, has_lease: bool) -> SweepStep {
     if is_open || is_prompted {
         SweepStep::TakeUp
@@ -159,8 +159,8 @@ pub fn sweep_step(is_open: bool, is_prompted: bool, has_lease: bool) -> SweepSte
 
 /// Returns whether a session is closed instead of taken up, because its orchestrator's node is gone
 /// and the session is not to continue elsewhere. `has_begun` says that this node took the lease for
-/// such a close and could not finish it. The close is then repeated, although the lease no longer
-/// shows the dead node.
+/// such a close and could not finish the close. The node then repeats the close, although the lease
+/// no longer names the dead node.
 pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath, has_begun: bool) -> bool {
     let is_lost = match lead {
         LeaseHolder::Gone => true,
@@ -173,7 +173,7 @@ pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath, has_begun: bool) -
 /// How this node comes to host a session's lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeadStep {
-    /// It hosts the lead already.
+    /// This node hosts the lead already.
     Hosted,
     /// Another node hosts the lead.
     HostedElsewhere,
@@ -221,7 +221,7 @@ pub fn lead_step(facts: LeadFacts) -> LeadStep {
 pub struct TeamHost {
     pub node: NodeId,
     pub is_alive: bool,
-    /// The time from which nothing runs there, if the node is gone and its death was seen.
+    /// The time from which nothing runs on the node, if it is gone and this node saw its death.
     pub quiet_from: Option<Moment>,
 }
 
@@ -254,8 +254,8 @@ pub fn claim_plan(
     }
 }
 
-/// Returns when the tools of an agent may start: when those of its team may, and when nothing runs
-/// any more on the node that held it.
+/// Returns when the tools of an agent may start. That is when the tools of its team may start and
+/// nothing runs any more on the node that held its lease.
 fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment> {
     if is_planted(PlantedFault::ToolsBeforeGraceOfDead) {
         return team;
@@ -263,7 +263,7 @@ fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment
     team.max(quiet_from)
 }
 
-/// The lead of the session that a member belongs to.
+/// What the plan for a member depends on in the member's team.
 #[derive(Debug, Clone, Copy)]
 pub struct LedTeam {
     /// Whether this node hosts the lead.
@@ -287,8 +287,8 @@ impl LedTeam {
     }
 
     /// Returns a team whose lead another node hosts. That node may just have begun a new
-    /// incarnation, so tools of a member that is started here wait as long as something of the
-    /// previous one may still run.
+    /// incarnation, so the tools of a member that starts on this node wait as long as tools of the
+    /// previous incarnation may still run.
     pub fn led_elsewhere(on_node_death: OnNodeDeath, now: Moment, grace: Duration) -> Self {
         Self {
             is_led_here: false,
@@ -306,7 +306,8 @@ pub struct MemberFacts {
     pub holder: LeaseHolder,
     /// Whether the session is taken up to continue, and not to end.
     pub is_for_work: bool,
-    /// The time from which nothing runs on its node, if that is gone and its death was seen.
+    /// The time from which nothing runs on the member's node, if that node is gone and this node
+    /// saw its death.
     pub quiet_from: Option<Moment>,
 }
 
@@ -314,16 +315,17 @@ pub struct MemberFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberStep {
     Leave,
-    /// Ask another node to start it: its current host if that is alive, or else a suitable one. If
-    /// no other node accepts it, start it here.
+    /// Ask another node to start the member. That is its current host if that host is alive, or
+    /// else a suitable node. If that node does not accept the member, start it here.
     Place,
-    /// Start it here.
+    /// Start the member on this node.
     ClaimHere,
-    /// Its node is gone and it is not to continue: claim it here and stop it for good.
+    /// Claim the member here and stop it for good, because the member's node is gone and the member
+    /// is not to continue.
     StopLost,
 }
 
-/// A [`MemberStep`] with what it needs.
+/// What a node does about a member, and when the member's tools may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberPlan {
     pub step: MemberStep,
@@ -333,7 +335,7 @@ pub struct MemberPlan {
 
 impl MemberPlan {
     /// Returns when the tools of the member may start if it is claimed now. A node that lost only
-    /// NATS may run them until it reads in SQL that it lost the lease.
+    /// NATS may run its tools until it reads in SQL that it lost the lease.
     pub fn tools_from_claim(self, now: Moment) -> Option<Moment> {
         let is_skipped = is_planted(PlantedFault::ToolsBeforeLossIsSeen)
             || is_planted(PlantedFault::ToolsBeforeGraceOfDead);
@@ -342,8 +344,8 @@ impl MemberPlan {
     }
 }
 
-/// Returns the plan for a member. The node that hosts the lead takes care of the members. Another
-/// node claims a member only if it already holds its lease.
+/// Returns the plan for a member. The node that hosts the lead takes up the members. Another node
+/// claims a member only if it already holds the member's lease.
 pub fn member_plan(led: LedTeam, member: MemberFacts) -> MemberPlan {
     let is_ours = led.is_led_here || member.holder == LeaseHolder::ThisNode;
     let cause = member
@@ -369,8 +371,9 @@ pub fn member_plan(led: LedTeam, member: MemberFacts) -> MemberPlan {
     }
 }
 
-/// Returns the agents on this node whose leases other nodes took: those that the store does not
-/// name as held by this node at the epoch under which they run. `here` must be read before `held`.
+/// Returns the agents on this node whose leases other nodes took. The store names another holder or
+/// none for such an agent, or a later epoch than the one under which the agent runs. `here` must be
+/// read before `held`.
 pub fn superseded<A: Ord + Clone>(here: &[(A, i64)], held: &BTreeMap<A, i64>) -> Vec<A> {
     let is_held = |agent: &A, epoch: i64| {
         held.get(agent).is_some_and(|held| *held <= epoch)

@@ -1,5 +1,5 @@
-//! The registry: the typed records of nodes, teams and members. Each write has a condition. The
-//! outcome of a write that was refused or not answered is found out by reading the record.
+//! The registry: the typed records of nodes, teams and members. Each write has a condition. If a
+//! write was refused or not answered, reading the record shows its outcome.
 
 mod nodes;
 mod teams;
@@ -27,9 +27,9 @@ pub use self::{
     teams::{DeathOf, MembersCreated, Settled},
 };
 
-/// How long final records are kept so that operators can read them.
+/// How long the registry keeps final records, so that operators can read them.
 const FINAL: Duration = Duration::from_secs(24 * 3600);
-/// How long the removal of a member is remembered.
+/// How long the registry keeps the removal of a member, and a proof that no later proof replaces.
 const REMOVED: Duration = Duration::from_secs(3600);
 /// The maximum number of attempts at a write whose condition changes meanwhile.
 const TRIES: u32 = 3;
@@ -89,8 +89,8 @@ impl ClusterRegistry {
         Ok(self.0.open().await?)
     }
 
-    /// Fails if this node's store is not the one that the nodes of the cluster share. The first node
-    /// records which one that is.
+    /// Fails if this node's store is not the one that the nodes of the cluster share. The first
+    /// node of a cluster records its own store as the shared one.
     pub async fn check_store(&self, mine: &StoreRecord) -> Result<(), RegistryError> {
         let found = match self.find::<StoreRecord>(&Key::Store).await? {
             Some(found) => found.record,
@@ -116,8 +116,8 @@ impl ClusterRegistry {
         }
     }
 
-    /// Records another store as the one that the nodes of the cluster share, unless the record has
-    /// changed since.
+    /// Records another store as the one that the nodes of the cluster share, unless the record no
+    /// longer names `theirs`.
     pub async fn replace_store(
         &self,
         theirs: &StoreRecord,
@@ -135,7 +135,8 @@ impl ClusterRegistry {
         }
     }
 
-    /// Reads a record. One that cannot be decoded counts as lost: its owner writes it again.
+    /// Reads a record. A record that cannot be decoded counts as lost, and its owner writes it
+    /// again.
     async fn find<T: DeserializeOwned>(
         &self,
         key: &Key,
@@ -143,7 +144,7 @@ impl ClusterRegistry {
         Ok(readable(self.0.read(&key.to_string()).await?))
     }
 
-    /// Reads records. Those that cannot be decoded are left out.
+    /// Reads records. Leaves out those that cannot be decoded.
     async fn find_all<T: DeserializeOwned>(
         &self,
         keys: &Keys<'_>,
@@ -172,9 +173,9 @@ impl ClusterRegistry {
         Ok(self.0.write(vec![Write { lasts, ..write }]).await?)
     }
 
-    /// Returns the revision on which a write that creates a record must depend: 0, that of a
-    /// removed record, or that of a record that cannot be decoded or that `stands` rejects. Fails
-    /// if there is another record.
+    /// Returns the revision on which a write that creates a record must depend. It is 0 if there
+    /// was never a record. Otherwise it is the revision of a record that was removed, cannot be
+    /// decoded or is rejected by `stands`. Fails if there is any other record.
     async fn vacancy<T: DeserializeOwned>(
         &self,
         key: &Key,

@@ -1,4 +1,5 @@
-//! Runs the simulation: without a planted fault no check fails, and each planted fault is found.
+//! Runs the simulation. Without a planted fault no check fails, and the checks find each planted
+//! fault.
 
 use super::{
     planted::PlantedFault,
@@ -6,12 +7,11 @@ use super::{
 };
 
 const SEEDS: u64 = 3_000;
-/// The number of seeds that are searched for each planted fault.
+/// The number of seeds that a test runs to find each planted fault.
 const SEARCHED: u64 = 400;
 
-/// Every fault that can be planted, the first of the seeds that are searched for it, and the text
-/// that the violation contains. A fault that only a certain pair of injected faults reveals is
-/// searched from a later seed.
+/// Every planted fault, the first seed of its search, and a text that the violation contains. The
+/// search for a fault that only a certain pair of injected faults reveals begins at a later seed.
 const PLANTED: &[(PlantedFault, u64, &str)] = &[
     (
         PlantedFault::ClaimAtAnyEpoch,

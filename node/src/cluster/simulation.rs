@@ -1,6 +1,6 @@
-//! A cluster in one thread: the decision logic that ships, for several nodes, over a simulated bus,
-//! registry and store that fail as the real ones do according to measurements. Time is virtual, and
-//! the faults are drawn from a seed. The same seed always produces the same run.
+//! A simulated cluster in one thread. It runs the product's decision logic for several nodes over a
+//! simulated bus, registry and store, which fail as the real ones did in measurements. Time is
+//! virtual, and the faults are drawn from a seed. The same seed always produces the same run.
 //!
 //! This module contains the world (network, clocks, stores, processes and agents), the faults and
 //! the checks. Every decision is made by [`membership`](crate::cluster::membership),

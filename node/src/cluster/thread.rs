@@ -1,5 +1,5 @@
-//! The membership of this node, on its own thread with its own connection, so that heartbeats flow
-//! however busy the rest of the node is. The thread passes inputs to the pure state machine and
+//! The membership of this node, on its own thread with its own NATS connection, so that a busy node
+//! still sends its heartbeats in time. The thread passes inputs to the pure state machine and
 //! performs its effects.
 
 mod act;
@@ -37,14 +37,14 @@ use crate::{
 const JOINING: Duration = Duration::from_secs(45);
 /// The time between two tries to open the registry.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a node that leaves tries to record that.
+/// How long a leaving node waits for the membership thread to record that it left.
 const LEAVING: Duration = Duration::from_secs(3);
 /// The maximum number of facts that wait to be read.
 const FACTS: usize = 4_096;
 /// The maximum number of orders that wait for the thread.
 const ORDERS: usize = 256;
 
-/// What a node needs to join.
+/// What a node needs to join its cluster.
 pub struct JoinOptions {
     pub node: NodeId,
     pub record: NodeRecord,
@@ -56,11 +56,11 @@ pub struct JoinOptions {
     pub census: Arc<Census>,
     pub permit: Permit,
     pub heartbeat: ReaperHeartbeat,
-    /// Returns the current load. It is called for each heartbeat.
+    /// The function that returns the current load. The thread calls it for each heartbeat.
     pub load: Box<dyn Fn() -> NodeLoad + Send>,
 }
 
-/// Why a node is not in the cluster.
+/// Why a node could not join its cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error(transparent)]
@@ -92,18 +92,18 @@ pub enum JoinError {
 pub enum ClusterFact {
     PeerDied {
         node: NodeId,
-        /// The moment before which the node was last heard.
+        /// The moment at which the node's silence began, as far as this node knows.
         quiet_since: Moment,
     },
     PeerLeft(NodeId),
     Suspended,
     Resumed,
-    /// Stop the agents here whose leases other nodes took, and then call
+    /// Stop the agents on this node whose leases other nodes took, and then call
     /// [`Joined::leases_checked`].
     CheckLeases {
         asked_at: Moment,
     },
-    /// This node was declared dead, or has no place in the cluster: stop everything and end the
+    /// This node was declared dead, or may not be in this cluster. Stop everything and end the
     /// process.
     MustDie(String),
 }
@@ -115,8 +115,8 @@ enum MemberOrder {
     LeasesChecked { asked_at: Moment },
 }
 
-/// A node's place in the cluster. If it is dropped without [`leave`](Self::leave), the node falls
-/// silent and its peers declare it dead.
+/// A node's place in the cluster. If a `Joined` is dropped without [`leave`](Self::leave), the node
+/// sends no more heartbeats and its peers declare it dead.
 pub struct Joined {
     orders: mpsc::Sender<MemberOrder>,
     ended: oneshot::Receiver<()>,
@@ -139,7 +139,8 @@ impl Joined {
         }
     }
 
-    /// Records that this node left for good.
+    /// Makes the membership thread record that this node left for good. Waits until the thread has
+    /// ended, but at most for `LEAVING`.
     pub async fn leave(self) {
         self.order(MemberOrder::Leave);
         if timeout(LEAVING, self.ended).await.is_err() {
@@ -189,7 +190,8 @@ async fn live(
     }
 }
 
-/// Opens the registry, and checks that its nodes share this store. Retries failures that may pass.
+/// Opens the registry, and checks that its nodes share this store. Repeats attempts that fail for a
+/// passing reason until `deadline`.
 async fn open(
     registry: &ClusterRegistry,
     store: &StoreRecord,

@@ -1,5 +1,5 @@
-//! What a node sees of its cluster: which nodes there are, which of them live, and whether this one
-//! may work. All services read it; it sends no requests.
+//! A node's view of its cluster: which nodes it knows, which of them are alive, and whether it may
+//! begin work itself. All services read the view, which sends no requests to other nodes.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{permit::Permit, store::SessionStore};
 
-/// What a node sees of its cluster. A node that works alone sees itself.
+/// A node's view of its cluster. Without a cluster, the view contains only the node itself.
 pub struct ClusterView {
     node: NodeId,
     /// Whether this node works without NATS, and so cannot reach any other process.
@@ -32,21 +32,21 @@ pub struct ClusterView {
     liveness: Arc<Liveness>,
     permit: Permit,
     tool_grace: Duration,
-    /// When nodes that died were last able to act.
+    /// Since when each node that died has been silent.
     quiet: Mutex<BTreeMap<NodeId, Moment>>,
     sweep: Notify,
 }
 
 impl ClusterView {
-    /// Returns the view of a member of a cluster. `tool_grace` is how long after a dead node was
-    /// last heard its sessions start no tool elsewhere.
+    /// Returns the view of a member of a cluster. After the last heartbeat of a dead node, other
+    /// nodes start no tool of its sessions for `tool_grace`.
     pub fn of_member(node: NodeId, store: Arc<dyn SessionStore>, tool_grace: Duration) -> Self {
         let census = Some(Arc::<Census>::default());
         Self::new(node, store, census, Permit::withheld(), tool_grace, false)
     }
 
-    /// Returns the view of a node without a cluster. It has a bus to other processes unless it
-    /// `is_alone`.
+    /// Returns the view of a node without a cluster. Unless `is_alone` is set, the node has a bus
+    /// to other processes.
     pub fn of_single(node: NodeId, store: Arc<dyn SessionStore>, is_alone: bool) -> Self {
         Self::new(
             node,
@@ -106,7 +106,7 @@ impl ClusterView {
         self.permit.draining()
     }
 
-    /// Returns whether this node may not begin anything, because it does not reach its cluster.
+    /// Returns whether this node may not begin new work, because it does not reach its cluster.
     pub fn is_suspended(&self) -> bool {
         !self.permit.is_given()
     }
@@ -133,18 +133,18 @@ impl ClusterView {
         age.unwrap_or_default()
     }
 
-    /// Records when a node that died was last able to act.
+    /// Records since when a node that died has been silent.
     pub fn died(&self, node: NodeId, quiet_since: Moment) {
         self.quiet().insert(node, quiet_since);
     }
 
-    /// Returns when tools may start in place of those of a dead node, or `None` if this node did
-    /// not see its death.
+    /// Returns from when tools may start in place of those of a dead node, or `None` if this node
+    /// did not see that node die.
     pub fn tools_from(&self, dead: &NodeId) -> Option<Moment> {
         self.quiet().get(dead).map(|since| *since + self.tool_grace)
     }
 
-    /// Returns how long something may still run on a node that does not answer.
+    /// Returns how long tools may still run on a node that no longer answers.
     pub fn tool_grace(&self) -> Duration {
         self.tool_grace
     }
@@ -167,8 +167,7 @@ impl ClusterView {
         }
     }
 
-    /// Requests a sweep, because an agent here or elsewhere may need a host after a change of the
-    /// cluster.
+    /// Requests a sweep, because an agent may need a host after a change of the cluster.
     pub fn request_sweep(&self) {
         self.sweep.notify_one();
     }

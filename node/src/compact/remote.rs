@@ -23,8 +23,8 @@ pub struct SummaryRequest {
 }
 
 impl SummaryRequest {
-    /// Returns the sidecar's answer, or the reason why it cannot be used. The caller then uses the
-    /// local compactor.
+    /// Asks the sidecar and returns its answer. Fails with the reason if there is no answer that
+    /// can be used. The caller then uses the local compactor.
     pub async fn run(&self, material: &Material) -> Result<CompactionResult, String> {
         self.ask(material)
             .await
@@ -60,8 +60,9 @@ impl SummaryRequest {
         }
     }
 
-    /// Checks a summary. A summary that leaves the context above the threshold is refused, because
-    /// compaction would immediately be due again and the sidecar would be asked repeatedly.
+    /// Checks a summary. If the context has reached the threshold, a summary that does not bring it
+    /// below the threshold is refused, because compaction would immediately be due again and the
+    /// sidecar would be asked repeatedly.
     fn judge(
         &self,
         material: &Material,

@@ -87,7 +87,7 @@ const SECRET_WORDS: [&str; 11] = [
 ];
 
 /// Returns whether libraries read a variable from the process's own environment. Such a variable
-/// must stay there.
+/// must stay in the environment.
 fn is_read_by_libraries(name: &str) -> bool {
     let prefixes = ["PG", "OTEL_", "SSL_CERT_", "LC_", "LD_"];
     name.to_ascii_uppercase().ends_with("_PROXY")
@@ -95,7 +95,7 @@ fn is_read_by_libraries(name: &str) -> bool {
 }
 
 /// Returns whether a variable may hold a secret: it sets a key whose kind is a secret or an
-/// address, or its name or its value looks like that of a secret. The name alone does not decide,
+/// address, or its name or its value looks like that of a secret. The value is examined too,
 /// because a configuration may refer to any variable by `env:NAME`. False positives are harmless,
 /// because Planck reads its variables both from the environment and from the memory to which
 /// secrets are moved.
@@ -171,7 +171,7 @@ fn given(name: &str, text: &str) -> GivenValues {
 
 /// Converts the value of another program's variable to the form of the key. `OLLAMA_HOST` often
 /// contains only host and port, or the address at which the server listens. `NATS_NKEY` is the path
-/// of a file for the `nats` command line and a seed for other programs; a seed consists of letters
+/// of a file for the `nats` command line and a seed for other programs. A seed consists of letters
 /// and digits only.
 fn adapted(name: &str, text: &str) -> String {
     match name {

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::project::Admitted;
 
-/// The sources of values. Loading a configuration reads nothing else.
+/// The sources of values. Loading a configuration reads nothing else, except for the files that
+/// values name.
 #[derive(Clone, Default)]
 pub struct Sources {
     pub home: Option<PathBuf>,
@@ -88,7 +89,7 @@ impl Sources {
 /// A loaded configuration, with the origin of each value.
 pub struct Loaded {
     pub config: Config,
-    /// The configuration files that exist.
+    /// The configuration files that were read, in the order of precedence, lowest first.
     pub files: Vec<PathBuf>,
     values: Values,
 }
@@ -113,7 +114,7 @@ pub fn keys() -> Vec<KeyDescription> {
     Config::default().keys(&KeyPath::default(), "")
 }
 
-/// Reads all sources and builds the configuration.
+/// Reads all sources and builds the configuration. Fails with all mistakes if there are any.
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     let world = sources.world();
     let mut loader = Loader {
@@ -144,7 +145,7 @@ impl Loader {
     }
 
     /// Reads the project's configuration. The text is the one that was hashed and compared with the
-    /// trusted state; the file is not read again, because it could have changed since.
+    /// trusted state. The file is not read again, because it could have changed since.
     fn project_file(&mut self, sources: &Sources) {
         if let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) {
             self.text(&path, text);

@@ -54,7 +54,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// All mistakes. They are shown one per line.
+/// All mistakes. They are shown one per line, after a line with their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<ConfigProblem>);
 

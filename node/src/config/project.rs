@@ -1,6 +1,6 @@
-//! The default place for the sessions of the folder in which planck was started. It is used if the
-//! user configures no store. It is in the user's data directory, because other people may have
-//! created the contents of a project's folder.
+//! The default place for the sessions of the folder in which planck was started. Sessions are
+//! stored in this place if the user configures no store. The place is in the user's data directory,
+//! because other people may have created the contents of a project's folder.
 
 use std::{
     ffi::OsStr,
@@ -24,7 +24,7 @@ const LONGEST_NAME: usize = 40;
 pub struct ProjectPlace {
     /// The user's data directory. The place is in a subfolder that only Planck uses.
     pub data: PathBuf,
-    /// The folder in which planck was started, without links.
+    /// The folder in which planck was started, with symbolic links resolved.
     pub project: PathBuf,
 }
 
@@ -77,8 +77,8 @@ fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     named.map(Path::to_path_buf).or_else(of_home)
 }
 
-/// Returns a readable name of a folder: at most [`LONGEST_NAME`] characters, with `_` instead of
-/// each character that some file system or shell does not accept.
+/// Returns a readable name of a folder: at most [`LONGEST_NAME`] characters, with `_` instead of a
+/// leading dot and of all characters except ASCII letters, digits and `-_.`.
 fn readable(name: Option<&OsStr>) -> String {
     let name = name.map(OsStr::to_string_lossy).unwrap_or("root".into());
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');

@@ -1,4 +1,4 @@
-//! The rules that relate several values to each other.
+//! The rules that the types of values cannot express: ranges, and relations between several values.
 
 mod providers;
 mod times;
@@ -109,8 +109,8 @@ fn numbers(config: &Config) -> Vec<BrokenRule> {
     broken
 }
 
-/// Checks that every allowed prompt fits into an empty inbox, and that one full inbox does not
-/// exceed the limit of its session.
+/// Checks the limits of texts and of inboxes. Every allowed prompt must fit into an empty inbox,
+/// and one full inbox must not exceed the limit of its session.
 fn sizes(limits: &Limits) -> Vec<BrokenRule> {
     let mut broken = Vec::new();
     for (key, size) in [

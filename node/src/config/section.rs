@@ -1,7 +1,7 @@
 //! The sections of the configuration, one file each, and the macro that defines them.
 
-/// Defines a struct whose fields are keys of the configuration. The doc comment of a field is its
-/// documentation, and its value is the default.
+/// Defines a struct whose fields are keys of the configuration. The doc comment of a field becomes
+/// the documentation of its key, and the expression after `=` is the default.
 macro_rules! section {
     ($(#[doc = $doc:literal])* $name:ident {
         $($(#[doc = $about:literal])+ $field:ident: $type:ty = $default:expr;)*

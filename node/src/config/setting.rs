@@ -24,7 +24,7 @@ use super::{
     values::{Raw, ValueContext, Values},
 };
 
-/// The reason why a text is not a valid value.
+/// The reason why a value is not valid, and how to correct it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     pub what: String,
@@ -51,7 +51,7 @@ pub trait Setting: Sized + Clone {
     fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue>;
     /// Returns the value as text for users, or `None` if it is unset. Secrets are never shown.
     fn show(&self) -> Option<String>;
-    /// Adapts a default value to the user. Paths below `~` are expanded.
+    /// Adapts a value to its context. Paths below `~` are expanded.
     fn at_home(self, _: &ValueContext) -> Self {
         self
     }
@@ -62,7 +62,8 @@ pub trait Field: Sized + Clone {
     /// Returns the descriptions of the keys at and below `at`, with `self` as their defaults.
     /// `about` is the description of this field in its section.
     fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<KeyDescription>;
-    /// Returns the field with the values that were given, and with those of `self` for all others.
+    /// Returns the field with the values that were given. Keys without a given value keep the value
+    /// of `self`.
     fn read(self, at: &KeyPath, values: &mut Values) -> Self;
     /// Adds each value at and below `at`, as text, to `into`.
     fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>);

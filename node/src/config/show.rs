@@ -11,8 +11,8 @@ pub struct ShownValue {
     pub origin: ValueOrigin,
 }
 
-/// Returns the current value of every key, in the order of the sections. For a secret, only the
-/// fact that it is set is returned.
+/// Returns the current value of every key, in the order of the sections. A secret that is set is
+/// returned as `(set)`.
 pub fn values(loaded: &Loaded) -> Vec<ShownValue> {
     let mut shown = Vec::new();
     loaded.config.show(&KeyPath::default(), &mut shown);

@@ -1,4 +1,4 @@
-//! All values that were given, by key. Sections read them from here.
+//! All values that were given, by key. The sections read their values from [`Values`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use super::{
 #[derive(Clone)]
 pub enum Raw {
     Toml(toml::Value),
-    /// The text of an environment variable or a flag.
+    /// The text of an environment variable, of a flag, or from a program that embeds the runtime.
     Text(String),
 }
 
@@ -35,7 +35,8 @@ pub struct ValueContext {
     pub folder: PathBuf,
 }
 
-/// The value of each key with the highest precedence, and the mistakes that were found so far.
+/// For each key that was given, the value with the highest precedence. Also the mistakes that were
+/// found so far.
 pub struct Values {
     given: BTreeMap<KeyPath, GivenValues>,
     world: ValueContext,
@@ -51,8 +52,8 @@ impl Values {
         }
     }
 
-    /// Sets the value of a key. It replaces an earlier one, so sources must be added in the order
-    /// of their precedence.
+    /// Sets the value of a key and replaces an earlier value. Sources must therefore be added from
+    /// the lowest precedence to the highest.
     pub fn put(&mut self, key: KeyPath, given: GivenValues) {
         self.given.insert(key, given);
     }
@@ -72,8 +73,8 @@ impl Values {
             .collect()
     }
 
-    /// Reads the value of a key. Returns the default if no value was given or the value cannot be
-    /// read.
+    /// Reads the value of a key. Returns the default if no value was given. A value that cannot be
+    /// read is recorded as a problem, and the default is returned.
     pub fn read<T: Setting>(&mut self, key: &KeyPath, default: T) -> T {
         let Some(given) = self.given.get(key) else {
             return default.at_home(&self.world);

@@ -20,7 +20,7 @@ pub struct WrittenKeys {
     pub problems: Vec<String>,
 }
 
-/// Parses the text of a file. Secrets and passwords are left out of the values. References such as
+/// Parses the text of a file. Secrets and passwords in the values are masked. References such as
 /// `env:NAME` and `file:PATH` are included, because a change of the reference makes Planck use
 /// another secret.
 pub fn written(path: &Path, text: &str) -> WrittenKeys {

@@ -48,15 +48,16 @@ impl Agent {
 
     /// Sets the names of the tools that the agent may use: tools of the program, tools of sidecars,
     /// and tools between agents such as `spawn_agent`. By default an agent has all tools of the
-    /// program and, if the runtime has a workspace, the tools for files.
+    /// program and, if the program gave the runtime a
+    /// [workspace](crate::RuntimeBuilder::workspace), the tools for files.
     #[must_use]
     pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.member.tools = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Converts the agent to the protocol's description. `tools` are its tools if it does not name
-    /// any.
+    /// Converts the agent to the protocol's description. `tools` are the tools of an agent that
+    /// does not name any.
     pub(super) fn member(self, tools: &[String]) -> Member {
         let mut member = self.member;
         member.tools.get_or_insert_with(|| tools.to_vec());

@@ -16,14 +16,15 @@ use crate::{
 /// The name of a runtime for which the program sets none.
 const NAME: &str = "embedded";
 
-/// Configures a [`Runtime`]. It is created by [`Runtime::builder`].
+/// A builder that configures and starts a [`Runtime`]. [`Runtime::builder`] returns one.
 ///
-/// Only what is set here has an effect. The runtime reads no configuration files and no environment
-/// variables.
+/// Only the settings of this builder have an effect. The runtime reads no configuration files and
+/// no environment variables.
 #[derive(Default)]
 pub struct RuntimeBuilder {
     name: Option<String>,
-    /// Keys and values in the order in which they were set. A later one replaces an earlier one.
+    /// Keys and values in the order in which they were set. A later value replaces an earlier value
+    /// of the same key.
     settings: Vec<(String, String)>,
     models: Vec<ScriptedModel>,
     tools: Vec<planck_sidecar::Tool>,
@@ -66,8 +67,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Adds a tool, which is an async function with typed arguments. It runs on a thread that
-    /// agents share, so it must not block. Use `tokio::task::spawn_blocking` for code that blocks.
+    /// Adds a tool, which is an async function with typed arguments. The function runs on a thread
+    /// that agents share, so it must not block. Use `tokio::task::spawn_blocking` for code that
+    /// blocks.
     ///
     /// The same [`Tool`](planck_sidecar::Tool) can be served to other nodes by a sidecar.
     ///
@@ -93,7 +95,7 @@ impl RuntimeBuilder {
     }
 
     /// Gives agents a folder to work in, and the tools `read`, `write` and `edit` for its files. By
-    /// default they have an empty folder and no tools for files.
+    /// default agents have an empty folder and no tools for files.
     #[must_use]
     pub fn workspace(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
@@ -101,14 +103,15 @@ impl RuntimeBuilder {
     }
 
     /// Sets where sessions are stored: `sqlite:DIR`, or `postgres://…` if several runtimes share
-    /// them. By default they are in a temporary folder that is removed with the runtime.
+    /// the sessions. By default sessions are in a temporary folder that is removed with the
+    /// runtime.
     #[must_use]
     pub fn store(self, url: impl Into<String>) -> Self {
         self.set("store.url", url)
     }
 
-    /// Joins the cluster on these NATS servers, which must have JetStream. All nodes of a cluster
-    /// must use the same store.
+    /// Makes the runtime join the cluster on these NATS servers, which must have JetStream. All
+    /// nodes of a cluster must use the same store.
     #[must_use]
     pub fn nats(self, url: impl Into<String>) -> Self {
         self.set("nats.url", url)
@@ -125,7 +128,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Starts the runtime. It accepts commands when this returns.
+    /// Starts the runtime. The runtime accepts commands when this function returns.
     ///
     /// # Errors
     ///

@@ -24,8 +24,8 @@ pub(super) const PROVIDER: &str = "scripted";
 /// A model for examples and tests, which needs no server and no key. It returns the scripted
 /// replies one after the other, whatever the requests contain.
 ///
-/// Agents that use the same scripted model share its replies. If each should have its own, give
-/// each a model with its own [name](ScriptedModel::named).
+/// Agents that use the same scripted model share its replies. To give agents separate replies, give
+/// each agent a model with a [name](ScriptedModel::named) of its own.
 #[derive(Debug, Clone)]
 pub struct ScriptedModel {
     name: String,
@@ -35,7 +35,7 @@ pub struct ScriptedModel {
 #[derive(Debug, Clone, Default)]
 struct Script {
     replies: VecDeque<Reply>,
-    /// The pause between two words of a text.
+    /// The pause before each word of a text.
     pace: Duration,
 }
 
@@ -66,8 +66,8 @@ impl ScriptedModel {
         }
     }
 
-    /// Sets the pause between two words of a text. By default there is none, and no parts of a text
-    /// are published before the whole message.
+    /// Sets the pause before each word of a text. By default there is no pause, so that many words
+    /// arrive in one event.
     #[must_use]
     pub fn pace(mut self, pace: Duration) -> Self {
         self.script.pace = pace;

@@ -6,8 +6,8 @@ use planck_common::{
     command::{Accepted, Prompt, Started},
 };
 
-/// A session, to which prompts are sent and whose events can be followed. Dropping this value does
-/// not end the session.
+/// A handle to a session, with methods that send prompts and follow events. Dropping this value
+/// does not end the session.
 ///
 /// [`Client`] has all other operations on a session, which they identify by its
 /// [`id`](Session::id).
@@ -32,7 +32,7 @@ impl Session {
         &self.started.orchestrator
     }
 
-    /// Sends a prompt. The prompt is stored when this returns, and the answer arrives as
+    /// Sends a prompt. The prompt is stored when this function returns, and the answer arrives as
     /// [events](Self::events).
     ///
     /// # Errors

@@ -15,7 +15,8 @@ use crate::{
     tools::external,
 };
 
-/// Loads a file. The first byte chooses its kind; the rest is its content.
+/// Writes a file and loads it. The first byte chooses the kind of the file, and the other bytes are
+/// its content.
 pub(super) fn file(bytes: &[u8]) {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| TempDir::new().expect("there is room for a file"));

@@ -1,5 +1,5 @@
-//! Fuzz targets with a node in this process: commands that it answers, and the session files that
-//! it has written.
+//! Fuzz targets with a node in this process: commands that the node answers, and damaged copies of
+//! a session file that the node has written.
 
 #![allow(clippy::expect_used, reason = "a target that cannot start has failed")]
 
@@ -36,13 +36,14 @@ const DEADLINE: Duration = Duration::from_secs(10);
 struct Served {
     runtime: Runtime,
     bus: Arc<dyn Bus>,
-    /// The name and the content of a closed session's file.
+    /// The name and the content of the file of a session whose turn has ended.
     file: (PathBuf, Vec<u8>),
     _node: RunningNode,
     _folder: TempDir,
 }
 
-/// Sends a command. The first line is the subject, the rest the body.
+/// Sends a command, and asserts that the node answers it. The first line is the subject, and the
+/// rest is the body.
 pub(super) fn command(bytes: &[u8]) {
     let served = served();
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
@@ -80,7 +81,7 @@ pub(super) fn session_file(bytes: &[u8]) {
 }
 
 /// Reads everything that can be read, as a node and as a command that only reads. Damaged data must
-/// be an error.
+/// cause an error and not a panic.
 async fn look(folder: &Path) {
     if let Ok(store) = SqliteStore::open(SqliteOptions::new(folder), &NodeId::mint()).await {
         read_all(&store).await;
@@ -163,8 +164,8 @@ fn start() -> anyhow::Result<Served> {
     })
 }
 
-/// Returns the name and the content of the session's file once its turn has ended and its
-/// write-ahead log is empty.
+/// Waits 2 s for the session's turn to end. Returns the name and the content of the session's file,
+/// including the rows in its write-ahead log.
 async fn written(store: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let files = fs::read_dir(store)?.flatten().map(|entry| entry.path());

@@ -5,7 +5,8 @@ use std::{fs, path::PathBuf};
 
 use super::TARGETS;
 
-/// The number of mutations of each seed. They find simple errors; `make fuzz` searches deeper.
+/// The number of mutations of each seed. These mutations find simple errors, and `make fuzz`
+/// searches deeper.
 const MUTATIONS: usize = 150;
 /// The number of mutations of each session file. It is smaller because a store opens each file from
 /// the disk.

@@ -39,8 +39,8 @@ pub(super) async fn one(
     }
 }
 
-/// Returns the information that the agent's host has. If there is no host, or it does not answer,
-/// the information comes from the agent's record.
+/// Returns the information that the agent's host has. If there is no host, the host does not
+/// answer, or another node passed the command on, the information comes from the agent's record.
 async fn info(
     services: &Services,
     agent: &AgentRecord,
@@ -170,8 +170,9 @@ async fn change(
         .map_err(moved)?
 }
 
-/// Handles a command for an agent without a host. This node takes the agent up first, unless the
-/// session is closed and the command can be answered without running the agent.
+/// Handles a command for an agent without a host. If the session is closed, first tries to answer
+/// without a running agent. Otherwise passes the command on to the session's host, or takes the
+/// agent up and performs the command on this node.
 async fn unheld(
     services: &Services,
     agent: &AgentRecord,

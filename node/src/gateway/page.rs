@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::bus::truncate;
 
-/// The size in bytes of a reply without its events.
+/// The maximum size in bytes of a reply without its events.
 const FRAME: usize = 256;
 
 /// Keeps as many events as fit into `room` bytes. If the first event alone is too large, its

@@ -1,4 +1,5 @@
-//! Answers the commands that only read, using a store without a running node. Refuses all others.
+//! Answers the commands that only read sessions and agents, and lists nodes and models, using a
+//! store without a running node. Refuses all other commands.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ pub struct ReadOnly {
     pub models: Arc<dyn Fn() -> Models + Send + Sync>,
 }
 
-/// Returns a request handler for the commands that only read. It refuses all others.
+/// Returns a request handler for the commands that this module answers. The handler refuses all
+/// others.
 pub fn read_only_handler(sources: ReadOnly) -> CommandHandler {
     let sources = Arc::new(sources);
     Arc::new(move |address, body| {

@@ -133,7 +133,8 @@ pub(super) async fn messages(
         .await?)
 }
 
-/// Returns the agent whose events are requested. It may be stopped.
+/// Returns the agent that a request names, which may be stopped, or `None` if the request names
+/// none.
 async fn of(
     store: &dyn SessionStore,
     session: &SessionRecord,

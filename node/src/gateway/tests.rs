@@ -79,7 +79,8 @@ async fn commands_of_a_session_are_performed_by_its_host_whichever_node_is_asked
     let started = host.start(world.request(&["lead"])).await;
     let session = |verb| Address::session(&started.session_id, verb);
 
-    // Either node may receive each command. The other one passes it on to the host.
+    // The bus gives each command to one of the two nodes at random. The node that is not the host
+    // passes the command on to the host.
     for _ in 0..4 {
         let agent = Address::agent(&started.orchestrator, "info");
         let info: AgentInfo = other.command(&agent, &json!({})).await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A `base_url` in `spawn_agent`, `change_model` or `sessions.start` makes this node send a request
 //! whose address and text come from agents or clients. The address could be that of an internal
-//! service or of an unknown server, so only addresses in the configuration are allowed.
+//! service or of an unknown server, so only addresses that the configuration allows are accepted.
 
 use reqwest::Url;
 
@@ -27,8 +27,8 @@ impl Addresses {
 }
 
 /// Parses an address as [`super::registry`] does: an address without a scheme is plain HTTP.
-/// Returns `None` for an address with white space, because the URL parser would ignore the white
-/// space while the request, which is built from the text, would contain it.
+/// Returns `None` for an address with white space or control characters, because the URL parser
+/// removes some of them, and the parsed address would differ from the text.
 fn parse(url: &str) -> Option<Url> {
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
@@ -43,9 +43,10 @@ fn parse(url: &str) -> Option<Url> {
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Returns whether a URL has no parts that could lead a request elsewhere. A query or a user name
-/// may mean something to the server, and an encoded separator starts a new path segment on some
-/// servers and is part of a name on others. The parser has already resolved `..`.
+/// Returns whether a URL has no parts that a server could interpret differently than this module. A
+/// query or a user name may mean something to the server, and an encoded separator starts a new
+/// path segment on some servers and is part of a name on others. The parser has already resolved
+/// `..`.
 fn is_plain(url: &Url) -> bool {
     let path = url.path().to_ascii_lowercase();
     let hides = ["%2f", "%5c", "%2e", "%00", "//", ";"]

@@ -6,13 +6,14 @@ use crate::model::{Chunk, Failure, FailureKind};
 /// The limits of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerBounds {
-    /// The maximum number of bytes of text, thoughts, signatures and arguments.
+    /// The maximum number of bytes of texts, thoughts, signatures and redacted thoughts, and of the
+    /// ids, names and arguments of calls.
     pub bytes: usize,
     pub calls: usize,
 }
 
 impl Default for AnswerBounds {
-    /// Allows 8 MiB. The longest answers of current models have about 0.5 MiB.
+    /// Allows 8 MiB and 128 calls. The longest answers of current models have about 0.5 MiB.
     fn default() -> Self {
         Self {
             bytes: 8 << 20,
@@ -42,7 +43,7 @@ impl Allowance {
     }
 
     /// Counts chunks and returns whether any of them has content. Empty chunks do not count as
-    /// progress of the stream.
+    /// progress of the stream. Fails if the answer exceeds a limit.
     pub fn take(&mut self, chunks: &[Chunk]) -> Result<bool, Failure> {
         let (bytes, calls) = (self.bytes, self.calls);
         for chunk in chunks {

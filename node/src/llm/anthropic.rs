@@ -1,4 +1,4 @@
-//! The provider for Anthropic's Messages API, version 2023-06-01.
+//! The wire format of Anthropic's Messages API, version 2023-06-01.
 
 mod decode;
 mod encode;

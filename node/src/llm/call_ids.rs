@@ -1,5 +1,5 @@
-//! Adapts the ids of tool calls to a provider: they are unique over the whole history and have the
-//! form that the provider accepts.
+//! Adapts the ids of tool calls to a provider. The adapted ids are unique in the whole history and
+//! have the form that the provider accepts.
 //!
 //! Some servers restart their numbering in each answer, so several calls of a conversation have the
 //! same id. After a change of model, the history contains ids of another provider. A call and its
@@ -26,9 +26,10 @@ pub enum IdRule {
 #[derive(Debug)]
 pub struct CallIds {
     form: IdRule,
-    /// For each id, how many calls have asked for it.
+    /// The assigned ids. Each has the number of the last id that was derived from it, or 1 if there
+    /// is none.
     wanted: HashMap<Box<str>, u32>,
-    /// The ids of those calls whose id differs from the one in the message.
+    /// The assigned ids that differ from the id in the message, by call.
     given: HashMap<CallId, Box<str>>,
 }
 
@@ -41,7 +42,8 @@ impl CallIds {
         }
     }
 
-    /// Returns the id for a call. Calls must be passed in the order of the conversation.
+    /// Assigns an id to a call and returns it. Calls must be passed in the order of the
+    /// conversation.
     pub fn of_call<'a>(&mut self, id: &'a str, call_id: &CallId) -> Cow<'a, str> {
         let made = self.unique(self.form.fitted(id));
         if made != id {
@@ -105,7 +107,7 @@ impl IdRule {
         }
     }
 
-    /// Returns the id for the `number`-th call that asked for `id`.
+    /// Derives another id from `id` and a number.
     fn numbered(self, id: &str, number: u32) -> String {
         let end = format!("_{number}");
         match self {

@@ -62,8 +62,7 @@ pub const UNKNOWN: ModelFacts = ModelFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundModel {
     pub entry: ModelFacts,
-    /// The source of the facts if the catalogue does not describe the model itself; `None` if it
-    /// does.
+    /// The source of the facts, or `None` if the catalogue describes the model itself.
     pub assumed: Option<FactSource>,
 }
 
@@ -156,9 +155,10 @@ impl ModelCatalogue {
         catalogue
     }
 
-    /// Returns the facts about a model: the entry for the provider's own name, or else the entry
-    /// for the vendor's name if the provider serves models of other vendors, or else the facts of
-    /// models with similar names.
+    /// Returns the facts about a model. An entry under the name of the provider or its preset takes
+    /// precedence. If there is none and the provider serves models of several vendors, the vendors'
+    /// entries are searched. Otherwise models of the same vendors with similar names supply the
+    /// facts. Nothing is assumed from the name of downloaded weights.
     pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> FoundModel {
         let own = [provider, preset.name]
             .into_iter()

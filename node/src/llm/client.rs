@@ -81,7 +81,8 @@ pub enum HttpClientError {
 pub struct Clients {
     options: ClientOptions,
     direct: Pair,
-    /// The clients for routes other than the default one. Each is built at its first request.
+    /// The clients for routes other than the default one. The clients of a route are built at its
+    /// first request.
     routed: Arc<Mutex<Vec<(Route, Pair)>>>,
     places: Arc<Semaphore>,
 }
@@ -140,7 +141,7 @@ impl Clients {
     }
 }
 
-/// Checks that a file of certificates can be read.
+/// Checks that a PEM file contains certificate authorities that TLS can use.
 pub fn check_authorities(path: &Path) -> Result<(), HttpClientError> {
     tls::config_with(path).map(|_| ())
 }
@@ -159,9 +160,10 @@ impl Pair {
     }
 }
 
-/// Builds a client. It follows no redirects, so that a key is never sent to an address that a
-/// server chose. It uses only HTTP/1.1: over HTTP/2 all streams to a server share one connection,
-/// and streams beyond the server's limit (often 100) would wait without any error or log line.
+/// Builds a client. The client follows no redirects, so that a key is never sent to an address that
+/// a server chose. The client uses only HTTP/1.1: over HTTP/2 all streams to a server share one
+/// connection, and streams beyond the server's limit (often 100) would wait without any error or
+/// log line.
 pub fn client(options: &ClientOptions) -> Result<reqwest::Client, HttpClientError> {
     let Route { proxy, ca } = &options.route;
     let tls = match ca {

@@ -11,9 +11,11 @@ use crate::model::{Failure, FailureKind};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Complaint {
     pub message: String,
-    /// The type, code or status of the error, as text.
+    /// The type, the code and the status of the error, without those that are absent or not a
+    /// string.
     pub words: Vec<String>,
-    /// The HTTP status that the body contains. Errors in a stream have one.
+    /// The HTTP status that the body contains as a numeric `code`. An error in a stream may have
+    /// one, although the status of the response was 200.
     pub status: Option<u16>,
     /// How long the body asks the client to wait.
     pub retry_after: Option<Duration>,
@@ -38,8 +40,8 @@ const CONTEXT_FULL: &[&str] = &[
     "reduce the length of the messages",
 ];
 
-/// Phrases that mean that the key was refused, in lower case. They are needed for providers whose
-/// status does not show it.
+/// Phrases that mean that the key was refused, in lower case. They are needed for providers that
+/// refuse a key with another status than 401 or 403.
 const BAD_KEY: &[&str] = &[
     "api key not valid",
     "api_key_invalid",
@@ -115,7 +117,8 @@ impl Complaint {
         }
     }
 
-    /// Returns whether the provider asks all agents to send fewer requests.
+    /// Returns whether the error means that the provider is overloaded, so that other requests must
+    /// be delayed too.
     pub fn is_overload(&self) -> bool {
         matches!(
             self.status.or_else(|| self.status_of_words()),

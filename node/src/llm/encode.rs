@@ -8,8 +8,8 @@ use planck_common::message::{Custom, MediaSource, MessageBody, MessageRole, Part
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Writes a value as JSON. Serialising Planck's own types into memory fails only because of a bug;
-/// `null` is written then, so that the surrounding JSON stays valid.
+/// Writes a value as JSON. Serialising Planck's own types into memory fails only because of a bug.
+/// After such a failure, `null` is written, so that the surrounding JSON stays valid.
 pub fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
@@ -107,7 +107,7 @@ pub fn data_url(mime: &str, data: &str) -> String {
 const LONGEST_NAME: usize = 64;
 
 /// Returns the name of a call in a form that every provider accepts. A model may have called a tool
-/// that does not exist; the provider must not refuse the next request because of that name.
+/// that does not exist. The provider must not refuse the next request because of that name.
 pub fn legal_name(name: &str) -> std::borrow::Cow<'_, str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_legal) {

@@ -48,7 +48,7 @@ pub struct ProviderEndpoint {
     pub(super) route: Route,
 }
 
-/// Determines the wire format of an endpoint's requests.
+/// The facts that determine the wire format of an endpoint's requests.
 pub struct WireChoice {
     pub preset: Preset,
     /// The wire format that the configuration names. If it is `None`, the preset or the catalogue's

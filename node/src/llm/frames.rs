@@ -121,12 +121,12 @@ fn too_long(limit: usize) -> Failure {
     ))
 }
 
-/// Splits server-sent events. Only the `data` field is read, because every provider repeats in it
-/// what the `event` field contains.
+/// Splits server-sent events. Only the `data` field is read, because every provider repeats the
+/// contents of the `event` field in `data`.
 ///
-/// Some servers send one JSON document although a stream was requested; the first byte shows which
-/// it is. A document is reported at its end, as one event; for an array, each item is reported as
-/// an event.
+/// Some servers send one JSON document although a stream was requested. The first byte that is not
+/// white space shows whether the body is a document. A document is reported at its end, as one
+/// event. If the document is an array, each of its items is reported as an event.
 #[derive(Debug)]
 pub struct Sse {
     beginning: BodyStart,
@@ -137,7 +137,7 @@ pub struct Sse {
 
 #[derive(Debug, PartialEq, Eq)]
 enum BodyFormat {
-    /// Only white space has arrived, so the format is not known yet.
+    /// Nothing but white space has arrived, so the format is not known yet.
     Unknown,
     Events,
     Document(Vec<u8>),
@@ -286,7 +286,7 @@ impl Data {
     }
 }
 
-/// One JSON value on each line. Empty lines are ignored.
+/// Splits lines of JSON, each of which is one value. Blank lines are ignored.
 #[derive(Debug)]
 pub struct Ndjson {
     beginning: BodyStart,

@@ -1,5 +1,5 @@
-//! Limits how many requests of this node to one server run at once, and delays requests after an
-//! overload. All requests to a server share one gate.
+//! Limits how many requests of this node to one endpoint run at once, and delays requests after an
+//! overload. Each endpoint has its own gate.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

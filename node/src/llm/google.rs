@@ -1,4 +1,4 @@
-//! The provider for Google's Gemini API, v1beta.
+//! The wire format of Google's Gemini API, v1beta.
 
 mod decode;
 mod encode;
@@ -59,8 +59,8 @@ impl WireFormat for Google {
     }
 }
 
-/// Returns a byte for use in a path segment. A byte with a special meaning in URLs is
-/// percent-encoded.
+/// Returns the text of a byte in a path segment. All bytes except ASCII letters, digits and `-_.~@`
+/// are percent-encoded.
 fn word(byte: u8) -> String {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'@' => {

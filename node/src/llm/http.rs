@@ -42,8 +42,8 @@ pub struct HttpCall {
     /// The permit for a connection that is kept for the whole idle time, if this request has one.
     pub place: Option<OwnedSemaphorePermit>,
     pub destination: Destination,
-    /// Whether the configuration names the server. Only then do users see the server's error
-    /// messages.
+    /// Whether the address belongs to the provider or is allowed by the configuration. Only then do
+    /// users see the server's error messages.
     pub configured: bool,
     pub wire: &'static dyn WireFormat,
     pub target: WireTarget,
@@ -64,7 +64,7 @@ pub struct Destination {
 enum StreamState {
     Ready(Box<HttpCall>),
     Reading(Box<ReadingBody>),
-    /// The answer was read to its end. The next item of the stream reports the result.
+    /// The request has succeeded or failed. The next item of the stream reports the result.
     Ended(Result<Finish, Failure>),
     Over,
 }
@@ -76,8 +76,8 @@ struct ReadingBody {
     decoder: Box<dyn Decoder>,
     reader: BodyReader,
     allowance: Allowance,
-    /// The permits of the gate and of the kept connection. They are released when the answer is
-    /// read.
+    /// The permits of the gate and of the kept connection. They are released when the answer has
+    /// been read.
     _places: [Option<OwnedSemaphorePermit>; 2],
 }
 
@@ -110,7 +110,7 @@ async fn next(mut state: StreamState) -> Option<(Result<ReplyProgress, Failure>,
     }
 }
 
-/// Sends the request and reads the status and the headers of its answer.
+/// Waits for the gate, sends the request, and reads the status and the headers of its answer.
 async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
     let HttpCall {
         name,
@@ -236,8 +236,8 @@ struct FailureWording {
 
 impl FailureWording {
     /// Converts a refusal into a failure: adds the provider's name, removes the key from the
-    /// message, and delays other requests if the provider is overloaded. If the configuration does
-    /// not name the server, the server's own message is left out.
+    /// message, and delays other requests if the provider is overloaded. If the server is not
+    /// `configured`, the server's own message is left out.
     fn to_failure(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
         let HttpRefusal { failure, overload } = refusal;
         if overload {

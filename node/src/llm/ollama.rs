@@ -1,4 +1,4 @@
-//! The provider for Ollama's own chat API, which sends each piece of a reply as a line of JSON.
+//! The wire format of Ollama's own chat API, which sends each piece of a reply as a line of JSON.
 
 mod decode;
 mod encode;

@@ -1,5 +1,5 @@
-//! The provider for OpenAI's chat completions. Most other vendors and servers use this format too,
-//! each with its own deviations.
+//! The wire format of OpenAI's chat completions. Most other vendors and servers use this format
+//! too, each with its own deviations.
 
 mod decode;
 mod encode;

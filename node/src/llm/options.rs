@@ -30,25 +30,26 @@ pub struct LlmOptions {
 /// The options of one provider.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderOptions {
-    /// The preset that supplies the address and the deviations from the wire format. Without it,
-    /// the preset with the provider's name is used.
+    /// The preset that supplies the address and the deviations from the wire format. If it is
+    /// `None`, the preset with the provider's name is used.
     pub preset: Option<String>,
-    /// The wire format. Without it, the preset's is used.
+    /// The wire format, or `None` for that of the preset or of the catalogue's entry for the model.
     pub wire: Option<WireKind>,
     pub key: Option<Secret>,
-    /// The base URL. Without it, the preset's is used.
+    /// The base URL, or `None` for that of the preset.
     pub base_url: Option<String>,
-    /// Further addresses that may receive the key. A request to any other address carries no key,
-    /// because an agent can choose the address.
+    /// Further addresses whose origins may receive the key. A request to any other origin carries
+    /// no key, because an agent can choose the address.
     pub trusted_urls: Vec<String>,
     /// Headers that are added to every request after Planck's own headers. They are sent only to
-    /// addresses that may receive the key.
+    /// origins that may receive the key.
     pub headers: Vec<(String, Secret)>,
     /// The version of Azure's API, for addresses that contain the deployment.
     pub api_version: Option<String>,
     pub route: Route,
     pub times: Times,
-    /// The maximum number of concurrent requests of this node to the provider; 256 by default.
+    /// The maximum number of concurrent requests of this node to one address of the provider. The
+    /// default is 256.
     pub max_concurrent: Option<usize>,
     pub retry: RetryRules,
 }

@@ -1,5 +1,5 @@
 //! Reads the model options (`opts`) of a member. Options that several providers share become typed
-//! fields; the rest is passed through to providers that accept it.
+//! fields. The encoders add all other options to the request.
 
 use serde_json::{Map, Value};
 
@@ -11,9 +11,10 @@ pub struct Opts {
     pub max_output_tokens: Option<u64>,
     pub thinking_budget: Option<u64>,
     pub stop: Vec<String>,
-    /// How long the provider caches the prompt. Providers without such a setting ignore it.
+    /// How long the provider caches the prompt. Only the encoder of Anthropic's wire format uses
+    /// this option.
     pub cache: Cache,
-    /// All other options. They are sent unchanged.
+    /// All other options. The encoder of each wire format adds them to the request.
     pub rest: Map<String, Value>,
 }
 
@@ -45,8 +46,8 @@ const OURS: &[&str] = &[
 ];
 
 impl Opts {
-    /// Reads the known options. An option of the wrong type, or one that is listed in [`OURS`], is
-    /// dropped with a warning.
+    /// Reads the known options. An option that is listed in [`OURS`], or that must be a number and
+    /// is none, is dropped with a warning.
     pub fn read(mut opts: Map<String, Value>) -> Self {
         let mut take = |name: &str| opts.remove(name).filter(|value| !value.is_null());
         let read = Self {

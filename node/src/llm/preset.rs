@@ -32,13 +32,13 @@ pub struct Preset {
     pub quirks: Quirks,
 }
 
-/// The vendors whose models a provider serves. The catalogue uses this to find the facts about a
-/// model.
+/// The vendors whose models a provider serves. They determine where the catalogue looks up the
+/// facts about a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServedModels {
     /// The provider's own models.
     Own,
-    /// Models of several vendors, whose names they contain.
+    /// Models of several vendors. A model's name may begin with its vendor, as in `openai/gpt-5`.
     Any,
     /// Model weights that a user downloaded. Their names tell little about the model.
     Weights,
@@ -82,7 +82,8 @@ const LOCAL: Preset = Preset {
     ..CLOUD
 };
 
-/// All presets. Agents that name no model get the standard model of the first provider with a key.
+/// All presets. If no default model is configured, agents that name no model get the standard model
+/// of the first provider in this order that has a key.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "anthropic",
@@ -244,7 +245,8 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Returns the first environment variables that hold a key, as a list for error messages.
+/// Returns the environment variables for the keys of the first three presets that have one, as a
+/// list for error messages.
 pub fn key_variables() -> String {
     let variables = PRESETS.iter().filter_map(|preset| preset.key_variable);
     variables.take(3).collect::<Vec<_>>().join(", ")
@@ -265,7 +267,7 @@ impl Preset {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// Returns the preset for a provider that the configuration describes completely.
+    /// Returns the preset for a provider that has no preset of its own.
     pub fn unnamed(wire: WireKind) -> Self {
         Self {
             wire,

@@ -14,7 +14,7 @@ pub struct Quirks {
 /// Whether a model's reasoning is sent back to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReasoningReturn {
-    /// In the field and the form in which it arrived.
+    /// Reasoning is sent back in the field and the form in which it arrived.
     #[default]
     AsItCame,
     /// Reasoning is never sent back, because the server refuses it.

@@ -33,7 +33,8 @@ pub enum LlmError {
     #[error("provider `{name}` has no key; set {variable}`providers.{name}.api_key`")]
     NoKey {
         name: String,
-        /// The environment variable that sets the key, followed by ` or `; empty if there is none.
+        /// The environment variable that sets the key, followed by ` or `. The text is empty if
+        /// there is no such variable.
         variable: String,
     },
     #[error("provider `{name}` needs a base_url: nothing is assumed")]
@@ -82,7 +83,8 @@ impl Llm {
     }
 
     /// Returns the provider of a model. If the model names an address, the provider sends its
-    /// requests there. Requests to the same address share their limits.
+    /// requests to that address. All requests of a provider to the same address share one endpoint
+    /// and its limits.
     pub fn provider(&self, model: &ModelRef) -> Result<Arc<dyn Provider>, LlmError> {
         if let Some(provider) = self.in_process(&model.provider) {
             return Ok(Arc::clone(provider));
@@ -134,8 +136,9 @@ impl Llm {
             .card(retry)
     }
 
-    /// Returns the warning for users of a model that the catalogue does not describe, or `None` if
-    /// the catalogue describes it.
+    /// Returns the warning for users of a model that the catalogue does not describe. Returns
+    /// `None` if the catalogue describes the model, if the provider is unknown, and for models of
+    /// `scripted`.
     pub fn warning(&self, model: &ModelRef) -> Option<String> {
         let preset = self.known(&model.provider).ok()?.preset;
         let assumed = self
@@ -165,8 +168,8 @@ impl Llm {
         })
     }
 
-    /// Returns the names of the providers that can be used: those with a key, and those that need
-    /// none.
+    /// Returns the names of the providers that can be used: those that have an address, and a key
+    /// if the address requires one.
     pub fn available(&self) -> Vec<String> {
         let assumed = PRESETS
             .iter()
@@ -261,8 +264,9 @@ impl Llm {
 }
 
 impl KnownProvider<'_> {
-    /// Returns the error for a missing key. It suggests the preset's environment variable only for
-    /// a provider with the preset's own name, because other providers do not read that variable.
+    /// Returns the error for a missing key. The error suggests the preset's environment variable
+    /// only for a provider with the preset's own name, because other providers do not read that
+    /// variable.
     fn no_key(&self) -> LlmError {
         let variable = self
             .preset
@@ -309,7 +313,7 @@ impl KnownProvider<'_> {
     }
 
     /// Returns whether this address has the origin of the provider's base URL or of one of its
-    /// trusted addresses. If so, the key may be sent there.
+    /// trusted addresses. The key may be sent only to such an address.
     fn is_configured(&self, base: &Url) -> bool {
         let configured = self.base_url(None).ok();
         let trusted = self
@@ -335,7 +339,8 @@ impl KnownProvider<'_> {
     }
 
     /// Returns the description of the endpoint at `base`. The label for opaque tokens is the
-    /// provider's name, followed by the address if it is not the configured one.
+    /// provider's name. If `base` does not have the origin of the provider's base URL, the host and
+    /// port of `base` follow.
     fn target(&self, base: &Url) -> WireTarget {
         let is_usual = self
             .base_url(None)

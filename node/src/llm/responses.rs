@@ -1,5 +1,6 @@
-//! The provider for OpenAI's Responses API. The vendor stores nothing: each request contains the
-//! whole conversation, and encrypted reasoning is sent back as it was received.
+//! The wire format of OpenAI's Responses API. Requests ask the server to store nothing, so each
+//! request contains the whole conversation and the encrypted reasoning in the form in which it was
+//! received.
 
 mod decode;
 mod encode;
@@ -24,7 +25,8 @@ pub struct Responses;
 
 impl WireFormat for Responses {
     /// Returns the address of a request. With Azure's older addresses, the body of the request
-    /// names the deployment, so the path does not contain it, unlike that of chat completions.
+    /// names the deployment. The path therefore does not contain the deployment, unlike the path
+    /// for chat completions.
     fn url(&self, base: &Url, model: &str, target: &WireTarget) -> Url {
         let is_bare = base.path().trim_matches('/').is_empty();
         let names_version = base.query_pairs().any(|(name, _)| name == "api-version");

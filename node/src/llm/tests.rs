@@ -464,7 +464,7 @@ async fn a_silent_server_runs_into_a_deadline() {
         between_content: patient,
         whole: patient,
     };
-    // Until the first content, the time for the first byte applies. It is long here, because a
+    // Until the first content, the time for the first byte applies. The test allows 2 s, because a
     // loaded machine may take a while to send the head of the answer.
     let between = Times {
         first_byte: Duration::from_secs(2),

@@ -56,7 +56,7 @@ pub enum AssemblyError {
     Tool(#[from] BadTool),
 }
 
-/// What a program that embeds the runtime adds to its configuration.
+/// The tools and models that a program adds to the runtime that it embeds.
 pub(crate) struct Additions {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     /// Whether agents get tools for the files of their workspace.
@@ -94,7 +94,7 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<RunningNode, 
 }
 
 /// Builds and starts a node in the process of another program. The node starts no other processes.
-/// Also returns the names of its tools.
+/// Also returns the names of the node's tools.
 pub(crate) async fn open_embedded(
     config: &Config,
     additions: Additions,
@@ -202,8 +202,8 @@ fn workspaces(config: &Config) -> Workspaces {
     }
 }
 
-/// Answers the commands that only read the sessions of the configured store, on a bus in this
-/// process. No session can be changed through it.
+/// Starts to answer the commands that only read the sessions of the configured store, on the given
+/// bus. None of these commands changes a session.
 pub(crate) async fn look(
     config: &Config,
     bus: &Arc<dyn Bus>,
@@ -223,7 +223,7 @@ pub(crate) async fn look(
         .await?)
 }
 
-/// Returns what the node needs for its cluster, or `None` if NATS is not configured.
+/// Returns the parts for joining the cluster, or `None` if NATS is not configured.
 fn joining(
     config: &Config,
     heartbeat: Option<ReaperHeartbeat>,
@@ -280,8 +280,8 @@ fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
     InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
-/// Returns the folders of a setting without duplicates. A project in the home directory has the
-/// same folder as the user.
+/// Returns the folders of a setting without duplicates. Two folders are duplicates if their
+/// absolute paths are equal.
 fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     let is_new = |dir: &&PathBuf| {

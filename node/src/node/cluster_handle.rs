@@ -22,15 +22,15 @@ use crate::{
     tools::ReaperHeartbeat,
 };
 
-/// What a node needs to join a cluster.
+/// The parts for joining a cluster.
 pub struct Joining {
     pub nats: NatsOptions,
     pub replicas: usize,
     pub times: Times,
     pub registry: ClusterRegistry,
-    /// Where the store is, without passwords.
+    /// The address of the store, without passwords.
     pub store_address: String,
-    /// Tells the reapers regularly that this node is alive.
+    /// The sender of heartbeats to the reapers.
     pub heartbeat: ReaperHeartbeat,
 }
 
@@ -38,7 +38,7 @@ pub struct Joining {
 pub(super) struct ClusterHandle {
     joining: Option<Joining>,
     joined: Mutex<Option<Joined>>,
-    /// Why this node must end, or `None` if it need not.
+    /// The reason why this node must end, or `None` while there is none.
     ended: watch::Sender<Option<String>>,
 }
 
@@ -154,7 +154,8 @@ impl Node {
         }
     }
 
-    /// Applies what the membership thread reports to the services.
+    /// Receives the facts that the membership thread reports, and applies them to the services.
+    /// Returns when this node must end.
     async fn react(self: Arc<Self>, mut facts: mpsc::Receiver<ClusterFact>) {
         while let Some(fact) = facts.recv().await {
             match fact {

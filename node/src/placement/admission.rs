@@ -8,7 +8,7 @@ use std::{
 
 use planck_common::AgentId;
 
-/// The agents that are about to start on this node. Clones share them.
+/// The agents that are about to start on this node. Clones share this state.
 #[derive(Debug, Clone, Default)]
 pub struct Admission(Arc<Mutex<Arrivals>>);
 
@@ -20,7 +20,7 @@ struct Arrivals {
 
 #[derive(Debug, Default)]
 struct Arriving {
-    /// How many concurrent requests are admitting this agent.
+    /// The number of places that concurrent requests hold for this agent.
     requests: u32,
     /// Whether the agent must read its inbox once it has started.
     has_news: bool,
@@ -42,7 +42,7 @@ impl Arrivals {
     }
 }
 
-/// A place that is reserved until the agent has started. Dropping it releases the place.
+/// A place that is reserved until the agent has started. Dropping the permit releases the place.
 #[derive(Debug)]
 pub struct AdmissionPermit {
     admission: Admission,
@@ -56,8 +56,8 @@ impl Admission {
         self.lock().places
     }
 
-    /// Reserves a place, or fails if the node is full. `inside` returns the number of agents on
-    /// this node.
+    /// Reserves a place, or returns `None` if the node is full. `inside` returns the number of
+    /// agents on this node.
     pub fn enter(
         &self,
         agent: &AgentId,
@@ -95,7 +95,7 @@ impl Admission {
 
 impl AdmissionPermit {
     /// Starts the agent while the admission is locked, so that the agent is never counted twice or
-    /// not at all. Returns whether it must read its inbox.
+    /// not at all. Returns whether the agent must read its inbox.
     pub fn use_to_start(mut self, start: impl FnOnce()) -> bool {
         self.is_used = true;
         let mut arrivals = self.admission.lock();

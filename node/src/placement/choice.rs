@@ -65,8 +65,8 @@ pub(crate) fn choose(candidates: &[NodeCandidate], wanted: &NodeNeeds) -> Result
 
 impl Placement {
     /// Starts an agent on a suitable node. If that node refuses or does not answer, tries others.
-    /// This is safe because a repeated request for the same agent id has no effect: the agent's row
-    /// in SQL shows whether the silent node created it.
+    /// No agent is created twice, because the agent's row in SQL shows whether a node that did not
+    /// answer created it.
     pub async fn place(
         self: &Arc<Self>,
         wanted: &NodeNeeds,
@@ -178,8 +178,9 @@ impl Placement {
     }
 
     /// Returns the node that must perform an operation reserved for the session's host, or `None`
-    /// if it is this node. That is the live node that hosts the orchestrator. If there is none and
-    /// the orchestrator does not fit this node, it is another suitable node.
+    /// if it is this node. The session's host is the live node that hosts the orchestrator. Without
+    /// such a node, it is this node if the orchestrator fits here, and otherwise another suitable
+    /// node.
     pub async fn session_host(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
             if owner == self.view.id() {

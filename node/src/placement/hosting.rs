@@ -1,5 +1,5 @@
-//! Starts an agent for which this node was chosen: a new member, or an existing agent whose lease
-//! is free.
+//! Starts agents for which this node was chosen. Such an agent is new, has no host, or is handed
+//! over by its host.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,8 +23,8 @@ use crate::{
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Placement {
-    /// Starts an agent on this node. Repeating the request is harmless: if the agent already
-    /// exists, the result is the node in its record.
+    /// Starts an agent on this node. Repeating the request is harmless. If the agent of a spawn
+    /// request already exists, returns the node in its record.
     pub async fn host_agent(self: &Arc<Self>, request: HostAgent) -> Result<Hosted, Refusal> {
         let permit = self.local.admit(&request.agent_id)?;
         match &request.spec {
@@ -136,8 +136,8 @@ impl Placement {
         hosted
     }
 
-    /// Returns the context of the agent's session. Agents of the same session on this node share
-    /// it.
+    /// Returns the context of the agent's session. The agent shares the context of its orchestrator
+    /// if that runs on this node in the requested incarnation.
     pub(super) async fn context_of(
         &self,
         request: &HostAgent,

@@ -96,8 +96,8 @@ impl LocalNode {
         }
     }
 
-    /// Returns a refusal if this node is leaving, draining or suspended, because it then accepts no
-    /// new work.
+    /// Fails if this node is leaving, draining or suspended, because such a node accepts no new
+    /// work.
     pub fn check_accepts_work(&self) -> Result<(), Refusal> {
         let why = if self.host.is_closed() {
             "leaving"
@@ -112,8 +112,8 @@ impl LocalNode {
         Err(Refusal::unavailable(format!("node {id} is {why}")))
     }
 
-    /// Reserves a place for an agent, or fails if the node is full. The node that chose this one
-    /// may have used an outdated load.
+    /// Reserves a place for an agent. Fails if this node accepts no new work or is full, which the
+    /// node that chose this one may not have known yet.
     pub fn admit(&self, agent: &AgentId) -> Result<AdmissionPermit, Refusal> {
         self.check_accepts_work()?;
         let capacity = self.settings.capacity;

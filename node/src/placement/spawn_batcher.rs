@@ -45,8 +45,8 @@ struct PendingSpawn {
     hosted: oneshot::Sender<Result<Hosted, Refusal>>,
 }
 
-/// The exclusive right to create agents for one incarnation. When it is dropped, the spawns that
-/// still wait fail.
+/// The exclusive right to create agents for one incarnation. If the worker is dropped early, the
+/// spawns that still wait fail.
 struct BatchWorker {
     batcher: SpawnBatcher,
     incarnation: TeamIncarnation,
@@ -54,7 +54,7 @@ struct BatchWorker {
 }
 
 impl SpawnBatcher {
-    /// Queues a spawn. If it returns a worker, the caller must run it.
+    /// Queues a spawn. If a worker is returned, the caller must run it.
     fn queue(&self, incarnation: TeamIncarnation, spawn: PendingSpawn) -> Option<BatchWorker> {
         let mut waiting = self.lock();
         if let Some(waiting) = waiting.get_mut(&incarnation) {
@@ -75,7 +75,8 @@ impl SpawnBatcher {
 }
 
 impl BatchWorker {
-    /// Returns the next batch, in which each agent occurs once, or `None` if no spawn waits.
+    /// Takes the next batch from the queue, in which each agent occurs once. If no spawn waits,
+    /// ends the exclusive right and returns `None`.
     fn next(&mut self) -> Option<Vec<PendingSpawn>> {
         let mut all = self.batcher.lock();
         let waiting = all
@@ -106,7 +107,8 @@ impl Drop for BatchWorker {
 
 impl PendingSpawn {
     fn answer(self, hosted: Result<Hosted, Refusal>) {
-        // Sending fails if the caller stopped waiting. If it tries again, it finds the agent's row.
+        // Sending fails if the caller stopped waiting. A caller that tries again finds the agent's
+        // row.
         let _ = self.hosted.send(hosted);
     }
 }
@@ -143,9 +145,9 @@ impl Placement {
         answer.await.unwrap_or_else(|_| shutting_down())
     }
 
-    /// Creates the agents of a batch in three steps, whose order makes it safe to stop after any of
-    /// them: writes the members' records to the registry if the team is still alive, writes their
-    /// rows to SQL, and starts them.
+    /// Creates the agents of a batch. First writes the members' records to the registry if the team
+    /// is still alive, then writes their rows to SQL, and then starts them. With this order it is
+    /// safe to stop after any step.
     async fn create(&self, batch: Vec<PendingSpawn>) {
         let (context, outcomes) = match self.record(&batch).await {
             Ok(recorded) => recorded,
@@ -255,8 +257,8 @@ impl Placement {
             has_task,
         }));
         if has_news {
-            // If this fails, the agent has already left the node, and it reads its inbox where it
-            // continues.
+            // If the call fails, the agent has already left the node, and reads its inbox on the
+            // node where it continues.
             let _ = self.host.look(&agent.id).await;
         }
     }

@@ -1,4 +1,5 @@
-//! The part of a project that the user trusts, in the state that was compared with the trusted one.
+//! The part of a project that the user trusts, with the snapshot that was compared with the trusted
+//! state.
 
 use std::{
     collections::BTreeMap,
@@ -46,8 +47,8 @@ impl Admitted {
         }))
     }
 
-    /// Returns whether tools, teams and skills of the project are used. If not, only its
-    /// configuration is.
+    /// Returns whether tools, teams and skills of the project are used. If not, only the
+    /// configuration is used.
     pub fn has_folders(&self) -> bool {
         self.0.has_folders
     }
@@ -73,8 +74,8 @@ impl Admitted {
         }
     }
 
-    /// Fails if anything in a folder of `tools/` has changed since it was trusted. It reads files,
-    /// so it may block.
+    /// Fails if anything in a folder of `tools/` has changed since it was trusted. This function
+    /// reads files, so it may block.
     ///
     /// The check does not exclude every change: the program is started by its path afterwards.
     /// Another program of this user that runs outside of the sandbox can replace the tool's program

@@ -26,7 +26,7 @@ const MOST: u64 = 64 * 1024 * 1024;
 pub struct TrustRecord {
     pub folder: PathBuf,
     pub at: Timestamp,
-    /// The text of `config.toml`. With it, a later change can be shown key by key.
+    /// The text of `config.toml`. Planck needs the text to show a later change key by key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     pub files: BTreeMap<String, Print>,
@@ -119,7 +119,8 @@ impl Ledger {
             .collect())
     }
 
-    /// Fails if a user other than root or the current one could have written the list.
+    /// Fails if the list is not a regular file, or if a user other than root or the current one
+    /// could have written it.
     fn check(&self, file: &File) -> io::Result<()> {
         let status = file.metadata()?;
         let owner = Uid::from_raw(status.uid());

@@ -1,5 +1,5 @@
-//! Reads all files in a project's `.planck/` that Planck uses, within limits. Fails if an entry
-//! cannot be trusted by its content, such as a link.
+//! Reads the files in a project's `.planck/` that are trusted by their content, and lists prompts
+//! and skills, within limits. Fails if an entry cannot be trusted by its content, such as a link.
 
 use std::{collections::BTreeMap, ffi::OsStr};
 
@@ -13,7 +13,7 @@ use crate::regular_file::{EntryKind, FileRefused, OpenFolder};
 const MOST_CONFIG: u64 = 256 * 1024;
 /// The maximum size of any other file in bytes.
 const MOST_FILE: u64 = 8 * 1024 * 1024;
-/// The maximum size of all files together in bytes.
+/// The maximum size in bytes of all files together, without the configuration.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
 /// The maximum number of files and folders.
 const MOST_ENTRIES: usize = 4096;

@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 use super::CONFIG;
 use crate::regular_file::FileContent;
 
-/// The identity of a file or folder: its kind, whether it is executable, and the SHA-256 of its
-/// content.
+/// The identity of a file or folder. The identity of a file consists of whether the file is
+/// executable and the SHA-256 of its content.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Print(String);
@@ -53,7 +53,7 @@ pub struct Snapshot {
     pub config: Option<String>,
     /// The texts of every TOOL.json and TEAM.json, which are shown to the user.
     pub texts: BTreeMap<String, String>,
-    /// The names of the folders below `skills/`.
+    /// The names of the entries below `skills/` that are not regular files.
     pub skills: Vec<String>,
     /// The names of the prompt files below `teams/`.
     pub prompts: Vec<String>,

@@ -12,7 +12,7 @@ use crate::regular_file::{EntryKind, FileRefused, OpenFolder};
 /// The maximum number of entries in one folder. A larger folder is refused.
 const MOST: usize = 4096;
 
-/// The kind of things that a folder contains.
+/// The kind of descriptions that a folder contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourcePart {
     Tools,
@@ -30,7 +30,7 @@ impl SourcePart {
     }
 }
 
-/// The reason why a file in one of these folders cannot be read.
+/// The reason why a file in a folder of tools, teams or skills cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
     #[error(transparent)]
@@ -49,8 +49,9 @@ pub struct NameClash {
     pub project: PathBuf,
 }
 
-/// One folder of tools, teams or skills. No link below it is followed. If it belongs to a project,
-/// files that changed since they were trusted are refused.
+/// One folder of tools, teams or skills. No link below it is followed. If the folder belongs to a
+/// project, files that are trusted by their content and have changed since they were trusted are
+/// refused.
 #[derive(Debug, Clone)]
 pub struct ProjectSource {
     /// The path to the folder. It may contain links, because it comes from the user or the

@@ -28,8 +28,8 @@ pub struct Project {
 pub enum ProjectUse {
     /// The configuration, the tools, the teams and the skills. Commands that run a node use them.
     Everything,
-    /// The configuration only. Clients use it, because tools, teams and skills are those of the
-    /// nodes that they talk to.
+    /// The configuration only. Clients use only this part, because the nodes to which they connect
+    /// have their own tools, teams and skills.
     Config,
 }
 
@@ -47,7 +47,8 @@ pub enum ProjectStanding {
     Untrustable(Untrustable),
 }
 
-/// The names of the files that were added, changed or deleted since the project was trusted.
+/// The names of the files and folders that were added, changed or deleted since the project was
+/// trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Difference {
     pub added: Vec<String>,

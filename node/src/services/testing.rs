@@ -1,4 +1,5 @@
-//! Complete nodes for the tests of the services, which share a bus in memory and a SQLite store.
+//! Complete nodes for the tests of the services. The nodes of a test share a bus in memory and a
+//! SQLite store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +28,7 @@ use crate::{
 /// How long a test waits for an expected state.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the nodes of a test share.
+/// The resources that the nodes of a test share.
 pub(crate) struct World {
     folder: TempDir,
     hub: Arc<MemoryHub>,
@@ -60,7 +61,8 @@ impl World {
         let mut config = Config::default();
         let store = self.folder.path().join("sessions");
         config.store.url = config::ConfiguredUrl::new(format!("sqlite:{}", store.display()));
-        // This bus is in memory. A configured address makes the node expect other nodes.
+        // The bus of the test is in memory, but only a configured address makes the node expect
+        // other nodes.
         config.nats.url = Some(config::ConfiguredUrl::new("nats://unused:4222".to_owned()));
         config.node.absolute_dirs = Some(true);
         config.models.default = Some("scripted:test".into());
@@ -142,7 +144,7 @@ impl TestNode {
         })
     }
 
-    /// Waits until the condition holds. Panics if that takes longer than [`PATIENCE`].
+    /// Waits until the condition holds. Panics if the condition does not hold within [`PATIENCE`].
     pub(crate) async fn until(&self, what: &str, mut is_so: impl AsyncFnMut(&Services) -> bool) {
         let waited = async {
             while !is_so(self.services()).await {

@@ -1,5 +1,5 @@
 //! Notifies the host of an agent about a new input. The input is already committed in SQL, so a
-//! lost notification only delays it until a sweep finds it.
+//! lost notification only delays the input until a sweep finds it.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ const RESUME: Duration = Duration::from_secs(5);
 
 impl Sessions {
     /// Notifies the host of an agent about an input that was just committed. `node` is the host
-    /// according to the agent's record. If there is none, this node takes the agent up or asks
-    /// another node to do so.
+    /// according to the agent's record. If the agent has no host, this node takes the agent up or
+    /// asks another node to do so.
     pub async fn deliver(
         &self,
         session: &SessionId,
@@ -60,7 +60,8 @@ impl Sessions {
         }
     }
 
-    /// Makes an agent read its inbox, whichever node hosts it.
+    /// Makes an agent read its inbox, whichever node hosts it. An agent without a host is taken up,
+    /// unless its session is closed.
     pub async fn wake(&self, session: &SessionId, agent: &AgentId) {
         if self.reach(agent, None).await.is_ok() {
             return;
@@ -197,8 +198,9 @@ impl Sessions {
         }
     }
 
-    /// Loads an agent again if its lease has a later epoch in SQL, which means that another node
-    /// rewound its history. If the agent was stopped or another node holds it, drops it.
+    /// Compares the epoch of an agent on this node with the epoch in SQL. A later epoch means that
+    /// another node rewound the session or took the lease. This function then loads the agent
+    /// again, or drops it if it was stopped or this node no longer holds its lease.
     async fn reload_if_superseded(&self, agent: &AgentId) {
         let Some(hosting) = self.host.hosting(agent) else {
             return;

@@ -1,5 +1,5 @@
-//! Prompts. A prompt is first committed to an agent's inbox. Then the agent's host is notified, or
-//! this node takes the agent up if it has no host.
+//! Accepts prompts. This node first commits a prompt to an agent's inbox. Then it notifies the
+//! agent's host, or has the agent taken up if no node hosts it.
 
 use planck_common::{
     InputId, Timestamp,

@@ -1,5 +1,6 @@
-//! Operations on agents that another node hosts, and which that node performs. A command is passed
-//! on at most once: a node that receives it from another node does not pass it on again.
+//! Operations on sessions and agents that another node may host. That node then performs the
+//! operation. A command is passed on at most once: a node that receives a command from another node
+//! does not pass the command on again.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub enum CommandOrigin {
     /// A client. This node passes the command on if another node hosts the target.
     Client,
-    /// Another node, which considers this one the target's host.
+    /// Another node, which considers this node the target's host.
     Peer,
 }
 

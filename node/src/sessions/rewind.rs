@@ -1,9 +1,10 @@
 //! Rewinds a session: hides a message and everything after it, and loads every agent of the session
 //! again with the remaining history.
 //!
-//! The store rewinds in one statement. Inputs that were accepted before it have outcomes
-//! afterwards, and inputs that are accepted later run normally. The agents on this node pause
-//! during the statement, so that everything they wrote earlier is also published earlier.
+//! The store rewinds in one statement. The statement also gives an outcome to the inputs of hidden
+//! and of open turns, and to unread messages between agents. Unread prompts, and inputs that are
+//! accepted later, run normally. The agents on this node pause during the statement, so that
+//! everything they wrote earlier is also published earlier.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -30,7 +31,7 @@ use crate::{
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The number of events that are read at a time.
+/// The maximum number of events in a page that is read from the log.
 const PAGE: u32 = 500;
 
 impl Sessions {
@@ -56,7 +57,8 @@ impl Sessions {
         Ok(rewound.head)
     }
 
-    /// Loads the agents on this node again, with the remaining history.
+    /// Loads the agents on this node again, with the remaining history. Drops the agents that the
+    /// rewind stopped.
     fn reload_here(&self, rewound: &RewindOutcome) {
         for (agent, epoch) in &rewound.agents {
             if rewound.stopped.contains(agent) {
@@ -75,8 +77,8 @@ impl Sessions {
         }
     }
 
-    /// Sends the rewind to the store, again if its outcome is unknown. The store performs it only
-    /// once.
+    /// Sends the rewind to the store, up to [`TRIES`] times while its outcome is unknown. The store
+    /// performs the rewind only once.
     async fn rewind_stored(
         &self,
         session: &SessionRecord,
@@ -117,7 +119,7 @@ impl Sessions {
         }
     }
 
-    /// Refuses a rewind that is impossible, before any running turn is aborted for it.
+    /// Refuses a rewind to a row that is not a visible message, before any running turn is aborted.
     async fn check_message(&self, session: &SessionRecord, id: Seq) -> Result<(), Refusal> {
         let page = self.store.events(&session.id, id.max(1), 1, None).await?;
         let row = page
@@ -157,7 +159,8 @@ impl Sessions {
                 .iter()
                 .filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok())
             {
-                // In the meantime, other agents may have written events under their old epochs.
+                // Between the read of `before` and the rewind, agents on other nodes may have
+                // written events under their old epochs.
                 if event.seq <= Some(rewound.head)
                     && epochs.get(&event.agent_id) == Some(&event.epoch)
                 {

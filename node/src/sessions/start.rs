@@ -92,8 +92,9 @@ impl Sessions {
         Ok(started(&record, self.view.id(), 0, prompt))
     }
 
-    /// Returns whether this node is suitable for the orchestrator. A node without a cluster always
-    /// is; if something is missing, the orchestrator's turns fail with an error about it.
+    /// Returns whether this node is suitable for the orchestrator. A node without a cluster is
+    /// always suitable. If such a node lacks a requirement, the orchestrator's turns fail with an
+    /// error about the missing requirement.
     fn lead_fits_here(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
         if self.view.is_alone() {
             return Ok(true);
@@ -103,8 +104,8 @@ impl Sessions {
             .fits_here(&self.lead_needs(workspace, request)?))
     }
 
-    /// Returns what the orchestrator requires of a node. The instructions in its directory do not
-    /// affect that.
+    /// Returns what the orchestrator requires of a node. The instructions in the session's folder
+    /// do not affect these requirements, so this function does not read the instructions.
     fn lead_needs(&self, workspace: &str, request: &Start) -> Result<NodeNeeds, Refusal> {
         let specs = self.library.specs(request, None)?;
         let lead = specs
@@ -165,8 +166,8 @@ impl Sessions {
     }
 
     /// Starts the agents of a new session, whose leases this node holds: the orchestrator on this
-    /// node, and the others on the nodes that were chosen. If AGENTS.md or parts of it were not
-    /// used, the orchestrator's log records that.
+    /// node, and the others on their nodes in `nodes`. If AGENTS.md or parts of it were not used,
+    /// the orchestrator's log records that.
     async fn host_all(
         &self,
         session: &SessionRecord,
@@ -255,9 +256,9 @@ impl Sessions {
     }
 }
 
-/// Returns the id of the first prompt, or `None` if the request has no prompt. It is the id in the
-/// request, or else is derived from the session id in the request, so that a repeated request has
-/// the same one. Without either, the id is new.
+/// Returns the id of the first prompt, or `None` if the request has no prompt. If the request
+/// contains no id for the prompt, the id is derived from the request's session id, so that a
+/// repeated request has the same id. Without a session id, the id is new.
 fn first_prompt(request: &Start) -> Option<InputId> {
     request.prompt.as_ref()?;
     let named = request

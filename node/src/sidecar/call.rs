@@ -75,7 +75,8 @@ enum ReplyMessage {
 }
 
 impl SidecarCall<'_> {
-    /// Makes the call. Returns the text of the answer, or an error for the model.
+    /// Makes the call. Returns the text of the answer, or an error for the model. If the call may
+    /// have taken effect without an answer, sends `cancel` to the sidecar.
     pub async fn run(self, context: &CallContext<'_>) -> Result<String, String> {
         let withdrawn = Withdrawal {
             bus: context.bus,
@@ -144,7 +145,7 @@ impl SidecarCall<'_> {
         conversation.map_err(|error| self.refused(error))
     }
 
-    /// Parses a message and discards the result. The fuzz target uses it.
+    /// Parses a message and discards the result. The fuzz target uses this function.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn reads(&self, message: StreamedReply) {
         let _message = self.read(message);
@@ -215,7 +216,8 @@ impl CallFailure {
     }
 }
 
-/// Returns whether a message is in the format of the sidecar protocol.
+/// Returns whether a message is a JSON object with the key `v`, as every message of the sidecar
+/// protocol is.
 pub fn is_ours(payload: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(payload)
         .is_ok_and(|message| message.contains_key("v"))
@@ -253,8 +255,8 @@ impl CallDeadline {
     }
 }
 
-/// Sends `cancel` to the sidecar when this value is dropped. [`forget`](Self::forget) prevents that
-/// after an answer has arrived.
+/// A guard that sends `cancel` to the sidecar when it is dropped. [`forget`](Self::forget) drops
+/// the guard without the message, for a call that needs no cancellation.
 pub struct Withdrawal<'a> {
     pub bus: &'a dyn Bus,
     pub sidecar: Option<&'a SidecarId>,

@@ -22,7 +22,7 @@ use crate::{
     telemetry::metrics,
 };
 
-/// How long a compactor is not asked again after it did not answer in time.
+/// The time for which a compactor is not asked again after it did not answer in time.
 const REST: Duration = Duration::from_secs(300);
 
 /// A compactor that a sidecar offers.
@@ -33,8 +33,8 @@ pub struct RemoteCompactor {
 }
 
 impl Sidecars {
-    /// Returns the compactor with this name. The name is either `<sidecar>.<compactor>`, or the
-    /// name of a compactor that only one sidecar offers.
+    /// Waits for the first search for sidecars, and returns the compactor with this name. The name
+    /// is either `<sidecar>.<compactor>`, or the name of a compactor that only one sidecar offers.
     pub async fn compactor(&self, named: &str) -> Result<RemoteCompactor, String> {
         self.looked().await;
         let (of, name) = named

@@ -1,5 +1,5 @@
-//! The table of known sidecars. It is updated from the descriptions that instances send, and
-//! decides which instances still exist. This module does no I/O.
+//! The table of known sidecars. This module updates the table from the descriptions that instances
+//! send, and decides which instances still exist. It does no I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,13 +10,13 @@ use super::info::{OfferKind, SidecarInstance, SidecarOffer};
 /// The number of consecutive searches without an answer after which an instance is removed.
 const MISSES: u32 = 3;
 
-/// The number of stopped instances that are remembered. They may still answer searches for a while,
-/// and those answers are ignored.
+/// The maximum number of stopped instances that are remembered. A stopped instance may still answer
+/// searches for a while, and its answers are ignored.
 const GONE: usize = 1024;
 
 #[derive(Debug, Default)]
 pub struct Directory {
-    /// The sidecars that may offer tools. `None` allows all of them.
+    /// The names of the sidecars that may be in the table. `None` allows all of them.
     allow: Option<Vec<String>>,
     sidecars: BTreeMap<SidecarId, BTreeMap<String, SeenInstance>>,
     gone: VecDeque<String>,
@@ -36,7 +36,8 @@ impl Directory {
         }
     }
 
-    /// Adds or updates these instances. All other instances are left unchanged.
+    /// Adds or updates these instances, except those that are not allowed or have stopped. All
+    /// other instances are left unchanged.
     pub fn update(&mut self, instances: Vec<SidecarInstance>) {
         for instance in instances {
             if self.admits(&instance) {
@@ -52,8 +53,8 @@ impl Directory {
         }
     }
 
-    /// Records the result of a search for all instances. Instances that missed [`MISSES`] searches
-    /// are removed.
+    /// Records the result of a search for all instances. Instances that did not answer [`MISSES`]
+    /// consecutive searches are removed.
     pub fn swept(&mut self, instances: Vec<SidecarInstance>) {
         for seen in self.sidecars.values_mut().flat_map(BTreeMap::values_mut) {
             seen.misses += 1;
@@ -86,7 +87,7 @@ impl Directory {
     }
 
     /// Returns the offers of each sidecar. If two instances of a sidecar describe the same offer
-    /// differently, the instance with the higher version decides.
+    /// differently, the instance with the higher version decides. Versions are compared as text.
     pub fn offers(&self) -> BTreeMap<SidecarId, Vec<SidecarOffer>> {
         let sidecars = self.sidecars.iter();
         sidecars
@@ -94,7 +95,7 @@ impl Directory {
             .collect()
     }
 
-    /// Returns the descriptions of what was ignored, with the reasons.
+    /// Returns a message for each ignored part of an instance's description, with the reason.
     pub fn faults(&self) -> impl Iterator<Item = &str> {
         let seen = self.sidecars.values().flat_map(BTreeMap::values);
         seen.flat_map(|seen| seen.instance.faults.iter().map(String::as_str))

@@ -1,5 +1,5 @@
-//! Keeps the directory up to date. It searches for all sidecars at intervals, and receives the
-//! messages that sidecars send when they start and stop.
+//! Keeps the directory up to date. The node searches for all sidecars at intervals, and receives
+//! the messages that sidecars send when they start and stop.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::bus::{BusError, Delivery};
 /// The interval between searches for sidecars.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// A search ends when no answer has arrived for this long.
+/// The time without an answer after which a search for all sidecars ends.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// A search for the instances of one sidecar ends when no answer has arrived for this long.
+/// The time without an answer after which a search for the instances of one sidecar ends.
 const QUIET_OF_ONE: Duration = Duration::from_millis(100);
 
 /// The maximum number of messages that are handled together.

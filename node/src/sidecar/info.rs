@@ -1,5 +1,5 @@
-//! Parses the description that an instance of a sidecar publishes on `$SRV.INFO`. Invalid parts of
-//! it are ignored and reported.
+//! Parses the description with which an instance of a sidecar answers a request on `$SRV.INFO`.
+//! Invalid parts of the description are ignored and reported.
 
 use std::{sync::Arc, time::Duration};
 

@@ -22,9 +22,11 @@ pub struct ToolNames {
     pub warnings: Vec<String>,
 }
 
-/// Assigns names to all tools. `<sidecar>__<tool>` always names exactly one tool. A tool's own name
-/// selects it too; if several sidecars offer a tool of that name, it selects all of these tools
-/// under their qualified names.
+/// Assigns names to all tools. The qualified name `<sidecar>__<tool>` names exactly one tool. It is
+/// not assigned if it is too long or taken. A tool's own name selects the tool too, unless the node
+/// has a tool of that name. If several sidecars offer a tool of that name, the name selects all of
+/// these tools under their qualified names. `is_taken` returns whether the node has a tool of a
+/// name.
 pub fn assign_names(
     offers: &BTreeMap<SidecarId, Vec<SidecarOffer>>,
     is_taken: impl Fn(&str) -> bool,

@@ -13,8 +13,8 @@ use crate::{
     tools::Tool,
 };
 
-/// Returns the configured tools. This function reports no mistakes: the configuration checks some
-/// of them, and the catalogue the others when the tools are added.
+/// Returns the configured tools. This function reports no mistakes. The configuration checks for
+/// some of them, and the catalogue finds the others when the tools are added.
 pub fn tools(config: &Config, bus: &Arc<dyn Bus>) -> Vec<Arc<dyn Tool>> {
     let section = &config.sidecars;
     let tools = section.tools.0.iter();

@@ -140,7 +140,8 @@ impl Tool for RemoteTool {
         &self.spec
     }
 
-    /// Returns `None`, because the tool limits its calls itself: progress extends their time.
+    /// Returns `None`, because the tool limits its calls itself and extends their time when the
+    /// sidecar reports progress.
     fn timeout(&self, _: Duration) -> Option<Duration> {
         None
     }
@@ -203,8 +204,8 @@ pub async fn call_tool(
     called.run(call).await
 }
 
-/// Adds the argument `timeout_ms` to a schema. Also returns whether the schema already had that
-/// argument.
+/// Adds the argument `timeout_ms` to a schema that does not have it. Also returns whether the
+/// schema already had that argument.
 fn with_timeout(parameters: &Arc<RawValue>, idle: Duration) -> (Arc<RawValue>, bool) {
     let unchanged = |has_timeout| (Arc::clone(parameters), has_timeout);
     let Ok(mut schema) = serde_json::from_str::<Map<String, Value>>(parameters.get()) else {

@@ -108,8 +108,8 @@ fn not_yaml(why: &serde_saphyr::Error) -> BadHeader {
         .map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
     let text = why.to_string();
     let first = text.lines().next().unwrap_or_default();
-    // The message contains a position that counts from the first line of the header. It is removed,
-    // because the error has its own position.
+    // The message contains a position that counts from the first line of the header. The position
+    // is removed, because the error has its own.
     let what = first
         .split_once("column ")
         .and_then(|(_, rest)| rest.split_once(": "))

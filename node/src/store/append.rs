@@ -16,7 +16,7 @@ use crate::{
     nul,
 };
 
-/// What happens to one input in one batch: it is consumed, ended, or both.
+/// The marks of one batch on one input, which is consumed, ended, or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MarkRow {
     pub id: String,
@@ -41,8 +41,8 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
         };
         match &mark.change {
             Change::Consumed { turn } => row.turn = Some(*turn),
-            // This column holds plain text, so NUL has to be replaced. The other columns hold JSON,
-            // which escapes NUL.
+            // The column `answer` holds plain text, so NUL has to be replaced. Bodies and contents
+            // are JSON, which escapes NUL.
             Change::Ended { outcome, answer } => {
                 (row.outcome, row.answer) = (
                     Some(outcome.name().into()),
@@ -55,8 +55,8 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
     rows
 }
 
-/// The maximum number of rows in one batch. SQLite accepts at most 32,766 parameters in a
-/// statement.
+/// The maximum number of rows in one batch. Each row takes 19 of the 32,766 parameters that SQLite
+/// accepts in a statement.
 pub const MOST_ROWS: usize = 1_500;
 
 /// Returns the refusal of a batch that has too many rows or contains a NUL byte, which Postgres

@@ -12,10 +12,10 @@ pub trait Inbox: Send + Sync {
     /// harmless.
     async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError>;
 
-    /// Puts a question and records that its asker waits for the answer. Refuses it if that would
-    /// close a cycle of waiting agents or nest questions deeper than `max_depth`. A question has
-    /// depth 1 if no other agent waits for its asker. Asking the same question again records the
-    /// wait again.
+    /// Puts a question and records that its asker waits for the answer. Refuses a question that
+    /// would close a cycle of waiting agents or nest questions deeper than `max_depth`. A question
+    /// has depth 1 if no other agent waits for its asker. Asking the same question again records
+    /// the wait again.
     async fn ask(
         &self,
         session: &SessionId,
@@ -25,7 +25,7 @@ pub trait Inbox: Send + Sync {
     ) -> Result<AskOutcome, StoreError>;
 
     /// Records that the asker no longer waits. If the question is unread, it leaves the inbox with
-    /// the outcome `withdrawn`. Returns whether that is the question's outcome.
+    /// the outcome `withdrawn`. Returns whether the outcome of the question is `withdrawn`.
     async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError>;
 
     async fn input(
@@ -34,8 +34,8 @@ pub trait Inbox: Send + Sync {
         id: &InputId,
     ) -> Result<Option<StoredInput>, StoreError>;
 
-    /// Returns the inputs of an agent that have no outcome: the unread ones and those of the open
-    /// turn. They are ordered by when they were put.
+    /// Returns the inputs of an agent that have no outcome, in the order in which they were put.
+    /// These are the unread inputs and those of the open turn.
     async fn open_inputs(
         &self,
         session: &SessionId,
@@ -54,7 +54,7 @@ pub trait Inbox: Send + Sync {
 /// The result of [`Inbox::put`].
 #[derive(Debug, Clone)]
 pub enum PutResult {
-    /// The input is committed. `head` is the number of the log's last row at that moment.
+    /// The input is committed. `head` was the number of the log's last row when the input was put.
     Put {
         head: Seq,
         node: Option<NodeId>,
@@ -71,7 +71,7 @@ pub enum PutResult {
 pub enum AskOutcome {
     /// The question is in the inbox, and its asker is recorded as waiting.
     Asked { node: Option<NodeId> },
-    /// The question was asked before. `outcome` is `None` while it has no outcome.
+    /// The question was asked before. `outcome` is `None` while the question has no outcome.
     Known { outcome: Option<InputOutcome> },
     /// The agent to which the question is addressed does not exist or is stopped.
     NotFound,

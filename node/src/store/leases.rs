@@ -12,8 +12,9 @@ pub trait Leases: Send + Sync {
     /// Takes the lease of an agent on condition that its epoch is still `seen`. The store then
     /// refuses every write under the former holder's epoch.
     ///
-    /// Returns `None` if another node took the lease first. If the answer to a claim was lost, the
-    /// node repeats the claim with the same `seen` and gets the lease that it already took.
+    /// Returns `None` if another node took the lease first, or if the orchestrator does not have
+    /// the incarnation that `claim` names. If the answer to a claim was lost, the node repeats the
+    /// claim with the same `seen` and gets the lease that it already took.
     async fn claim(
         &self,
         session: &SessionId,
@@ -35,8 +36,8 @@ pub trait Leases: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Returns two kinds of agents: those whose lease is held by a node that is not in `alive`, and
-    /// those with unread inputs whose lease is free or held by a node in `alive`. The latter are
-    /// included because the message that announces an input may have been lost.
+    /// those with unread inputs whose lease is free or held by a node in `alive`. The second kind
+    /// is included because the wake-up for an input may have been lost.
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError>;
 
     /// Returns the agents whose leases a node holds.
@@ -50,8 +51,8 @@ pub trait Leases: Send + Sync {
 
     /// Kills the process of a node that left or was declared dead, but only if a signal such as
     /// SIGSTOP has stopped the process. A stopped process could hold a lock of the store for ever.
-    /// Returns whether a process was killed. Postgres does nothing, because the server ends the
-    /// transactions of an idle connection.
+    /// Returns whether a process was killed. The Postgres store does nothing, because the Postgres
+    /// server ends the transactions of an idle connection.
     async fn end_stopped_node(&self, _node: &NodeId) -> Result<bool, StoreError> {
         Ok(false)
     }
@@ -60,7 +61,7 @@ pub trait Leases: Send + Sync {
 /// The kind of agent whose lease is claimed.
 #[derive(Debug, Clone)]
 pub enum LeaseClaim {
-    /// The orchestrator. `after_death` begins a new incarnation of the team.
+    /// The orchestrator. With `after_death`, the claim begins a new incarnation of the team.
     Lead { after_death: bool },
     /// Another member. The claim fails unless the orchestrator still has this incarnation.
     Member(LeadIncarnation),
@@ -90,7 +91,8 @@ impl HeldLease {
     }
 }
 
-/// An agent that a sweep found, with the holder and the epoch of its lease.
+/// An agent that [`Leases::sweep`] or [`Leases::held_by`] found, with the holder and the epoch of
+/// its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stray {
     pub session: SessionId,

@@ -68,8 +68,8 @@ pub trait Log: Send + Sync {
     /// Hides a message and everything after it, raises the epoch of every agent without changing
     /// its holder, and appends `rewound` to the orchestrator's log.
     ///
-    /// - Open calls and turns are ended before that. The row that ends one stays visible if the row
-    ///   that begins it does.
+    /// - Before `rewound`, the store appends a row that ends each open call and turn. The end of a
+    ///   call or turn stays visible if its beginning does.
     /// - Inputs of turns that began after the message, and unread messages between agents, get the
     ///   outcome `rewound`. Inputs of other open turns get `aborted`. Unread prompts stay in the
     ///   inbox. No agent waits for an answer any more.
@@ -115,7 +115,8 @@ pub struct Appended {
 /// The outcome of one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchOutcome {
-    /// The numbers of its entries, in order. The last one is the `prev` of the agent's next batch.
+    /// The numbers of the batch's entries, in order. The last one is the `prev` of the agent's next
+    /// batch.
     Written(Vec<Seq>),
     /// The agent's lease has another epoch, or its last row is not `prev`.
     StaleEpoch,

@@ -1,5 +1,5 @@
-//! Generated session names: an adjective and a noun. Later attempts append a random number, in case
-//! most names are taken.
+//! Generates session names of an adjective and a noun, and numbers agents that ask for the same
+//! name. Later attempts at a session name append a random number, in case most names are taken.
 
 use planck_common::SessionName;
 
@@ -19,8 +19,8 @@ const NOUNS: &str = "acorn anchor apple arrow aspen badger bamboo basil beacon b
 /// How many generated names are tried before creation of the session fails.
 pub const TRIES: u32 = 40;
 
-/// Generates a name. From attempt 3 on (the first is 0) it ends with a random number, whose digits
-/// increase with each attempt.
+/// Generates a session name. The first `attempt` is 0. From attempt 3 on, the name ends with a
+/// random number of at most 2 digits, and each further attempt allows 2 digits more, up to 16.
 pub fn make_up(attempt: u32) -> SessionName {
     let name = format!("{}-{}{}", pick(ADJECTIVES), pick(NOUNS), number(attempt));
     SessionName::parse(&name).unwrap_or_else(|_too_long| make_up(0))
@@ -45,7 +45,7 @@ fn pick(words: &str) -> &str {
 }
 
 /// Returns the name of the `n`-th agent that asks for `name`: the first gets `name` itself, and
-/// later ones get the suffix `-n`. The result has at most 64 characters.
+/// later ones get the suffix `-n`. A name with a suffix has at most 64 characters.
 pub fn nth(name: &str, n: u32) -> String {
     if n <= 1 {
         return name.to_owned();

@@ -1,5 +1,5 @@
-//! The store in Postgres, for any number of hosts. All sessions share the tables. Each method runs
-//! a statement or a function of `migrations/postgres`, and each statement has a deadline.
+//! The store in Postgres, for any number of hosts. All sessions share the tables. The methods run
+//! statements and functions of `migrations/postgres`, and each statement has a deadline.
 
 mod database;
 mod migrate;

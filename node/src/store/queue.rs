@@ -25,8 +25,8 @@ use worker::QueueWorker;
 /// room.
 const PLACES: usize = 256;
 
-/// Rows and marks of one agent, which are written completely or not at all. The queue sets the
-/// number of the row that they follow.
+/// Rows and marks of one agent, which are written completely or not at all. The queue adds `prev`,
+/// the number of the agent's last row.
 #[derive(Debug, Clone)]
 pub struct PendingSave {
     pub agent: AgentId,
@@ -38,23 +38,24 @@ pub struct PendingSave {
     pub state: AgentState,
 }
 
-/// Where a save was written in the log.
+/// The numbers of the rows of a written save, and the session's totals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrittenRows {
     /// The numbers of the entries, in order.
     pub seqs: Vec<Seq>,
-    /// The agent's last row before them.
+    /// The agent's last row before these entries.
     pub prev: Seq,
     /// The session's totals after the statement that wrote this save.
     pub session_totals: Usage,
 }
 
-/// Why a save was not written. Saves that the agent submitted before it knew of a failure were
-/// built on the failed one, so they fail with the same error. Saves that it submits after it knows
-/// are tried.
+/// The error of a save. Saves that the agent submitted before it knew of a failure were built on
+/// the failed save, so they fail with the same error. The queue sends the saves that the agent
+/// submits once it knows of the failure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// Another node took the lease. Every later save under that epoch fails at once.
+    /// The epoch of the save is no longer that of the agent's lease. Every later save under the
+    /// same epoch fails at once.
     #[error("the lease was taken")]
     StaleEpoch,
     /// These inputs were already withdrawn or consumed. The agent must build the save again without
@@ -77,7 +78,7 @@ pub enum AppendError {
 /// The part of the store that the queue uses.
 #[async_trait]
 pub trait AppendLog: Send + Sync {
-    /// See [`Log::append`].
+    /// Appends batches, as described at [`Log::append`].
     async fn send(
         &self,
         session: &SessionId,
@@ -134,8 +135,8 @@ impl AppendQueue {
         Self { orders, failures }
     }
 
-    /// Registers an agent of this node whose last row is `last_seq`. The caller repeats this after
-    /// each claim and each rewind.
+    /// Registers an agent of this node whose last row is `last_seq`. The caller enrolls the agent
+    /// again after each claim and each rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
         self.orders
             .send(QueueRequest::Enroll { agent, last_seq })
@@ -143,8 +144,8 @@ impl AppendQueue {
             .map_err(|_| AppendError::Closed)
     }
 
-    /// Submits a save, which is written after all saves that were submitted before it. It is
-    /// written even if the receipt is dropped.
+    /// Submits a save. The queue writes it after all earlier saves of the same agent, even if the
+    /// receipt is dropped.
     pub async fn submit(&self, pending: PendingSave) -> Result<Receipt, AppendError> {
         let (reply, outcome) = oneshot::channel();
         let agent = pending.agent.clone();

@@ -63,9 +63,9 @@ pub trait SessionRecords: Send + Sync {
     ) -> Result<Vec<AgentRecord>, StoreError>;
 
     /// Records new members of a session, each with its first task, and leases them to `node` at
-    /// epoch 1. Their names are made unique in the team. Returns one outcome for each, in order,
-    /// which is `TeamDead` for all if the orchestrator has another incarnation or the session is
-    /// closed.
+    /// epoch 1. Their names are made unique in the team. Returns one outcome for each member, in
+    /// order. If the orchestrator has another incarnation or the session is closed, the outcome of
+    /// every new member is `TeamDead`.
     async fn create_agents(
         &self,
         session: &SessionId,
@@ -146,7 +146,8 @@ impl NewSession {
     }
 }
 
-/// The largest possible limit of agents in a session, because Postgres stores it as `integer`.
+/// The largest possible limit of agents in a session, because Postgres reads the limit as
+/// `integer`.
 pub const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 
 /// The maximum number of agents in a session whose limits do not set one.
@@ -169,7 +170,7 @@ pub struct NewAgent {
 }
 
 impl NewAgent {
-    /// Returns an error if a name contains characters that Postgres cannot store.
+    /// Returns an error if the name or the type contains NUL, which Postgres cannot store.
     fn check(&self) -> Result<(), String> {
         match [&self.spec.name, &self.spec.r#type]
             .into_iter()
@@ -229,7 +230,7 @@ pub struct LeadIncarnation {
     pub incarnation: i64,
 }
 
-/// A new member of a running session, with its first task.
+/// A new member of a running session, with its first task if it has one.
 #[derive(Debug, Clone)]
 pub struct NewMember {
     pub agent: NewAgent,

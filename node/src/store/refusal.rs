@@ -40,8 +40,8 @@ pub fn no_message(to: Seq, session: &SessionId) -> StoreError {
     StoreError::BadRequest(format!("session {session} has no visible message {to}"))
 }
 
-/// Returns the error for a new input whose id already belongs to an input from another sender or
-/// for another agent.
+/// Returns the error for a new input whose id already belongs to an input of another agent, or to a
+/// question of another asker.
 pub fn input_taken(input: &InputId) -> StoreError {
     StoreError::BadRequest(format!("the id {input} belongs to another input"))
 }

@@ -43,10 +43,10 @@ use super::{InboxBounds, SessionStore, StoreError, refusal};
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     pub folder: PathBuf,
-    /// The project for which this is the default folder, or `None` if the user named the folder.
+    /// The project whose default folder `folder` is, or `None` if the user named the folder.
     pub own_place: Option<OwnPlace>,
-    /// Whether a committed write survives a power failure. Otherwise it only survives the end of
-    /// all processes.
+    /// Whether a committed write survives a power failure. Otherwise the write only survives the
+    /// end of all processes.
     pub full_sync: bool,
     /// The maximum number of session files that are open at once. Each has a thread.
     pub open_files: usize,
@@ -83,7 +83,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store of a folder: takes the node's lock and checks that the folder is usable.
+    /// Opens the store of a folder, and creates the folder if it does not exist. Takes the node's
+    /// lock, removes the locks of dead nodes, and opens the index.
     pub async fn open(options: SqliteOptions, node: &NodeId) -> Result<Self, StoreError> {
         let SqliteOptions {
             folder,
@@ -118,7 +119,8 @@ impl SqliteStore {
         })
     }
 
-    /// Returns an empty store in memory. It stands for a database that has no tables yet.
+    /// Returns an empty store in memory, which callers use in place of a database that has no
+    /// tables yet.
     pub async fn nothing() -> Result<Self, StoreError> {
         Self::look(SqliteOptions::new("")).await
     }
@@ -146,8 +148,8 @@ impl SqliteStore {
             None => None,
         };
         if let Some(place) = place {
-            // No lock is taken here, but the folder of the locks must be a real directory, as for a
-            // node.
+            // A read-only store takes no lock, but the folder of the locks must be a real
+            // directory, as for a node.
             place.find_folder(lock::FOLDER)?;
         }
         let opening = DbOptions {
@@ -169,7 +171,8 @@ impl SqliteStore {
         })
     }
 
-    /// Returns the open file of a session. Fails with `NotFound` if the session does not exist.
+    /// Returns the file of a session, and opens it if necessary. Fails with `NotFound` if the
+    /// session does not exist.
     async fn file(&self, id: &SessionId) -> Result<InUse, StoreError> {
         if let Some(open) = self.files.open_one(id).await? {
             return Ok(open);
@@ -185,7 +188,8 @@ impl SqliteStore {
         }
     }
 
-    /// Returns the open file of a session, or `None` if the session does not exist.
+    /// Returns the file of a session as [`Self::file`] does, or `None` if the session does not
+    /// exist.
     async fn file_if_any(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
         match self.file(id).await {
             Ok(file) => Ok(Some(file)),

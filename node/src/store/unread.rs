@@ -3,7 +3,7 @@
 
 use super::StoreError;
 
-/// How many inputs and bytes may wait in the inboxes of a session.
+/// The maximum amounts of unread inputs in the inboxes of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InboxBounds {
     /// The maximum number of unread bytes of one agent.
@@ -33,8 +33,8 @@ impl Default for InboxBounds {
     }
 }
 
-/// The unread inputs before an input is put. They only explain a refusal, because the statement
-/// that puts the input counts on its own.
+/// The amount of unread inputs before an input is put. Except on version 1 of the Postgres schema,
+/// the amount only explains a refusal, because the statement that puts the input counts on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unread {
     pub agent_bytes: i64,

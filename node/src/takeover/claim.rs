@@ -26,23 +26,23 @@ use crate::{
 /// The reason for taking a session up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose<'a> {
-    /// Its agents continue, and its log records the reason. A closed session is opened if it
-    /// `may_open`.
+    /// The session's agents continue, and its log records the reason. A closed session is opened if
+    /// `may_open` is set.
     Work { reason: &'a str, may_open: bool },
-    /// Its agents are to end at once: open turns do not continue.
+    /// The session's agents are to end at once, and open turns do not continue.
     End,
-    /// Its node died and its members are not to continue: open turns end with an error.
+    /// The agents' node died and they are not to continue, so open turns end with an error.
     Lost,
 }
 
-/// How to treat a closed session.
+/// What a take-up does about a closed session.
 #[derive(Debug, Clone, Copy)]
 pub enum IfClosed<'a> {
-    /// Opens it.
+    /// Opens the session.
     Open,
-    /// Leaves it closed and does nothing.
+    /// Leaves the session closed and does nothing.
     Leave,
-    /// Opens it if one of these agents has an unread prompt.
+    /// Opens the session if one of these agents has an unread prompt.
     OpenIfPrompted(&'a [Stray]),
 }
 
@@ -66,7 +66,7 @@ impl Purpose<'_> {
     }
 }
 
-/// A session whose orchestrator has a host, which may be this node.
+/// What the claims of a session's members depend on.
 struct Led {
     context: Arc<SessionContext>,
     team: LedTeam,
@@ -80,9 +80,9 @@ impl Led {
 }
 
 impl Takeover {
-    /// Hosts every agent of the session that no live node holds. Calling it again is harmless, also
-    /// while another node does the same. A session that is not to continue after its node's death
-    /// is closed first.
+    /// Starts every agent of the session that no live node holds, on this node or another one. A
+    /// repeated call is harmless, also while another node does the same. A session that is not to
+    /// continue after its node's death is closed first.
     ///
     /// The state of the session is read under its lock, because the session may have been closed
     /// after the caller read it.
@@ -112,7 +112,7 @@ impl Takeover {
     }
 
     /// Takes the session up for an operation that only its host can perform. Returns the
-    /// orchestrator's record after that.
+    /// orchestrator's record, and fails if another node hosts the orchestrator.
     pub async fn take_up_here(
         &self,
         session: &SessionRecord,
@@ -175,8 +175,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Claims the orchestrator's lease. Returns the session if its orchestrator is on this node
-    /// now.
+    /// Claims the orchestrator's lease and starts the orchestrator, unless it runs on this node
+    /// already. Returns `None` if another node hosts it or the session stays closed.
     async fn claim_lead(
         &self,
         session: &SessionRecord,
@@ -225,9 +225,9 @@ impl Takeover {
         Ok(Some(led))
     }
 
-    /// Returns whether the session is open now that this node hosts its orchestrator. No other node
-    /// can close it after the claim, but one may have closed it just before. Then it is opened if
-    /// it may be; otherwise the lease is released.
+    /// Returns whether the session is open under a lease that this node just claimed. No other node
+    /// can close the session after the claim, but one may have closed it just before. In that case,
+    /// opens the session if `may_open` is set, and otherwise releases the lease.
     async fn is_open_under(
         &self,
         lease: &HeldLease,
@@ -251,8 +251,8 @@ impl Takeover {
         Ok(false)
     }
 
-    /// Performs what [`recovery::member_plan`] decides about a member: starts it, here or on
-    /// another node, or stops it.
+    /// Performs what [`recovery::member_plan`] decides about a member, which is to start it on this
+    /// node or another one, to stop it, or to leave it.
     async fn claim_member(
         &self,
         led: &Led,
@@ -319,8 +319,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Asks another node to start the member: its previous host if that is alive, otherwise the
-    /// node that placement chooses. Returns whether that succeeded.
+    /// Asks another node to start the member. That is the member's previous host if it is alive,
+    /// and otherwise the node that placement chooses. Returns whether the other node accepted.
     async fn hand_to_other_node(&self, led: &Led, member: &AgentRecord, plan: MemberPlan) -> bool {
         let node = match &member.node {
             Some(node) if node != self.view.id() && self.view.is_alive(node).await => {
@@ -332,8 +332,8 @@ impl Takeover {
         };
         match node.filter(|node| node != self.view.id()) {
             Some(node) => {
-                // The request contains how long to wait, and the other node counts that from its
-                // claim.
+                // The request contains how long tools must wait, which the other node counts from
+                // its claim.
                 let tools_from = plan.tools_from_claim(clock::now()).map(clock::instant);
                 let request = claim_request(&led.context, member, tools_from);
                 self.placement.hand_over(&node, &request).await

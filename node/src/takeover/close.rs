@@ -1,5 +1,5 @@
-//! Closes a session, or stops an agent, on request: running work is ended, waiting inputs get their
-//! outcome, and the leases are released.
+//! Closes sessions and stops agents. Running work is ended, waiting inputs get their outcome, and
+//! the leases are released.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ use crate::{
     store::{AgentRecord, SessionRecord},
 };
 
-/// The reason recorded for agents of a dead node.
+/// The reason that is recorded for agents of a dead node.
 const LOST: &str = "node_lost";
 
-/// How many times a close checks for agents that are still held, because a spawn may have been in
-/// progress.
+/// The maximum number of times that a close checks for agents that are still held, because a spawn
+/// may have been in progress.
 const ROUNDS: usize = 4;
 
-/// How long another node may take to end the session's members that it hosts. It includes the time
-/// in which processes die.
+/// How long another node may take to end the session's members that it hosts. This includes the
+/// time in which processes end.
 const ENDING: Duration = Duration::from_secs(12);
 
 impl Takeover {
@@ -57,8 +57,9 @@ impl Takeover {
         self.close_locked(session, LOST, Purpose::Lost, guard).await
     }
 
-    /// Closes the session under its lock. It is recorded as closed first: from then on no agent is
-    /// spawned, and a sweep that finds the session partly closed continues the close.
+    /// Closes the session under its lock. Records the session as closed before any member ends.
+    /// From then on no agent is spawned, and a sweep that finds the session partly closed continues
+    /// the close.
     async fn close_locked(
         &self,
         session: &SessionRecord,
@@ -139,7 +140,7 @@ impl Takeover {
     }
 
     /// Asks a node to end its members. If the node hosts none of them although their records name
-    /// it, their leases are released for it.
+    /// it, releases their leases for it.
     async fn end_on(
         &self,
         node: &NodeId,
@@ -157,7 +158,7 @@ impl Takeover {
         Ok(())
     }
 
-    /// Returns the agents of a session whose lease a node holds.
+    /// Returns the agents of a session whose leases some node holds, alive or not.
     async fn held(&self, session: &SessionRecord) -> Result<Vec<AgentRecord>, Refusal> {
         let mut agents = self.store.agents(&session.id).await?;
         agents.retain(|agent| agent.node.is_some());
@@ -204,7 +205,7 @@ impl Takeover {
         if self.host.command(&agent.id, stop).await.is_ok() {
             return Ok(());
         }
-        // No node hosts it, or only the record says that this node holds its lease.
+        // No node hosts the agent, or only its record says that this node holds the lease.
         Ok(self
             .store
             .release(&agent.session, &agent.id, agent.epoch, for_good)

@@ -1,5 +1,5 @@
-//! Drains the node: each agent moves to another node at a point where no work is lost or repeated,
-//! between two requests or while it only waits.
+//! Drains the node. Until the time is up, each agent moves to another node at a point where no work
+//! is lost or repeated, which is between two requests or while the agent only waits.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ enum DrainMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Move {
     Done,
-    /// The agent fits no other node, or it is idle and was refused.
+    /// The agent fits no other node, or it is idle and another node refused it.
     Impossible,
     NotYet,
 }
@@ -39,7 +39,7 @@ impl Takeover {
         self.drain_requested.send_replace(Some(patience));
     }
 
-    /// Returns when a drain is requested, with the time that it may take.
+    /// Waits until a drain is requested, and returns the time that the drain may take.
     pub async fn drain_requested(&self) -> Duration {
         let mut requested = self.drain_requested.subscribe();
         let patience = requested
@@ -53,8 +53,8 @@ impl Takeover {
     }
 
     /// Moves the agents of this node to others. Returns when all agents that fit another node have
-    /// moved. The leases of the rest keep this node's name; the node that finds this one gone takes
-    /// them up.
+    /// moved, or after a last attempt once `patience` is over. This node keeps the leases of the
+    /// rest, and a node that finds this one gone takes them up.
     pub async fn drain(&self, patience: Duration) {
         self.view.draining().cancel();
         let until = Instant::now() + patience;
@@ -138,8 +138,8 @@ impl Takeover {
             }
             // The agent continues here. If the other node has it in spite of the refusal, the store
             // refuses writes of this node. An idle agent is not tried again, because its lease is
-            // released when this node leaves; otherwise a drain while NATS is unreachable would
-            // wait in vain.
+            // released when this node leaves. Otherwise a drain would wait in vain while NATS is
+            // unreachable.
             Err(refusal) => {
                 tracing::debug!(agent = %agent.id, %node, %refusal, "the agent cannot move");
                 self.host.start(hosting);

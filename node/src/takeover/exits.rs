@@ -13,13 +13,14 @@ use crate::{
     store::{SessionRecord, StoreError},
 };
 
-/// How long an orchestrator may take to record an end. After that the sweep reports it.
+/// How long an orchestrator may take to record the end of a worker. After that, a sweep reports the
+/// end again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Takeover {
-    /// Reports the end of workers of the session to its orchestrator, on whichever node it is. A
-    /// later sweep does so if this attempt fails. An orchestrator without a host is informed when
-    /// it is taken up.
+    /// Reports the ends of workers of the session to its orchestrator, on this node or another one.
+    /// If the attempt fails, the next sweep repeats it. An orchestrator without a host is informed
+    /// when it is taken up.
     pub(super) async fn report_exits(&self, session: &SessionRecord) {
         let told = match &session.owner {
             Some(node) if node != self.view.id() => {
@@ -43,7 +44,8 @@ impl Takeover {
         self.maintenance.look_for_exits(session);
     }
 
-    /// Records the unreported ends in the log of the orchestrator, which is on this node.
+    /// Records the unreported ends of workers in the log of their orchestrator, which must be on
+    /// this node.
     pub async fn record_exits(&self, session: &SessionId) -> Result<(), Refusal> {
         let _guard = self.maintenance.lock_exit_reports(session).await?;
         let record = self.lookup.session(session).await?;

@@ -1,7 +1,7 @@
 //! Takes over a session's orchestrator for this node. A state machine
 //! ([`crate::cluster::claiming`]) decides each step, and this module performs it. The lease in SQL
-//! is the fence: after it was taken, the rest of the team is stopped, the team's record is marked
-//! dead, and the record of the next incarnation is written before anything starts.
+//! is the fence. After the lease was taken, the rest of the team is stopped, the team's record is
+//! marked dead, and the record of the next incarnation is written. Only then does an agent start.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -33,22 +33,23 @@ use crate::{
     team_registry::TeamRegistry,
 };
 
-/// How long a claim may take. If the registry is unreachable for longer, the next sweep tries
-/// again.
+/// How long the state machine may run. If the registry is unreachable for longer, the next sweep
+/// tries again.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a node may take to stop its members of a team.
+/// How long another node may take to stop its members of a team.
 const STOPPING: Duration = Duration::from_millis(1_500);
 
 /// The orchestrator's lease, which this node holds now.
 pub(super) struct Won {
     pub lease: HeldLease,
-    /// Whether a new incarnation of the team began with it.
+    /// Whether a new incarnation of the team began with the lease.
     pub is_new_incarnation: bool,
     pub tools_from: Option<Moment>,
 }
 
 impl Takeover {
-    /// Takes the orchestrator's lease. Returns `None` if another node has it.
+    /// Takes the orchestrator's lease in the way that `step` names. Returns `None` if another node
+    /// has the lease.
     pub(super) async fn win_lead(
         &self,
         session: &SessionRecord,
@@ -79,7 +80,7 @@ impl Takeover {
         self.teams.is_alive(&team).await
     }
 
-    /// Moves the orchestrator of a living team here. The members continue.
+    /// Moves the orchestrator of a living team to this node. The members continue.
     async fn move_lead(
         &self,
         session: &SessionRecord,
@@ -185,8 +186,8 @@ impl Takeover {
         recovery::is_lost(holder, session.spec.on_node_death, has_begun)
     }
 
-    /// Marks the team of a closed session as dead. If that fails, the claim of the next incarnation
-    /// does it.
+    /// Marks the team of a closed session as dead. If the write fails, the claim of the next
+    /// incarnation repeats it.
     pub(super) async fn mark_closed_team_dead(&self, session: &SessionRecord, number: i64) {
         let whose = Some((session.id.clone(), session.spec.lead.clone()));
         let team = incarnation(session, number);
@@ -203,7 +204,7 @@ fn incarnation(session: &SessionRecord, number: i64) -> TeamIncarnation {
     }
 }
 
-/// One run of the state machine.
+/// One run of the state machine, with what its effects need.
 struct Claiming<'a> {
     takeover: &'a Takeover,
     session: &'a SessionRecord,
@@ -216,7 +217,8 @@ struct Claiming<'a> {
 }
 
 impl Claiming<'_> {
-    /// Runs the state machine. Returns the lease and the time from which tools may start under it.
+    /// Runs the state machine. Returns the lease and the time from which tools may start under it,
+    /// or `None` if the claim is lost.
     async fn run(
         mut self,
         first: Vec<ClaimEffect>,
@@ -261,8 +263,8 @@ impl Claiming<'_> {
         }
     }
 
-    /// Reads or takes the lease. Returns `None` if the outcome is unknown; the state machine then
-    /// asks again.
+    /// Takes or reads the lease, whichever the effect requests. Returns `None` if the outcome is
+    /// unknown, in which case the state machine repeats the request.
     async fn lease(&mut self, effect: &ClaimEffect) -> Result<Option<ClaimInput>, Refusal> {
         let outcome = if let ClaimEffect::TakeLease { seen } = effect {
             self.take_lease(*seen).await
@@ -324,7 +326,7 @@ impl Claiming<'_> {
         }))
     }
 
-    /// Starts an effect that takes time. Its outcome arrives later as an input.
+    /// Starts a task for an effect. Its outcome becomes an input of the state machine later.
     fn begin(&mut self, effect: ClaimEffect) {
         let session = self.session.clone();
         let teams = Arc::clone(&self.takeover.teams);

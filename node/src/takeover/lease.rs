@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Takeover {
-    /// Claims a lease. If the outcome is unknown, or the agent is not started afterwards, the next
-    /// sweep finds the agent.
+    /// Claims a lease, or returns `None` if its epoch has changed. If the outcome is unknown, or
+    /// the agent is not started afterwards, the next sweep finds the agent.
     pub(super) async fn claim(
         &self,
         session: &SessionId,

@@ -1,6 +1,6 @@
-//! Leaves the cluster: releases the leases of idle agents, so that any node may take them at once.
-//! An agent with an open turn keeps its lease in this node's name; the node that finds this one
-//! gone continues the turn.
+//! Leaves the cluster. Releases the leases of idle agents, so that any node may take them at once.
+//! This node keeps the lease of an agent with an open turn, and a node that finds this one gone
+//! continues the turn.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{actor::AT_ONCE, cluster::recovery};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Takeover {
-    /// Releases the leases of the idle agents on this node.
+    /// Drops the idle agents on this node and releases their leases.
     pub async fn release_idle(&self) {
         for some in self.host.agents(None).chunks(AT_ONCE) {
             future::join_all(some.iter().map(|agent| self.release_if_idle(agent))).await;
@@ -51,7 +51,7 @@ impl Takeover {
         true
     }
 
-    /// Drops all agents and refuses new ones. Nothing is written: other nodes have taken up the
+    /// Drops all agents and refuses new ones. Writes nothing, because other nodes have taken up the
     /// work of this node, or will do so.
     pub fn drop_all(&self) {
         self.host.close();

@@ -20,7 +20,7 @@ pub(super) struct Maintenance {
 struct Open {
     /// The closes that began and are not complete.
     closings: BTreeMap<SessionId, UnfinishedClose>,
-    /// Sessions with ends of workers that may not have been reported to the orchestrator.
+    /// The sessions in which ends of workers may not have been reported to the orchestrator.
     exits: BTreeSet<SessionId>,
     /// The nodes that were alive at the last sweep.
     alive: BTreeSet<NodeId>,
@@ -30,7 +30,7 @@ struct Open {
 #[derive(Debug, Clone)]
 pub(super) struct UnfinishedClose {
     pub reason: String,
-    /// Whether the session is closed because its node died. Then no client repeats the close if it
+    /// Whether the session is closed because its node died. No client repeats such a close if it
     /// fails before the session is recorded as closed.
     pub is_lost: bool,
 }
@@ -75,7 +75,8 @@ impl Maintenance {
         self.exit_reports.lock(session).await
     }
 
-    /// Returns whether a node that was alive at the previous call is not alive any more.
+    /// Records which nodes are alive. Returns whether a node that was alive at the previous call is
+    /// not alive any more.
     pub(super) fn has_somebody_left(&self, alive: &[NodeId]) -> bool {
         let now: BTreeSet<NodeId> = alive.iter().cloned().collect();
         let before = std::mem::replace(&mut self.open().alive, now.clone());

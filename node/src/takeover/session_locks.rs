@@ -1,6 +1,6 @@
 //! A lock for each session. An operation that starts, takes up, rewinds or closes a session holds
-//! it, so that it never sees the intermediate state of another one, such as a recorded lease whose
-//! agent has not started yet.
+//! the session's lock. The lock hides the intermediate states of other operations, such as a
+//! recorded lease whose agent has not started yet.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ pub struct SessionLocks(Mutex<HashMap<SessionId, Arc<Semaphore>>>);
 pub type SessionGuard = OwnedSemaphorePermit;
 
 impl SessionLocks {
-    /// Waits for the session's lock, and refuses if it is held for too long.
+    /// Waits for the session's lock. Refuses if another operation holds it for too long.
     pub async fn lock(&self, session: &SessionId) -> Result<SessionGuard, Refusal> {
         match timeout(PATIENCE, self.of(session).acquire_owned()).await {
             Ok(Ok(guard)) => Ok(guard),

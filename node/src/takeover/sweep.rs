@@ -1,4 +1,4 @@
-//! Looks at intervals for work that no node takes care of: leases of dead nodes, unread inputs of
+//! Looks at intervals for work that no node looks after: leases of dead nodes, unread inputs of
 //! agents without a host, and interrupted closes and reports.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl Takeover {
-    /// Sweeps until it is stopped: at the times of [`SweepSchedule`], and whenever a sweep is
-    /// requested.
+    /// Sweeps at the times of [`SweepSchedule`] and whenever a sweep is requested, until `stop` is
+    /// cancelled. Also parks agents and removes expired sessions at these times.
     pub async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
         let mut schedule = SweepSchedule::new(self.settings.sweep_every);
         while stop
@@ -81,7 +81,7 @@ impl Takeover {
         Ok(())
     }
 
-    /// Takes a session up, or continues an interrupted close.
+    /// Takes a session up or continues an interrupted close, if this node is the one to do that.
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
         let session = self.store.session(id).await?;
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {
@@ -116,7 +116,7 @@ impl Takeover {
         Ok(self.placement.better_node(session).await?.is_some())
     }
 
-    /// Returns whether one of these agents has an unread prompt and no host.
+    /// Returns whether one of these agents has an unread prompt while no node holds its lease.
     pub(super) async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
         for stray in strays.iter().filter(|stray| stray.node.is_none()) {
             let inputs = self.store.open_inputs(&stray.session, &stray.agent).await?;
@@ -130,8 +130,9 @@ impl Takeover {
         Ok(false)
     }
 
-    /// Logs a warning, unless the refusal is expected: a node that leaves or is suspended leaves
-    /// this work to others, and the next sweep reads again what another node changed meanwhile.
+    /// Logs a warning, or only a debug message if the refusal is expected. A node that leaves or is
+    /// suspended leaves this work to others, and the next sweep reads again what another node
+    /// changed meanwhile.
     fn report(&self, refusal: &Refusal, what: &str) {
         let leaves = self.host.is_closed() || self.view.draining().is_cancelled();
         if leaves || self.view.is_suspended() || refusal.code == Code::StaleEpoch {
@@ -176,7 +177,8 @@ impl Takeover {
         Ok(())
     }
 
-    /// Makes the agents on this node check their inboxes, because they may have missed a wake-up.
+    /// Makes those of the agents that run on this node check their inboxes, because they may have
+    /// missed a wake-up.
     async fn wake_own(&self, strays: &[Stray]) {
         for stray in strays.iter().filter(|stray| self.host.has(&stray.agent)) {
             let _ = self.host.look(&stray.agent).await;

@@ -32,7 +32,7 @@ async fn close_wins_over_a_sweep_that_saw_the_session_open() {
         let session = node.session(&started).await;
         let taking_up = takeover(&node).take_up(&session.id, "its node died or left", if_closed);
         let closing = async {
-            // The other operation waits for the lock by then.
+            // By then, `taking_up` waits for the lock.
             tokio::time::sleep(Duration::from_millis(50)).await;
             takeover(&node).close_lost(&session, &guard).await.unwrap();
             drop(guard);
@@ -261,9 +261,9 @@ async fn session_that_is_to_stop_with_its_node_is_lost_with_it_only() {
     host.leave().await;
 }
 
-/// Starts a session on `host` that is to stop with its node, and has `other` take its lease as a
-/// close does that fails before it records the session as closed. The guard keeps the sweeps of
-/// `other` from the session.
+/// Starts a session on `host` that is to stop with its node. Has `other` take the orchestrator's
+/// lease, like a close that fails before it records the session as closed. The guard keeps the
+/// sweeps of `other` from the session.
 async fn cut_short_close(
     world: &World,
     host: &TestNode,

@@ -25,8 +25,8 @@ pub struct TeamContext {
     pub agents_md: Option<String>,
     /// The text that describes each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,
-    /// The names of the existing tools, if an unknown name is an error. If `None`, unknown names
-    /// are accepted here, and the node that starts the agent checks them.
+    /// The names of the existing tools, if an unknown name is an error. If `None`, the resolution
+    /// accepts unknown names, and the node that starts the agent checks them.
     pub tools: Option<BTreeSet<String>>,
     /// Tools and skills that exist both in a user's folder and in the project. Agents get neither
     /// of the two.
@@ -107,7 +107,8 @@ impl KnownModels {
             .chain(self.providers.iter().map(String::as_str))
     }
 
-    /// Returns the model of a member. The inherited model supplies what the member does not name.
+    /// Returns the model of a member. The inherited model supplies the values that the member does
+    /// not name. If there is no valid model, adds a mistake and returns `None`.
     pub fn choose(
         &self,
         member: &Member,

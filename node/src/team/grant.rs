@@ -4,8 +4,8 @@ use planck_common::spec::Grant;
 
 use super::tool_names::{NOT_GRANTED, canonical, sorted};
 
-/// Returns the grant of an agent, with canonical names. If it is not named, the agent may grant
-/// everything that it has itself, except the tools to spawn and destroy agents.
+/// Returns the grant of an agent, with canonical names. If `named` is `None`, the agent may grant
+/// all its own tools and skills, except the tools to spawn and destroy agents.
 pub fn settle(named: Option<&Grant>, tools: &[String], skills: &[String]) -> Grant {
     match named {
         Some(grant) => Grant {

@@ -19,8 +19,8 @@ pub struct TeamLibrary {
     pub context: TeamContext,
     /// The folders with templates.
     pub sources: Vec<ProjectSource>,
-    /// The user's `~/.planck` folder. The user is assumed to have approved the addresses in its
-    /// templates.
+    /// The data folder of the node, which contains the user's own templates. The user is assumed to
+    /// have approved the addresses in these templates.
     pub own: PathBuf,
 }
 
@@ -49,8 +49,8 @@ impl TeamLibrary {
             }
             (None, members) => members.clone().unwrap_or_default(),
         };
-        // A request without members gets a default member. Its name would mean nothing to the
-        // client, so errors do not contain it.
+        // A request without members gets a default member. The name of the default member would
+        // mean nothing to the client, so errors do not contain the name.
         let has_members = !members.is_empty();
         resolve(&members, &context).map_err(|errors| {
             let text = |error: &TemplateError| match has_members {
@@ -63,7 +63,7 @@ impl TeamLibrary {
     }
 
     /// Returns the context in which members are resolved. `instructions` are those of the directory
-    /// in which they work.
+    /// in which the members work.
     pub fn context(&self, source: String, instructions: Option<String>) -> TeamContext {
         TeamContext {
             source,
@@ -72,7 +72,7 @@ impl TeamLibrary {
         }
     }
 
-    /// Fails if the configuration does not allow a model address.
+    /// Refuses a model address that the configuration does not allow.
     pub fn check_address(&self, url: &str) -> Result<(), Refusal> {
         let allowed = self.context.models.addresses.as_ref();
         if allowed.is_none_or(|allowed| allowed.allow(url)) {

@@ -1,5 +1,5 @@
-//! A mistake in a template: the file, the member and the field that it concerns, and how to correct
-//! it.
+//! The mistakes in a template. Each mistake names the file, the member and the field that it
+//! concerns, and how to correct it.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl fmt::Display for TemplateError {
     }
 }
 
-/// All mistakes, one per line.
+/// All mistakes in a template. `Display` writes one mistake per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateErrors(pub Vec<TemplateError>);
 

@@ -51,8 +51,8 @@ fn settle_all(
     Ok(specs)
 }
 
-/// Returns the agent of a session without a team. Unless the member sets them, it gets the default
-/// prompt and every skill.
+/// Returns the agent of a session without a team. Fields that the member does not set get defaults:
+/// the type `agent`, the default prompt and every skill.
 fn lone_agent(member: &Member, context: &TeamContext) -> Member {
     let r#type = if member.r#type.is_empty() {
         "agent".into()
@@ -282,7 +282,8 @@ fn known_skills<'a>(
         .collect()
 }
 
-/// Returns a name that is not taken yet. The second member with the same name gets the suffix `-2`.
+/// Returns a name that is not taken yet, and adds it to `taken`. The second member with the same
+/// name gets the suffix `-2`.
 fn unique(taken: &mut BTreeSet<String>, name: &str) -> String {
     let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.to_owned())

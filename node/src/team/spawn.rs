@@ -1,5 +1,5 @@
-//! Resolves the spec of an agent that another agent spawns: which values it names, which it
-//! inherits, and which tools and skills it is granted.
+//! Resolves the spec of an agent that another agent spawns: the values that the call names, the
+//! values that the agent inherits, and the tools and skills that the agent is granted.
 
 use planck_common::{
     AgentId,
@@ -22,7 +22,8 @@ pub struct Spawned {
     pub not_granted: Vec<String>,
 }
 
-/// Resolves the arguments of `spawn_agent`. The agent inherits values from `spawner`.
+/// Resolves the arguments of `spawn_agent`. The agent inherits the model and the limits from
+/// `spawner` where `member` does not name them.
 pub fn spawn(
     member: &Member,
     by: &AgentId,
@@ -68,8 +69,8 @@ pub fn spawn(
 }
 
 /// Returns the tools that the member gets, and those that it named but may not have. A member that
-/// names no tools gets the default tools that the spawner may grant. Spawning is never granted,
-/// because a team has only one orchestrator.
+/// names no tools gets the default tools that the spawner may grant. The tool `spawn_agent` is
+/// never granted, because a team has only one orchestrator.
 fn granted_tools<'a>(member: &'a Member, spawner: &AgentSpec) -> (Vec<&'a str>, Vec<String>) {
     let Some(named) = &member.tools else {
         return (divide(DEFAULT, &spawner.grant.tools).0, Vec::new());

@@ -1,5 +1,5 @@
-//! Parses TEAM.json, which is an array of members, or an object with a name, a description and
-//! members.
+//! Finds and parses TEAM.json files. A TEAM.json is an array of members, or an object with a name,
+//! a description and members.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -69,7 +69,8 @@ const MEMBER_FIELDS: [&str; 14] = [
     "labels",
 ];
 
-/// The location of a TEAM.json: the source, which also contains its prompts, and the path in it.
+/// The location of a TEAM.json: the source, which also contains the team's prompts, and the path in
+/// the source.
 #[derive(Debug, Clone)]
 pub struct TemplateFile {
     source: ProjectSource,
@@ -113,7 +114,8 @@ impl TemplateFile {
     }
 
     /// Returns the text of a prompt. `text` is the prompt itself, or the path of a file in the
-    /// team's folder that contains it.
+    /// team's folder that contains the prompt. If the file cannot be read, adds a mistake and
+    /// returns `None`.
     fn prompt(&self, text: String, mistakes: &mut Mistakes<'_>) -> Option<String> {
         if !is_path(&text) {
             return Some(text);
@@ -150,7 +152,7 @@ fn stays_inside(path: &Path) -> bool {
     })
 }
 
-/// Loads a template. Fails with all mistakes in it.
+/// Loads a template. If the template has mistakes, returns all of them as the error.
 pub fn load(file: &TemplateFile) -> Result<TeamTemplate, TemplateErrors> {
     let (template, found) = inspect(file);
     template
@@ -158,8 +160,8 @@ pub fn load(file: &TemplateFile) -> Result<TeamTemplate, TemplateErrors> {
         .ok_or(TemplateErrors(found))
 }
 
-/// Parses a template. Returns all mistakes in it, and the template with the members that could be
-/// read.
+/// Parses a template. Returns the template without the fields that have mistakes, and all mistakes.
+/// The template is `None` if the file or one of its members cannot be read.
 pub fn inspect(file: &TemplateFile) -> (Option<TeamTemplate>, Vec<TemplateError>) {
     let label = file.path().display().to_string();
     let mut found = Vec::new();
@@ -180,8 +182,8 @@ pub fn inspect(file: &TemplateFile) -> (Option<TeamTemplate>, Vec<TemplateError>
     (template, found)
 }
 
-/// Returns the template with this name from the first folder that has one. Fails if a user's folder
-/// and the project both have one.
+/// Returns the location of the template with this name, in the first folder that has one. Fails if
+/// a user's folder and the project both have one.
 pub fn find(sources: &[ProjectSource], name: &str) -> Result<Option<TemplateFile>, NameClash> {
     let plain = !name.is_empty() && !name.contains(['/', '\\']) && name != "." && name != "..";
     let below = Path::new(name).join(FILE);
@@ -339,8 +341,8 @@ fn member(
     Some(member)
 }
 
-/// Returns whether a field is valid. Each field is checked on its own, so that all mistakes of a
-/// member are found.
+/// Returns whether a field is valid, and adds a mistake if it is not. Each field is checked on its
+/// own, so that all mistakes of a member are found.
 fn check_field(field: &str, value: &Value, mistakes: &mut Mistakes<'_>) -> bool {
     if !MEMBER_FIELDS.contains(&field) {
         mistakes.field(field, "unknown field", did_you_mean(field, MEMBER_FIELDS));

@@ -1,11 +1,11 @@
-//! The names of tools that matter for teams.
+//! The names of the tools for team work and for skills, and of the default tools.
 
 pub use crate::tools::catalogue::canonical;
 
 /// The tools of an agent whose spec names none.
 pub const DEFAULT: [&str; 4] = ["bash", "edit", "read", "write"];
 
-/// The tools that every member of a team with several members has.
+/// The tools that every agent in a team has. An agent that can spawn others has these tools too.
 pub const WORKER: [&str; 4] = ["ask_agent", "delegate_task", "list_team", "send_response"];
 
 /// The tools that give an agent access to its skills.
@@ -28,7 +28,7 @@ pub const ALL: [&str; 10] = [
 /// The tool that makes an agent an orchestrator.
 pub const SPAWN: &str = "spawn_agent";
 
-/// The tools that an agent may pass on only if its grant names them.
+/// The tools that the default grant of an agent leaves out.
 pub const NOT_GRANTED: [&str; 2] = [SPAWN, "destroy_agent"];
 
 /// Returns the canonical names, sorted and without duplicates. A fixed order keeps the provider's

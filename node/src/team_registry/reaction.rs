@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// The longest time between two comparisons with the registry.
+/// The time between two comparisons with the registry, which varies by up to a fifth.
 const COMPARE: Duration = Duration::from_secs(10);
 
 impl TeamRegistry {
@@ -44,13 +44,14 @@ impl TeamRegistry {
         });
     }
 
-    /// Records that a node died. The members here of teams whose orchestrator was on it end.
+    /// Records that a node died. The cascade then stops the members on this node whose orchestrator
+    /// was on the dead node.
     pub fn node_died(self: &Arc<Self>, node: NodeId) {
         self.feed(CascadeInput::NodeDied { node });
     }
 
-    /// Wakes the cascade at the times that it requests, and makes it compare the teams here with
-    /// the registry at intervals. Returns only if there is no registry.
+    /// Wakes the cascade at the times that it requests, and makes it compare the teams on this node
+    /// with the registry at intervals. Returns only if there is no registry.
     pub async fn keep_watching(self: Arc<Self>) {
         if self.registry.is_none() {
             return;
@@ -73,7 +74,7 @@ impl TeamRegistry {
         }
     }
 
-    /// Passes an input to the cascade, and performs what it decides.
+    /// Passes an input to the cascade, and starts a task for each effect.
     fn feed(self: &Arc<Self>, input: CascadeInput) {
         let Some(registry) = &self.registry else {
             return;
@@ -163,8 +164,8 @@ impl TeamRegistry {
         self.view.request_sweep();
     }
 
-    /// Writes the records of the team, if its orchestrator is here, and of its members here again,
-    /// because the registry lost them.
+    /// Writes the records of the team and of its members on this node again, because the registry
+    /// lost them. Skips the team's record if its orchestrator is not on this node.
     pub(super) async fn rewrite_records(&self, team: &TeamIncarnation) {
         let hosted = self.hosted_in(team);
         let led_here = hosted

@@ -11,8 +11,8 @@ use super::{TeamRegistry, incarnation};
 use crate::{actor::AT_ONCE, agent::Command, cluster::cascade::TeamIncarnation};
 
 impl TeamRegistry {
-    /// Stops the agents here of a team's incarnation and of the ones before it. Returns how many
-    /// there were, once none of their model calls and processes runs any more.
+    /// Stops the agents on this node of a team's incarnation and of earlier ones. Returns how many
+    /// agents there were, once none of their model calls and processes runs any more.
     pub async fn stop_here(&self, order: &StopTeam) -> StoppedTeam {
         let ended = TeamIncarnation {
             team: order.team_id.clone(),
@@ -23,8 +23,8 @@ impl TeamRegistry {
         let members: Vec<AgentId> = hosted.into_iter().map(|hosting| hosting.agent).collect();
         match order.reason {
             TeamEnd::NodeDead => {
-                // Nothing is written: their leases stay in this node's name until another node
-                // claims them. If none does, a sweep of this node finds them.
+                // Nothing is written, so this node keeps their leases until another node claims
+                // them. If none does, a sweep of this node finds them.
                 self.host.may_miss_agents();
                 self.host.drop_agents(&members).await;
             }

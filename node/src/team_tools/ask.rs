@@ -166,8 +166,8 @@ impl PendingQuestion<'_> {
         }
     }
 
-    /// Returns whether the asker still runs on this node under the same lease. If not, it has moved
-    /// to another node, where it waits for the same question.
+    /// Returns whether the asker still runs on this node under the same lease. If not, the asker
+    /// may have moved to another node, where it waits for the same question.
     fn is_asker_here(&self) -> bool {
         let hosting = self.services.host.hosting(&self.call.agent_id);
         hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)

@@ -14,8 +14,7 @@ use crate::{
     tools::{Invocation, Tool, ToolOutcome},
 };
 
-/// How many members are asked for their state at once. If a member does not answer in time, the
-/// state in its record is shown.
+/// The maximum number of members that are asked for their state at once.
 const AT_ONCE: usize = 64;
 
 pub(super) struct ListTeam {
@@ -58,6 +57,8 @@ impl ListTeam {
     }
 }
 
+/// Returns the row of a member. If the member does not answer in time, the row shows the state in
+/// its record.
 async fn row(sessions: &Sessions, member: &AgentRecord, verbose: bool) -> Value {
     let info = sessions.agent_info(member).await;
     let spec = &member.spec;

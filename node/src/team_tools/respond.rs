@@ -48,8 +48,8 @@ impl SendResponse {
         let tasks = store.tasks(&call.session_id, &call.agent_id).await?;
         let known = store.input(&call.session_id, &own).await?;
         let task = match &known {
-            // A resumed turn repeats the call. The response that it sent before tells which task it
-            // belongs to.
+            // A resumed turn repeats the call. The response that the first call stored names its
+            // task.
             Some(sent) => tasks
                 .iter()
                 .find(|task| Some(&task.id) == sent.input.reply_to.as_ref()),

@@ -1,5 +1,5 @@
 //! `spawn_agent`: creates a member of the team, with those of the requested tools and skills that
-//! its creator may grant.
+//! the calling agent may grant.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -76,7 +76,7 @@ enum Near {
     Orchestrator,
 }
 
-/// The new agent, which this call or an earlier attempt of it created.
+/// The new agent, which this call or an earlier attempt of the call created.
 struct SpawnedAgent {
     id: AgentId,
     name: String,
@@ -195,8 +195,9 @@ impl SpawnAgent {
         })
     }
 
-    /// Puts the first task into the agent's inbox. This is needed if the agent existed already, or
-    /// if it was created by a node of an earlier version, which ignores the task in the request.
+    /// Puts the first task into the agent's inbox. The caller needs this function if the agent
+    /// existed already, or if a node of an earlier version created the agent, because such a node
+    /// ignores the task in the request.
     async fn delegate(
         &self,
         caller: &CallerContext,

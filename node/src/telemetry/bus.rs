@@ -7,7 +7,7 @@ use tracing::Span;
 
 use super::{metrics::meters, propagation};
 
-/// The telemetry hook that the node installs in the bus.
+/// The telemetry hook that `Telemetry::start` installs in the bus.
 pub struct BusTelemetry;
 
 impl Telemetry for BusTelemetry {

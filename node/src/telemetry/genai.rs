@@ -1,6 +1,7 @@
 //! Spans of turns, model calls and tool calls that follow the OpenTelemetry conventions for
 //! generative AI. The conventions are still in development, so this module defines their names
-//! itself. Spans contain ids, names and counts, and texts only if they are configured (`content`).
+//! itself. Spans contain ids, names and counts. They contain texts only if `telemetry.content` is
+//! set.
 
 use opentelemetry::{Array, Value, trace::Status};
 use planck_common::{AgentId, CallId, SessionId, usage::Usage};

@@ -1,5 +1,5 @@
 //! Serves `/livez`, `/readyz` and `/metrics` over HTTP. The server has its own thread and runtime,
-//! so that it answers even if the node is busy.
+//! so that it answers requests even if the node is busy.
 
 mod pulse;
 
@@ -23,10 +23,10 @@ use tokio::{
 use self::pulse::Pulse;
 use super::metrics::Metrics;
 
-/// The maximum number of concurrent connections. Further clients wait until one is closed.
+/// The maximum number of concurrent connections. Further clients wait until a connection is closed.
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle between requests, and how long a client may take to send the
-/// head of one.
+/// head of a request.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The maximum duration of a connection.
 const LONGEST: Duration = Duration::from_secs(600);

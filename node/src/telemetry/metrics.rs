@@ -51,7 +51,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates the metrics. If `push` is given, they are also sent to a collector at intervals.
+    /// Creates the metrics. If `push` is given, the metrics are also sent to a collector at
+    /// intervals.
     pub fn new(resource: Resource, push: Option<Push>) -> Self {
         let scraped = Scraped::default();
         let builder = SdkMeterProvider::builder()
@@ -86,14 +87,15 @@ impl Metrics {
         text::write(&found)
     }
 
-    /// Sends the remaining data to the collector. It blocks until that is done or `deadline` has
+    /// Sends the remaining data to the collector. Blocks until the data is sent or `deadline` has
     /// passed.
     pub fn shutdown(&self, deadline: Duration) -> OTelSdkResult {
         self.provider.shutdown_with_timeout(deadline)
     }
 }
 
-/// A reader that collects the metrics when `/metrics` is requested. It is shared with the provider.
+/// A reader that collects the metrics when `/metrics` is requested. The provider holds a clone of
+/// the reader.
 #[derive(Debug, Clone, Default)]
 struct Scraped(Arc<ManualReader>);
 

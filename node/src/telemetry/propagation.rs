@@ -1,5 +1,5 @@
 //! Continues a trace across a request. The sender writes the current span to the header
-//! `traceparent`, and the receiver makes it the parent of its own span.
+//! `traceparent`, and the receiver makes that span the parent of its own span.
 
 use std::collections::HashMap;
 

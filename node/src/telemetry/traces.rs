@@ -54,7 +54,7 @@ impl Traces {
     }
 
     /// Sends the remaining spans and shuts the provider down. The provider blocks until its own
-    /// thread has ended, so this runs on a thread that may block.
+    /// thread has ended, so its shutdown runs on a thread that may block.
     pub async fn shutdown(self, deadline: Duration) {
         let shutdown =
             tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(deadline));
@@ -66,8 +66,8 @@ impl Traces {
     }
 }
 
-/// Runs the export in a runtime. The HTTP client needs one, but the provider exports from a thread
-/// without a runtime.
+/// An exporter that runs in a Tokio runtime. The HTTP client needs a runtime, but the provider
+/// exports from a thread that has none.
 #[derive(Debug)]
 struct OnRuntime {
     exporter: Arc<opentelemetry_otlp::SpanExporter>,

@@ -1,5 +1,5 @@
 //! The state of this process's node, for metrics and probes. Telemetry starts before the node and
-//! accesses it only through this trait.
+//! accesses the node only through [`Vitals`].
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},

@@ -1,4 +1,4 @@
-//! Cleans log lines on their way to standard error.
+//! Cleans the lines of the log before they are written to standard error.
 
 use std::{
     borrow::Cow,
@@ -7,9 +7,9 @@ use std::{
 
 use super::{clean, clean_json};
 
-/// Writes the log to standard error, and replaces control characters in each line. The colour
-/// sequences of the log formatter are kept, and so is any other sequence that only sets colours or
-/// weights.
+/// A writer that replaces control characters in each line of the log and writes the line to
+/// standard error. In a log that is not JSON, the colour sequences of the log formatter are kept,
+/// and so is any other sequence that only sets colours or weights.
 #[derive(Debug)]
 pub struct LogWriter {
     stderr: Stderr,
@@ -60,7 +60,8 @@ pub(super) fn clean_log(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
-/// Returns the length of a colour sequence after its escape character, or 0 if this is not one.
+/// Returns the length in bytes of the colour sequence that begins the text, without its escape
+/// character, or 0 if the text does not begin with one.
 fn colour_length(text: &str) -> usize {
     let Some(rest) = text.strip_prefix('[') else {
         return 0;

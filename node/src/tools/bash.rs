@@ -22,7 +22,7 @@ pub struct Bash {
     spec: ToolSpec,
     files: Files,
     shell: Shell,
-    /// The time limit of a call whose arguments name none.
+    /// The time limit of a call whose arguments state none.
     timeout: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! All tools of a node by name: the built-in tools, those from files, those of sidecars, and those
-//! with which agents work together. The catalogue builds the toolboxes of agents.
+//! The catalogue of a node's tools by name: the built-in tools, those from files, those of
+//! sidecars, and those with which agents work together. It builds the toolboxes of agents.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -55,8 +55,8 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// Creates the error. `there_are` are the existing names; the most similar one becomes the
-    /// suggestion.
+    /// Creates the error. `there_are` lists the existing names. The most similar one becomes the
+    /// suggestion if it is similar enough.
     pub fn of<'a>(
         kind: &'static str,
         name: &str,
@@ -80,8 +80,8 @@ pub struct ToolCatalogue(Arc<CatalogueInner>);
 #[derive(Default)]
 struct CatalogueInner {
     tools: RwLock<CataloguedTools>,
-    /// The cached toolboxes by the names of their tools. Agents with the same tools share one
-    /// toolbox. Changing the tools of the catalogue clears the cache.
+    /// The cached toolboxes. A key is the requested names, joined with spaces. Agents that request
+    /// the same names share one toolbox. Changing the tools of the catalogue clears the cache.
     toolboxes: Mutex<HashMap<String, Toolbox>>,
 }
 
@@ -95,7 +95,8 @@ struct CataloguedTools {
 }
 
 impl ToolCatalogue {
-    /// Adds a tool of the node. Fails if the catalogue already has a tool of that name.
+    /// Adds a tool of the node. Fails if the node already has a tool of that name, or if the name
+    /// or the schema is invalid.
     pub fn add(&self, tool: Arc<dyn Tool>) -> Result<(), BadTool> {
         let entry = ToolEntry::new(tool)?;
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
@@ -111,8 +112,8 @@ impl ToolCatalogue {
         }
     }
 
-    /// Removes a tool and returns whether it existed. Toolboxes that agents already have keep the
-    /// tool.
+    /// Removes a tool of the node and returns whether it existed. Toolboxes that agents already
+    /// have keep the tool.
     pub fn remove(&self, name: &str) -> bool {
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
@@ -147,12 +148,12 @@ impl ToolCatalogue {
         !self.read().find(canonical(name)).is_empty()
     }
 
-    /// Builds a toolbox of the tools with these names. Also returns an error for each name that
-    /// belongs to no tool.
+    /// Returns a toolbox of the tools with these names, from the cache if possible. Also returns an
+    /// error for each name that belongs to no tool.
     pub fn toolbox<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Toolbox, Vec<Unknown>) {
         let names: Vec<&str> = names.into_iter().collect();
-        // While the read lock is held, no change of the tools can clear the cache before this
-        // toolbox is in it.
+        // The read lock is held until the toolbox is in the cache. Otherwise a change of the tools
+        // could clear the cache before the outdated toolbox is inserted.
         let tools = self.read();
         let mut toolboxes = self.toolboxes();
         if let Some(known) = toolboxes.get(&names.join(" ")) {

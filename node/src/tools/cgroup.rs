@@ -1,16 +1,16 @@
-//! Control groups for tool calls. They require version 2, and a subtree that was delegated to this
-//! process.
+//! Control groups for tool calls. They require control groups of version 2 and a subtree that was
+//! delegated to this process.
 //!
-//! Each call has its own group, which its command enters before it runs anything. Everything that
-//! the command starts is in the group, however often it forks and whatever its parent is, and it
-//! cannot leave the group if the sandbox hides the control groups. So the node finds the processes
-//! that a call left behind even if the reaper is dead, and the kernel limits the call's tasks with
-//! `pids.max`.
+//! Each call has its own group. A process enters the group before it executes the command. Every
+//! process that the command starts is in the group, however often it forks and whatever its parent
+//! is. A process cannot leave the group if the sandbox hides the control groups. The node therefore
+//! finds the processes that a call left behind even if the reaper is dead. The kernel limits the
+//! number of the call's tasks with `pids.max`.
 //!
 //! The groups are *threaded*. A process that enters an ordinary group waits until every CPU has
-//! passed a quiescent state, which takes 7 to 30 ms; a single thread enters a threaded group in 0.1
-//! ms. Threaded groups have neither `cgroup.kill` nor `memory.max`. Instead, the node freezes a
-//! group and kills its processes one by one, and the reaper watches the memory.
+//! passed a quiescent state, which takes 7 to 30 ms. A single thread enters a threaded group in 0.1
+//! ms. Threaded groups have neither `cgroup.kill` nor `memory.max`. Instead, the reaper and the
+//! node freeze a group and kill its processes one by one, and the reaper checks the memory.
 
 mod mount;
 
@@ -42,8 +42,8 @@ const PREFIX: &str = "planck-call-";
 /// The controller that limits the number of tasks. Threaded groups support it.
 const PIDS: &str = "pids";
 
-/// How long to wait for killed processes to end. A process that takes longer is in a system call
-/// that does not return.
+/// The maximum time to wait for killed processes to end. A process that takes longer is in a system
+/// call that does not return.
 const DYING: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(1);
@@ -74,7 +74,7 @@ pub struct Delegated {
 }
 
 impl Delegated {
-    /// Finds the group of this process, without changing anything.
+    /// Finds the control group of this process and checks that it is delegated. Changes nothing.
     pub fn look() -> Result<Self, Missing> {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let folder = own_folder(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))?;
@@ -109,9 +109,9 @@ struct CgroupsInner {
 }
 
 impl Groups {
-    /// Checks whether calls can have groups, by creating one and entering it with a thread. First
-    /// ends the processes that calls of dead nodes left behind. Other nodes may do the same in the
-    /// same folder at the same time. This function may block.
+    /// Ends the processes that calls of dead nodes left behind, and then checks whether calls can
+    /// have groups, by creating one and entering it with a thread. Other nodes may do the same in
+    /// the same folder at the same time. This function may block.
     pub fn prepare(limits: CommandLimits) -> Result<Self, Missing> {
         let Delegated {
             folder,
@@ -140,7 +140,7 @@ impl Groups {
         &self.0.folder
     }
 
-    /// Returns the maximum number of tasks of a call, or `None` if it is not limited.
+    /// Returns the maximum number of tasks of a call, or `None` if their number is not limited.
     pub fn tasks(&self) -> Option<u64> {
         self.0.tasks
     }
@@ -202,8 +202,8 @@ impl CallGroup {
         &self.0
     }
 
-    /// Moves this thread, and everything that it starts later, into the group. It must be the only
-    /// thread of its process.
+    /// Moves the calling thread into the group. Threads and processes that it starts later are in
+    /// the group too. Other threads of its process are not moved.
     pub(super) fn enter(&self) -> io::Result<()> {
         write(&self.0, "cgroup.threads", "0")
     }
@@ -214,8 +214,8 @@ impl CallGroup {
         !events.lines().any(|line| line == "populated 1")
     }
 
-    /// Freezes the group, so that its processes cannot start others, and kills them. Returns the
-    /// ids of the threads that it killed.
+    /// Freezes the group, so that its processes cannot start others, and sends them SIGKILL.
+    /// Returns the ids of the threads to which it sent the signal.
     pub(super) fn kill(&self) -> Vec<Pid> {
         if self.is_empty() {
             return Vec::new();
@@ -228,7 +228,8 @@ impl CallGroup {
         members
     }
 
-    /// Returns the ids of all threads in this group and in the groups below it.
+    /// Returns the ids of all threads in this group and in the groups below it, except the main
+    /// thread of this process.
     pub(super) fn members(&self) -> Vec<Pid> {
         let mut members = Vec::new();
         for folder in below(&self.0, DEEPEST) {
@@ -250,8 +251,8 @@ impl CallGroup {
     /// Removes this group and the groups below it. Returns whether the group is gone. The kernel
     /// refuses to remove a group with a live process.
     pub(super) fn remove(&self) -> bool {
-        // Groups below this one are removed first, because the kernel removes only groups without
-        // children.
+        // If this group cannot be removed directly, the groups below it are removed first, because
+        // the kernel removes only groups without children.
         is_removed(&self.0)
             || below(&self.0, DEEPEST)
                 .iter()
@@ -266,8 +267,8 @@ impl CallGroup {
         }
     }
 
-    /// Kills the group's processes until none is left or [`DYING`] has passed. Returns the
-    /// processes that are still alive.
+    /// Kills the group's processes until none is left or [`DYING`] has passed, and then removes the
+    /// group. Returns the ids of the threads that are still alive.
     pub(super) async fn end(&self) -> Vec<Pid> {
         let deadline = Instant::now() + DYING;
         while !self.is_empty() && Instant::now() < deadline {
@@ -284,7 +285,8 @@ impl CallGroup {
     }
 }
 
-/// Returns a group and all groups below it. Each group precedes those below it.
+/// Returns a group and the groups below it, down to `depth` levels. Each group precedes those below
+/// it.
 fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let entries = fs::read_dir(folder)
@@ -304,8 +306,8 @@ fn is_removed(group: &Path) -> bool {
     fs::remove_dir(group).map_or_else(|why| why.kind() == io::ErrorKind::NotFound, |()| true)
 }
 
-/// Writes to a control file. Without `O_CREAT`, writing to a missing file is an error instead of
-/// creating a file.
+/// Writes to a control file. Fails if the file is missing, because the file is opened without
+/// `O_CREAT`.
 fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
@@ -313,8 +315,8 @@ fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
         .and_then(|mut file: File| file.write_all(text.as_bytes()))
 }
 
-/// Lets the groups in `folder` limit their tasks. Other nodes may use this setting of the folder
-/// too, so it is never reverted.
+/// Enables the `pids` controller for the groups in `folder`. Other nodes may use this setting of
+/// the folder too, so no node reverts it.
 fn enable_pids(folder: &Path) -> io::Result<()> {
     let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
     if enabled
@@ -323,8 +325,8 @@ fn enable_pids(folder: &Path) -> io::Result<()> {
     {
         return Ok(());
     }
-    // The root group has no `cgroup.events`. Changing its settings is left to the machine's
-    // administrator.
+    // Only the root group has no `cgroup.events`. The machine's administrator decides about the
+    // settings of the root group.
     if !folder.join("cgroup.events").exists() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -374,8 +376,9 @@ fn node_of(name: &str, namespace: u64) -> Option<Pid> {
     is_ours.then_some(node)
 }
 
-/// Returns the number of the pid namespace: 4026531836 if the link reads `pid:[4026531836]`. It
-/// distinguishes containers that share a control group.
+/// Returns the number of this process's pid namespace, which is 4026531836 if the link reads
+/// `pid:[4026531836]`, or 0 if the link cannot be read. The number distinguishes containers that
+/// share a control group.
 fn own_namespace() -> u64 {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let number = link

@@ -1,19 +1,22 @@
-//! The environment variables of tool processes. They contain what a shell needs, and no keys.
+//! The environment variables of tool processes: the few that a shell needs and those that the
+//! configuration names. No other variable of the node, such as a key, reaches a tool.
 
 use std::ffi::OsString;
 
-/// The variables that are passed on if the node's own environment has them.
+/// The variables of the node's own environment that every tool process gets. The function `default`
+/// has values for some of them, in case the node does not have them.
 const PASSED_ON: &[&str] = &["PATH", "HOME", "LANG", "TMPDIR"];
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Prefixes of the variables that are never passed on. They make the dynamic linker load code from
-/// any path, and a tool may have written a file there. The reaper, which gets the same environment,
-/// would run that code outside of the sandbox.
+/// Prefixes of the variables that are never passed on. They can make the dynamic linker or the C
+/// library load code from any path, including a file that a tool has written. The reaper gets the
+/// same environment and would run that code outside of the sandbox.
 const LOADER: &[&str] = &["LD_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH"];
 
-/// Returns `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but the last, and the
-/// variables named in `besides`. Variables of the dynamic linker are left out.
+/// Returns `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but `TMPDIR`, and those
+/// variables named in `besides` that the node has. Leaves out variables whose names begin with a
+/// prefix in `LOADER`.
 pub fn minimal(besides: &[String]) -> Vec<(OsString, OsString)> {
     from(besides, crate::environment::variable)
 }

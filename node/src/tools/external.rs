@@ -66,8 +66,8 @@ pub struct ExternalTool {
     definition: Definition,
     /// The folder that contains the tool's file. The command may name programs in it.
     home: PathBuf,
-    /// For a tool of a project: the files that the user trusted, and the name of the tool's folder
-    /// among them. `None` for tools from other places.
+    /// The project files that the user trusted and the name of the tool's folder among them, or
+    /// `None` for a tool that does not come from a project.
     trusted: Option<(Admitted, String)>,
     files: Files,
     shell: Shell,
@@ -80,7 +80,7 @@ struct Described {
     trusted: Option<(Admitted, String)>,
 }
 
-/// Loads every tool in the folders. Returns the tools and all problems. A folder that does not
+/// Loads every tool of the sources. Returns the tools and all problems. A folder that does not
 /// exist contains no tools.
 pub fn load(
     sources: &[ProjectSource],
@@ -128,8 +128,8 @@ pub fn clashes(problems: &[InvalidTool]) -> impl Iterator<Item = &NameClash> {
     })
 }
 
-/// Returns the tools by name. If two have the same name, the first is kept; but if one of them is a
-/// tool of the project, neither is kept.
+/// Returns the tools by name, and all problems. Of two tools with the same name, the first is kept.
+/// If exactly one of the two is a tool of the project, neither is kept.
 fn describe(sources: &[ProjectSource]) -> (BTreeMap<String, Described>, Vec<InvalidTool>) {
     let (mut tools, mut problems) = (BTreeMap::<String, Described>::new(), Vec::new());
     let mut clashing = Vec::new();
@@ -270,8 +270,8 @@ impl ExternalTool {
             .map_err(|why| format!("the tool was not run: {why}"))
     }
 
-    /// Returns the path of a program. A path such as `./run.sh` is relative to the folder of the
-    /// tool's file, not to the working directory.
+    /// Returns the program that a word names. A word with a slash, such as `./run.sh`, is a path
+    /// relative to the folder of the tool's file, not to the working directory.
     fn program(&self, word: String) -> std::ffi::OsString {
         match word.contains('/') {
             true => self.home.join(word).into(),

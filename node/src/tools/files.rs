@@ -1,5 +1,5 @@
 //! The code that all file tools share: resolving paths inside the workspace, running work on
-//! threads that may block, and allowing one writer per file.
+//! threads that may block, and serialising the calls that change one file.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
@@ -23,8 +23,8 @@ use crate::model::ToolSpec;
 pub struct Files {
     roots: Roots,
     caps: Caps,
-    /// Locks that serialise the calls that change the same file. Models often request several edits
-    /// of one file in one round.
+    /// The locks that serialise the calls that change the same file. The hash of a path selects its
+    /// lock. Models often request several edits of one file in one round.
     locks: Arc<[Mutex<()>; 64]>,
 }
 

@@ -53,7 +53,8 @@ pub fn cut(mut text: String, end: usize) -> String {
     text
 }
 
-/// Collects output while it is read. The beginning is kept, and the rest is discarded.
+/// The output that is collected while a stream is read. The first `keep` bytes are kept, and the
+/// rest is discarded.
 #[derive(Debug)]
 pub struct Capture {
     kept: Vec<u8>,
@@ -104,8 +105,8 @@ pub struct Captured {
     pub truncated: bool,
 }
 
-/// Returns the bytes as text, or `None` if they are not UTF-8. Bytes that were truncated may end
-/// within a character.
+/// Returns the bytes as text, or `None` if they are not UTF-8. Truncated bytes may end within a
+/// character, which is then left out.
 fn text(bytes: Vec<u8>, truncated: bool) -> Option<String> {
     String::from_utf8(bytes)
         .or_else(|why| {
@@ -119,7 +120,7 @@ fn text(bytes: Vec<u8>, truncated: bool) -> Option<String> {
         .ok()
 }
 
-/// Reads to the end of the stream, and keeps the beginning in `into`.
+/// Reads the stream until its end or an error, and passes all bytes to `into`.
 pub(super) async fn capture(from: Option<impl AsyncRead + Unpin>, into: &mut Capture) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 * 1024];

@@ -1,6 +1,6 @@
 //! Runs a command under `planck reap`. The output is read while the command runs, within limits.
-//! When the time limit is over or the call is aborted, everything that the command started is
-//! killed.
+//! When the command exits, the time limit is over or the call is aborted, the reaper kills
+//! everything that the command started.
 
 pub mod heartbeat;
 mod reaped;
@@ -22,12 +22,12 @@ use super::{
     sandbox::SandboxPolicy,
 };
 
-/// Starts the processes of a node's tools.
+/// The launcher of a node's tool processes.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     /// The path of the `planck` binary.
     planck: PathBuf,
-    /// Sends heartbeats to the reapers. `None` outside of a cluster.
+    /// The heartbeats to the reapers, or `None` outside of a cluster.
     heartbeat: Option<ReaperHeartbeat>,
     limits: CommandLimits,
     /// The control groups, or `None` if commands do not get groups of their own.
@@ -35,14 +35,15 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Creates a launcher that sends no heartbeats. Its processes are killed only when the node's
-    /// process ends.
+    /// Creates a launcher that sends no heartbeats. Its reapers notice when the node's process
+    /// ends, but not when that process is stopped.
     pub fn alone(planck: PathBuf) -> Self {
         Self::new(planck, None)
     }
 
-    /// Creates a launcher whose processes are also killed when the reapers receive no heartbeat.
-    /// The caller must send the heartbeats.
+    /// Creates a launcher whose reapers also kill their processes when they receive no heartbeat
+    /// for the time that `heartbeat` sets. The caller must call [`ReaperHeartbeat::beat`]
+    /// regularly.
     pub fn watched(planck: PathBuf, heartbeat: ReaperHeartbeat) -> Self {
         Self::new(planck, Some(heartbeat))
     }
@@ -67,13 +68,14 @@ impl Launcher {
         Self { limits, ..self }
     }
 
-    /// Sets the control groups. If they are given, every command runs in a group of its own.
+    /// Sets the control groups. With `Some`, every command runs in a group of its own if that group
+    /// can be created.
     pub fn grouped(self, groups: Option<Groups>) -> Self {
         Self { groups, ..self }
     }
 
     /// Runs a command until it ends, the time limit is over, or the call is aborted. Kills all of
-    /// its processes before it returns.
+    /// the command's processes before this function returns.
     pub async fn run(
         &self,
         launch: &Launch,

@@ -48,8 +48,8 @@ pub(super) const NAMES: &[&str] = &[
     ".zshrc",
 ];
 
-/// The protected names in a repository: its hooks, the files that name programs to run, and the
-/// file that redirects git to another folder with these.
+/// The protected names in `.git`: the hooks, the files that name programs to run, and the file that
+/// redirects git to another folder that contains such hooks and files.
 pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
 
 /// Folders below a protected folder that tools may change. They hold sessions, which earlier
@@ -58,8 +58,8 @@ const SESSIONS: &[&str] = &[".planck/sessions"];
 
 pub(super) const GIT: &str = ".git";
 
-/// Returns whether a path below a protected folder may be changed nevertheless. Git never runs the
-/// sample hooks.
+/// Returns whether tools may change this path although it is below a protected folder. Sample hooks
+/// are exempt, because git never runs them.
 fn is_exempt(below: &Path) -> bool {
     let is_sample =
         below.starts_with(".git/hooks") && below.extension() == Some(OsStr::new("sample"));

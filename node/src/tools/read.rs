@@ -19,8 +19,8 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// The maximum number of bytes of a file that one call reads. Lines are skipped by reading them,
-/// and a sparse file can be arbitrarily long without using disk space.
+/// The maximum number of bytes that one call reads to skip lines. Without this limit a call could
+/// run for hours, because a sparse file can have any length without using disk space.
 const SCANNED: u64 = 256 << 20;
 
 pub struct ReadFile {
@@ -101,7 +101,7 @@ enum FoundLines {
     TooFar,
 }
 
-/// Returns the requested lines, within the limits on output and on bytes read.
+/// Returns the requested lines, within the limits on output and on skipped bytes.
 fn lines(
     file: File,
     size: u64,

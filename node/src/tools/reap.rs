@@ -1,6 +1,7 @@
 //! `planck reap` runs one command and leaves none of its processes behind. It is the ancestor of
-//! all processes of a tool. It kills all of its descendants when the command exits, when the pipe
-//! from the node is closed, or, in a cluster, when no heartbeat arrives through the pipe.
+//! all processes of a tool call. It kills all of its descendants when the command exits or exceeds
+//! a limit, when the pipe from the node is closed, when a signal asks it to end, or, in a cluster,
+//! when no heartbeat arrives through the pipe.
 
 pub(in crate::tools) mod descendants;
 mod descriptors;
@@ -93,9 +94,10 @@ fn run(options: ReapOptions) -> Result<ReapEnd, String> {
     }
 }
 
-/// Prepares this process to become the command: it will die with its reaper, and it gets a session
-/// of its own. Signals that the command sends to its own process group then do not reach the
-/// reaper, and the scheduler separates the command's load from the reaper's.
+/// Prepares this process to become the command. The process enters the call's control group and
+/// gets its limits, and the kernel kills it when its reaper ends. The process also gets a session
+/// of its own, so that signals that the command sends to its own process group do not reach the
+/// reaper, and so that the scheduler separates the command's load from the reaper's.
 fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
     let ready =
         prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
@@ -153,8 +155,8 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
     if let Ok(ReapEnd::LimitExceeded(excess)) = &end {
         let _ = writeln!(std::io::stderr(), "planck: {excess}");
     }
-    // The node may be dead, so the reaper removes the call's files and group itself. A live node
-    // does it after a normal end.
+    // The node may be dead, so the reaper removes the call's files and group itself. After a normal
+    // end, the live node removes them.
     if let Ok(ReapEnd::Stopped) = &end {
         options.sandbox.iter().for_each(SandboxPolicy::clean);
         if let Some(group) = &options.group {
@@ -164,11 +166,11 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
     end
 }
 
-/// Prepares this process, the reaper: it gets a session of its own and dumps no core, orphans
-/// become its children, and its signals are read from a descriptor. Its process name is changed,
-/// which protects it from a command that kills processes named `planck`. The command may not trace
-/// the reaper or read its memory. If a signal has stopped the reaper, it continues when its node
-/// dies.
+/// Prepares this process to be the reaper. The process gets a session of its own, and orphans
+/// become its children. Its signals are read from the descriptor that this function returns. The
+/// process is not dumpable, so it writes no core file, and the command may not trace it or read its
+/// memory. Its name is changed, which protects it from a command that kills processes named
+/// `planck`. If a signal has stopped the reaper, the kernel continues it when its node dies.
 fn prepare() -> nix::Result<SignalFd> {
     let _ = unistd::setsid();
     prctl::set_dumpable(false)?;
@@ -218,8 +220,8 @@ fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
         .map_err(|why| format!("cannot start: {why}"))?;
     let pid = i32::try_from(child.id()).map_err(|why| why.to_string())?;
     if let Some(mut stdin) = child.stdin.take() {
-        // The command need not read its input, so the write may block; it runs on a thread that
-        // ends with this process.
+        // The command need not read its input, so the write may block. The write therefore runs on
+        // a thread of its own, which ends with this process.
         thread::spawn(move || stdin.write_all(&input));
     }
     Ok(Pid::from_raw(pid))
@@ -284,8 +286,8 @@ fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
     }
 }
 
-/// Exits as the command did: with the same exit code, or by the same signal. If the reaper ended
-/// the command, it kills itself with SIGKILL.
+/// Returns the command's exit code, or ends this process with the signal that ended the command. If
+/// the reaper ended the command, ends this process with SIGKILL.
 fn leave(end: ReapEnd) -> ExitCode {
     let ReapEnd::Command(status) = end else {
         return kill_itself(Signal::SIGKILL);

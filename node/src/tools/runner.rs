@@ -15,8 +15,8 @@ use super::{
 };
 use crate::nul;
 
-/// How long a cancelled tool may take to return its partial result. Killing the processes of a call
-/// takes less.
+/// The maximum time that a cancelled tool may take to return its partial result. Killing the
+/// processes of a call takes less.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// The maximum number of an agent's calls that wait for other agents or nodes at once. New agents
@@ -43,7 +43,7 @@ impl Default for CallBounds {
     }
 }
 
-/// Runs the calls of one agent.
+/// The runner of one agent's calls. Clones share its slots.
 #[derive(Debug, Clone)]
 pub struct Runner {
     slots: Arc<Semaphore>,
@@ -68,7 +68,7 @@ impl Runner {
         }
     }
 
-    /// Runs a call. It always returns an outcome, and does so soon after `call.cancel` or the time
+    /// Runs a call. Always returns an outcome, at most `GRACE` after `call.cancel` or the time
     /// limit.
     pub async fn run(&self, toolbox: &Toolbox, name: &str, call: Invocation) -> ToolOutcome {
         let Some(entry) = toolbox.find(name) else {

@@ -85,8 +85,8 @@ struct SandboxInner {
     settings: SandboxSettings,
     /// Folders in the node's `PATH` that processes may not read.
     hidden: Vec<PathBuf>,
-    /// Keeps open the entries of `/proc` that the rules name. The kernel replaces an entry when no
-    /// process uses it.
+    /// The entries of `/proc` that the rules name. They are kept open, because the kernel replaces
+    /// an entry that no process uses.
     _pinned: Vec<OwnedFd>,
     /// Whether it has been logged that bubblewrap can no longer be used.
     told_replaced: AtomicBool,
@@ -122,12 +122,13 @@ impl Sandbox {
         )
     }
 
-    /// Returns a sandbox that starts no process, with the reason.
+    /// Returns a sandbox that refuses every command, for this reason.
     pub fn refused(reason: impl Into<String>) -> Self {
         Self::new(Tier::Refused, reason, SandboxSettings::default())
     }
 
-    /// Finds the best sandbox that works on this machine, by trying to break out of each.
+    /// Finds the best sandbox that works on this machine. For each mechanism, a trial process tries
+    /// what the sandbox must refuse.
     pub async fn probe(settings: SandboxSettings) -> Self {
         if settings.demand == Demand::Off {
             return Self::off();
@@ -183,7 +184,7 @@ impl Sandbox {
         }))
     }
 
-    /// Returns the name of the mechanism that the node uses, for users.
+    /// Returns the name of the mechanism that the node uses, as users see it.
     pub fn tier(&self) -> &'static str {
         match self.0.tier {
             Tier::Open => "none",
@@ -323,8 +324,8 @@ impl Sandbox {
     }
 }
 
-/// Prepares a command that Landlock alone restricts. A private folder replaces `/tmp` and is the
-/// command's home folder.
+/// Prepares a command that Landlock and seccomp restrict without bubblewrap. A private folder
+/// becomes the command's home folder and its folder for temporary files.
 fn confined(launch: Launch, mut policy: SandboxPolicy) -> Result<Sandboxed, SandboxRefused> {
     let scratch = Scratch::create().map_err(SandboxRefused::NoScratch)?;
     policy.writable.push(scratch.path().to_owned());
@@ -348,7 +349,7 @@ fn with_home(env: Vec<(OsString, OsString)>, folder: &Path) -> Vec<(OsString, Os
         .collect()
 }
 
-/// Returns whether all processes may read this folder of `PATH`.
+/// Returns whether all tool processes may read this folder of `PATH`.
 fn is_visible(folder: &Path, readable: &[PathBuf]) -> bool {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let is_below = |known: &Path| folder.starts_with(known) || real.starts_with(known);

@@ -50,7 +50,8 @@ impl CompiledSchema {
         &self.properties
     }
 
-    /// Returns one line for each mistake, or no lines if the arguments fit.
+    /// Returns one line for each of the first mistakes, at most `TOLD` lines, or no lines if the
+    /// arguments fit.
     pub fn mistakes(&self, args: &Value) -> Vec<String> {
         let mut mistakes: Vec<String> = self
             .validator

@@ -18,8 +18,9 @@ use super::{
     workspace::Workspace,
 };
 
-/// If stdout and stderr are too long together, a part of the output is reserved for stderr, because
-/// it contains the errors: the limits divided by this number.
+/// The number by which the limits are divided to get the part of the output that is reserved for
+/// stderr. The part is reserved if stdout and stderr are too long together, because stderr contains
+/// the errors.
 const FOR_STDERR: usize = 5;
 
 /// The shared state of a node's process tools. Clones share it.
@@ -64,8 +65,8 @@ impl Shell {
         self.0.env.clone()
     }
 
-    /// Runs a command in the sandbox to its end. The command may read `readable` in addition to the
-    /// workspace.
+    /// Runs a command in the sandbox, and then undoes its changes of protected files. The command
+    /// may read `readable` in addition to the workspace.
     pub(super) async fn run(
         &self,
         launch: Launch,
@@ -98,7 +99,8 @@ impl Shell {
         }
     }
 
-    /// Prepares the sandbox and the guard of protected files. It accesses files, so it may block.
+    /// Prepares the sandbox and the guard of protected files. This function accesses files, so it
+    /// may block.
     fn prepare(
         &self,
         launch: Launch,
@@ -190,7 +192,7 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// Joins `complaint`, which describes the failure, stdout, and stderr after `STDERR:`, within the
-/// limits. If something is left out, the last line says so.
+/// limits. If something is left out, the last line reports the truncation.
 fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> String {
     let mut missing = stdout.truncated || stderr.truncated;
     let mut text = String::new();

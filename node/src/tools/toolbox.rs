@@ -10,8 +10,8 @@ use super::{
 };
 use crate::model::ToolSpec;
 
-/// An immutable set of tools that is cheap to clone. When the tools of an agent change, it gets a
-/// new toolbox.
+/// An immutable set of tools that is cheap to clone. When the tools of an agent change, the agent
+/// gets a new toolbox.
 #[derive(Clone)]
 pub struct Toolbox {
     entries: Arc<[Arc<ToolEntry>]>,

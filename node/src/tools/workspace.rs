@@ -17,9 +17,9 @@ use super::protect;
 #[derive(Debug, Clone)]
 pub struct Roots {
     /// The workspaces. An agent may access the workspace that contains its working directory. If
-    /// none contains it, the agent may access only its working directory.
+    /// none contains it, the working directory takes the place of the workspace.
     workspaces: Arc<[PathBuf]>,
-    /// Folders that every agent may access.
+    /// Folders that every agent may read and change.
     shared: Arc<[PathBuf]>,
     /// Folders that every agent may read but not change.
     readable: Arc<[PathBuf]>,
@@ -54,7 +54,8 @@ impl Roots {
         }
     }
 
-    /// Returns the files that an agent with the working directory `dir` may access.
+    /// Returns the workspace of an agent with the working directory `dir`. Fails if `dir` is inside
+    /// a root but links in `dir` lead out of that root.
     pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
         let real = dir.canonicalize()?;
         if !self.confined {
@@ -78,8 +79,9 @@ impl Roots {
         })
     }
 
-    /// Returns the root that `dir` left: its path is inside the root, but after links are resolved
-    /// it is not. A tool may have replaced its own working directory with a link.
+    /// Returns the root that contains the path `dir` but not `real`, the path after links are
+    /// resolved, or `None` if there is none. A tool may have replaced its own working directory
+    /// with a link.
     fn left(&self, dir: &Path, real: &Path) -> Option<PathBuf> {
         let roots = self.workspaces.iter().chain(self.shared.iter());
         let holding = roots

@@ -1,4 +1,4 @@
-//! The tool `write`, which replaces the content of a file.
+//! The tool `write`, which creates a file or replaces its content.
 
 use async_trait::async_trait;
 use planck_common::event::ToolEffect;

@@ -94,7 +94,8 @@ fn check_places(log: &[Envelope]) -> Result<()> {
     Ok(())
 }
 
-/// Checks the turns and calls of one agent: each has exactly one end, and turns do not overlap.
+/// Checks that each turn and each call of one agent has exactly one end, and that turns do not
+/// overlap.
 fn check_ends(log: &[&Envelope]) -> Result<()> {
     let (mut open, mut calls): (Option<u32>, BTreeMap<String, bool>) = (None, BTreeMap::new());
     for event in log {
@@ -133,8 +134,8 @@ fn check_ends(log: &[&Envelope]) -> Result<()> {
     }
 }
 
-/// Checks that a provider would accept the history: the message after a tool call must contain its
-/// result.
+/// Checks that a provider would accept the history: the message after tool calls must contain their
+/// results.
 fn check_history(shown: &[&Envelope]) -> Result<()> {
     let mut open: Vec<String> = Vec::new();
     for event in shown
@@ -163,7 +164,7 @@ fn check_history(shown: &[&Envelope]) -> Result<()> {
         };
         let results: Vec<String> = content.iter().filter_map(result).collect();
         if role == MessageRole::Custom && results.is_empty() && !open.is_empty() {
-            continue; // A summary precedes the messages that follow it.
+            continue; // The row of a summary may stand between calls and their results.
         }
         ensure!(
             results == open,

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use play::Play;
 use tokio::task::JoinSet;
 
-/// How long the test starts new seeds.
+/// How long the test keeps starting new seeds.
 const BUDGET: Duration = Duration::from_secs(9);
-/// The number of seeds that run concurrently. Each spends most of its time waiting.
+/// The number of seeds that run concurrently. Each seed spends most of its time waiting.
 const AT_ONCE: u64 = 8;
 
 fn number(name: &str) -> Option<u64> {

@@ -1,5 +1,5 @@
-//! Simulates the process of a node with a separate tokio runtime. Killing it stops all its tasks
-//! wherever they are.
+//! Simulates the process of a node with a separate tokio runtime. A kill stops all tasks of that
+//! runtime, even in the middle of their work.
 
 use std::{
     collections::BTreeMap,
@@ -116,7 +116,7 @@ impl NodeProcess {
         self.running.node().id()
     }
 
-    /// Returns all events that were published so far, in order.
+    /// Returns all events that were published so far, in the order of their arrival.
     pub fn received(&self) -> Vec<Envelope> {
         self.heard
             .lock()
@@ -124,7 +124,7 @@ impl NodeProcess {
             .clone()
     }
 
-    /// Kills the process. Nothing is written or published after that.
+    /// Kills the process. The node writes and publishes nothing after this call has returned.
     pub async fn kill(self) {
         self.running.node().services().host.shut_down().await;
     }
@@ -140,7 +140,7 @@ impl NodeProcess {
     }
 }
 
-/// Waits for the result of a request.
+/// Waits for the result of a request. Returns `None` if the node was killed before it answered.
 pub async fn answered(asked: JoinHandle<Result<Value, Refusal>>) -> Answered {
     match asked.await {
         Ok(answer) => Some(answer),

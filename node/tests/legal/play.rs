@@ -232,7 +232,7 @@ impl Play {
         self.start().await
     }
 
-    /// Replaces the process and kills the old one. Returns when the new one hosts the session.
+    /// Starts a new process and kills the old one. Returns when the new one hosts the session.
     async fn kill(&mut self) -> Result<()> {
         checks::check_order(&self.node.received())?;
         let next = NodeProcess::begin(self.folder.path(), &self.model.openai_url()).await?;
@@ -287,7 +287,8 @@ impl Play {
         )
     }
 
-    /// Rewinds to a randomly chosen visible message. Returns `None` if there is none.
+    /// Sends a rewind to one of the last twelve visible messages, chosen at random. Returns `None`
+    /// if there is no such message.
     async fn rewind(&mut self) -> Result<Option<tokio::task::JoinHandle<Result<Value, Refusal>>>> {
         let log = self.log().await?;
         let messages = log
@@ -359,7 +360,7 @@ impl Play {
                 .iter()
                 .filter(|agent| agent.state != AgentState::Stopped)
             {
-                // An answer from the agent means that it has taken up the work in its log.
+                // An agent that answers has resumed the work that its log holds.
                 let looked = self
                     .node
                     .ask(Address::agent(&agent.id, AgentVerb::Info.name()), json!({}));

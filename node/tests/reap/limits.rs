@@ -91,7 +91,7 @@ async fn a_file_grows_only_to_its_limit() {
     );
 }
 
-/// Each command stops at its thousandth process if it is not killed earlier.
+/// Each command starts at least 400 processes if it is not killed earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_ended() {
     let limits = CommandLimits {

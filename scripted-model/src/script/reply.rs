@@ -12,7 +12,7 @@ pub struct Reply {
     pub parts: Vec<ScriptedPart>,
     /// Why the reply ends. Default: `tool_use` if there is a call, otherwise `end`.
     pub stop: Option<Stop>,
-    /// The usage to report. By default it is estimated: four characters count as one token.
+    /// The usage to report. By default it is estimated: four bytes count as one token.
     pub usage: Option<ScriptedUsage>,
     pub pace: Option<Pace>,
     pub fault: Option<ScriptedFault>,
@@ -117,7 +117,7 @@ impl Default for Pace {
     }
 }
 
-/// A fault. `after` is the number of events of the stream that are sent before it.
+/// A fault. `after` is the number of events of the stream that are sent before the fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScriptedFault {
@@ -132,7 +132,7 @@ pub enum ScriptedFault {
     },
     /// Status 200 with a web page.
     Html(String),
-    /// No answer, not even a head, until the client gives up.
+    /// No answer, not even a head, until the client gives up or the server stops.
     HangBeforeHead,
     Hang {
         after: usize,

@@ -12,9 +12,9 @@ pub struct When {
     pub model: Option<String>,
     /// A text in the system prompt.
     pub system: Option<String>,
-    /// A text in the latest message, which may be a user's or a tool's result.
+    /// A text in the latest message, which is a user's message or the results of tools.
     pub last: Option<String>,
-    /// A text in the latest user message, whatever followed it.
+    /// A text in the latest user message, even if other messages follow it.
     pub user: Option<String>,
     /// Texts of which each is in some user message or result.
     pub anywhere: Vec<String>,

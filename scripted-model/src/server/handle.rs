@@ -231,7 +231,7 @@ async fn instead(
     }
 }
 
-/// Returns how many events are sent, and what follows them.
+/// Returns how many events are sent at most, and what follows them.
 fn ending(wire: ProviderWire, reply: &Reply) -> (usize, StreamEnding) {
     match &reply.fault {
         Some(ScriptedFault::Hang { after }) => (*after, StreamEnding::Hang),
@@ -284,7 +284,7 @@ fn with(
     response
 }
 
-/// Counts a stream as open until it is dropped.
+/// A guard that counts a stream as open until it is dropped.
 struct OpenRequest(Arc<ServerState>);
 
 impl OpenRequest {

@@ -24,7 +24,7 @@ fn asked(system: &str, said: Vec<RequestMessage>) -> ModelRequest {
     }
 }
 
-/// Returns the names of the tools that are called, or the text if there is no call.
+/// Returns the names of the tools that a reply calls, or its text if it has no call.
 fn heard(reply: &Reply) -> String {
     let calls: Vec<&str> = reply
         .parts

@@ -19,7 +19,8 @@ pub struct Answer {
     pub whole: bool,
 }
 
-/// Sends a request on a connection of its own and reads until the server closes it.
+/// Sends a request on a connection of its own, and returns the response. Reads until the server
+/// closes the connection.
 pub async fn post(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
     let mut stream = open(server, path, headers, body).await;
     let mut bytes = Vec::new();

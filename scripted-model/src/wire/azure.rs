@@ -28,7 +28,7 @@ fn deployment(path: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains('/')).then_some(name)
 }
 
-/// Checks the key, which Azure expects in a header of its own.
+/// Checks the key, which Azure expects in the header `api-key`.
 pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let key = heading.header("api-key").filter(|key| !key.is_empty());
     let is_wrong = match auth {
@@ -78,7 +78,7 @@ pub fn read(body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRef
     Ok(asked)
 }
 
-/// Whether a version is a date, optionally with the suffix for a preview.
+/// Returns whether a version is a date, optionally with the suffix `-preview`.
 fn is_dated(version: &str) -> bool {
     let day = version.strip_suffix("-preview").unwrap_or(version);
     day.len() == 10

@@ -24,7 +24,7 @@ pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
     )
 }
 
-/// Whether reasoning preceded the call with this id.
+/// Returns whether reasoning preceded the call with this id.
 fn has_thought(call_id: &str) -> bool {
     let digits = call_id
         .strip_prefix("call_")
@@ -34,7 +34,7 @@ fn has_thought(call_id: &str) -> bool {
     })
 }
 
-/// Whether a model refuses calls without the reasoning that belongs to them.
+/// Returns whether a model refuses calls without the reasoning that belongs to them.
 fn wants_reasoning(model: &str) -> bool {
     ["deepseek", "kimi"]
         .iter()

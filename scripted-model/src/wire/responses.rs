@@ -1,5 +1,5 @@
-//! OpenAI's Responses API without storage: a request contains the whole conversation, and encrypted
-//! reasoning as the server had returned it.
+//! OpenAI's Responses API without storage: a request contains the whole conversation, with the
+//! encrypted reasoning that the server returned earlier.
 //!
 //! The server remembers no reply. The id of a reasoning item encodes what followed it, and the id
 //! of a call encodes the reasoning that preceded it.
@@ -34,7 +34,7 @@ fn thought_of_call(call_id: &str) -> Option<String> {
         .then(|| format!("rs_{}{thought}", call.get(..8).unwrap_or_default()))
 }
 
-/// What follows a reasoning item.
+/// The kind of item that follows a reasoning item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follower {
     Message,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns what is wrong with a schema of arguments.
+/// Checks a schema of arguments. Fails with a description of the fault.
 pub fn check(schema: &Value) -> Result<(), String> {
     let Some(object) = schema.as_object() else {
         return Err(format!("schema must be an object, got {schema}"));
@@ -19,8 +19,8 @@ pub fn check(schema: &Value) -> Result<(), String> {
     jsonschema::meta::validate(schema).map_err(|error| error.to_string())
 }
 
-/// Whether a tool may have this name: 1 to `longest` letters, digits, `_`, `-` and the characters
-/// of `more`.
+/// Returns whether a tool may have this name: 1 to `longest` letters, digits, `_`, `-` and the
+/// characters of `more`.
 pub fn good_name(name: &str, longest: usize, more: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || more.contains(c);
     !name.is_empty() && name.len() <= longest && name.chars().all(good)

@@ -17,12 +17,11 @@ const QUIET: Duration = Duration::from_millis(400);
 
 pub struct Good {
     pub findings: Vec<Finding>,
-    /// A tool, and arguments that it answered with `ok`. A tool that gives the same answer each
-    /// time is preferred.
+    /// The first tool that answered a valid call with `ok`, and the arguments of that call.
     pub works: Option<(OfferedEndpoint, Value)>,
 }
 
-/// Makes one valid call of every tool that may be called.
+/// Makes one valid call of every tool that may be called and is not always slow.
 pub async fn good_calls(checker: &Checker) -> Good {
     let mut good = Good {
         findings: Vec::new(),
@@ -91,7 +90,7 @@ async fn good_call(checker: &Checker, tool: &OfferedEndpoint, args: Value, good:
     }
 }
 
-/// Returns whether every call of the tool takes seconds.
+/// Returns whether every valid call of the tool is slow.
 pub fn is_always_slow(checker: &Checker, tool: &OfferedEndpoint) -> bool {
     let required = tool.parameters.get("required").and_then(Value::as_array);
     let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));
@@ -103,7 +102,7 @@ pub fn is_always_slow(checker: &Checker, tool: &OfferedEndpoint) -> bool {
     }
 }
 
-/// Why a case that needs a quick call is skipped.
+/// The reason to skip a case that needs a quick call.
 pub const NOTHING_QUICK: &str = "no tool answered a good call with ok";
 
 pub async fn unknown_fields(checker: &Checker) -> Vec<Finding> {
@@ -155,8 +154,8 @@ pub async fn stale_epoch(checker: &Checker) -> Vec<Finding> {
     vec![Finding::of(CASE, &tool.name, checked.await.map(drop))]
 }
 
-/// Returns a skipped finding for a case that depends on the memory of one instance if several are
-/// running, otherwise `None`.
+/// If several instances are running, returns a skipped finding for a case that depends on the
+/// memory of one instance. Otherwise returns `None`.
 pub fn several_instances(
     checker: &Checker,
     case: &'static str,
@@ -200,8 +199,8 @@ fn large(checker: &Checker) -> Result<(&OfferedEndpoint, Value), String> {
     found.ok_or_else(|| "no tool here is known to give large answers; name a call that does with --large TOOL=JSON".into())
 }
 
-/// Returns a tool and arguments with which its call takes at least `at_least`. By convention such a
-/// tool has a numeric argument `seconds`.
+/// Returns the slow call of the plan, or else a tool and arguments with which its call takes at
+/// least `at_least`. By convention such a tool has a numeric argument `seconds`.
 pub fn slow(checker: &Checker, at_least: Duration) -> Result<(&OfferedEndpoint, Value), String> {
     if let Some((name, args)) = &checker.plan.slow {
         return named(checker, name).map(|tool| (tool, args.clone()));
@@ -217,8 +216,8 @@ fn named<'a>(checker: &'a Checker, name: &str) -> Result<&'a OfferedEndpoint, St
         .ok_or_else(|| format!("it has no tool `{name}`"))
 }
 
-/// Returns a tool that may be called and has an argument of this name, with arguments in which it
-/// has this value, or `None` if there is no such tool.
+/// Returns a tool that may be called and has an argument of this name, with arguments in which that
+/// argument has this value, or `None` if there is no such tool.
 fn by_property<'a>(
     checker: &'a Checker,
     property: &str,

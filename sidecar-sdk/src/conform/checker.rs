@@ -23,7 +23,7 @@ pub struct Checker {
     pub plan: CheckPlan,
     pub instances: Vec<ServiceInfo>,
     pub offers: Vec<OfferedEndpoint>,
-    /// A call that the sidecar answers with `ok` at once.
+    /// A call that the sidecar has answered with `ok` within the patience.
     pub quick: Option<(OfferedEndpoint, Value)>,
     run: u32,
     calls: AtomicU64,
@@ -95,7 +95,7 @@ impl Checker {
     }
 
     /// Returns arguments for a valid call: the given ones, or generated ones. Returns an error if
-    /// the tool may not be called.
+    /// the tool may not be called or no arguments could be generated.
     pub fn arguments(&self, tool: &OfferedEndpoint, nth: u32) -> Result<Value, String> {
         let given = self.plan.args.iter().find(|(name, _)| *name == tool.name);
         if let Some((_, args)) = given {
@@ -191,7 +191,7 @@ impl Checker {
         let _reported_by_what_follows = self.client.publish(subject, body.into()).await;
     }
 
-    /// Collects the replies of all instances to a request, until none has arrived for a while.
+    /// Collects the replies of all instances to a request, until none has arrived for [`BETWEEN`].
     pub async fn gather(&self, subject: String) -> Result<Vec<Value>, Error> {
         gather(&self.client, subject).await
     }
@@ -217,9 +217,9 @@ pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Erro
     Ok(gathered)
 }
 
-/// Subscribes to a subject. Every message that is published after this returns is received: a round
-/// trip, to which the server answers that there are no responders, confirms that the server has the
-/// subscription.
+/// Subscribes to a subject. The subscription receives every message that is published after this
+/// function has returned. To ensure this, a request makes a round trip to the server, which answers
+/// that there are no responders.
 pub async fn listen(client: &Client, subject: String) -> Result<Subscriber, Error> {
     let heard = client.subscribe(subject).await.map_err(nats)?;
     let _nobody = client.request(client.new_inbox(), "".into()).await;

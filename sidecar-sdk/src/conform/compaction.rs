@@ -126,7 +126,8 @@ fn message(id: i64, role: &str, content: &Value) -> Value {
     json!({"id": id, "agent_id": "conform", "at": "2026-01-02T03:04:05.000Z", "role": role, "content": content})
 }
 
-/// A conversation with tool calls, some of them two at a time. Their results are most of its text.
+/// Returns a conversation of eight rounds with two tool calls each. The results of the calls are
+/// most of the text.
 fn long_conversation() -> Vec<Value> {
     let mut messages = vec![message(
         101,

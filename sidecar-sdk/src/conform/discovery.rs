@@ -17,7 +17,7 @@ pub enum EndpointKind {
     Compactor,
 }
 
-/// An endpoint. Parts of its description that are invalid have default values.
+/// An endpoint of the sidecar. Invalid parts of its description are replaced by default values.
 #[derive(Debug, Clone)]
 pub struct OfferedEndpoint {
     pub name: String,

@@ -32,7 +32,7 @@ const SHARED: usize = 32;
 /// The number of calls at once while an instance leaves.
 const AT_ONCE: usize = 8;
 
-/// Connects, starts the sidecar if a command is given, and finds it.
+/// Connects to NATS, starts the sidecar if the plan has a command, and finds its instances.
 pub async fn begin<T: FnMut(&Finding)>(
     plan: CheckPlan,
     report: &mut CaseReport<T>,
@@ -266,7 +266,7 @@ async fn as_before(checker: &Checker, before: &[ServiceInfo]) -> Result<(), Stri
         .map_err(|why| format!("after a kill and a start, {why}"))
 }
 
-/// Makes a quick call, or pauses if no quick call is known.
+/// Makes a quick call, or waits for [`BETWEEN`] if no quick call is known.
 async fn quick(checker: &Checker) -> Result<(), String> {
     match &checker.quick {
         Some((tool, args)) => checker.ask(&checker.call(tool, args)).await.ok().map(drop),
@@ -320,7 +320,7 @@ async fn share(checker: &Checker) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets one of two instances leave while calls are made, and checks that each is answered.
+/// Stops one of two instances while calls are made, and checks that each call is answered.
 async fn lose_none(checker: &Checker, leaving: &mut ChildProcess) -> Result<(), String> {
     leaving.terminate();
     let until = Instant::now() + LEAVE;
@@ -349,7 +349,7 @@ async fn lose_none(checker: &Checker, leaving: &mut ChildProcess) -> Result<(), 
     }
 }
 
-/// Lets the last instance leave while a call runs.
+/// Stops the last instance while a call runs. Checks its `bye`, its answer and its exit status.
 async fn drain(checker: &Checker, child: &mut ChildProcess) -> Result<(), String> {
     let subject = checker.prefix().on(Topic::Sidecar(&checker.plan.name));
     let mut news = listen(&checker.client, subject)

@@ -1,4 +1,5 @@
-//! Wrong requests: the sidecar has to answer them with an error, and keep running.
+//! Cases with wrong requests, which the sidecar has to answer with an error. The sidecar has to
+//! keep running.
 
 use serde_json::json;
 
@@ -61,8 +62,8 @@ pub async fn malformed(checker: &Checker) -> Vec<Finding> {
     findings
 }
 
-/// Checks that the sidecar refuses malformed requests. Each lacks something that a call needs, so
-/// that none of them can run a tool.
+/// Checks that the sidecar refuses malformed requests. Each request lacks something that a call
+/// needs, so that none of the requests can run a tool.
 async fn refuses_malformed(checker: &Checker, offer: &OfferedEndpoint) -> Result<(), String> {
     // A request without a reply subject must do no harm either.
     checker.publish(offer.subject.clone(), "{".into()).await;

@@ -11,7 +11,7 @@ use super::{
     running::{BEGIN, cancel_call},
 };
 
-/// The number of calls at once.
+/// The number of concurrent calls.
 const AT_ONCE: u32 = 16;
 
 pub async fn concurrency(checker: &Checker) -> Vec<Finding> {

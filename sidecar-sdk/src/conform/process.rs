@@ -16,14 +16,15 @@ use tokio::{
 
 use super::{CheckPlan, Error};
 
-/// A running instance. Dropping it kills its whole process group.
+/// A running instance. Dropping this value kills the process group of the instance.
 pub struct ChildProcess {
     child: Child,
     group: Option<Pid>,
 }
 
 impl ChildProcess {
-    /// Starts an instance. Its output goes to standard error.
+    /// Starts an instance. Its standard output is discarded, and its standard error is that of the
+    /// checker.
     pub fn start(plan: &CheckPlan) -> Result<Self, Error> {
         let (program, arguments) = plan
             .command

@@ -26,7 +26,7 @@ pub async fn cancel_call(checker: &Checker, call_id: &str) {
         .await;
 }
 
-/// Returns a slow call for a case, or the finding that there is none.
+/// Returns a slow call for a case, or a skipped finding if there is none.
 fn slow_call<'a>(
     checker: &'a Checker,
     case: &'static str,
@@ -48,7 +48,7 @@ async fn begun(checker: &Checker, request: &CheckRequest) -> Result<PendingCall,
     }
 }
 
-/// Runs a short call to its end, and checks everything that it sends.
+/// Runs a slow call to its end, and checks every message that the sidecar sends for it.
 pub async fn progress(checker: &Checker) -> Vec<Finding> {
     const CASE: &str = "progress";
     let (tool, args) = match slow(checker, Duration::from_secs(2)) {
@@ -127,7 +127,7 @@ pub async fn deadline(checker: &Checker) -> Vec<Finding> {
     vec![Finding::of(CASE, &tool.name, checked)]
 }
 
-/// Checks that a call has ended: it was answered, or, if it ends without an answer, its id is free
+/// Checks that a call has ended. A call has ended if it was answered, or if its id can be used
 /// again.
 async fn ended(
     checker: &Checker,

@@ -1,4 +1,4 @@
-//! Reads strictly what a sidecar sends.
+//! Parses the messages of a sidecar strictly.
 
 use async_nats::{HeaderMap, Message, StatusCode};
 use planck_common::PROTOCOL_VERSION;
@@ -15,7 +15,7 @@ pub enum ReplyPart {
     NoResponders,
 }
 
-/// An answer.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FinalReply {
     Ok(String),
@@ -24,8 +24,9 @@ pub enum FinalReply {
     Skip,
 }
 
-/// Besides `v`, a message must have exactly one of these keys.
+/// The keys of which a tool's message must have exactly one, besides `v`.
 const OF_TOOLS: &[&str] = &["ok", "error", "progress"];
+/// The keys of which a compactor's message must have exactly one, besides `v`.
 const OF_COMPACTORS: &[&str] = &["compact", "skip", "error"];
 
 /// The header in which service libraries put an error.

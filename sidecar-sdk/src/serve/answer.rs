@@ -14,8 +14,8 @@ use super::{RunningSidecar, ServedEndpoint};
 use crate::{context::REPORTS, trace};
 
 impl RunningSidecar {
-    /// Answers a request. A request without a reply subject, or with one that is not an inbox, is
-    /// not performed.
+    /// Answers a request. Ignores a request without a reply subject, or with one that is not an
+    /// inbox.
     pub(super) async fn answer(&self, endpoint: usize, offer: &ServedEndpoint, message: Message) {
         let Some(reply) = message
             .reply
@@ -43,7 +43,8 @@ impl RunningSidecar {
         self.service().count(endpoint, began.elapsed(), error);
     }
 
-    /// Returns the reply, and the error in it if there is one.
+    /// Runs a tool and publishes its progress reports. Returns the reply, and the error in it if
+    /// there is one.
     async fn answer_tool(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Checks the result of a run in the log, at a client that was attached all the time, and in the
-//! ledger.
+//! Checks a run in the sessions' logs, in the output of a client that was attached to each session,
+//! and in the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,15 +31,15 @@ pub struct Found {
     pub interrupted: usize,
     /// The number of nodes that were declared dead.
     pub declared_dead: usize,
-    /// The number of nodes that were declared dead although no fault was inflicted on them.
+    /// The number of nodes that were declared dead although no fault was meant to end them.
     pub wrongly: usize,
 }
 
-/// One attached client for each session, attached since the session began.
+/// One attached client for each session, attached since before the first fault.
 pub struct Readers(Vec<(SessionId, Attached)>);
 
 impl Readers {
-    /// Starts the clients, and returns when they are subscribed.
+    /// Starts the clients, and waits until they are subscribed.
     pub async fn start(stage: &Stage, load: &Load) -> Result<Self> {
         let mut readers = Vec::new();
         for id in &load.sessions {
@@ -87,7 +87,7 @@ pub async fn check(stage: &Stage, readers: Readers, asked: &[AcknowledgedPrompt]
     Ok(found)
 }
 
-/// Returns the inputs that a row of the log ends.
+/// Returns the ids of the inputs whose turn ends with this row of the log.
 pub fn ends_of(row: &str) -> Vec<String> {
     let Ok(envelope) = serde_json::from_str::<Envelope>(row) else {
         return Vec::new();
@@ -159,7 +159,8 @@ fn is_interrupted(event: &Envelope) -> bool {
     matches!(event.event(), Some(Ok(Event::ToolEnd(end))) if end.result.starts_with("interrupted"))
 }
 
-/// Checks that each piece of work is in the ledger at most once: interrupted work is not run again.
+/// Checks that no piece of work is in the ledger twice, so no interrupted work was repeated.
+/// Returns the number of lines.
 fn check_ledger(stage: &Stage) -> Result<usize> {
     let ledger = std::fs::read_to_string(stage.ledger()).unwrap_or_default();
     let mut seen = BTreeSet::new();

@@ -16,16 +16,18 @@ const ENDS: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Kills the node that hosts a session's orchestrator with SIGKILL. Another node is started.
+    /// Sends SIGKILL to the node that hosts a session's orchestrator.
     Kill,
-    /// Stops that node with SIGSTOP for longer than suspicion takes, then continues it with
-    /// SIGCONT.
+    /// Stops the orchestrator's node with SIGSTOP until another node has continued its session,
+    /// then continues it with SIGCONT.
     Pause,
-    /// Stops that node with SIGSTOP for less time than suspicion takes.
+    /// Stops the orchestrator's node with SIGSTOP for less time than suspicion takes.
     Hiccup,
-    /// Stalls the node's link to NATS for longer than suspicion takes.
+    /// Stalls the link of the orchestrator's node to NATS until another node has continued its
+    /// session.
     Cut,
-    /// Closes the node's link again and again, as a firewall does.
+    /// Closes that link's connections and every new one, as a firewall does, until another node has
+    /// continued the session.
     Sever,
     /// Stops nats-server, and starts it again.
     NatsAway,
@@ -56,7 +58,7 @@ impl Kind {
         ("sql-away", Self::SqlAway),
     ];
 
-    /// Returns whether the fault affects only NATS.
+    /// Returns whether the fault stops or kills a nats-server and does nothing else.
     pub fn is_of_nats(self) -> bool {
         matches!(
             self,
@@ -64,7 +66,7 @@ impl Kind {
         )
     }
 
-    /// Returns whether the fault is possible in a cluster of this kind.
+    /// Returns whether the fault is possible in the plan's cluster.
     pub fn fits(self, plan: &Plan) -> bool {
         match self {
             Self::SqlCut | Self::SqlAway => plan.backend == Backend::Postgres,
@@ -84,7 +86,7 @@ impl Kind {
     }
 }
 
-/// One fault, and the index of the session whose node it affects.
+/// A fault. `session` is the index of the session whose node it affects.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub kind: Kind,
@@ -95,13 +97,13 @@ pub struct Fault {
 /// The measured times of one node's failure.
 #[derive(Debug, Clone, Copy)]
 pub struct Failover {
-    /// From the fault until a peer declared the node dead.
+    /// The time from the fault until a peer declared the node dead.
     pub detected: Option<Duration>,
-    /// From the fault until a session of the node continued elsewhere.
+    /// The time from the fault until a session of the node continued elsewhere.
     pub resumed: Duration,
 }
 
-/// Returns the faults of a plan in the seed's order.
+/// Returns the faults of a plan, in an order that its seed determines.
 pub fn of(plan: &Plan) -> Vec<Fault> {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let kinds = plan
@@ -121,7 +123,7 @@ pub fn of(plan: &Plan) -> Vec<Fault> {
 
 fn lasts(kind: Kind, brief: bool, random: &mut fastrand::Rng) -> Duration {
     let millis = match kind {
-        // The fault lasts until the victim's sessions have continued elsewhere.
+        // These faults last at least until the victim's session has continued elsewhere.
         Kind::Pause | Kind::Cut | Kind::Sever if brief => 0..1,
         Kind::NatsAway | Kind::LeaderKill | Kind::SqlAway if brief => 100..1_500,
         Kind::Pause | Kind::Cut | Kind::Sever => 4_000..9_000,
@@ -133,7 +135,7 @@ fn lasts(kind: Kind, brief: bool, random: &mut fastrand::Rng) -> Duration {
     Duration::from_millis(random.u64(millis))
 }
 
-/// Inflicts a fault, and waits until the cluster has recovered from it.
+/// Inflicts a fault. Returns the measured times if the fault ended a node.
 pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Option<Failover>> {
     match fault.kind {
         Kind::Kill | Kind::Pause | Kind::Cut | Kind::Sever => {
@@ -179,8 +181,8 @@ pub async fn inflict(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Op
     }
 }
 
-/// Ends a node by the fault, and measures the failover. Starts another node first, so that as many
-/// nodes survive as there were.
+/// Starts another node, so that as many nodes survive as there were. Then ends a node by the fault,
+/// and measures the failover.
 async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Failover> {
     let (victim, session) = victim(stage, load, fault.session).await?;
     stage.add().await?;
@@ -218,7 +220,8 @@ async fn end_a_node(fault: &Fault, stage: &mut Stage, load: &Load) -> Result<Fai
     })
 }
 
-/// Returns the node that hosts the orchestrator of a session.
+/// Waits until one of the stage's nodes hosts the session's orchestrator, and returns the node and
+/// the session.
 async fn victim(stage: &Stage, load: &Load, session: usize) -> Result<(NodeId, SessionId)> {
     let session = load.sessions.get(session).context("no such session")?;
     let until = Instant::now() + GOES_ON;

@@ -7,14 +7,14 @@ use super::{checks::Found, faults::Failover, team::Round};
 #[derive(Debug, Clone)]
 pub struct Figures {
     pub failovers: Vec<Failover>,
-    /// The number of faults that affected only NATS. No node may end because of them.
+    /// The number of faults that stopped or killed a nats-server. No node may end because of them.
     pub disturbed: u32,
     pub found: Found,
 }
 
 impl Figures {
-    /// Returns the time within which this share of failovers completed, or `None` if there was
-    /// none.
+    /// Returns the time within which this share of failovers completed, or `None` if there was no
+    /// failover.
     pub fn resumed(&self, share: f64) -> Option<Duration> {
         quantile(
             self.failovers.iter().map(|failover| failover.resumed),
@@ -22,8 +22,8 @@ impl Figures {
         )
     }
 
-    /// Returns the time within which this share of deaths was detected, or `None` if there was
-    /// none.
+    /// Returns the time within which this share of deaths was detected, or `None` if there was no
+    /// death.
     pub fn detected(&self, share: f64) -> Option<Duration> {
         quantile(
             self.failovers

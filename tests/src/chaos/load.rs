@@ -1,5 +1,5 @@
-//! Keeps sessions busy with clients that follow the protocol: they repeat a request that was not
-//! acknowledged, with the same id.
+//! Keeps sessions busy with clients that follow the protocol. A client repeats a request that was
+//! not acknowledged, with the same prompt id.
 
 use std::{
     path::Path,
@@ -25,9 +25,9 @@ use tokio::{
 use super::stage::Stage;
 use crate::{caller::Caller, caller::session_at};
 
-/// How long a client waits for one reply, and how long it pauses between two tries.
+/// How long a client waits for one reply. Two tries begin at least this far apart.
 const TRY: Duration = Duration::from_secs(2);
-/// How long it may take until a prompt is accepted. Outages of NATS and of the database are much
+/// How long it may take until a prompt is accepted. Outages of NATS and of the database are
 /// shorter.
 const REFUSED: Duration = Duration::from_secs(120);
 /// How long an accepted prompt may take to be answered. While faults continue, its session may get
@@ -73,7 +73,8 @@ impl Load {
         Ok(load)
     }
 
-    /// Stops sending prompts, and waits for the answers to the acknowledged ones.
+    /// Stops the clients from sending further prompts, waits for the answers to the acknowledged
+    /// ones, and returns these prompts.
     pub async fn finish(mut self) -> Result<Vec<AcknowledgedPrompt>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut asked = Vec::new();
@@ -134,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Waits for the prompt's answer in the log, because published events may be lost.
+    /// Waits until the prompt's turn has ended in the log. Published events may be lost.
     async fn answered(&self, prompt: &str) -> Result<()> {
         let until = Instant::now() + ANSWERED;
         let mut from = 1;
@@ -160,7 +161,7 @@ impl Client {
     }
 }
 
-/// Returns a script of an orchestrator that does one piece of work itself, has its helper do
+/// Returns the script of an orchestrator that does one piece of work itself, has its helper do
 /// another, and reports that both are done.
 pub fn script(ledger: &Path) -> Script {
     let ledger = ledger.display();

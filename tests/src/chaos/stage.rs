@@ -23,7 +23,7 @@ use crate::{
 /// The name of the file to which tools append a line for each run.
 const LEDGER: &str = "ledger";
 
-/// A world whose nodes may log warnings while they are disturbed.
+/// A world with the nodes that the faults affect.
 pub struct Stage {
     pub world: World,
     pub timeline: Timeline,
@@ -78,7 +78,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Starts one more node.
+    /// Starts one more node, with its link.
     pub async fn add(&mut self) -> Result<()> {
         let link = Proxy::start(self.nats).await?;
         let many = [
@@ -96,7 +96,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Removes a node from the list and returns it. The caller must end it.
+    /// Removes a node from the list and returns it. The caller must end the node.
     pub fn take(&mut self, id: &NodeId) -> Option<Member> {
         let at = self.nodes.iter().position(|member| member.id() == id)?;
         Some(self.nodes.swap_remove(at))
@@ -110,8 +110,8 @@ impl Stage {
         self.world.dir().join(LEDGER)
     }
 
-    /// Ends the cluster. Nodes that were disturbed may have logged warnings, and nodes that were
-    /// declared dead have ended or will end.
+    /// Ends the cluster. It ignores the warnings of the nodes, because the faults cause some. It
+    /// skips nodes that were declared dead, because these end by themselves.
     pub async fn tear_down(self) -> Result<()> {
         let Self {
             world,
@@ -126,7 +126,7 @@ impl Stage {
             }
             if let Err(error) = node.leave_despite(&[""]).await {
                 // On a slow machine even a short stop can lead to a death record, and the event
-                // about it may have been lost. So the registry is read.
+                // about the death may have been lost. So this reads the registry.
                 let record = record(&world.caller, &id).await?;
                 if record.is_none_or(|record| record.state != NodeStanding::Dead) {
                     return Err(error);

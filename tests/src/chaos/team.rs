@@ -19,20 +19,22 @@ use crate::{caller::session_at, eventually::within, node::count};
 
 /// How many of a team's workers run an endless process. The others have an endless model stream.
 const RUNNERS: usize = 12;
-/// How many workers one answer spawns: as many calls as an answer may hold.
+/// How many workers one answer spawns at most: the default of `limits.answer.max_calls`.
 const OF_ONE_ANSWER: usize = 128;
 /// The longest wait for any condition.
 const LONG: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The times of one team.
+/// The measured times of one team.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
-    /// From its first `spawn_agent` until the last one has its result, by the log.
+    /// The time from the first `spawn_agent` until the last one has its result, according to the
+    /// log.
     pub spawned: Duration,
-    /// From the kill until a peer declared the node dead.
+    /// The time from the kill until a peer declared the node dead.
     pub detected: Duration,
-    /// From that moment until no model call and no process of the team is left on any node.
+    /// The time from the death record until no model call and no process of the team is left on any
+    /// node.
     pub stopped: Duration,
 }
 
@@ -105,8 +107,8 @@ async fn one(workers: usize, stage: &mut Stage, mark: &str) -> Result<Round> {
     })
 }
 
-/// Returns when the node was declared dead, and when the last process and model call of the team
-/// had ended.
+/// Waits for the end of a team. Returns when the node was declared dead, and when the last process
+/// and model call of the team had ended.
 async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, Instant)> {
     let until = Instant::now() + LONG;
     let mut gone = None;
@@ -128,8 +130,9 @@ async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, I
     }
 }
 
-/// Returns how long the orchestrator took to spawn its workers. It reads each row of the log only
-/// once, because reading the whole log again and again would disturb the measurement.
+/// Waits until the workers are spawned, and returns how long the orchestrator took. It reads each
+/// row of the log only once, because reading the whole log again and again would disturb the
+/// measurement.
 async fn spawned(stage: &Stage, started: &Started, workers: usize) -> Result<Duration> {
     let (mut from, mut starts, mut ends) = (1, Vec::new(), Vec::new());
     within(LONG, "the team is there", async || {

@@ -1,4 +1,4 @@
-//! Records the events of a run, each with the time at which it arrived.
+//! Records when sessions resumed and when nodes were declared dead, by the arrival of the events.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use planck_common::{NodeId, SessionId, envelope::Envelope, event::Event};
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
 
-/// Records events until it is dropped.
+/// A recording that continues until it is dropped.
 pub struct Timeline {
     recorded: Arc<Mutex<Recorded>>,
     tasks: Vec<JoinHandle<()>>,
@@ -34,8 +34,8 @@ impl Timeline {
         Ok(Self { recorded, tasks })
     }
 
-    /// Returns when a session first continued after its node was gone, or `None` if it has not
-    /// continued yet.
+    /// Returns when a session, at `after` or later, was first resumed from the node `gone`, or
+    /// `None` if it has not been resumed yet.
     pub fn resumed(&self, session: &SessionId, after: Instant, gone: &NodeId) -> Option<Instant> {
         let recorded = self.recorded();
         let here = recorded

@@ -1,6 +1,6 @@
 //! One Postgres server for a test process, on a unix socket in a temporary folder. A shell starts
-//! and ends it. The shell outlives the test process just long enough to stop the server and remove
-//! its files.
+//! and stops the server. The shell outlives the test process just long enough to stop the server
+//! and remove its files.
 
 use std::{
     path::{Path, PathBuf},
@@ -191,8 +191,8 @@ fn nobody() -> Result<User> {
     User::from_name(UNPRIVILEGED)?.with_context(|| format!("there is no user {UNPRIVILEGED}"))
 }
 
-/// Returns the words that precede a server program on the command line, so that it runs
-/// unprivileged and ends with the process that started it.
+/// Returns the words that precede a server program on the command line if the tests run as root.
+/// With them the program runs unprivileged and ends with the process that started it.
 fn unprivileged() -> Result<Vec<String>> {
     if !Uid::effective().is_root() {
         return Ok(Vec::new());

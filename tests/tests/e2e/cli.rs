@@ -1,4 +1,4 @@
-//! Commands that list, show and change things, and their exit codes.
+//! Commands that list, show and change sessions and agents, and the exit codes of these commands.
 
 mod answers;
 mod binary;

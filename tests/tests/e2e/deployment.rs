@@ -1,5 +1,5 @@
-//! What `docker-compose.yml` and `deploy/` promise, as far as a test can check it without an engine
-//! or a cluster. With an engine, `deploy/try` tests the compose file.
+//! What `docker-compose.yml` and `deploy/` promise, as far as a test can check it without a
+//! container engine or a cluster. With an engine, `deploy/try` tests the compose file.
 
 use std::{
     fs,
@@ -146,7 +146,8 @@ fn passwords_are_created_once_in_a_folder_that_only_its_owner_reads() -> Result<
 }
 
 /// Checks a file with the program that `make chart` compiles from Go modules: Helm's engine and the
-/// API types of Kubernetes and Grafana. If the program was not compiled, nothing is checked.
+/// API types of Kubernetes and Grafana. If the program was not compiled, prints a warning and
+/// checks nothing.
 fn judged(file: &str, verdict: &str) -> Result<()> {
     let judge = at(".tools/bin/planck-chart");
     if !judge.is_file() {

@@ -182,7 +182,7 @@ async fn error_for_a_read_only_folder_says_so() -> Result<()> {
     Ok(())
 }
 
-/// Returns the only session file of a machine.
+/// Returns the path of the file of the machine's session `one`.
 fn session_file(machine: &PersonalMachine) -> Result<std::path::PathBuf> {
     let files = fs::read_dir(machine.sessions()?)?
         .flatten()

@@ -49,7 +49,7 @@ impl Collector {
         Ok(url)
     }
 
-    /// Reads the one request of a connection.
+    /// Reads the only request of a connection, and keeps it.
     async fn take(self, mut stream: TcpStream) -> Option<()> {
         let mut seen = Vec::new();
         let (end, length) = loop {

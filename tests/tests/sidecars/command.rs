@@ -5,7 +5,7 @@ use serde_json::Value;
 
 const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
 
-/// Returns the exit code and both outputs of the command.
+/// Runs the checker's command, and returns its exit code and both outputs.
 async fn conform(url: &str, args: &[&str]) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = planck_in(folder.path()).unwrap();

@@ -1,5 +1,5 @@
 //! Runs each example as its README says, and checks that it is short. Rust and Python examples
-//! always run; TypeScript and Go examples only if the machine has these languages.
+//! always run. TypeScript and Go examples run only if the machine has these languages.
 
 use std::{process::Command, time::Duration};
 
@@ -25,7 +25,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(4);
 /// waits that long only if an answer is lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs every case. None may fail, and only `skipped` may be skipped.
+/// Runs every case of the checker. None may fail, and only `skipped` may be skipped.
 async fn conforms(example: Example, skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let command: Vec<&str> = example.command.iter().map(String::as_str).collect();

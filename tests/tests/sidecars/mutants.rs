@@ -8,11 +8,11 @@ use crate::checking::{check, plan, with};
 
 const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
 
-/// How many mutants are checked at once. Most of the time they wait.
+/// How many mutants are checked at once. Each check mostly waits.
 const AT_ONCE: usize = 8;
 
-/// The fault, the case that must fail because of it, and a part of the advice to the author.
-/// Mutations that take longest come first.
+/// The faults, each with the case that must fail because of it and a part of the advice to the
+/// author. The mutations that take longest come first.
 const MUTATIONS: &[(&str, &str, &str)] = &[
     ("same_instance_id", "crash", "an id of its own"),
     ("shares_nothing", "instances", "both instances answered"),

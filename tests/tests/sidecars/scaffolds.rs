@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::checking::{check, plan, with};
 
-/// Returns the exit code, standard output and standard error of `planck`.
+/// Runs `planck`, and returns its exit code, standard output and standard error.
 async fn planck(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let output = planck_in(folder)
         .unwrap()
@@ -69,7 +69,8 @@ async fn conforms(name: &str, command: &[&str], skipped: &[&str]) {
     assert_eq!(left_out, skipped);
 }
 
-/// The project has no answer that grows with its arguments, and no compactor.
+/// The cases that a new project skips: it has no answer that grows with its arguments, and no
+/// compactor.
 const SKIPPED: [&str; 3] = ["large_answer", "compaction", "compaction_short"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,8 +173,8 @@ async fn new_project_in_go_passes_its_tests_and_the_checker() {
     .await;
 }
 
-/// The template is compiled as an example of the SDK, whose tests also run its tests. Compiling all
-/// dependencies again for a project would take minutes.
+/// The template is compiled as an example of the SDK, and the SDK's tests run the template's tests.
+/// Compiling all dependencies again for a project would take minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_project_in_rust_passes_the_checker() {
     let folder = scaffold("rust").await;

@@ -30,8 +30,8 @@ fn with(pairs: &[(&str, &str)]) -> Environment {
         .collect()
 }
 
-/// Returns the example on each SDK. If `signs` is set, the Python example is left out on a machine
-/// without the package `nkeys`, with which it signs.
+/// Returns the example on each SDK. If `signs` is set and the machine has no Python package
+/// `nkeys`, leaves out the Python example, which signs with that package.
 fn examples(signs: bool) -> Vec<Example> {
     let mut examples = vec![Example::rust().unwrap()];
     examples.extend(Example::typescript_sdk().unwrap());
@@ -50,8 +50,8 @@ fn examples(signs: bool) -> Vec<Example> {
     examples
 }
 
-/// Returns whether the server has admitted the sidecar and it serves: every endpoint is a
-/// subscription.
+/// Returns whether the server has admitted the sidecar and the sidecar has subscribed to its
+/// endpoints.
 fn serves(server: &NatsServer, example: &Example) -> bool {
     let connections = server.monitor("/connz").unwrap()["connections"].clone();
     let is_it = |connection: &serde_json::Value| {

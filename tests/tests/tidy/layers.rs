@@ -3,7 +3,7 @@
 
 use crate::{none, source::Source, sources};
 
-/// A library, and the folders that may name it.
+/// The libraries that are restricted, each with the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
     // The benchmark compares calls through the runtime with bare requests, so it uses the NATS
     // library directly.
@@ -20,7 +20,8 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("axum", &["node/src/gateway", "scripted-model/"]),
 ];
 
-/// A module of the node, and what it must not see: other modules as `crate::…`, or libraries.
+/// The modules of the node that are restricted, each with what it must not see: other modules as
+/// `crate::…`, or libraries.
 const NEVER_SEES: &[(&str, &[&str])] = &[
     ("actor", &["crate::cluster"]),
     ("regular_file", &["crate::project", "crate::config"]),
@@ -166,7 +167,7 @@ fn services_know_only_those_before_them() {
     none(breaches);
 }
 
-/// A method of a service that is written in another module would be a dependency that no import
+/// A method of a service that is defined in another module would be a dependency that no import
 /// shows.
 #[test]
 fn services_are_implemented_in_their_own_modules() {

@@ -9,9 +9,9 @@ use crate::{
     source::root,
 };
 
-/// A crate, and all its allowed dependencies. A crate that is not listed cannot be called, so the
-/// compiler refuses a clock, a wait, a query or a request in the agent loop. Every dependency in
-/// this list may only hold, parse or write data.
+/// The pure crates, each with all its allowed dependencies. Code cannot call a crate that is not
+/// listed, so the compiler refuses a clock, a wait, a query or a request in the agent loop. Every
+/// dependency in this list may only hold, parse or write data.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "agent",

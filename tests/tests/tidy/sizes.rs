@@ -1,5 +1,5 @@
-//! Limits files to 400 lines, functions to 60 lines and structs to 12 fields, and refuses file
-//! names without a meaning, such as `utils`.
+//! Limits source files to 400 lines, test files to 700 lines, functions to 60 lines and structs to
+//! 12 fields. Refuses file names without a meaning, such as `utils`.
 
 use syn::{
     ImplItemFn, ItemFn, ItemStruct, TraitItemFn,

@@ -26,7 +26,7 @@ pub struct Source {
     pub lines: usize,
     /// The parsed file without `#[cfg(test)]` items.
     pub file: syn::File,
-    /// The files, without their extension, that `#[cfg(test)] mod name;` declares here.
+    /// The files, without their extension, that this file declares by `#[cfg(test)] mod name;`.
     test_modules: Vec<String>,
     is_test: bool,
 }
@@ -48,7 +48,7 @@ pub fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Returns every file under the root, by its path from there.
+/// Returns the path of every file below the root, relative to the root, except in skipped folders.
 pub fn files() -> Vec<String> {
     let (mut found, mut folders) = (Vec::new(), vec![root()]);
     while let Some(folder) = folders.pop() {
@@ -131,8 +131,8 @@ impl Source {
     }
 }
 
-/// Returns the file, without its extension, of a module that is declared here but is in another
-/// file. Returns `None` for any other item.
+/// Returns the path, without its extension, of the file of a module that is declared as `mod
+/// name;`. Returns `None` for any other item.
 fn elsewhere(path: &str, item: &Item) -> Option<String> {
     let Item::Mod(module) = item else { return None };
     let (folder, name) = path.rsplit_once('/')?;
@@ -220,7 +220,7 @@ impl Names {
         }
     }
 
-    /// Macros are not parsed: their texts and paths are collected from the tokens.
+    /// Collects the texts and paths of a macro from its tokens, because macros are not parsed.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path = String::new();
         for token in tokens {

@@ -5,7 +5,8 @@ use crate::{
     source::{files, root},
 };
 
-/// A word or phrase, split in two so that this file does not contain it, and what to write instead.
+/// The refused words and phrases, and what to write instead. Each is split in two so that this file
+/// does not contain it.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("who", "ever", "name the person or the program"),
     ("wh", "om", "name the receiver, in the active voice"),

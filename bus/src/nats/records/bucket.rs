@@ -15,8 +15,8 @@ use crate::records::{DEADLINE, RecordsError};
 /// How long creating the bucket may take, because a cluster elects a leader before it answers.
 const MAKING: Duration = Duration::from_secs(5);
 
-/// The maximum size of a record in bytes. A larger one, which no node writes, could not be read
-/// within a server's `max_payload`. A bucket that an older version created has no such limit.
+/// The maximum size of a record in bytes. A much larger record, which no node writes, could not be
+/// read within a server's `max_payload`. A bucket that an older version created has no such limit.
 const LARGEST: i32 = 256 * 1024;
 
 #[derive(Deserialize)]
@@ -68,8 +68,8 @@ async fn info(records: &NatsRecords) -> Result<BucketInfo, RecordsError> {
     reply::parse(&answer, &records.bucket).map_err(reply::JetStreamError::into_error)
 }
 
-/// Creates the bucket. This is safe if another node does the same, because JetStream then returns
-/// the existing one.
+/// Creates the bucket. Another node may do the same at once, because JetStream then returns the
+/// existing bucket.
 async fn make(records: &NatsRecords) -> Result<BucketInfo, RecordsError> {
     let config = json!(settings(records));
     let answer = records
@@ -111,8 +111,8 @@ fn settings(records: &NatsRecords) -> Config {
     }
 }
 
-/// The required settings: the name of each and its value, which is null if the server leaves it
-/// out.
+/// Returns the name and the value of each required setting. The value is null if the server must
+/// leave the setting out.
 fn must(records: &NatsRecords) -> Vec<(&'static str, Value)> {
     vec![
         ("subjects", json!([records.subject(">")])),

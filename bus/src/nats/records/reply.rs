@@ -11,13 +11,13 @@ const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The code for a wrong last sequence number in a batch, and wherever else the server does not
 /// report the correct number.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10_164;
-/// Other writes to the key are in progress. Nothing was written.
+/// The code for a write while other writes to the key are in progress. Nothing was written.
 const NOT_READY: u64 = 10_163;
-/// A message of the batch was lost. Nothing was written.
+/// The code for a batch of which a message was lost. Nothing was written.
 const INCOMPLETE_BATCH: u64 = 10_176;
 const STREAM_NOT_FOUND: u64 = 10_059;
 const NO_MESSAGE_FOUND: u64 = 10_037;
-/// JetStream or its stream has no leader.
+/// The code if JetStream or its stream has no leader.
 const UNAVAILABLE: u64 = 503;
 
 /// A message of the stream.
@@ -146,8 +146,8 @@ impl RawMessage {
     }
 }
 
-/// Whether the headers mark a message that removes its key. A client writes such a message, or the
-/// server when a record expires.
+/// Returns whether the headers mark a message that removes its key. A client writes such a message
+/// to remove the key, and the server when a record expires.
 fn removes(headers: &str) -> bool {
     let mut names = headers.lines().filter_map(|line| line.split(':').next());
     names.any(|name| name == OPERATION || name == "Nats-Marker-Reason")

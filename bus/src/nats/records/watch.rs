@@ -1,5 +1,6 @@
 //! A watch that is restarted whenever it breaks. The client library's own watch continues after
-//! some of its errors and stays silent after others, so any error restarts it here.
+//! some of its errors and stays silent after others, so this module restarts the watch after any
+//! error.
 
 use std::time::Duration;
 

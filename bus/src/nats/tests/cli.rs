@@ -1,4 +1,4 @@
-//! What a user of the `nats` command line client sees.
+//! Tests of what a user of the `nats` command line client sees.
 
 use std::{process::Output, time::Duration};
 
@@ -27,8 +27,8 @@ struct Cli {
 }
 
 impl Cli {
-    /// Finds the `nats` command line client. If it is not installed, prints that to standard error
-    /// and returns `None`.
+    /// Finds the `nats` command line client. If the client is not installed, prints a message to
+    /// standard error and returns `None`.
     fn find(world: &Nats) -> Option<Self> {
         match find_cli() {
             Ok(file) => Some(Self {

@@ -1,4 +1,4 @@
-//! With three servers, a client whose server dies continues at another.
+//! Checks that, with three servers, a client whose server dies continues at another server.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Requests that are answered in several messages.
+//! Tests of requests that are answered in several messages.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const ASKED: &str = "tool.a.b";
 
-/// Starts a service that answers each request with `answer`. It has its own connection.
+/// Starts a service that answers each request with `answer`. The service has its own connection.
 async fn answering<F, R>(world: &Nats, answer: F) -> JoinHandle<()>
 where
     F: Fn(Client, Message) -> R + Send + 'static,

@@ -1,5 +1,5 @@
-//! Other programs on the same subjects: a JetStream stream that records commands acknowledges them
-//! before the node replies.
+//! Tests with other programs on the same subjects. A JetStream stream that records commands
+//! acknowledges them before the node replies.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The server stops and starts again while requests and publications are in progress.
+//! Tests in which the server stops and starts again while requests and publications are in
+//! progress.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -43,7 +44,8 @@ async fn next_head(heard: &mut BoxStream<'static, Delivery>) -> i64 {
     }
 }
 
-/// Publishes one event per millisecond while the server is stopped for `away`. No call may block.
+/// Kills the server for `away`, and publishes an event about every millisecond meanwhile. Returns
+/// the `seq` of the last event. Fails if a call blocks.
 async fn publish_through(world: &mut Nats, bus: &NatsBus, away: Duration) -> i64 {
     let (began, mut seq, mut slowest) = (Instant::now(), 0, Duration::ZERO);
     world.server.kill().unwrap();
@@ -198,7 +200,8 @@ async fn frozen_server_counts_as_disconnected() {
     until_connected(&bus, true).await;
 }
 
-/// The nodes leave one after the other, and each request is answered at its first attempt.
+/// Lets node n1 serve and leave the queue group 20 times while n2 stays. Every request must be
+/// answered.
 #[tokio::test]
 async fn no_request_is_lost_when_nodes_leave_the_queue_under_load() {
     let world = Nats::start();

@@ -1,4 +1,5 @@
-//! If the server refuses an operation or lacks a feature, an error names it at once.
+//! Tests of operations that the server refuses and of features that the server lacks. An error must
+//! name the operation or the feature at once.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ pub struct AgentCounts {
 }
 
 impl Host {
-    /// Counts the agents here by state, and their sessions.
+    /// Counts the agents on this node by state, their sessions, and their queued inputs.
     pub fn counts(&self) -> AgentCounts {
         let activity = &self.0.parts.activity;
         let mut counts = AgentCounts {
@@ -44,7 +44,7 @@ impl Host {
         counts
     }
 
-    /// Returns whether every thread that runs agents makes progress within this time.
+    /// Returns whether every thread that runs agents completes an empty task within this time.
     pub async fn turns(&self, within: Duration) -> bool {
         self.0.runtimes.turn(within).await
     }

@@ -1,5 +1,5 @@
-//! Removes agents from the host on request: they are dropped with their work, or released if no
-//! work would be lost.
+//! Drops agents with their work, drops agents that lose no work, pauses agents, and shuts the host
+//! down.
 
 use std::{convert::Infallible, sync::atomic::Ordering, time::Duration};
 
@@ -59,9 +59,10 @@ impl Host {
         Ok(may_leave)
     }
 
-    /// Pauses agents with a task, once their decisions are committed and published, until the
-    /// returned values are dropped. An agent that does not pause in time continues; its writes are
-    /// refused once its lease is taken.
+    /// Pauses those agents that have a task, and returns a guard for each paused agent. An agent
+    /// pauses once its decisions are committed and published, and stays paused until its guard is
+    /// dropped. An agent that does not pause within [`HOLD`] continues. Its writes are refused once
+    /// its lease is taken.
     pub async fn hold(&self, agents: &[AgentId]) -> Vec<PauseGuard> {
         let running: Vec<LiveActor> = {
             let slots = self.slots();
@@ -77,7 +78,7 @@ impl Host {
             .collect()
     }
 
-    /// Refuses new agents from now on, because nothing would wait for their end.
+    /// Makes the host start no more tasks, because nothing would wait for their end.
     pub fn close(&self) {
         let _settled = self.slots();
         self.0.closed.store(true, Ordering::Relaxed);

@@ -35,7 +35,8 @@ impl Host {
         self.send(agent, Mail::Withdrawn(input)).await
     }
 
-    /// Makes an agent read its inbox. Further calls before it does so have no effect.
+    /// Makes an agent read its inbox. Further calls have no effect until the agent handles this
+    /// request.
     pub async fn look(&self, agent: &AgentId) -> Result<(), NotHere> {
         let is_due = self
             .wake(agent)
@@ -74,8 +75,8 @@ impl Host {
         self.ask(agent, Mail::Spec).await
     }
 
-    /// Notifies the agents in memory that the available tools have changed. A parked agent gets its
-    /// current tools when it is loaded.
+    /// Notifies the agents in memory whose tools may have changed. A parked agent gets its current
+    /// tools when it is loaded.
     pub async fn tools_changed(&self) {
         let concerned = |(agent, slot): (&AgentId, &HostSlot)| {
             slot.stage.may_have_other_tools().then(|| agent.clone())
@@ -101,7 +102,7 @@ impl Host {
     }
 
     /// Puts a message into an agent's mailbox. If the agent has no task, or its task ends at the
-    /// same time, a new task is started, which gets the message.
+    /// same time, a new task starts and gets the message.
     pub(super) async fn send(&self, agent: &AgentId, mail: Mail) -> Result<(), NotHere> {
         let mut mail = Box::new(mail);
         loop {

@@ -1,4 +1,4 @@
-//! An agent's slot in the host, and how much of the agent is in memory.
+//! The slot of an agent in the host. The stage of the slot says how much of the agent is in memory.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -53,7 +53,7 @@ impl SlotStage {
         }
     }
 
-    /// Returns whether the state in memory depends on the available tools.
+    /// Returns whether the toolbox in memory may differ from the tools that are available now.
     pub(super) fn may_have_other_tools(&self) -> bool {
         match self {
             Self::Live(_) => true,

@@ -1,4 +1,4 @@
-//! How an actor's task ends, and which callers are notified.
+//! The ways in which an actor's task ends, and the callers that are notified.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::{
     tools::Toolbox,
 };
 
-/// How an actor's task ended. `unread` is the mail that arrived while the task was ending.
+/// How an actor's task ended. `unread` is the mail that the actor did not read.
 pub(in crate::actor) enum TaskEnd {
     /// The agent is idle and needs no task.
     Resting {
         unread: Vec<Mail>,
         actor: Box<Actor>,
     },
-    /// The agent was idle for a long time and is unloaded. `had` are its previous tools, if the
-    /// tools may change before it is loaded again.
+    /// The agent was idle for a long time and is unloaded. `had` contains the agent's tools if they
+    /// may change before the agent is loaded again.
     Parked {
         unread: Vec<Mail>,
         had: Option<Arc<Toolbox>>,
@@ -31,12 +31,13 @@ pub(in crate::actor) enum TaskEnd {
         unread: Vec<Mail>,
         unstorable: Unstorable,
     },
-    /// The agent was stopped, or another node holds the lease. The callers are notified after the
-    /// agent's slot is free, so that their next request finds it free.
+    /// The agent was stopped or dropped, another node holds its lease, or it cannot continue on
+    /// this node. The callers are notified after the agent's slot is free, so that their next
+    /// request finds it free.
     Gone(StopAck),
 }
 
-/// The callers that wait for an agent's end, and the state that they are given.
+/// The callers that wait for the stop of an agent, and the state that they receive.
 pub(in crate::actor) struct StopAck {
     pub(in crate::actor) done: Vec<AnswerSender<AgentState>>,
     pub(in crate::actor) state: AgentState,

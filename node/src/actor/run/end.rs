@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl Actor {
-    /// Ends the agent's work on this node, and releases its lease if the agent was stopped.
+    /// Ends the actor's task. Releases the agent's lease if the agent was stopped, or if the store
+    /// refused its data again.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
         ended: Result<Leave, ActorLost>,
@@ -42,7 +43,7 @@ impl Actor {
                 self.work.wind_up().await;
                 TaskEnd::Gone(StopAck::to_nobody())
             }
-            // This is normal: another node took the agent over, rewound it or stopped it.
+            // A lost lease is normal: another node took the agent over, rewound or stopped it.
             Err(ActorLost::StaleEpoch) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::info!(%agent, epoch, "another node holds the agent's lease");
@@ -50,8 +51,9 @@ impl Actor {
             }
             Err(ActorLost::Unstorable(unstorable)) => {
                 self.work.wind_up().await;
-                // If there is no input that could be refused, loading the agent again could fail in
-                // the same way forever.
+                // If the store refused data of this agent before, and this save consumed no input
+                // that could be refused, loading the agent again could fail in the same way
+                // forever.
                 match was_refused && unstorable.inputs.is_empty() {
                     true => TaskEnd::Gone(self.give_up(&unstorable.why).await),
                     false => {
@@ -81,9 +83,9 @@ impl Actor {
             .then(|| Arc::clone(&self.toolbox))
     }
 
-    /// Stops the agent permanently, because the store would refuse its data again. Nothing can be
-    /// written to its log, so its inputs only get the outcome `stopped`, and the agents that wait
-    /// for an answer are notified.
+    /// Stops the agent permanently, because the store would refuse its data again. No row about the
+    /// end is written to the agent's log. The agent's inputs get the outcome `stopped`, and the
+    /// agents that wait for an answer are notified.
     async fn give_up(&mut self, why: &str) -> StopAck {
         let ActorIdentity { session, agent, .. } = &self.identity;
         tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
@@ -134,7 +136,7 @@ impl Actor {
     }
 }
 
-/// Returns the messages that arrived in the mailbox while the agent was ending.
+/// Closes the mailbox, and returns the messages that the actor did not read.
 fn unread(mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Vec<Mail> {
     mailbox.close();
     std::iter::from_fn(|| mailbox.try_recv().ok())

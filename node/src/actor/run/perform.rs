@@ -1,4 +1,5 @@
-//! Carries out an agent's decisions, effect by effect: first the save, then publishing, then work.
+//! Performs the effects that an agent decides on, in their order: first the save, then publishing,
+//! then work.
 
 use std::{
     collections::VecDeque,
@@ -41,13 +42,14 @@ pub(in crate::actor) enum Performed {
 }
 
 impl Actor {
-    /// Passes an input to the agent and carries out its decisions.
+    /// Passes an input to the agent and performs the resulting effects.
     pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Performed, ActorLost> {
         let effects = self.decide(input)?;
         self.perform(effects).await
     }
 
-    /// Returns the agent's decisions about an input, after waking the agent if it was resting.
+    /// Passes an input to the agent and returns the resulting effects. Wakes the agent first if it
+    /// was resting.
     pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, ActorLost> {
         self.agent.wake().map_err(ActorLost::Unreadable)?;
         let effects = self.agent.step(input, Timestamp::now());
@@ -63,7 +65,7 @@ impl Actor {
         while let Some(effect) = todo.pop_front() {
             match effect {
                 Effect::Save(save) => {
-                    // If another save follows, both are awaited together.
+                    // If a save follows that is awaited, both are awaited together.
                     let beside = save.beside
                         || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
                     todo.extend(Box::pin(self.save(save, beside)).await?);
@@ -86,8 +88,8 @@ impl Actor {
         Ok(Performed::GoOn)
     }
 
-    /// Submits a save. Unless `beside` is set, waits for the commit and returns what the agent
-    /// decides after it.
+    /// Submits a save. Unless `beside` is set, waits for the commit and returns the effects that
+    /// the agent decides on after the commit.
     async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, ActorLost> {
         self.publish_deltas();
         self.spans.saved(&save.entries);
@@ -99,7 +101,8 @@ impl Actor {
         }
     }
 
-    /// Waits until all submitted saves are committed. Returns what the agent decides after that.
+    /// Waits until all submitted saves are committed. Returns the effects that the agent decides on
+    /// after the commits.
     pub(in crate::actor) async fn settle_saves(&mut self) -> Result<Vec<Effect>, ActorLost> {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
@@ -350,7 +353,8 @@ impl Drop for Actor {
     }
 }
 
-/// Records a warning in the agent's log: its compactor failed, and the node's own is used.
+/// Makes the agent record the warning that its compactor failed and that the node's own compactor
+/// is used.
 async fn warn(answers: &Answers, why: String) {
     let warning = Event::Warning(event::Warning {
         code: "compactor_failed".into(),
@@ -362,7 +366,7 @@ async fn warn(answers: &Answers, why: String) {
         .await;
 }
 
-/// What has to be true before new work starts.
+/// The conditions for starting new work.
 struct StartConditions {
     permit: Permit,
     draining: CancellationToken,

@@ -1,5 +1,5 @@
-//! The bare loop: sends the same requests over the same HTTP client, reads each stream to its end,
-//! and does nothing else.
+//! The bare loop, which sends the requests of a workload with the HTTP client of a node, reads each
+//! stream to its end, and does nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::workload::{ModelAnswer, Workload, call};
 use crate::llm;
 
-/// Runs the turns of all agents on a single thread, with one task for each agent. Returns how long
-/// each turn took.
+/// Runs the turns of all agents concurrently on a single thread, with one future for each agent.
+/// Returns how long each turn took.
 pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Vec<Duration>> {
     let (base, answers, turns) = (base.to_owned(), workload.answers(), workload.turns());
     let work = move || {

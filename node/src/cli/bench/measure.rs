@@ -80,7 +80,8 @@ fn cpu() -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// Returns the CPU time that all threads of another process have used, to the nanosecond.
+/// Returns the CPU time that the living threads of a process have used, with a resolution of one
+/// nanosecond.
 pub fn cpu_of(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -93,8 +94,8 @@ pub fn cpu_of(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// Returns a field of this process's `/proc/self/status` in KiB: `VmHWM` (peak memory), `VmRSS`
-/// (current memory) or `RssAnon` (current memory without mapped files).
+/// Returns a field of `/proc/self/status` in KiB, or 0 if it cannot be read. The fields are `VmHWM`
+/// (peak memory), `VmRSS` (current memory) and `RssAnon` (current memory without mapped files).
 pub fn memory_kib(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
@@ -104,7 +105,8 @@ pub fn memory_kib(field: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns the quantile of the sorted durations for a share from 0 to 1, in milliseconds.
+/// Returns the quantile of the sorted durations for a share from 0 to 1, in milliseconds. Returns 0
+/// if there are no durations.
 pub fn quantile(sorted: &[Duration], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted

@@ -35,8 +35,8 @@ use crate::{
 
 /// The maximum duration of a repetition.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The maximum number of prompts in flight. A node refuses further requests above a limit of its
-/// own.
+/// The maximum number of prompts in flight. It is below the number of concurrent requests above
+/// which a node refuses requests.
 const ASKED_AT_ONCE: usize = 200;
 /// The field of `/proc/self/status` that is compared for idle agents. It does not include pages of
 /// the executable file, which are loaded during the first turns.
@@ -44,7 +44,7 @@ const HELD: &str = "RssAnon";
 /// How long to wait until idle agents are in the resting state, in which the memory for their next
 /// requests is freed.
 const RESTED: Duration = Duration::from_secs(10);
-/// How much longer to wait until idle agents are parked and unloaded.
+/// How much longer to wait until idle agents are parked.
 const PARKED: Duration = Duration::from_secs(85);
 
 #[derive(Debug, Clone, Args)]

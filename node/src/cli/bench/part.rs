@@ -1,4 +1,5 @@
-//! The child processes of a benchmark. Each ends when the benchmark ends, even if that is killed.
+//! The child processes of a benchmark. Each ends when the benchmark ends, even if the benchmark is
+//! killed.
 
 use std::{ffi::OsStr, io::Read as _, process::Stdio, time::Duration};
 
@@ -10,19 +11,20 @@ use tokio::{
     time::timeout,
 };
 
-/// A shell script that runs a program and prints its process id. It kills the program when its own
-/// standard input is closed, which happens even if the benchmark is killed.
+/// A shell script that runs a program and prints its process id. The script kills the program when
+/// the script's standard input is closed, which happens even if the benchmark is killed.
 const GUARD: &str =
     r#""$@" >/dev/null 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
-/// A child process that ends when its standard input is closed. Dropping this value closes it.
+/// A child process that ends when its standard input is closed. Dropping this value closes that
+/// input.
 pub struct BenchProcess {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl BenchProcess {
-    /// Starts this program again with other arguments.
+    /// Starts this executable again as `planck bench` with the given arguments.
     pub fn of_this_program(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
@@ -31,7 +33,7 @@ impl BenchProcess {
     }
 
     /// Starts another program under [`GUARD`], which kills it when the benchmark ends. The first
-    /// line of output is its process id.
+    /// line of output is the program's process id.
     pub fn guarded(program: &Command) -> Result<Self> {
         let program = program.as_std();
         let mut command = Command::new("sh");
@@ -67,7 +69,8 @@ impl BenchProcess {
         line.context("a part of the bench ended without an answer")
     }
 
-    /// Waits until the child has ended by itself. Fails if its exit status is not success.
+    /// Waits until the child has ended by itself. Fails if that takes longer than `within`, or if
+    /// the exit status is not success.
     pub async fn finish(mut self, within: Duration) -> Result<()> {
         let input = self.child.stdin.take();
         let status = timeout(within, self.child.wait())
@@ -84,7 +87,7 @@ impl BenchProcess {
 /// Waits until standard input is closed, which happens when the parent process ends.
 pub async fn orphaned() {
     let (gone, dropped) = oneshot::channel::<()>();
-    // This thread is never joined, because it reads until this process ends.
+    // This thread is never joined, because it may block in the read until this process ends.
     let reading = std::thread::Builder::new()
         .name("parent".into())
         .spawn(move || {

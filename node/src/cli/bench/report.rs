@@ -77,7 +77,7 @@ impl BenchReport {
     }
 }
 
-/// Returns by what a workload's cost is divided, and the unit of the quotient.
+/// Returns the number by which a workload's cost is divided, and the unit of the quotient.
 fn unit(line: &BenchLine) -> (f64, &'static str) {
     let requests = |calls: usize| (line.tools / calls) as f64;
     match line.workload.as_str() {

@@ -1,5 +1,4 @@
-//! A bus that records the ends of turns as they are published, so that the benchmark needs no
-//! subscription.
+//! A bus that records when each turn ends, so that the benchmark needs no subscription.
 
 use std::{
     sync::{

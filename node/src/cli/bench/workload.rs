@@ -1,4 +1,4 @@
-//! The workloads: their prompts, their numbers of agents, and the model's answers.
+//! The workloads: their numbers of agents, sessions and turns, and the model's answers.
 
 use clap::{Args, ValueEnum};
 use planck_scripted_model::{Pace, Reply, Script, ScriptedCall, ScriptedPart, When};
@@ -134,7 +134,7 @@ impl Workload {
                 .sum::<usize>()
     }
 
-    /// Returns whether the workload measures the memory after the work, and not the work itself.
+    /// Returns whether the workload measures the memory of idle agents.
     pub fn is_idle(self) -> bool {
         matches!(self, Self::Idle | Self::Fresh)
     }

@@ -1,5 +1,5 @@
-//! Attaches the files that a prompt names with `@`. The content of a text file is inserted into the
-//! prompt. Images and PDF files become separate parts.
+//! Attaches the files that a prompt names with `@`. A text file becomes a text part, an image
+//! becomes an image part, and a PDF file becomes a file part.
 
 use std::path::{Path, PathBuf};
 

@@ -12,8 +12,8 @@ const MOST: usize = 2_000;
 /// The maximum number of names that are offered.
 const OFFERED: usize = 200;
 
-/// Returns the position of the last word in the typed text, and the words that can replace it. A
-/// word that does not begin with `@` has none.
+/// Returns the position of the last word in the typed text, and the words that can replace it.
+/// There are none for a word that does not begin with `@`.
 pub fn files(dir: &Path, typed: &str) -> (usize, Vec<String>) {
     let word = typed.rsplit(char::is_whitespace).next().unwrap_or(typed);
     let start = typed.len() - word.len();

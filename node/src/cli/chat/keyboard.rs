@@ -22,13 +22,15 @@ use crate::{
 
 const PROMPT: &str = "› ";
 /// The control sequence that enables bracketed paste, by which the editor recognises pasted text.
-/// The editor writes it only while it reads a line, so [`Keyboard::hush`] writes it for text that
-/// is pasted during a turn and read by the editor afterwards.
+/// The editor enables bracketed paste only while it reads a line. [`Keyboard::hush`] therefore
+/// enables it during a turn, because the editor reads text that is pasted then as its next line.
 const MARK_PASTES: &str = "\x1b[?2004h";
+/// The control sequence that disables bracketed paste.
 const MARK_NO_PASTES: &str = "\x1b[?2004l";
 
-/// The source of prompts. It reads a line only on request and never two at once, because a read
-/// from a terminal cannot be cancelled. Its thread ends with the process.
+/// The source of prompts. Its thread reads a line only on request and never two at once, because a
+/// read from a terminal cannot be cancelled. The thread is never joined, because it may block in a
+/// read until the process ends.
 pub struct Keyboard {
     ask: std::sync::mpsc::Sender<()>,
     typed: mpsc::Receiver<Option<String>>,
@@ -37,7 +39,7 @@ pub struct Keyboard {
     before: Option<Termios>,
 }
 
-/// Where the line editor finds its history and its completions.
+/// The paths from which the line editor takes its history and its completions.
 pub struct EditorSources {
     /// The file with the lines of earlier chats, or `None` if the history is not stored.
     pub history: Option<PathBuf>,
@@ -110,8 +112,8 @@ impl Drop for Keyboard {
     }
 }
 
-/// A guard returned by [`Keyboard::hush`]: the terminal's echo is off while it lives, but
-/// interrupts still work. Dropping the guard restores the previous settings.
+/// The guard that [`Keyboard::hush`] returns. Until the guard is dropped, the terminal does not
+/// echo, but interrupts still work. Dropping the guard restores the previous settings.
 pub struct NoEcho(Termios);
 
 impl Drop for NoEcho {

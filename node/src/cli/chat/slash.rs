@@ -1,4 +1,5 @@
-//! The commands of a chat: lines that begin with `/`. They are never sent to a model.
+//! The commands of a chat: lines that begin with `/` and a word of letters. Such a line is never
+//! sent to a model.
 
 use planck_common::{
     Seq,
@@ -48,7 +49,8 @@ impl<'a> SlashCommand<'a> {
         "abort", "cost", "help", "model", "quit", "rewind", "session", "team",
     ];
 
-    /// Parses a line as a command. Returns `None` if it does not begin with `/` or is a path.
+    /// Parses a line as a command. Returns `None` if the line does not begin with `/`, or if its
+    /// first word has characters other than letters, as a path has.
     pub fn of(line: &'a str) -> Option<Self> {
         let rest = line.strip_prefix('/')?;
         let (name, argument) = rest

@@ -21,7 +21,7 @@ use crate::{cli::output::warn, tools::reap};
 /// How long a server may take to stop after it is asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The number of lines at the end of the log that are shown if a server ends.
+/// The number of lines at the end of the log that are shown if a server fails.
 const LAST_LINES: usize = 12;
 
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a program. Must be called on a thread that lives as long as the demo, because the
-    /// child is killed when that thread ends.
+    /// Starts a program. The calling thread must run as long as the demo, because the child is
+    /// killed when that thread ends.
     pub fn start<A: AsRef<OsStr>>(
         name: &'static str,
         program: &OsStr,
@@ -43,8 +43,8 @@ impl Child {
         Self::start_in(name, program, args, folder, &[])
     }
 
-    /// Starts a program with additional environment variables. Like [`Self::start`], it must be
-    /// called on a thread that lives as long as the demo.
+    /// Starts a program with additional environment variables. As for [`Self::start`], the calling
+    /// thread must run as long as the demo.
     pub fn start_in<A: AsRef<OsStr>>(
         name: &'static str,
         program: &OsStr,
@@ -106,7 +106,7 @@ impl Child {
         Ok(self.process.kill().await?)
     }
 
-    /// Asks the process to end, and kills it if it does not.
+    /// Asks the process to end, and kills it if it still runs after [`PATIENCE`].
     pub async fn stop(mut self) {
         let pid = self.process.id().and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = pid {

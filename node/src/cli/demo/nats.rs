@@ -48,8 +48,8 @@ impl Nats {
     }
 }
 
-/// Returns the server's configuration: that of `deploy/nats.conf`, with a port that the operating
-/// system chooses.
+/// Returns the server's configuration. It is that of `deploy/nats.conf`, but the operating system
+/// chooses the port, and there is no port for monitoring.
 fn settings(folder: &Path) -> String {
     let lines = [
         "listen: \"127.0.0.1:-1\"".into(),
@@ -90,8 +90,8 @@ fn told_url(folder: &Path) -> Option<String> {
     ports.nats.into_iter().next()
 }
 
-/// Finds the server: the one that `NATS_SERVER` names, or the one on the PATH, or the one that
-/// `make tools` unpacked in this directory or a parent.
+/// Finds the server that `NATS_SERVER` names, or else one on the PATH, or else the one that `make
+/// tools` unpacked in this directory or a parent.
 fn find() -> Option<PathBuf> {
     let named = env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();

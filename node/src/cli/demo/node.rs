@@ -18,7 +18,7 @@ pub struct DemoNode {
 }
 
 impl DemoNode {
-    /// Starts the process, and waits until the node answers.
+    /// Starts the process, and waits until the cluster lists the node.
     pub async fn start(
         name: &'static str,
         folder: &Path,
@@ -48,7 +48,7 @@ impl DemoNode {
     }
 }
 
-/// Waits until the node answers, and returns its id.
+/// Waits until the cluster's list of nodes contains the node, and returns its id.
 async fn answering(name: &str, client: &Client, child: &mut Child) -> anyhow::Result<NodeId> {
     let until = Instant::now() + PATIENCE;
     loop {

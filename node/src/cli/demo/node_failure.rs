@@ -1,5 +1,5 @@
-//! The failure in the demo: kills the node that hosts the session in the middle of the work, and
-//! waits until another node continues it.
+//! Kills the node that hosts the demo's session in the middle of the work, and waits until another
+//! node continues the session.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::{
 /// to decide on its next step.
 const WHEN: &str = "The test fails";
 
-/// What happened when the node was killed.
+/// The killed node, and how long it took until its session was resumed on another node.
 #[derive(Debug)]
 pub struct NodeFailure {
     name: &'static str,
@@ -42,8 +42,8 @@ impl NodeFailure {
     }
 }
 
-/// Kills the session's host at the chosen moment, and waits until the session continues on another
-/// node.
+/// Kills the session's host after the tool result that begins with [`WHEN`], and waits until the
+/// session is resumed on another node.
 pub async fn kill_host(
     client: &Client,
     started: &Started,

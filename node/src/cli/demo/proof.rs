@@ -28,7 +28,7 @@ pub struct Proof {
     files: Vec<(String, u64)>,
     /// The output of the test if it passes, or why it failed.
     test: Result<String, String>,
-    /// The answers of the sidecar's tool, or `None` if the demo runs without it.
+    /// The answers of the sidecar's tool, or `None` if the demo runs without the sidecar.
     sidecar: Option<Vec<String>>,
     usage: Usage,
     events: i64,

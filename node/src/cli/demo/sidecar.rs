@@ -31,7 +31,7 @@ const PYTHON: &str = "python3";
 /// How long the interpreter may take to start, and then how long the sidecar may take to appear.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The interval between two searches for the sidecar.
+/// The duration of a search for the sidecar, and of the pause after it.
 const LOOK: Duration = Duration::from_millis(100);
 
 const PROGRAM: &str = include_str!("../../../../examples/sidecars/python/words.py");
@@ -67,8 +67,9 @@ const SDK: [(&str, &str); 7] = [
     ),
 ];
 
-/// The sidecar's Python program, and its module path: the demo's folder, the folder in which
-/// `make tools` unpacked the NATS client, and the `PYTHONPATH` of the user.
+/// The sidecar's Python program and its module path. The path consists of the program's folder,
+/// which has the SDK too, the folder in which `make tools` unpacked the NATS client, and the user's
+/// `PYTHONPATH`.
 #[derive(Debug)]
 pub struct Python {
     program: PathBuf,
@@ -76,8 +77,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// Writes the sidecar's program into the demo's folder. The inner `Err` says what is missing on
-    /// this machine.
+    /// Writes the sidecar's program and the SDK into the demo's folder, and checks that Python can
+    /// import the SDK. The inner `Err` says what is missing on this machine.
     pub async fn prepare(folder: &Path) -> anyhow::Result<Result<Self, String>> {
         let home = folder.join("sidecar");
         let package = home.join("planck_sidecar");

@@ -1,5 +1,5 @@
-//! All processes and files of the demo, in a folder of their own. Processes are started in order
-//! and stopped in reverse order.
+//! All processes and files of the demo. The files are in one temporary folder. The processes are
+//! stopped in the reverse of the order in which they were started.
 
 use std::{
     fs,
@@ -48,7 +48,7 @@ pub struct DemoStage {
 }
 
 impl DemoStage {
-    /// Creates the demo's folder. With `keep` it is not removed at the end.
+    /// Creates the demo's folder. If `keep` is true, the folder is not removed at the end.
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
         let mut folder = tempfile::Builder::new()
             .prefix("planck-demo-")
@@ -166,8 +166,7 @@ impl DemoStage {
             .collect()
     }
 
-    /// Stops all processes. The nodes are first, because they need the other servers while they
-    /// stop.
+    /// Stops all processes. The nodes stop first, because they need the other servers until then.
     pub async fn tear_down(self) {
         join_all(self.nodes.into_iter().map(DemoNode::stop)).await;
         if let Ok(sidecar) = self.sidecar {

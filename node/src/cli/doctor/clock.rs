@@ -5,10 +5,12 @@ use std::time::Duration;
 use super::DoctorFinding;
 use crate::server_clock::ServerClock;
 
-/// The smallest difference in milliseconds that is reported. From one second, the times in the log
-/// may not be in the order of the events. From one minute, decisions that depend on wall-clock time
-/// go wrong. Leases, heartbeats and failure detection do not depend on wall clocks.
+/// The smallest difference in milliseconds that is reported as a note. From this difference on, the
+/// times in the log may not be in the order of the events.
 const NOTICED: u64 = 1_000;
+/// The smallest difference in milliseconds that is reported as bad. From this difference on,
+/// decisions that depend on wall-clock time go wrong. Leases, heartbeats and failure detection do
+/// not depend on wall clocks.
 const WRONG: u64 = 60_000;
 
 const REMEDY: &str = "keep both machines' clocks by NTP: `timedatectl set-ntp true`, or install chrony; `chronyc tracking` tells how \

@@ -86,8 +86,8 @@ async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, Doctor
     })
 }
 
-/// Checks that published messages arrive: subscribes to the commands of a node id that does not
-/// exist, and publishes one. Observers of the cluster do not receive it.
+/// Checks that published messages arrive. It subscribes to a command of a node id that does not
+/// exist, and publishes that command. Observers of the cluster do not receive the command.
 async fn messages(bus: &NatsBus) -> DoctorFinding {
     let subject = subject::Address::node(NodeId::mint().as_str(), "info").to_string();
     let failed = |error: BusError| {
@@ -118,8 +118,8 @@ async fn messages(bus: &NatsBus) -> DoctorFinding {
     }
 }
 
-/// Checks the registry: reads it, attempts a write whose condition is false so that nothing
-/// changes, and compares the clock of its leader with this machine's.
+/// Checks the registry, and compares the clock of its leader with this machine's clock. It reads
+/// the registry and attempts a write whose condition is false, so that nothing changes.
 async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
     let replicas = config.nats.replicas as usize;
     match bus.try_records(replicas).await {

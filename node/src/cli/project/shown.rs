@@ -13,7 +13,7 @@ use crate::{
     terminal::clean_line,
 };
 
-/// The maximum number of characters of a value that are shown.
+/// The maximum number of characters of a line that are shown.
 const WIDE: usize = 300;
 /// The maximum number of lines of a list that are shown.
 const LONG: usize = 100;
@@ -201,7 +201,8 @@ fn changed(snapshot: &Snapshot, record: &TrustRecord) -> Vec<String> {
 }
 
 /// Returns a line for each configuration key whose value has changed, and for each mistake in the
-/// new configuration.
+/// new configuration. If there is none of these, one line says where else the file may have
+/// changed.
 fn keys(before: Option<&str>, now: Option<&str>) -> Vec<String> {
     let read = |text: Option<&str>| {
         text.map(|text| written(Path::new(CONFIG), text))

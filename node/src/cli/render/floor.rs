@@ -45,14 +45,15 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Floor {
     style: Style,
-    /// Whether more than one agent is known, so that their names are shown.
+    /// Whether more than one agent is known. Only then are names shown.
     pub many: bool,
     /// The agents in the order of their first output, which determines their colours.
     agents: Vec<AgentId>,
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
     waiting: Waiting,
-    /// Renders the Markdown of the current agent's text, or `None` if the terminal has no colours.
+    /// The renderer for the Markdown of the current agent's text, or `None` if the output has no
+    /// colours or its lines cannot be overwritten.
     markdown: Option<Markdown>,
     mid_line: bool,
     /// The number of line ends that were received but are written only if more text follows.

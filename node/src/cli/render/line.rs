@@ -55,7 +55,7 @@ pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
         | Event::AgentStopped(_)
         | Event::SessionStarted(_) => return None,
     };
-    // Errors are not cut to the width, because the cause is often at the end.
+    // Errors, retries and warnings are not cut to the width, because the cause is often at the end.
     let is_trouble = matches!(event, Event::Error(_) | Event::Retry(_) | Event::Warning(_));
     let width = if is_trouble {
         usize::MAX

@@ -13,7 +13,7 @@ use super::style::{ERASE_LINE, Paint, Style};
 use crate::terminal::Drawing;
 use inline::InlineText;
 
-/// The size in bytes from which an incomplete block is drawn.
+/// The size in bytes above which an incomplete line or block is drawn.
 const LONGEST_BLOCK: usize = 64 * 1024;
 /// The length of a horizontal rule in characters.
 const RULE: usize = 40;
@@ -77,7 +77,8 @@ impl Markdown {
         }
     }
 
-    /// Adds text, and returns the drawing of the blocks that it completes.
+    /// Adds text. Returns the drawing of the blocks that the text completes, and a preview of the
+    /// incomplete block.
     pub fn push(&mut self, text: &str) -> Drawing {
         let mut out = self.erase();
         for piece in text.split_inclusive('\n') {
@@ -140,7 +141,8 @@ impl Markdown {
         self.is_previewed = true;
     }
 
-    /// Adds a complete line to the current block, or ends the block.
+    /// Processes a complete line. Draws a line of code at once, and other text when its block is
+    /// complete.
     fn take(&mut self, line: &str, out: &mut Drawing) {
         if let Some(fence) = self.fence {
             match fence.is_closed_by(line) {
@@ -304,7 +306,7 @@ mod tests {
         width: 60,
     };
 
-    /// Returns the output for a text that arrives in pieces of the given size.
+    /// Returns the output for a text that arrives in pieces of this number of characters.
     fn written(text: &str, piece: usize) -> String {
         let mut markdown = Markdown::new(STYLE);
         let chars: Vec<char> = text.chars().collect();
@@ -316,7 +318,7 @@ mod tests {
         out.as_str().to_owned()
     }
 
-    /// Returns the part of that output that remains visible on the screen.
+    /// Returns the part of the output of `written` that remains visible on the screen.
     fn drawn(text: &str, piece: usize) -> String {
         let text = written(text, piece);
         // Previews are overwritten, so only the text after the last erasure of each line remains.

@@ -13,7 +13,8 @@ use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct ReceivedMessages {
-    /// The kinds of the inputs that opened turns, until their messages are rendered.
+    /// The kinds of the inputs that opened turns. Rendering the message of an agent removes its
+    /// entry.
     kinds: HashMap<InputId, InputKind>,
     /// The prompt that the user has just typed, which is not shown again.
     pub own: Option<InputId>,
@@ -80,7 +81,7 @@ fn introduced(kind: Option<InputKind>, who: &str) -> String {
     }
 }
 
-/// Returns the content without its first part if that only tells the model who the sender is.
+/// Returns the content without its first part if that part only tells the model who the sender is.
 fn without_sender(content: &[Part]) -> &[Part] {
     match content {
         [Part::Text { text, .. }, rest @ ..]

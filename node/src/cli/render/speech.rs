@@ -95,7 +95,7 @@ impl SpeechRenderer {
     }
 
     /// Begins a reply. If the text of the previous request was never saved, returns a line that
-    /// says that it broke off.
+    /// says that the reply broke off.
     fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<OutputPiece> {
         let request = (envelope.epoch, envelope.turn, envelope.request);
         let superseded = request != self.request && !self.shown.is_empty();
@@ -128,9 +128,9 @@ impl SpeechRenderer {
         pieces
     }
 
-    /// Returns the part of a saved reply that was not written yet. Streamed text is not in the log,
-    /// and anyone who may publish can forge it, so if it differs from the saved reply, a warning
-    /// and the whole part are returned.
+    /// Returns the part of a saved reply that was not written yet. If the written text of a part
+    /// differs from the saved one, returns a warning and the whole part. Streamed text is not in
+    /// the log, so anyone who may publish can forge it.
     fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<OutputPiece> {
         let mut pieces = self.begin(envelope, style);
         for (at, part) in message.content.iter().enumerate() {

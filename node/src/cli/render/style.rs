@@ -5,7 +5,7 @@ use crate::{
     terminal::{Drawing, clean},
 };
 
-/// What the output may contain, and how wide it is.
+/// The capabilities of an output, and its width in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
@@ -94,7 +94,7 @@ impl Paint {
     }
 }
 
-/// Replaces control characters, joins the lines, and cuts the result to a width.
+/// Replaces control characters, joins the lines, and cuts the result to a width in characters.
 pub fn one_line(text: &str, width: usize) -> String {
     let words = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&words, width)

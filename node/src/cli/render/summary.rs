@@ -1,4 +1,5 @@
-//! Sums up the time, tokens and cost of each turn and of all events that were received.
+//! Sums up the tokens and the cost of all events that were received, and describes the duration and
+//! the cost of each turn.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use crate::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// When each agent's open turn started.
+    /// The time at which each agent's open turn started.
     began: HashMap<AgentId, Timestamp>,
     first: Option<Timestamp>,
     last: Option<Timestamp>,

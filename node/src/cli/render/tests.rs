@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Screen, Style, style};
 use crate::client::FollowEvent;
 
-/// Renders events one by one, with a clock that the test controls.
+/// A screen for events that are 500 ms apart.
 struct Stage {
     screen: Screen,
     seq: i64,

@@ -9,8 +9,8 @@ use crate::terminal::clean_line;
 /// The maximum number of characters of an argument or a result that are used.
 const MOST: usize = 400;
 
-/// The arguments that are shown first and without their names, because their values identify the
-/// call.
+/// The arguments whose values identify a call, in order of preference. The first of them that a
+/// call has is shown first and without its name.
 const SUBJECTS: [&str; 3] = ["path", "command", "name"];
 
 /// Renders the name and the arguments of a call.
@@ -99,6 +99,7 @@ fn value(value: &Value) -> String {
 }
 
 /// Returns the result if it is one line, and otherwise its first line with the number of lines.
+/// Empty lines do not count.
 fn lines(text: &str) -> String {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let first = one_line(lines.next().unwrap_or_default(), MOST);

@@ -101,7 +101,7 @@ fn shown(strays: &[StraySession]) -> String {
     )
 }
 
-/// Asks the user at the terminal for confirmation.
+/// Asks the user at the terminal for confirmation. Fails without a terminal.
 fn confirmed() -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
         return Err(UsageError(

@@ -99,7 +99,7 @@ pub async fn remove(client: &Client, sessions: &[String]) -> anyhow::Result<Exit
     Ok(Exit::Done)
 }
 
-/// Removes a session, and reports that under the name that the user gave.
+/// Removes a session, and reports the removal with the given name.
 pub async fn remove_one(client: &Client, session: &str, name: &str) -> anyhow::Result<()> {
     let removed = client.delete(session, None).await?.removed;
     let counts = [

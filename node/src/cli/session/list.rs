@@ -30,9 +30,10 @@ use crate::{
 /// The number of sessions in one request. Their rows take about 200 KB, and a NATS server accepts
 /// messages of up to 1 MB by default.
 const PAGE: u32 = 500;
-/// How many sessions are asked for their activity at once if the list does not include it.
+/// The maximum number of sessions whose activity is requested at once if the list does not include
+/// it.
 const AT_ONCE: usize = 16;
-/// How many events at the end of a log are searched for the end of a turn.
+/// The number of events at the end of a log that are searched for the end of a turn.
 const TAIL: i64 = 200;
 
 #[derive(Debug, Args)]
@@ -225,7 +226,8 @@ async fn asked_for(
     }
 }
 
-/// Returns whether the orchestrator's last turn failed. An aborted turn does not count as failed.
+/// Returns whether the orchestrator's last turn ended with an error, at a limit or truncated.
+/// Searches only the last [`TAIL`] events.
 async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
     let Some(orchestrator) = orchestrator(info) else {
         return Ok(false);

@@ -12,8 +12,8 @@ use crate::{
     config::Period,
 };
 
-/// Removes the closed sessions whose last write is older than this, and lists them. With `dry_run`,
-/// only lists them.
+/// Removes the closed sessions whose last write is older than `older_than`, and lists them. If
+/// `dry_run` is true, only lists them.
 pub async fn perform(client: &Client, older_than: Period, dry_run: bool) -> anyhow::Result<Exit> {
     let age = u64::try_from(older_than.0.as_millis()).unwrap_or(u64::MAX);
     let now = Timestamp::now();

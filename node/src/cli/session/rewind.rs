@@ -44,7 +44,8 @@ pub async fn to(client: &Client, session: &SessionId, message: Seq) -> anyhow::R
     ))?)
 }
 
-/// Lists the latest messages to which a session can be rewound: its visible user messages.
+/// Prints the latest messages to which a session can be rewound, which are its visible user
+/// messages.
 pub async fn list(client: &Client, session: &SessionId) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let (mut from, head) = (1, client.session(session).await?.head);

@@ -20,7 +20,7 @@ use crate::{
     tools::{ABORTED, CallProgress, Invocation},
 };
 
-/// The arguments are not checked here; that is left to the sidecar.
+/// Only the sidecar checks the arguments against the tool's schema.
 #[derive(Debug, Args)]
 pub struct CallArgs {
     /// The sidecar's name

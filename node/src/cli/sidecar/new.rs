@@ -49,12 +49,13 @@ struct ProjectTemplate {
     sdk: Option<&'static SdkPackage>,
 }
 
-/// How a project in one language refers to the SDK.
+/// The package of the SDK in one language, and how a project depends on it.
 struct SdkPackage {
     /// The package's folder, relative to `sidecar-sdk/`.
     below: &'static str,
     /// The file by which a folder is recognised as the package.
     manifest: &'static str,
+    /// Returns the dependency on this version of the package.
     of_version: fn(&str) -> String,
     /// Returns the dependency on the package in the folder with this absolute path.
     of_folder: fn(&str) -> String,
@@ -67,7 +68,7 @@ struct SdkPackage {
 #[derive(Default)]
 struct Dependency {
     text: String,
-    /// What the user must do before the dependency can be used, if anything.
+    /// The command that the user must run before the dependency can be used, or `None`.
     first: Option<String>,
 }
 

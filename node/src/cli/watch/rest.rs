@@ -7,17 +7,18 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::client::Client;
 
-/// The pause before a session that was still working is asked again.
+/// The pause between two questions whether the session is at rest.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Decides when to ask whether the session is at rest: at once when the last known turn has ended,
-/// and again at intervals while another agent works, because that agent's events may be lost or
-/// late.
+/// The state that decides when to ask whether the session is at rest. The first question is due
+/// when the last known turn has ended. Further questions follow at intervals while another agent
+/// works, because that agent's events may be lost or late.
 #[derive(Debug, Default)]
 pub struct RestCheck {
     /// The sequence number of the latest event that was shown.
     seen: Seq,
-    /// The end of the log when all agents were at rest, if it was not shown completely then.
+    /// The head of the log at the last check that found no agent at work, or `None` before such a
+    /// check and after all events up to that head were shown.
     head: Option<Seq>,
     /// The time of the next question, or `None` while a turn is known to be open.
     due: Option<Instant>,
@@ -35,7 +36,7 @@ impl RestCheck {
         }
     }
 
-    /// Waits until it is time to ask.
+    /// Waits until the next question is due.
     pub async fn is_due(&self) {
         match self.due {
             Some(due) => sleep_until(due).await,
@@ -44,7 +45,7 @@ impl RestCheck {
     }
 
     /// Returns whether no agent of the session is working or has unread input, and all events of
-    /// the session were shown.
+    /// the session were shown. Also schedules the next question.
     pub async fn is_over(&mut self, client: &Client, session: &SessionId) -> anyhow::Result<bool> {
         self.due = Some(Instant::now() + ASK_AGAIN);
         for agent in client.session(session).await?.agents {
@@ -56,13 +57,14 @@ impl RestCheck {
                 return Ok(false);
             }
         }
-        // The log is read after the agents, so it contains all that they did until they rested.
+        // The head is read after the states of the agents, so it includes all events from before
+        // they became idle.
         Ok(self.is_shown(client.session(session).await?.head))
     }
 
-    /// Returns whether all events up to `head`, the end of the log, were shown. If the previous
-    /// call had the same `head`, returns `true` in any case, so that a lost event does not block
-    /// the user.
+    /// Records the head of the log, and returns whether all events up to `head` were shown. If the
+    /// previous call had the same `head`, returns `true` in any case, so that a lost event does not
+    /// block the user.
     fn is_shown(&mut self, head: Seq) -> bool {
         let is_second = self.head.replace(head) == Some(head);
         head <= self.seen || is_second

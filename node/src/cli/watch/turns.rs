@@ -106,11 +106,11 @@ impl WorkEnd {
     }
 }
 
-/// Tracks which turns of a session are open, from its events.
+/// The open turns of a session, according to its events.
 #[derive(Debug)]
 pub struct OpenTurns {
     prompt: InputId,
-    /// The agent to which the prompt was sent.
+    /// The agent whose turn consumed the prompt.
     orchestrator: Option<AgentId>,
     open: BTreeSet<AgentId>,
     ended: Option<WorkEnd>,
@@ -150,8 +150,8 @@ impl OpenTurns {
         }
     }
 
-    /// Discards the state of an agent after it turned out that an event is not in the log. The
-    /// events of the log follow.
+    /// Discards what is known of an agent's turn after one of its events turned out not to be in
+    /// the log. The events in the log are delivered next.
     pub fn forget(&mut self, retracted: &Retracted) {
         self.open.remove(&retracted.agent_id);
         if self
@@ -168,8 +168,8 @@ impl OpenTurns {
         if inputs.contains(&self.prompt)
             || (self.ended.is_some() && self.orchestrator.as_ref() == Some(agent))
         {
-            // A later turn may have no text, for example if it only took note that a worker ended.
-            // The earlier answer is then kept.
+            // A later turn may have no text, for example if its only input reported that a worker
+            // ended. In this case the earlier answer is kept.
             if let Some(before) = self.ended.take()
                 && ended.outcome == WorkOutcome::Completed
                 && ended.answer.is_none()
@@ -180,13 +180,14 @@ impl OpenTurns {
         }
     }
 
-    /// Returns the end of the work, or `None` while a turn is open or none has ended.
+    /// Returns the end of the work, or `None` while a turn is open or before the prompt's turn has
+    /// ended.
     pub fn at_rest(&self) -> Option<&WorkEnd> {
         self.ended.as_ref().filter(|_| self.open.is_empty())
     }
 
-    /// Returns the end of the latest turn, even if other turns are open. If no turn has ended, the
-    /// outcome is [`WorkOutcome::Lost`].
+    /// Returns the end of the orchestrator's latest turn, even if other turns are open. If none has
+    /// ended, the outcome is [`WorkOutcome::Lost`].
     pub fn into_ended(self) -> WorkEnd {
         self.ended.unwrap_or_else(WorkEnd::lost)
     }

@@ -42,8 +42,8 @@ pub enum MembershipEffect {
         own: Revision,
         silent: Duration,
     },
-    /// Compare the agents here with the leases in SQL, and stop the agents whose leases other nodes
-    /// took.
+    /// Compare the agents on this node with the leases in SQL, and stop the agents whose leases
+    /// other nodes took.
     CheckLeases {
         asked_at: Moment,
     },
@@ -51,7 +51,7 @@ pub enum MembershipEffect {
     /// leases.
     KillTools,
     /// Begin no model call, tool or work on an input until `Resume`. Running work continues. A new
-    /// node is suspended.
+    /// node is suspended from the start, without this effect.
     Suspend {
         why: SuspensionCause,
     },
@@ -70,21 +70,21 @@ pub enum MembershipEffect {
 /// Why a node suspends itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuspensionCause {
-    /// Its own heartbeats do not come back.
+    /// The node's own heartbeats do not come back.
     Unheard,
-    /// It could not write to the registry.
+    /// The registry has accepted no recent proof of the node.
     Unproven,
 }
 
 /// What became known about a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerNews {
-    /// It is silent and therefore suspect.
+    /// The peer is silent and therefore suspect.
     Suspect,
-    /// It was suspect, but its heartbeats arrive again.
+    /// The peer was suspect, but its heartbeats arrive again.
     Back,
     Left,
-    /// It is dead. It was last heard before `quiet_since`.
+    /// The peer is dead. As far as this node knows, its silence began at `quiet_since`.
     Died {
         quiet_since: Moment,
     },

@@ -1,5 +1,5 @@
-//! The failure detector: when a node may observe others, when a silent peer is suspect, and when it
-//! is declared dead.
+//! The failure detector. It decides when this node is an observer, when a silent peer becomes
+//! suspect, and when to declare that peer dead.
 
 use std::time::Duration;
 
@@ -18,21 +18,22 @@ use crate::cluster::{
 /// only the first one writes.
 const STAGGER: Duration = Duration::from_millis(50);
 /// The factor by which the required silence grows if most peers are silent at once, because the
-/// fault is then probably not theirs.
+/// cause is then probably the network and not the peers.
 const MASS_SILENCE: u32 = 3;
 /// How long nodes have to write their records into a new registry.
 const REGISTRY_FILLS: Duration = Duration::from_secs(15);
 /// How long to wait for an answer about a peer before the next request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait before the next attempt after a declaration of death was refused.
+/// How long to wait before the next attempt after a declaration of death was refused or its outcome
+/// stayed unknown.
 const PATIENCE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
 /// The maximum number of nodes that are remembered after they left or died.
 const GONE_REMEMBERED: usize = 1_000;
 
 impl Membership {
-    /// Updates whether this node may declare peers dead. It must have a recent proof, and must have
-    /// received its own heartbeats without a gap for long enough. Earlier heartbeats of peers do
-    /// not count.
+    /// Updates whether this node is an observer. An observer is not suspended, has a recent proof,
+    /// and has received its own heartbeats without a gap for `cluster.settle`. A node that becomes
+    /// an observer requests all records.
     pub(super) fn update_observer(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         let proven =
             self.own.held().is_some() && self.proofs.is_younger(self.times.proof_fresh.0, now);
@@ -59,7 +60,8 @@ impl Membership {
         })
     }
 
-    /// Suspects silent peers, and declares those dead that have been silent for long enough.
+    /// Reports silent peers as suspect, and requests `DeclareDead` for those that have been silent
+    /// for long enough.
     pub(super) fn detect(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         let (Some(observer), Some(own), Some(echo)) =
             (self.observer(), self.own.held(), self.echo(now))
@@ -89,8 +91,8 @@ impl Membership {
         }
     }
 
-    /// Returns the time up to which silence counts: when the newest own heartbeat that came back
-    /// was sent. Later messages of peers may still be on their way.
+    /// Returns the time up to which silence counts, which is when this node sent the newest
+    /// heartbeat that came back to it. Messages that peers sent later may not have arrived yet.
     fn echo(&self, now: Moment) -> Option<Moment> {
         if is_planted(PlantedFault::SilenceBeyondEcho) {
             return Some(now);
@@ -122,8 +124,8 @@ impl Membership {
         }
     }
 
-    /// Handles the report that a node without a record holds a lease, by finding out whether it is
-    /// alive.
+    /// Handles the report that a node without a known record holds a lease. Requests the node's
+    /// record unless it was read before.
     pub(super) fn leaseholder(
         &mut self,
         now: Moment,
@@ -191,7 +193,7 @@ impl Membership {
         }
     }
 
-    /// Handles the answer to `ReadAll`. A peer that is not in it has no record.
+    /// Handles the answer to `ReadAll`. A peer that is missing in the answer has no record.
     pub(super) fn read_all(
         &mut self,
         now: Moment,
@@ -279,8 +281,7 @@ impl Membership {
         });
     }
 
-    /// Returns the suspects, each with the time at which it is declared dead unless it is heard
-    /// before.
+    /// Returns the suspects that may be declared dead, each with the earliest time for that.
     fn due_suspects(&self) -> impl Iterator<Item = (&NodeId, Moment)> {
         let suspects = self.peers.iter().filter(|(_, peer)| peer.is_suspect());
         suspects.filter_map(|(node, peer)| Some((node, self.declare_at(node, peer)?)))

@@ -41,16 +41,17 @@ impl SeenNode {
 pub enum ReadSource {
     /// The leader of the stream. The record is current.
     Leader,
-    /// A watch, which lags and omits changes. Only a final record from it is used.
+    /// A watch, which lags and omits changes. Only a final record is taken from a watch. Another
+    /// record is at most a reason to read from the leader.
     Watch,
 }
 
-/// Something that happened, to which the membership reacts.
+/// An input of the membership, which is an event or the answer to an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MembershipInput {
     /// The time that `next_wake` returned has come.
     Woken,
-    /// A heartbeat arrived, of a peer or of this node.
+    /// A heartbeat of a peer or of this node arrived.
     Heartbeat {
         node: NodeId,
         seq: u64,
@@ -70,15 +71,16 @@ pub enum MembershipInput {
         revision: Revision,
         standing: NodeStanding,
     },
-    /// Answers `Write`: it was refused, or its outcome is not known.
+    /// Answers `Write`: the write was refused, or its outcome is unknown.
     NotWritten,
-    /// The record of a peer or of this node; `None` if there is none.
+    /// The record of a peer or of this node. `seen` is `None` if there is no record.
     Record {
         node: NodeId,
         seen: Option<SeenNode>,
         source: ReadSource,
     },
-    /// Answers `ReadProof` with the revision of the peer's newest proof; `None` if there is none.
+    /// Answers `ReadProof` with the revision of the peer's newest proof, or `None` if the peer has
+    /// no proof.
     Proof {
         node: NodeId,
         asked_at: Moment,
@@ -90,11 +92,11 @@ pub enum MembershipInput {
     DeclaredDead {
         node: NodeId,
     },
-    /// Answers `DeclareDead`: it was refused, or its outcome is not known.
+    /// Answers `DeclareDead`: the declaration was refused, or its outcome is unknown.
     NotDeclaredDead {
         node: NodeId,
     },
-    /// SQL names a node as the holder of a lease, and the registry has no record of it.
+    /// SQL names a node as the holder of a lease, and this node knows no record of that node.
     Leaseholder {
         node: NodeId,
     },
@@ -102,12 +104,12 @@ pub enum MembershipInput {
     LeasesChecked {
         asked_at: Moment,
     },
-    /// The registry was opened; it was created at this moment.
+    /// This node opened the registry, which had been created at `at`.
     RegistryCreated {
         at: Moment,
     },
     /// This node takes no new work from now on.
     Drain,
-    /// This node leaves: all work is done or handed over.
+    /// This node leaves, because all its work is done or handed over.
     Leave,
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use crate::cluster::moment::Moment;
 
-/// The maximum number of heartbeats whose return is awaited. Older ones are forgotten.
+/// The maximum number of sent heartbeats whose return the node awaits. It forgets older ones.
 const AWAITED: usize = 64;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl OwnLink {
         }
     }
 
-    /// Returns the number of the next heartbeat if one is due.
+    /// Begins the next heartbeat if one is due, and returns its sequence number.
     pub fn beat(&mut self, now: Moment) -> Option<u64> {
         if now < self.next {
             return None;
@@ -47,8 +47,8 @@ impl OwnLink {
         self.next
     }
 
-    /// Returns when the newest heartbeat that came back was *sent*, so that its time on the way is
-    /// part of its age.
+    /// Returns when the newest heartbeat that came back was *sent*, so that its age includes the
+    /// travel time.
     pub fn echo(&self) -> Option<Moment> {
         self.echo
     }
@@ -79,7 +79,7 @@ impl OwnLink {
         }
     }
 
-    /// Returns since when own heartbeats come back without a gap.
+    /// Returns since when own heartbeats have come back without a gap.
     pub fn steady_since(&self) -> Option<Moment> {
         self.steady_since
     }

@@ -1,5 +1,4 @@
-//! This node's own record. It is read again whenever a write that depends on its revision is
-//! refused.
+//! This node's own record, and when the node writes and reads it.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 enum OwnRecordPhase {
-    /// There is no record. The leases were checked, or there are none yet.
+    /// There is no record. The leases were checked, or the node is new and holds none.
     Absent,
     Writing {
         since: Moment,
@@ -31,8 +30,8 @@ enum OwnRecordPhase {
         /// The revision that was known before the read.
         before: Option<Revision>,
     },
-    /// The record is missing. Before it is written again, SQL must say which leases are still this
-    /// node's.
+    /// The record is missing. Before the node writes it again, SQL must say which leases the node
+    /// still holds.
     CheckingLeases {
         since: Moment,
         until: Moment,
@@ -50,7 +49,7 @@ pub struct OwnRecord {
     phase: OwnRecordPhase,
     /// When the current record was written.
     written: Option<Moment>,
-    /// When it was last read and found.
+    /// When the record was last read and found.
     read: Option<Moment>,
 }
 
@@ -58,21 +57,22 @@ pub struct OwnRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelfTrust {
     None,
-    /// Its heartbeats come back, but it has no recent proof.
+    /// The node's heartbeats come back, but it has no recent proof.
     Unproven,
-    /// Its heartbeats come back and it has a recent proof. It was last in doubt at this moment.
+    /// The node's heartbeats come back and it has a recent proof. Its last doubt was at this
+    /// moment.
     Since(Moment),
 }
 
 /// What a node found when it read its own record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OwnRecordState {
-    /// It is at the same revision as before.
+    /// The record is at the same revision as before.
     Unmoved,
-    /// It is at another revision.
+    /// The record is at another revision.
     Moved,
     Missing,
-    /// It says that the node was declared dead or left.
+    /// The record says that the node was declared dead or left.
     Lost(NodeStanding),
 }
 
@@ -125,9 +125,9 @@ impl OwnRecord {
         matches!((trust, self.read), (SelfTrust::Since(doubt), Some(read)) if read >= doubt)
     }
 
-    /// Returns the effect that the record needs now, if any. A record from before a doubt is
-    /// written again when the doubt is over. A death that an observer decided meanwhile depends on
-    /// the old revision and is therefore refused.
+    /// Advances the phase of the record, and returns the effect that the record needs now, if any.
+    /// After a doubt, the node writes its record again. A death that an observer decided meanwhile
+    /// depends on the old revision and is therefore refused.
     pub fn drive(
         &mut self,
         now: Moment,
@@ -137,8 +137,8 @@ impl OwnRecord {
         let is_old = matches!(trust, SelfTrust::Since(doubt) if !self.is_written_since(doubt));
         match self.phase {
             OwnRecordPhase::Absent => (trust != SelfTrust::None).then(|| self.write(now, None)),
-            // A registry that lost everything reuses revisions, so this one may now be that of the
-            // node's death.
+            // A registry that lost everything reuses revisions, so `revision` may now be that of
+            // this node's death record.
             OwnRecordPhase::Held { revision, .. } if is_old && !self.is_read_since(trust) => {
                 Some(self.read(now, me, Some(revision)))
             }
@@ -159,8 +159,8 @@ impl OwnRecord {
         }
     }
 
-    /// Begins to read the record, because a write that depends on its revision was refused or has
-    /// an unknown outcome.
+    /// Makes a read of the record due, because a write that depends on the record's revision was
+    /// refused or has an unknown outcome.
     pub fn question(&mut self, now: Moment) {
         if matches!(
             self.phase,

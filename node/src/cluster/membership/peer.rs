@@ -14,18 +14,18 @@ pub enum PeerRecord {
     Unread,
     Missing,
     At(Revision),
-    /// It left or died, for good.
+    /// The peer left or died, which is final.
     Gone(NodeStanding),
-    /// It was dead, but its record says otherwise, because the registry lost its death.
+    /// The peer is dead, but its record does not say that, because the registry lost the death.
     Revived(Revision),
 }
 
 /// The times since which a node can judge its peers.
 #[derive(Debug, Clone, Copy)]
 pub struct Observer {
-    /// Since when it would have received the heartbeats of a living peer.
+    /// Since when the node would have received the heartbeats of a living peer.
     pub sound: Moment,
-    /// Since when it may declare peers dead.
+    /// Since when the node may declare peers dead.
     pub observing: Moment,
 }
 
@@ -36,9 +36,9 @@ pub struct Peer {
     pub heard: Option<Moment>,
     loaded: Option<Moment>,
     pub suspected_at: Option<Moment>,
-    /// When to stop waiting for an answer about it.
+    /// When to stop waiting for an answer about the peer.
     pub busy_until: Option<Moment>,
-    /// Its proofs of life, without which its heartbeats do not count.
+    /// The peer's proofs of life. If the newest one is too old, the peer's heartbeats do not count.
     pub proofs: ProofHistory,
 }
 
@@ -78,23 +78,24 @@ impl Peer {
         self.heard = Some(now);
     }
 
-    /// Records that the peer's record was loaded. An observer that has not heard the peer since it
-    /// became an observer counts the silence from then on.
+    /// Records when the peer's record was first loaded, or first loaded since this node became an
+    /// observer. If the observer has received no heartbeat that counts, the peer's silence begins
+    /// at that time.
     pub fn load(&mut self, now: Moment, observing: Option<Moment>) {
         if self.loaded.is_none() || self.loaded < observing {
             self.loaded = Some(now);
         }
     }
 
-    /// Returns the time from which its silence counts: when it was last heard, if the observer was
-    /// sound then, and otherwise when its record was loaded, if the observer could declare it dead
-    /// then.
+    /// Returns the time from which the peer's silence counts. That is the time of the last
+    /// heartbeat if the observer was sound then. Otherwise it is the time at which the record was
+    /// loaded, if the observer could declare peers dead then.
     pub fn silent_since(&self, observer: Observer) -> Option<Moment> {
         let heard = self.heard.filter(|heard| *heard >= observer.sound);
         heard.or_else(|| self.loaded.filter(|loaded| *loaded >= observer.observing))
     }
 
-    /// Updates the state of its record from what the stream's leader returned.
+    /// Updates `record` from the record that was read, or from its absence.
     pub fn read(&mut self, seen: Option<&SeenNode>) {
         self.record = match (self.record, seen) {
             (PeerRecord::Gone(NodeStanding::Dead) | PeerRecord::Revived(_), Some(seen))

@@ -1,7 +1,7 @@
 //! Checks whether a peer's heartbeats are its own. Any client with the right to publish can send
 //! heartbeats in a dead node's name, and so keep its sessions from being taken over. A proof of
-//! life needs the right to write to the registry: the heartbeats of a peer whose newest proof has
-//! not changed for `proof_limit` no longer count. By that time the peer has suspended itself.
+//! life needs the right to write to the registry. The heartbeats of a peer no longer count once its
+//! newest proof has not changed for `proof_limit`. By that time a living peer has suspended itself.
 //!
 //! Each node reads the proofs of the two peers that follow it in the order of ids. So two nodes
 //! watch each peer, and the number of reads does not grow faster than the number of nodes.
@@ -31,7 +31,7 @@ impl ProofRounds {
         }
     }
 
-    /// Begins a round if one is due. Returns whether it did.
+    /// Begins a round if one is due. Returns whether one began.
     fn begin(&mut self, now: Moment) -> bool {
         let due = self.last.is_none_or(|last| now.since(last) >= self.every);
         if due {
@@ -73,7 +73,8 @@ impl ProofHistory {
 }
 
 impl Membership {
-    /// Requests the proofs of the peers that this node watches, if it may declare them dead.
+    /// Requests the proofs of the peers that this node watches, if it is an observer and a round is
+    /// due.
     pub(super) fn read_proofs(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         if self.observing.is_some() && self.rounds.begin(now) {
             let watched = self

@@ -1,5 +1,5 @@
-//! Whether a node may begin new work. A node that cannot be sure suspends itself, and its running
-//! work continues.
+//! The suspension of this node. A suspended node begins no new work, and its running work
+//! continues.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ struct Suspended {
 #[derive(Debug)]
 pub struct Suspension {
     suspended: Option<Suspended>,
-    /// When the node was last suspended, or last did not receive its own heartbeats. A write or
-    /// proof from before then does not show that it may work.
+    /// When the node last suspended itself, or last missed its own heartbeats. A write or proof
+    /// from before this moment does not show that the node may work.
     doubted: Moment,
 }
 
@@ -65,8 +65,8 @@ impl Suspension {
         }
     }
 
-    /// Requests that a suspended node checks its leases, and that it kills its tools if SQL does
-    /// not answer.
+    /// Requests regular checks of the leases while the node is suspended. If SQL does not answer
+    /// for `SQL_SILENCE` and the node has peers, requests once that the node kills its tools.
     pub fn watch_over_leases(&mut self, now: Moment, alone: bool, out: &mut Vec<MembershipEffect>) {
         let Some(suspended) = &mut self.suspended else {
             return;

@@ -28,9 +28,9 @@ pub struct NodeDeath<'a> {
 }
 
 impl NodeDeath<'_> {
-    /// Returns the writes of the declaration, as one atomic batch: the observer's proof of life, on
-    /// condition that its record is at `own`, and the suspect's record, on condition that it is at
-    /// `expects`.
+    /// Returns the writes of the declaration, which form one atomic batch. The first is the
+    /// observer's proof of life, on condition that the observer's record is at `own`. The second is
+    /// the suspect's record, on condition that it is at `expects`.
     pub fn batch(&self, expects: u64) -> Vec<Write> {
         let death = Write::put(
             Key::Node(self.suspect.clone()).to_string(),
@@ -67,9 +67,9 @@ impl ClusterRegistry {
             .collect())
     }
 
-    /// Writes a node's own record. A final record is kept for a day. Without a revision the write
-    /// is refused if there is a final record, or one of this process; a record that another process
-    /// wrote under this node's key is replaced.
+    /// Writes a node's own record. A final record is kept for a day. Without `expects`, the write
+    /// is refused if there is a final record or a record of this process. It replaces a record that
+    /// another process wrote under this node's key.
     pub async fn write_node(
         &self,
         node: &NodeId,
@@ -92,14 +92,15 @@ impl ClusterRegistry {
         Ok(record.value.map(|_| record.revision))
     }
 
-    /// Writes a proof of life, on condition that the node's record is still at `own`. This shows
-    /// that the node can write and was not declared dead.
+    /// Writes a proof of life, on condition that the node's record is still at `own`. An accepted
+    /// proof shows that the node can write and was not declared dead.
     pub async fn prove(&self, node: &NodeId, own: u64) -> Result<(), RegistryError> {
         self.0.write(vec![proof(node, own)]).await?;
         Ok(())
     }
 
-    /// Marks a node dead. Fails if the record of the observer or of the suspect has changed.
+    /// Marks a node dead, and returns the revision of its new record. Fails if the record of the
+    /// observer or of the suspect has changed.
     pub async fn mark_node_dead(&self, death: NodeDeath<'_>) -> Result<u64, RegistryError> {
         let expects = match death.expects {
             Some(revision) => revision,

@@ -13,7 +13,7 @@ use crate::{
     cluster::planted::{PlantedFault, is_planted},
 };
 
-/// The outcome of a write.
+/// The outcome of a write to a team's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
     /// The record was written, at this revision.
@@ -34,7 +34,7 @@ pub enum DeathOf {
 /// What must be done to mark a team dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TeamDeathStep {
-    /// Nothing, because it is dead already.
+    /// Nothing, because the team is dead already.
     IsDead,
     /// A write on condition that the record is at this revision, or that there is none.
     Write { expects: Option<u64> },
@@ -62,7 +62,7 @@ impl DeathOf {
 pub enum MembersCreated {
     /// All of them were created.
     Created,
-    /// None was created: the team is dead, or, with `None`, there is no record of it.
+    /// None of them was created. The team is dead, or has no record if the value is `None`.
     NoTeam(Option<TeamRecord>),
 }
 
@@ -88,8 +88,8 @@ impl ClusterRegistry {
         Ok(found.filter_map(of_team).collect())
     }
 
-    /// Creates a team's record, dead or alive, unless there is one. Repeating the call with the same
-    /// nonce is harmless.
+    /// Creates a team's record, dead or alive, unless a record exists. Repeating the call with the
+    /// same nonce is harmless.
     pub async fn create_team(
         &self,
         team: &TeamId,
@@ -99,7 +99,8 @@ impl ClusterRegistry {
         self.write_team(team, incarnation, record, None).await
     }
 
-    /// Rewrites the record of a living team whose orchestrator has moved.
+    /// Rewrites the record of a living team whose orchestrator has moved, on condition that the
+    /// record is at `expects`.
     pub async fn hand_over(
         &self,
         team: &TeamId,
@@ -165,8 +166,8 @@ impl ClusterRegistry {
         }
     }
 
-    /// Reads the record after a write was refused or not answered, to find out which writer
-    /// succeeded: the one whose nonce is in the record.
+    /// Reads the record after a write was refused or not answered. The nonce in the record shows
+    /// which writer succeeded.
     async fn settle(
         &self,
         team: &TeamId,
@@ -198,7 +199,7 @@ impl ClusterRegistry {
         Ok(found.filter_map(of_member).collect())
     }
 
-    /// Writes the records of members on condition that their team is alive: all of them, or none.
+    /// Writes the records of all these members, or of none, on condition that their team is alive.
     /// Repeating the call is harmless.
     pub async fn create_members(
         &self,
@@ -239,7 +240,7 @@ impl ClusterRegistry {
         Err(outcome)
     }
 
-    /// Removes a member's record if it still names this node.
+    /// Removes a member's record if it still names `node`.
     pub async fn remove_member(
         &self,
         team: &TeamId,

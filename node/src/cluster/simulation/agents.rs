@@ -1,4 +1,5 @@
-//! The agents: actors that begin and end tool calls, and append both to the log under their lease.
+//! The simulated agents, which begin and end tool calls and append both events to the log under
+//! their lease.
 
 use super::{
     process::{AgentStage, HostOrder, HostedAgent, ProcessEvent, SqlCaller},
@@ -7,12 +8,12 @@ use super::{
 };
 use crate::cluster::cascade::CascadeInput;
 
-/// One in this many tool calls takes long.
+/// One in this many tool calls takes 5 s to 15 s.
 const LONG_CALLS: u32 = 6;
 
 impl AgentStage {
-    /// Returns whether the agent waits for the append of this row. If a row was sent twice, the
-    /// second answer may arrive later.
+    /// Returns whether the agent waits for the append of this row. If the agent sent a row twice,
+    /// the second answer may arrive when it no longer waits.
     fn awaits(self, row: &LogRow) -> bool {
         let (kind, call) = match self {
             Self::Starting(call) => (LogRowKind::ToolStart, call),

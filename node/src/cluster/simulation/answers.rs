@@ -1,5 +1,5 @@
-//! Delivers what the registry sends to a simulated node: answers to its requests, and the watch of
-//! the nodes' records.
+//! Delivers to a simulated node what the registry sends: answers to the node's requests, and
+//! changes of the nodes' records.
 
 use super::{
     process::{ProcessEvent, ProcessState, RegistryAnswer, RegistryRequest, TeamReader},
@@ -159,8 +159,8 @@ impl SimWorld {
         }
     }
 
-    /// Restarts a watch: requests a read of all records, and schedules a report of each current
-    /// one.
+    /// Restarts a watch. Requests a read of all records, and schedules a report of each current
+    /// record.
     pub fn resync_watch(&mut self, process: usize) {
         self.request(process, RegistryRequest::ReadNodes);
         for (peer, _) in self.registry.nodes() {

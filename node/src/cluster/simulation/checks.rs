@@ -1,5 +1,5 @@
-//! The conditions that must hold despite all faults. They are checked at the events that they
-//! concern, every second, and at the end.
+//! The conditions that must hold despite all faults. The simulation checks them at the events that
+//! they concern, every second, and at the end. All times are in virtual milliseconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,13 @@ use crate::cluster::cascade::TeamIncarnation;
 const BLAME_LASTS: u64 = 13_000;
 /// For how long before a declaration of death the heartbeats of the declared node are examined.
 const BEATS_LOOKED_AT: u64 = 6_000;
-/// The minimum silence of a node that is declared dead: 2.5 s less the time on the way.
+/// The minimum silence of a node that is declared dead, which is 2.5 s less the delay of a
+/// heartbeat.
 const LEAST_SILENCE: u64 = 2_300;
 /// How long a machine may take to be connected again and to receive its own heartbeats.
 const RECONNECTS_WITHIN: u64 = 500;
-/// How long after its lease was taken an agent must be stopped: a comparison with the registry
-/// takes up to twelve seconds, and the stop one.
+/// How long after its lease was taken an agent must be stopped. The next comparison with the
+/// registry begins within twelve seconds, and the stop takes up to one.
 const STOPS_WITHIN: u64 = 13_000;
 /// How long a suspended node, which reads its leases in SQL every second, may take to stop an agent
 /// whose lease was taken. Several answers may be lost meanwhile.
@@ -45,13 +46,13 @@ struct Disturbance {
     end: u64,
     /// The affected machines.
     machines: Vec<usize>,
-    /// Whether heartbeats of the machines may be missed.
+    /// Whether heartbeats of the machines may fail to arrive.
     is_silencing: bool,
     /// Whether the machines may run on while no other machine reaches them.
     is_cutting: bool,
     /// Whether the machines may not learn from SQL in time that they lost a lease.
     is_delaying: bool,
-    /// Whether heartbeats of the machines may be late, or reach only some others.
+    /// Whether heartbeats of the machines may be late, or reach only some other machines.
     is_hiding: bool,
 }
 
@@ -175,8 +176,8 @@ impl Checks {
             .any(|fault| fault.is_delaying)
     }
 
-    /// Returns whether heartbeats of a machine may have been late, or have reached only some
-    /// others.
+    /// Returns whether heartbeats of a machine may have been late, or have reached only some other
+    /// machines.
     fn was_hard_to_hear(&self, machine: usize, from: u64, to: u64) -> bool {
         self.touching(machine, from, to)
             .any(|fault| fault.is_hiding)
@@ -208,8 +209,8 @@ impl Checks {
         runs.for_each(|run| run.ends = run.ends.min(at));
     }
 
-    /// Lets the unfinished tools of a process continue, because it resumed before its reapers
-    /// missed it.
+    /// Lets the unfinished tools of a process continue, because the process resumed before its
+    /// reapers noticed its silence.
     pub fn spared(&mut self, process: usize, now: u64) {
         let runs = self.running.iter_mut();
         runs.filter(|run| run.is_of(process, None) && run.ends > now)
@@ -218,8 +219,8 @@ impl Checks {
 }
 
 impl SimWorld {
-    /// Ends the tools of a process after about 2.5 s, which is when their reapers miss it and kill
-    /// them.
+    /// Schedules the end of the tools of a process in 2.3 s to 3.3 s, which is when their reapers
+    /// notice its silence and kill them.
     pub fn reap(&mut self, process: usize) {
         let at = self.now + self.rng.u64(2_300..3_300);
         self.checks.tools_end(process, None, at);
@@ -258,8 +259,8 @@ impl SimWorld {
     }
 
     /// Returns whether a node published heartbeats without a long gap until an observer decided
-    /// that it is dead. Returns `false` if one of the two machines is slow or reached only some
-    /// others, or if the observer was cut off for a while.
+    /// that it is dead. Returns `false` if a heartbeat was lost, if one of the two machines is slow
+    /// or reached only some others, or if the observer was cut off for a while.
     fn was_heard_throughout(&self, observer: usize, suspect: usize, decided: u64) -> bool {
         let state = &self.processes[suspect];
         let from = decided.saturating_sub(BEATS_LOOKED_AT);
@@ -267,7 +268,8 @@ impl SimWorld {
         let is_lost = state.notes.beat_lost.is_some_and(|at| at >= from);
         let machines = [self.processes[observer].machine, state.machine];
         let is_hidden = |machine| self.checks.was_hard_to_hear(machine, from, decided);
-        // An observer may count a short gap of its own link if its heartbeats came back after that.
+        // An observer may take a short gap of its own link for silence of the peer, if its own
+        // heartbeats came back after the gap.
         let is_back = self.checks.was_cut_off_until(machines[0], from, decided);
         let is_excused = is_lost || is_back || machines.into_iter().any(is_hidden);
         if is_excused || beats.front().is_none_or(|first| *first > from) {
@@ -304,10 +306,10 @@ impl SimWorld {
         }
     }
 
-    /// Checks that the cascade marks no team dead whose lead's node is neither dead nor gone.
+    /// Checks that the cascade marks no team dead whose lead's node is still there.
     pub fn check_team_death(&mut self, process: usize, team: TeamKey, node: usize) {
         let is_gone = self.checks.is_gone(node) || self.processes[node].state == ProcessState::Gone;
-        // A registry that lost something reuses revisions, so the record of a team that moved may
+        // A registry that lost its tail reuses revisions, so the record of a team that moved may
         // have the revision that was read before.
         if !is_gone && self.registry.losses == 0 {
             self.checks.violate(format!(
@@ -318,8 +320,8 @@ impl SimWorld {
     }
 
     /// Checks that no member is created in a dead incarnation. The check is skipped after the
-    /// registry lost its tail and reuses revisions, because only the condition in SQL prevents it
-    /// then.
+    /// registry lost its tail and reuses revisions, because then only the condition in SQL prevents
+    /// such a member.
     pub fn check_member(&mut self, team: TeamKey) {
         let found = self.registry.team(team);
         let is_alive = found.is_some_and(|(_, team)| team.standing == TeamStanding::Alive);
@@ -364,7 +366,8 @@ impl SimWorld {
         }
     }
 
-    /// Returns the other node from which a claim takes the lease.
+    /// Returns the other node from which a claim takes the lease, or `None` if it takes the lease
+    /// from none.
     fn taken_from(&self, process: usize, claim: &LeaseClaim) -> Option<usize> {
         let lease = self.sql.row(claim.agent);
         lease
@@ -438,8 +441,8 @@ impl SimWorld {
     }
 
     /// Checks that no agent is stopped that runs under its lease in the living incarnation of its
-    /// team. The check is skipped after the registry lost its tail, because it may then call a dead
-    /// incarnation alive.
+    /// team. The check is skipped after the registry lost its tail, because the registry may then
+    /// name a dead incarnation as alive.
     pub fn check_stopped(&mut self, process: usize, agent: AgentKey, ended: &TeamIncarnation) {
         let row = &self.sql.sessions[agent.0].row;
         let lease = row.leases[agent.1];
@@ -468,8 +471,8 @@ impl SimWorld {
             for agent in self.stale(process) {
                 let since = self.checks.stale_since.entry((process, agent));
                 let since = *since.or_insert(self.now);
-                // A suspended node reads the epochs of its leases, and does not notice a new
-                // incarnation alone.
+                // A suspended node compares only the epochs of its leases, so it does not notice a
+                // new incarnation that changed no epoch.
                 let hosted = self.processes[process].hosted.get(&agent);
                 let is_taken =
                     hosted.is_some_and(|hosted| hosted.epoch < self.sql.row(agent).epoch);

@@ -1,5 +1,6 @@
-//! A simulated node that drains and leaves, as `takeover/drain.rs` does it: each agent goes to
-//! another node from a point between two requests, or from anywhere when the time is up.
+//! A simulated node that drains and leaves, as in `takeover/drain.rs`. Each agent moves to another
+//! node once it runs no tool. When the time is up, the remaining agents stop, and other nodes take
+//! them up later.
 
 use std::collections::BTreeMap;
 
@@ -113,8 +114,8 @@ impl SimWorld {
             .is_some_and(|(ticket, _)| *ticket == order.ticket)
     }
 
-    /// Handles the outcome of an order that moves an agent. If it was refused, the agent continues
-    /// here.
+    /// Handles the outcome of an order that moves an agent. If the order failed, the agent
+    /// continues here, unless this node has begun to leave.
     pub fn move_done(&mut self, process: usize, order: &HostOrder, done: bool) {
         let Some(drain) = &mut self.processes[process].drain else {
             return;

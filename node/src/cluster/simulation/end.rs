@@ -9,8 +9,8 @@ use super::{
 };
 
 impl SimWorld {
-    /// Checks that, after all faults are over, every node serves and every agent of an open session
-    /// is hosted exactly once.
+    /// Checks that, after all faults are over, every node may work, no node runs a stale agent, and
+    /// every agent of an open session has a host unless it was stopped.
     pub fn check_end(&mut self) {
         for process in 0..self.processes.len() {
             let is_gone = self.processes[process].state == ProcessState::Gone;
@@ -52,8 +52,8 @@ impl SimWorld {
         }
     }
 
-    /// Checks that each call that began has an end, or an answer that it was interrupted, before
-    /// the next call of its agent begins.
+    /// Checks that each call that began ended, or was answered as interrupted, before the next call
+    /// of its agent began.
     fn check_log(&mut self, session: usize) {
         let mut open: BTreeMap<usize, CallNumber> = BTreeMap::new();
         for row in &self.sql.sessions[session].log {

@@ -1,4 +1,5 @@
-//! The faults of a run and their times, drawn from the seed.
+//! The faults of a run and their times, which are drawn from the seed. All times are in virtual
+//! milliseconds.
 
 use super::{
     process::{ProcessEvent, ProcessState},
@@ -6,8 +7,8 @@ use super::{
 };
 
 const FAULTS: usize = 5;
-/// One in this many seeds has no fault but a crash. There the limits on the times until the death
-/// is declared and the sessions are claimed are checked.
+/// One in this many seeds has a crash as its only fault. In such a run, the checks limit how long
+/// the declaration of death and the claims of the sessions may take.
 const CALM: u64 = 8;
 /// The number of seeds after which the choice of the pair of faults repeats.
 const PAIRS: u64 = 16;
@@ -26,7 +27,7 @@ pub enum InjectedFault {
     Pause { machine: usize },
     /// A machine loses NATS but not SQL.
     Cut { machine: usize },
-    /// Machines that reach each other but not the JetStream leader.
+    /// Some machines reach each other, but neither the other machines nor the JetStream leader.
     Island { machines: Vec<usize> },
     /// NATS is unreachable.
     Outage,
@@ -36,7 +37,7 @@ pub enum InjectedFault {
     Lag { most: u64 },
     /// NATS restarts without the last writes that it acknowledged.
     LostTail { back_to: u64 },
-    /// The registry is gone; the first node that misses it creates it again.
+    /// The registry is gone. The first node that requests something from it creates it again.
     Wiped,
     /// The database is unreachable.
     NoSql,
@@ -219,7 +220,8 @@ impl InjectedFault {
     }
 }
 
-/// Reconnects the clients one by one. They miss what is published before that.
+/// Reconnects the clients of the machines at random times within 300 ms. A client misses what is
+/// published before it is connected again.
 fn reconnect(world: &mut SimWorld, machines: &[usize]) {
     for machine in machines {
         world.net.links[*machine].back_at = world.now + world.rng.u64(0..300);

@@ -1,5 +1,6 @@
-//! How an agent comes to a simulated node, as `placement/hosting.rs` and `takeover/claim.rs` do it:
-//! its record on condition of its team's, then its lease, then its actor.
+//! Starts agents on a simulated node, as in `placement/hosting.rs` and `takeover/claim.rs`. The
+//! node writes the agent's record on condition of its team's record, then claims the lease, and
+//! then starts the actor.
 
 use planck_common::registry::TeamStanding;
 
@@ -41,7 +42,7 @@ impl SimWorld {
         self.tell(process, HOST_PATIENCE, ProcessEvent::Hosted { order, done });
     }
 
-    /// Starts an agent here, as an order from this node or another one demands.
+    /// Carries out an order, from this node or another one, to start an agent on this node.
     pub fn host(&mut self, process: usize, order: HostOrder) {
         let is_own = order.asker == process;
         let accepts = self.may_act(process) && self.processes[process].drain.is_none();

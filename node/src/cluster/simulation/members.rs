@@ -1,5 +1,6 @@
-//! The members of a session that a simulated node takes up, as `takeover/claim.rs` claims them: each
-//! is started here, placed on another node, or stopped, as `recovery` decides.
+//! The members of a session that a simulated node takes up, as in `takeover/claim.rs`. As
+//! `recovery` decides, the node starts a member itself, places it on another node, stops it, or
+//! leaves it.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +13,8 @@ use super::{
 use crate::cluster::recovery::{self, LedTeam, MemberFacts, MemberStep};
 
 impl SimWorld {
-    /// Continues a take-up after another node took the lead. That node takes care of the members
-    /// that are not here.
+    /// Continues a take-up after another node took the lead. That node takes up the members whose
+    /// leases this node does not hold.
     pub fn lead_is_elsewhere(&mut self, process: usize, session: usize) {
         let take_up = self.processes[process].take_ups.get(&session);
         let row = take_up.and_then(|take_up| take_up.session.clone());
@@ -92,8 +93,8 @@ impl SimWorld {
         }
     }
 
-    /// Handles the outcome of an order that a take-up gave. A member that no other node takes is
-    /// started here.
+    /// Handles the outcome of an order that a take-up gave. If another node did not start a member,
+    /// this node starts it.
     pub fn take_up_order_done(&mut self, process: usize, order: HostOrder, done: bool) {
         let (session, agent) = order.agent;
         let Some(take_up) = self.take_up_of(process, (session, order.ticket)) else {

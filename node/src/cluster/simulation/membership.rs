@@ -1,5 +1,5 @@
-//! The membership thread of a simulated node: passes inputs to the state machine and performs its
-//! effects, as `cluster/thread` does.
+//! The membership thread of a simulated node. It passes inputs to the state machine and performs
+//! the effects, as `cluster/thread` does.
 
 use super::{
     process::{ProcessEvent, ProcessState, RegistryRequest, SqlCaller, number},
@@ -12,11 +12,11 @@ use crate::cluster::{
     moment::Moment,
 };
 
-/// How long after its end a node is started again.
+/// How long after its end a node is started again, in milliseconds.
 const RESTARTS_AFTER: u64 = 1_000;
 /// The number of heartbeats of a node that are kept for the checks.
 const BEATS_KEPT: usize = 24;
-/// One in this many heartbeats is lost.
+/// One in this many heartbeats is lost on its way to a peer.
 const LOST_BEATS: u32 = 200;
 
 impl SimWorld {
@@ -69,7 +69,7 @@ impl SimWorld {
         self.set_alarm(process);
     }
 
-    /// Returns whether new work may begin, as the permit of the membership thread says.
+    /// Returns whether new work may begin, which the permit of the membership thread decides.
     pub fn may_act(&self, process: usize) -> bool {
         let process = &self.processes[process];
         let now = process.local(self.now);

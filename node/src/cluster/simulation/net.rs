@@ -5,9 +5,9 @@
 #[derive(Debug, Clone, Default)]
 pub struct MachineLinks {
     pub is_cut: bool,
-    /// When its NATS client is connected again after a cut or an outage.
+    /// When the machine's NATS client is connected again after a cut or an outage, in milliseconds.
     pub back_at: u64,
-    /// The longest additional delay of each of its messages, in milliseconds.
+    /// The longest additional delay of each message of the machine, in milliseconds.
     pub slow: u64,
     pub is_sql_cut: bool,
 }
@@ -21,7 +21,7 @@ pub struct Net {
     pub is_sql_up: bool,
     /// The only machine that has SQL, if the others lost it.
     pub sql_only_at: Option<usize>,
-    /// The machines that are cut off together, without the JetStream leader.
+    /// The machines that reach each other, but neither the others nor the JetStream leader.
     pub island: Vec<usize>,
     /// The longest delay of a watch, in milliseconds.
     pub watch_lag: u64,

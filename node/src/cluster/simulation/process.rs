@@ -1,4 +1,4 @@
-//! A node's process: its decision logic, what it hosts, and the events of its pauses.
+//! A node's process: its decision logic, the agents that it hosts, and the events that reach it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,8 +23,8 @@ use crate::{
     config::Cluster,
 };
 
-/// An event of a process. It waits while the process is paused. Large values are boxed, because
-/// most events are heartbeats and each is moved several times.
+/// An event of a process. The event waits while the process is paused. Large values are boxed,
+/// because most events are heartbeats and each is moved several times.
 #[derive(Debug, Clone)]
 pub enum ProcessEvent {
     Wake {
@@ -74,7 +74,7 @@ pub enum ProcessEvent {
     },
     /// It is time to read the records of all nodes.
     ReadNodes,
-    /// It is time to compare the teams here with the registry.
+    /// It is time to compare the teams on this node with the registry.
     CompareTeams,
     SweepDue {
         ticket: u64,
@@ -171,7 +171,7 @@ pub enum RegistryAnswer {
     Unknown,
 }
 
-/// How an agent is to be started.
+/// What an order asks a node to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostPurpose {
     /// Claim a member.
@@ -227,7 +227,7 @@ pub struct HostedAgent {
     pub tools_from: u64,
 }
 
-/// A session that is being taken up; it is locked meanwhile.
+/// A session that a process is taking up. The process takes it up only once at a time.
 #[derive(Debug)]
 pub struct TakeUp {
     pub ticket: u64,
@@ -252,7 +252,7 @@ pub enum TakeUpStep {
 pub struct SweepState {
     pub schedule: SweepSchedule,
     pub ticket: u64,
-    /// The remaining sessions of the current sweep; `None` between two sweeps.
+    /// The remaining sessions of the current sweep, or `None` between two sweeps.
     pub sessions: Option<VecDeque<usize>>,
     pub is_requested: bool,
     /// Whether this node may hold leases of agents that it does not host.
@@ -262,7 +262,8 @@ pub struct SweepState {
 #[derive(Debug)]
 pub struct DrainState {
     pub until: u64,
-    /// The agents on their way to another node, with the order that moves each.
+    /// The agents that are moving to another node, each with the ticket of its order and its state
+    /// before the move.
     pub moving: BTreeMap<AgentKey, (u64, HostedAgent)>,
     pub left_at: Option<u64>,
 }
@@ -279,12 +280,12 @@ pub struct SimProcess {
     pub machine: usize,
     pub id: NodeId,
     pub state: ProcessState,
-    /// What happened while it was paused.
+    /// The events that arrived while the process was paused.
     pub backlog: Vec<ProcessEvent>,
     clock: SkewedClock,
     pub membership: Membership,
     pub cascade: Cascade,
-    /// Until when it may begin new work.
+    /// Until when the process may begin new work.
     pub permit: Option<Moment>,
     pub hosted: BTreeMap<AgentKey, HostedAgent>,
     pub take_ups: BTreeMap<usize, TakeUp>,
@@ -300,27 +301,27 @@ pub struct ProcessNotes {
     pub wake_at: Option<u64>,
     /// Since when each dead node was silent.
     pub quiet: BTreeMap<usize, Moment>,
-    /// When each node was last heard, or became known.
+    /// When the last heartbeat of each node arrived, or when the node became known.
     pub heard: BTreeMap<usize, u64>,
     pub watch_at: u64,
     pub is_opening: bool,
     /// When the newest accepted proof was sent, in the world's time.
     pub last_proof: u64,
-    /// When it last resumed after a suspension.
+    /// When the process last resumed after a suspension.
     pub resumed: u64,
-    /// Since when it has been suspended, if it is.
+    /// Since when the process has been suspended, if it is.
     pub suspended: Option<u64>,
-    /// When the answer to a read of its leases was last lost.
+    /// When the answer to a read of the process's leases was last lost.
     pub leases_missed: Option<u64>,
-    /// When it published its latest heartbeats.
+    /// When the process published its latest heartbeats.
     pub beats: VecDeque<u64>,
     /// When a heartbeat was last lost on the way to a peer.
     pub beat_lost: Option<u64>,
-    /// The sessions that it began to close because their node died.
+    /// The sessions that the process began to close because their node died.
     pub closing: BTreeSet<usize>,
 }
 
-/// A clock that runs a little fast or slow and begins anywhere.
+/// A clock that runs slightly fast or slow (`ppm`) and is ahead of the world's time by `offset` ms.
 #[derive(Debug, Clone, Copy)]
 struct SkewedClock {
     ppm: i64,
@@ -387,7 +388,7 @@ impl SkewedClock {
         )
     }
 
-    /// Returns the first millisecond of the world at which this clock shows `moment`.
+    /// Returns the first millisecond of the world's time at which this clock has reached `moment`.
     fn world(self, moment: Moment) -> u64 {
         let local = moment.as_millis().saturating_sub(self.offset);
         let mut at = local

@@ -1,5 +1,5 @@
-//! The registry: a map with revisions and conditional writes, which can lose its tail or
-//! everything.
+//! The simulated registry, which is a map with revisions and conditional writes. It can lose its
+//! latest writes or everything.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use planck_common::registry::{NodeStanding, TeamStanding};
 
 use crate::cluster::membership::{Revision, SeenNode};
 
-/// A team's incarnation by the number of its session.
+/// An incarnation of a team, as the number of its session and the number of the incarnation.
 pub type TeamKey = (usize, i64);
 
 /// The key of a record. Nodes are numbered by process, teams by session, and agents by their place
@@ -57,10 +57,10 @@ pub struct SimRegistry {
     revision: Revision,
     /// When the registry was created, or `None` if there is none.
     pub created: Option<u64>,
-    /// How often it lost something.
+    /// How often the registry lost data.
     pub losses: u32,
     tail: Vec<LoggedChange>,
-    /// How often each process proved its life.
+    /// The number of proofs of each process, which stands for the revision of the newest proof.
     proofs: BTreeMap<usize, Revision>,
 }
 
@@ -132,8 +132,8 @@ impl SimRegistry {
         }
     }
 
-    /// Simulates a power cut: discards what was acknowledged since then, and gives revisions out
-    /// again.
+    /// Simulates a power cut. Discards the writes from `since` on, and makes their revisions
+    /// available to later writes.
     pub fn lose_tail(&mut self, since: u64) {
         self.losses += 1;
         while let Some(change) = self.tail.pop_if(|change| change.at >= since) {

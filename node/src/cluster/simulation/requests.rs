@@ -1,5 +1,5 @@
-//! Requests to the registry and to SQL on their way: delayed, lost, held back by a client, or with
-//! a lost answer.
+//! Carries requests to the registry and to SQL. A request may be delayed, lost or held back by a
+//! client, and its answer may be lost.
 
 use std::collections::BTreeMap as Map;
 
@@ -41,7 +41,7 @@ impl SimWorld {
         }
     }
 
-    /// Reads a peer's proof, or gives no answer.
+    /// Reads a peer's proof. Gives no answer if the machine does not reach the registry.
     pub fn read_proof(&mut self, process: usize, request: RegistryRequest) {
         let machine = self.processes[process].machine;
         if self.net.can_write(machine, self.now) {
@@ -88,7 +88,8 @@ impl SimWorld {
         self.tell(process, delay, ProcessEvent::Answer { request, answer });
     }
 
-    /// Sends the requests that clients held back, if they are connected again.
+    /// Sends the requests and heartbeats that clients held back, if the clients are connected
+    /// again.
     pub fn send_late(&mut self) {
         for (process, request) in std::mem::take(&mut self.late) {
             let (machine, state) = self.sender(process);
@@ -260,7 +261,7 @@ impl SimWorld {
         }
     }
 
-    /// Creates the record, or finds that this node created it before.
+    /// Creates a team's record. Succeeds also if this node created the record before.
     fn create_team(&mut self, process: usize, team: TeamKey) -> RegistryAnswer {
         match self.registry.team(team) {
             Some((revision, team))

@@ -1,9 +1,9 @@
-//! The store: leases and a log for each session, behind atomic statements with the conditions of
-//! the real ones.
+//! The simulated store, with leases and a log for each session. Its atomic statements have the
+//! conditions of the real ones.
 
 use planck_common::spec::OnNodeDeath;
 
-/// An agent by the numbers of its session and of its place in the team; the lead is 0.
+/// An agent, as the number of its session and its place in the team. The lead has place 0.
 pub type AgentKey = (usize, usize);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct SessionRow {
     pub leases: Vec<LeaseRow>,
 }
 
-/// A claim of a member's lease.
+/// A claim of an agent's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseClaim {
     pub agent: AgentKey,
@@ -101,7 +101,7 @@ pub enum SqlStatement {
         session: usize,
         epoch: i64,
     },
-    /// Releases a lease; with `for_good` its agent is stopped.
+    /// Releases a lease. With `for_good`, also marks its agent as stopped for good.
     Release {
         agent: AgentKey,
         epoch: i64,
@@ -123,7 +123,7 @@ pub enum SqlReply {
     Appended {
         seq: usize,
     },
-    /// The lease is not the writer's any more.
+    /// The writer no longer holds the lease, or `prev` is not the agent's last row.
     Stale,
     Claimed(ClaimedLease),
     Refused,
@@ -134,7 +134,7 @@ pub enum SqlReply {
     },
     Held(Vec<(AgentKey, i64)>),
     Done,
-    /// The answer was lost, or there is no database.
+    /// The answer was lost, or SQL is unreachable.
     Unknown,
 }
 

@@ -1,5 +1,5 @@
-//! The sweeps of a simulated node, and its leases: reads which agents have no live host, as
-//! `takeover/sweep.rs` and `takeover/leave.rs` do.
+//! The sweeps of a simulated node and the checks of its leases, as in `takeover/sweep.rs` and
+//! `takeover/leave.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ impl SimWorld {
         self.tell(process, pause, ProcessEvent::SweepDue { ticket });
     }
 
-    /// Makes the next sweep begin at once.
+    /// Makes the next sweep begin at once, or after the sweep that is under way.
     pub fn request_sweep(&mut self, process: usize) {
         let sweep = &mut self.processes[process].sweep;
         if sweep.sessions.is_some() {
@@ -56,7 +56,7 @@ impl SimWorld {
         self.query(process, statement, SqlCaller::Sweep);
     }
 
-    /// Returns this node and the nodes that were heard recently.
+    /// Returns this node and the nodes that sent a heartbeat or became known within [`SILENCE`].
     fn alive(&self, process: usize) -> Vec<usize> {
         let state = &self.processes[process];
         let silence = u64::try_from(SILENCE.as_millis()).unwrap();
@@ -68,8 +68,8 @@ impl SimWorld {
         peers.map(|(peer, _)| *peer).chain([process]).collect()
     }
 
-    /// Returns the holder of a lease, as this node sees it. If the holder is unknown here, requests
-    /// its record from the registry.
+    /// Returns the holder of a lease, as this node sees it. If this node knows no record of the
+    /// holder, requests the record from the registry.
     pub fn holder(&mut self, process: usize, node: Option<usize>) -> LeaseHolder {
         let me = self.processes[process].id.clone();
         let Some(node) = node else {
@@ -104,7 +104,7 @@ impl SimWorld {
         self.sweep_on(process);
     }
 
-    /// Continues with the next session of the sweep.
+    /// Takes up the next session of the sweep, or ends the sweep.
     pub fn sweep_on(&mut self, process: usize) {
         let Some(sessions) = &mut self.processes[process].sweep.sessions else {
             return;

@@ -1,5 +1,5 @@
-//! Taking a session up on a simulated node, as `takeover/claim.rs` and `takeover/failover.rs` do it:
-//! reads the facts, and performs what `recovery` and `claiming` decide.
+//! Takes sessions up on a simulated node, as in `takeover/claim.rs` and `takeover/failover.rs`.
+//! Reads the facts, and performs what `recovery` and `claiming` decide.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::cluster::{
     registry::DeathOf,
 };
 
-/// How long after a dead node was last heard its sessions start no tool elsewhere.
+/// How long after the last heartbeat of a dead node other nodes start no tool of its sessions.
 pub const TOOL_GRACE: Duration = Duration::from_millis(4_500);
 /// How long a claim may take, in milliseconds.
 const CLAIM_PATIENCE: u64 = 20_000;
@@ -38,7 +38,7 @@ impl TakeUp {
 }
 
 impl SimWorld {
-    /// Takes a session up, unless this node is already doing that.
+    /// Begins to take a session up, unless this node is already doing that.
     pub fn take_up(&mut self, process: usize, session: usize) {
         let state = &mut self.processes[process];
         if state.take_ups.contains_key(&session) {
@@ -58,7 +58,8 @@ impl SimWorld {
         self.query(process, SqlStatement::ReadSession { session }, caller);
     }
 
-    /// Ends the attempt. If it failed, a later sweep reads which leases have no agent.
+    /// Ends a take-up, and continues the sweep. After a failure, the next sweep also reads which
+    /// leases of this node have no agent.
     pub fn end_take_up(&mut self, process: usize, session: usize, is_done: bool) {
         let state = &mut self.processes[process];
         state.take_ups.remove(&session);
@@ -104,7 +105,7 @@ impl SimWorld {
                 };
                 self.claim(process, session, ClaimInput::LeaseRead(lease));
             }
-            // The claim asks again if an outcome is unknown.
+            // The claim repeats a request whose outcome is unknown.
             (SqlStatement::ClaimLead { .. } | SqlStatement::ReadLead { .. }, _) => {}
             (SqlStatement::Close { .. }, SqlReply::Done) => {
                 self.checks.report.closes += 1;
@@ -248,7 +249,7 @@ impl SimWorld {
         recovery::claim_plan((id(process), seen), hosts, policy, now, TOOL_GRACE)
     }
 
-    /// Returns when nothing runs any more on a node whose death this one saw.
+    /// Returns from when nothing runs on `node`, or `None` if this process did not see its death.
     pub fn quiet_from(&self, process: usize, node: usize) -> Option<Moment> {
         let quiet = self.processes[process].notes.quiet.get(&node);
         quiet.map(|quiet| *quiet + TOOL_GRACE)

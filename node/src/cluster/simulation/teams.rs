@@ -1,5 +1,5 @@
-//! The team registry of a simulated node: performs what the cascade decides, and stops the members
-//! that another node asks it to stop, as `team_registry` does it.
+//! The team registry of a simulated node. It performs what the cascade decides, and stops the
+//! members that another node asks it to stop, as `team_registry` does.
 
 use planck_common::registry::TeamEnd;
 
@@ -59,8 +59,8 @@ impl SimWorld {
         }
     }
 
-    /// Stops the agents here of an incarnation and of earlier ones. Nothing is written: the leases
-    /// stay in this node's name.
+    /// Stops the agents on this node of an incarnation and of earlier ones. Writes nothing, so this
+    /// node keeps their leases.
     fn stop_team(&mut self, process: usize, ended: &TeamIncarnation) {
         let hosted = self.processes[process].hosted.iter();
         let stopped: Vec<AgentKey> = hosted

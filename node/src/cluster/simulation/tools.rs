@@ -1,24 +1,24 @@
-//! The checks on tools: each call is announced and runs once, under a lease and a recent proof, and
-//! not while a tool of an earlier incarnation runs.
+//! The checks on tools. Each call has a start in the log and runs once, under a lease and a recent
+//! proof, and not while a tool of an earlier incarnation runs. All times are in virtual
+//! milliseconds.
 
 use super::{
     sql::{AgentKey, CallNumber, LogRow, LogRowKind},
     world::SimWorld,
 };
 
-/// How long after its lease was taken an agent may still start a tool, because an answer of SQL was
-/// on its way.
+/// How long after its lease was taken an agent may still start a tool, because an answer of SQL had
+/// not arrived yet.
 const ANSWER_TAKES: u64 = 1_000;
-/// The maximum age of the newest proof of a node that starts a tool, including the difference of
-/// clocks.
+/// The maximum age of the newest proof of a node that starts a tool, including the difference
+/// between clocks.
 const PROOF_LIMIT: u64 = 12_050;
 /// How long a suspended node that reads its leases in SQL every second may take to stop an agent
 /// whose lease was taken.
 const SEEN_IN_SQL: u64 = 1_300;
 /// For how long a lost answer from SQL excuses that a node does not know its leases.
 const MISSED_FOR: u64 = 4_000;
-/// How long before the start of a tool a fault may have occurred and excuse that an earlier one
-/// still runs.
+/// How far back from the start of a tool a fault excuses that an earlier tool still runs.
 const EXCUSED_FOR: u64 = 13_000;
 
 /// A tool that runs.
@@ -91,8 +91,8 @@ impl SimWorld {
         self.checks.running.push(run);
     }
 
-    /// Checks that nothing of an earlier incarnation or epoch still runs, except on a machine that
-    /// was cut off or disturbed and could not know.
+    /// Checks that no tool of an earlier incarnation or epoch still runs, except on a machine that
+    /// was cut off or disturbed and could not know that it lost the lease.
     fn check_overlap(&mut self, run: &ToolRun) {
         let is_earlier = |other: &&ToolRun| {
             let is_superseded = other.row.agent == run.row.agent && other.row.epoch < run.row.epoch;
@@ -128,8 +128,8 @@ impl SimWorld {
     }
 
     /// Returns whether the node of the tool `run` should have read in SQL that its agent's lease
-    /// was taken: it was suspended for long enough before `next` started, and neither SQL nor an
-    /// answer of it was missing.
+    /// was taken. That is the case if the node was suspended for long enough before `next` started,
+    /// and neither SQL nor an answer from it was missing.
     fn knows_of_loss(&self, run: &ToolRun, next: &ToolRun) -> bool {
         let state = &self.processes[run.process];
         let agent = (run.session, run.row.agent);
@@ -138,7 +138,8 @@ impl SimWorld {
         let (Some(taken), Some(suspended)) = (taken, state.notes.suspended) else {
             return false;
         };
-        // Another agent is claimed later than the lead.
+        // A member is claimed later than its lead, so a tool of the lead may start soon after the
+        // claim of the member.
         let is_same = next.row.agent == run.row.agent;
         let waited_from = if is_same {
             suspended

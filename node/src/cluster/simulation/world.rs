@@ -1,4 +1,5 @@
-//! The world: one queue of events, in virtual milliseconds, and the state that they change.
+//! The simulated world: one queue of events, and the state that the events change. All times are in
+//! virtual milliseconds.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -24,9 +25,10 @@ const STOPPING: u64 = 4;
 pub const DEADLINE: u64 = 2_000;
 /// One in this many answers is lost.
 const LOST_ANSWERS: u32 = 60;
-/// The time from which no answer is lost, because the run ends too soon to make up for it.
+/// The time from which no answer is lost, because the nodes could not recover from a loss before
+/// the run ends.
 const NONE_LOST_FROM: u64 = 45_000;
-/// The number of bits of a key that hold the number of an event.
+/// The number of bits of a queue key that hold the number of the event.
 const ORDER_BITS: u32 = 32;
 /// When the sessions are prompted.
 const PROMPTED_AT: u64 = 5_000;
@@ -49,7 +51,7 @@ pub enum WorldEvent {
         statement: Box<SqlStatement>,
         caller: Box<SqlCaller>,
     },
-    /// Each session is prompted at some node.
+    /// Each session receives a prompt at a random node.
     Prompts,
     Begin(InjectedFault),
     End(InjectedFault),
@@ -59,7 +61,7 @@ pub enum WorldEvent {
     Check,
     /// Clients send what they held back.
     SendLate,
-    /// A machine's watches begin again.
+    /// The watch of a machine's process restarts.
     Resync {
         machine: usize,
     },
@@ -87,9 +89,9 @@ pub struct SimWorld {
     trace: Option<Vec<String>>,
 }
 
-/// The future events, in the order of time and then of arrival: a key has the time in its upper
-/// bits and the number of the event in the lower ones. The heap holds only keys, because events are
-/// large and a heap moves its elements often.
+/// The future events, in the order of their times and then of their insertion. A key has the time
+/// in its upper bits and the number of the event in its lower bits. The heap holds only keys and
+/// slots, because events are large and a heap moves its elements often.
 #[derive(Default)]
 struct EventQueue {
     keys: BinaryHeap<Reverse<(u64, usize)>>,
@@ -178,7 +180,8 @@ impl SimWorld {
         self.after(delay, WorldEvent::Process { process, event });
     }
 
-    /// Sends a message from one process to another. It may not arrive.
+    /// Sends a message from one process to another. The message is lost if the network does not
+    /// connect their machines.
     pub fn send(&mut self, from: usize, to: usize, event: ProcessEvent) {
         let (sender, receiver) = (self.processes[from].machine, self.processes[to].machine);
         if self.net.reaches(sender, receiver, self.now) {
@@ -254,7 +257,7 @@ impl SimWorld {
         }
     }
 
-    /// Returns the process that runs on a machine.
+    /// Returns the process on a machine, running or paused, or `None` if there is none.
     pub fn process_on(&self, machine: usize) -> Option<usize> {
         self.processes
             .iter()

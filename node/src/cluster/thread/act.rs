@@ -110,8 +110,8 @@ impl MembershipThread {
     fn resume(&mut self) {
         self.suspended = false;
         tracing::info!("this node is in the cluster and may work");
-        // Peers place nothing on a node that published that it is suspended. This spares them the
-        // wait for the next heartbeat.
+        // Peers place no agents on a node whose last heartbeat says that it is suspended, so this
+        // node publishes another one at once.
         self.tell_heartbeat();
         self.decided(
             DecisionKind::NodeResumed,
@@ -170,8 +170,8 @@ impl MembershipThread {
         self.over = true;
     }
 
-    /// Reports a fact to the node. If its reader is too far behind, the fact is dropped, and the
-    /// reader finds it in the census and the store.
+    /// Reports a fact to the node. If too many facts wait already, this one is dropped, and the
+    /// node finds it later in the census and the store.
     fn tell(&self, fact: ClusterFact) {
         match self.facts.try_send(fact) {
             Ok(()) => {}

@@ -45,8 +45,8 @@ pub(super) async fn check(
 }
 
 /// Records this node's store as the one that the cluster shares, in place of another. Fails while a
-/// node of the cluster is connected, even one that does not answer: it may be frozen, and later
-/// continue with the other store.
+/// node of the cluster is connected, even if that node does not answer, because it may be frozen
+/// and later continue with the other store.
 pub(super) async fn take_over(
     theirs: Box<StoreRecord>,
     mine: &StoreRecord,
@@ -88,7 +88,8 @@ async fn ask(node: &NodeId, bus: &NatsBus) -> Result<Bytes, BusError> {
     .await
 }
 
-/// Returns which times differ between two nodes, or `None` if they agree.
+/// Returns which times differ between two nodes, or `None` if none differ or the other node left or
+/// died.
 pub(super) fn difference(mine: &NodeRecord, theirs: &NodeRecord) -> Option<String> {
     if theirs.state.is_final() {
         return None;

@@ -1,5 +1,5 @@
-//! The loop of the membership thread. It passes each input to the state machine with the time at
-//! which the input arrived.
+//! The loop of the membership thread. It passes each input to the state machine with the current
+//! time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ use crate::{
     tools::process::heartbeat,
 };
 
-/// How long the last messages may take to be sent.
+/// How long the thread waits until NATS has taken its messages.
 const FLUSHED: Duration = Duration::from_millis(500);
 
 /// The subscriptions of the membership thread.
@@ -49,7 +49,7 @@ pub(super) struct MembershipThread {
     pub(super) bus: NatsBus,
     pub(super) options: JoinOptions,
     pub(super) facts: mpsc::Sender<ClusterFact>,
-    /// The number of the last heartbeat.
+    /// The sequence number of the last heartbeat.
     pub(super) beaten: u64,
     pub(super) suspended: bool,
     pub(super) draining: bool,
@@ -278,8 +278,8 @@ impl MembershipThread {
         }
     }
 
-    /// Creates the bucket again after it was lost. The state machine then writes this node's
-    /// records again.
+    /// Starts a task that opens the lost registry again, unless one is running. The state machine
+    /// then writes this node's record again.
     fn reopen(&mut self) {
         if !self.reopening {
             self.reopening = true;

@@ -21,7 +21,7 @@ use crate::{
 /// How long to try to open the registry again.
 const REOPENING: Duration = Duration::from_secs(10);
 
-/// Performs one request to the registry.
+/// The performer of one request to the registry.
 #[derive(Clone)]
 pub(super) struct RegistryJob {
     pub registry: ClusterRegistry,
@@ -32,20 +32,21 @@ pub(super) struct RegistryJob {
 
 /// The outcome of a request.
 pub(super) enum JobResult {
-    /// There is no answer. The state machine asks again later.
+    /// There is no answer. The state machine repeats the request later.
     Nothing,
     Happened(MembershipInput),
     Read(NodeId, Option<StoredRecord<NodeRecord>>),
     ReadAll(Vec<(NodeId, u64, NodeRecord)>),
     /// A node was declared dead after it had been silent for this long.
     DeclaredDead(NodeId, Duration),
-    /// The registry was opened; it has this age.
+    /// The registry was opened and has this age.
     Opened(Duration),
-    /// The registry could not be opened. The next request that misses it tries again.
+    /// The registry could not be opened. The next request that finds no registry causes another
+    /// attempt.
     NotOpened,
-    /// There is no registry.
+    /// There is no registry. The input, if any, tells the state machine that the request failed.
     Missing(Option<MembershipInput>),
-    /// This node has no place in the cluster.
+    /// This node may not be in this cluster, for the reason in the text.
     Refused(String),
 }
 
@@ -121,8 +122,8 @@ impl RegistryJob {
         }
     }
 
-    /// Declares a node dead. The new record keeps what the old one says apart from the state, if
-    /// that is known and unchanged.
+    /// Declares a node dead. The new record keeps the other fields of the record at `expects`. If
+    /// the node has no record, the other fields are placeholders.
     pub async fn declare_dead(
         self,
         suspect: NodeId,

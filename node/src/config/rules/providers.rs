@@ -46,7 +46,8 @@ fn provider_problems(name: &str, provider: &Provider) -> Vec<BrokenRule> {
     broken
 }
 
-/// Returns a violated rule if a value is missing that neither the preset nor a default supplies.
+/// Returns a violated rule if the preset is unknown, or if a value is missing that neither the
+/// preset nor a default supplies.
 fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Option<BrokenRule> {
     let presets = PRESETS.iter().map(|preset| preset.name);
     let presets = presets.collect::<Vec<_>>().join(", ");

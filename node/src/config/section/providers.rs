@@ -14,7 +14,8 @@ use crate::{
     llm::{PRESETS, Preset, WireKind},
 };
 
-/// The services that serve models, by name: that of a preset, or one of the reader's choice.
+/// The configured services that serve models, by name. A name is that of a preset, or one that the
+/// user chooses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Providers {
     pub by_name: BTreeMap<String, Provider>,
@@ -115,13 +116,13 @@ impl Providers {
         self.by_name.get(name)
     }
 
-    /// Returns the provider of this name for changes. If it is not configured, it is added with
-    /// default values.
+    /// Returns the provider of this name for changes. Adds a provider with default values if none
+    /// of this name is configured.
     pub fn entry(&mut self, name: &str) -> &mut Provider {
         self.by_name.entry(name.to_owned()).or_default()
     }
 
-    /// Returns whether a provider of this name exists.
+    /// Returns whether a provider of this name is configured or has a preset.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || Preset::find(name).is_some()
     }
@@ -132,7 +133,7 @@ impl Providers {
             .is_some_and(|provider| provider.base_url.is_some())
     }
 
-    /// Returns the names of all providers.
+    /// Returns the names of all presets and configured providers.
     pub fn names(&self) -> BTreeSet<&str> {
         let configured = self.by_name.keys().map(String::as_str);
         PRESETS

@@ -54,7 +54,8 @@ impl Store {
         )
     }
 
-    /// Returns the default place, or `None` if a store is configured.
+    /// Returns the default place. Returns `None` if a store is configured, or if the default place
+    /// is unknown.
     pub fn project(&self) -> Option<&ProjectPlace> {
         self.url.project()
     }

@@ -28,7 +28,7 @@ section! {
 }
 
 impl Telemetry {
-    /// Returns the address at which a node listens, if it is configured to.
+    /// Returns the address at which a node listens, or `None` if no address is configured.
     pub fn listener(&self) -> Option<SocketAddr> {
         self.listen
             .address()

@@ -52,16 +52,17 @@ choices! {
     }
     /// Whether the kernel confines tool processes.
     Sandbox {
-        /// The kernel confines them as far as this machine allows, and the log shows how far.
+        /// The kernel confines tool processes as far as this machine allows, and the log shows how
+        /// far.
         Auto = "auto",
-        /// A node that cannot confine them does not start.
+        /// A node that cannot confine tool processes does not start.
         Required = "required",
         Off = "off",
     }
     /// Whether tool processes may open sockets.
     Network {
         Off = "off",
-        /// IP sockets, to any address.
+        /// Tool processes may open IP sockets to any address.
         On = "on",
     }
     LogFormat {

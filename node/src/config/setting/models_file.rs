@@ -8,7 +8,7 @@ use crate::{
     llm::ModelTable,
 };
 
-/// The maximum size of a table in bytes. The built-in one has 7 KB.
+/// The maximum size of a table in bytes. The built-in table has 6 KB.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A valid file of models, together with its contents.

@@ -138,7 +138,7 @@ impl<T: Setting> Setting for Option<T> {
     }
 }
 
-/// In an environment variable, the items of a list are separated by commas.
+/// In an environment variable or a flag, commas separate the items of a list.
 impl<T: Setting> Setting for Vec<T> {
     fn kind() -> String {
         format!("a list, each {}", T::kind())

@@ -63,7 +63,7 @@ fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), InvalidVa
     }
 }
 
-/// A URL that may contain a user name and a password. Showing it leaves them out.
+/// A URL that may contain a user name and a password. `Display` and `Debug` leave both out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConfiguredUrl(String, AddressOrigin);
 
@@ -99,7 +99,8 @@ impl ConfiguredUrl {
         }
     }
 
-    /// Returns the whole address, including the password. Only the client that connects needs it.
+    /// Returns the whole address, including the password. Only the client that connects to the
+    /// address needs the password.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -149,8 +150,8 @@ impl Setting for ConfiguredUrl {
         "an address like scheme://host:port, or `file:PATH`".into()
     }
 
-    /// Parses an address. It may contain a password, so the value may be `file:PATH`, which names a
-    /// file with the address.
+    /// Parses an address. An address may contain a password, so the value may be `file:PATH`, which
+    /// names a file with the address.
     fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let written = text(raw).unwrap_or_default();
         let (place, address) = match written.strip_prefix("file:") {

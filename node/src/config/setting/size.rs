@@ -9,7 +9,7 @@ use crate::config::values::{Raw, ValueContext};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// The units as powers of two, from the largest to the smallest.
+/// The units with their exponents of two, from the largest to the smallest.
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("", 0)];
 
 impl Size {

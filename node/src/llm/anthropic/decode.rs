@@ -30,7 +30,7 @@ pub struct AnthropicReply {
     is_vendor: bool,
     parts: PartNumbers,
     /// The blocks that are being read, each with its index. Anthropic sends one block after the
-    /// other; other servers interleave them.
+    /// other, while other servers interleave blocks.
     blocks: Vec<(usize, OpenBlock)>,
     calls: bool,
     usage: Usage,
@@ -43,10 +43,10 @@ pub struct AnthropicReply {
 struct OpenBlock {
     kind: PartKind,
     /// The number of the part. A text block has `None` until its first text arrives, so an empty
-    /// one becomes no part.
+    /// text block becomes no part.
     part: Option<usize>,
     signature: String,
-    /// Whether no thinking or arguments have arrived yet. It is not used for text.
+    /// Whether no thinking or arguments have arrived yet. Text blocks do not use this field.
     is_bare: bool,
 }
 

@@ -26,8 +26,8 @@ use crate::{
 const FIVE_MINUTES: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 const ONE_HOUR: &[u8] = br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
 
-/// The header that lists the beta features of a request. Without them the server would refuse the
-/// body or interpret it differently.
+/// The header that lists the beta features of a request. Without this header, the server would
+/// refuse the body or interpret it differently.
 const FEATURES: HeaderName = HeaderName::from_static("anthropic-beta");
 /// The beta feature that `thinking.block_binding` needs.
 const BINDING: &str = "thinking-binding-controls-2026-08-01";
@@ -49,7 +49,7 @@ pub struct AnthropicMessages {
     turns: Vec<u8>,
     open: Option<Speaker>,
     /// The position of the closing brace of the last block in the user's second-to-last turn. The
-    /// previous request ended there, and so does the prompt that the provider has cached.
+    /// previous request ended with that block, so the provider has cached the prompt up to it.
     earlier: Option<usize>,
     mark: &'static [u8],
     features: Option<&'static str>,
@@ -226,8 +226,8 @@ fn mark(cache: Cache) -> &'static [u8] {
     }
 }
 
-/// Returns the beta features that a body uses, or `None` if it uses none. Only the vendor knows the
-/// feature for thinking between calls.
+/// Returns the beta features that a body uses, or `None` if it uses none. Only the vendor's server
+/// supports the feature for thinking between calls.
 fn features(
     settings: &Map<String, Value>,
     entry: &ModelFacts,
@@ -275,9 +275,9 @@ fn settings(
 }
 
 /// Returns the `thinking` field, or `None` if the model is not asked to think. A budget is reduced
-/// so that it leaves room for the reply. For models whose thinking is valid only after the same
-/// messages, the vendor is asked to drop thinking that a compaction or a change of tools made
-/// invalid instead of refusing the request; other servers refuse that option.
+/// so that it leaves room for the reply. For [`Thinking::Bound`], the field asks the vendor to drop
+/// invalid thinking instead of refusing the request. A compaction or a change of tools makes
+/// earlier thinking invalid. Other servers refuse that option.
 fn thinking(
     budget: Option<u64>,
     max_tokens: u64,

@@ -1,5 +1,5 @@
 //! Parses a file of models: limits, capabilities and list prices by vendor, with the date on which
-//! they were looked up. One such file is part of the binary; a user may name a newer one in the
+//! they were looked up. One such file is part of the binary. A user may name a newer file in the
 //! same format.
 
 use std::{
@@ -22,7 +22,7 @@ pub struct ModelTable {
     pub standard: BTreeMap<String, String>,
     pub models: Vec<TableModel>,
     pub families: Vec<ModelFamily>,
-    /// The vendors whose models are also served by other providers.
+    /// The vendors of all `models` and `families`.
     pub vendors: BTreeSet<String>,
 }
 
@@ -45,8 +45,8 @@ pub struct ModelFamily {
 
 impl ModelFamily {
     /// Returns whether a model of one of these vendors belongs to the family. OpenAI's open-weight
-    /// models (`gpt-oss…`) do not belong to its family, because other vendors serve them with other
-    /// limits.
+    /// models (`gpt-oss…`) do not belong to OpenAI's family, because other vendors serve them with
+    /// other limits.
     pub fn has(&self, vendors: &[&str], model: &str) -> bool {
         vendors.contains(&self.vendor.as_str())
             && model.starts_with(&self.begins)
@@ -138,7 +138,7 @@ struct TableFile {
 }
 
 /// Models of a vendor that share the same facts. An entry of `models` lists the models with their
-/// prices; an entry of `families` covers all models whose names begin with the same text.
+/// prices. An entry of `families` covers all models whose names begin with the same text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelGroup {
@@ -169,7 +169,7 @@ impl ModelGroup {
     }
 
     /// Returns the models of the group. Fails with a message if the group has `begins` or lacks
-    /// `prices`, because it is an entry of `models`.
+    /// `prices`, because the group is an entry of `models`.
     fn rows(mut self) -> Result<Vec<Result<TableModel, BadTable>>, &'static str> {
         if self.begins.is_some() {
             return Err("unknown field `begins`, which is one of `families`");
@@ -203,7 +203,7 @@ impl ModelGroup {
     }
 
     /// Returns the family. Fails with a message if the group has `prices` or lacks `begins`,
-    /// because it is an entry of `families`.
+    /// because the group is an entry of `families`.
     fn family(self) -> Result<ModelFamily, &'static str> {
         if self.prices.is_some() {
             return Err("unknown field `prices`, which is one of `models`");

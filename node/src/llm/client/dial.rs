@@ -51,8 +51,8 @@ impl<R, S: Service<R>> Service<R> for DialService<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The pool also opens connections in tasks of its own, outside of any request. `DIALLED` is
-        // not set there, and the error is ignored.
+        // The pool also opens connections in tasks of its own, outside of any request. In such a
+        // task `DIALLED` has no value, so the error is ignored.
         let _ = DIALLED.try_with(|dialled| dialled.set(true));
         self.0.call(request)
     }

@@ -18,7 +18,8 @@ use rustls_platform_verifier::Verifier;
 
 use super::HttpClientError;
 
-/// Returns the TLS configuration that trusts the system's roots. The process shares it.
+/// Returns the TLS configuration that trusts the system's roots. The first call builds the
+/// configuration for the whole process.
 pub fn config() -> Result<ClientConfig, Error> {
     static CONFIG: OnceLock<Result<ClientConfig, Error>> = OnceLock::new();
     CONFIG.get_or_init(|| build(Vec::new())).clone()

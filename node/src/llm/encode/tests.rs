@@ -73,7 +73,7 @@ fn roles(request: &Value, list: &str) -> Vec<String> {
 
 proptest! {
     /// Checks for any sequence of messages that every request is complete. For formats whose turns
-    /// must alternate, it also checks that they do and that the last turn is the user's.
+    /// must alternate, also checks that the turns alternate and that the last turn is the user's.
     #[test]
     fn requests_are_legal(messages in conversation()) {
         for (preset, list) in [("anthropic", "messages"), ("google", "contents"), ("openai", "messages"), ("mistral", "messages")] {

@@ -1,5 +1,5 @@
 //! Decodes Gemini's responses, which are parsed without copying their strings. A call arrives
-//! whole; text arrives in pieces that continue the last part.
+//! whole, while text arrives in pieces that continue the last part.
 
 use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
@@ -124,7 +124,7 @@ impl GoogleReply {
         part
     }
 
-    /// Adds text. Empty text is ignored unless it is signed.
+    /// Adds text and returns the number of its part. Empty text is ignored unless it is signed.
     fn text(
         &mut self,
         text: String,

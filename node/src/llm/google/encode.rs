@@ -20,8 +20,9 @@ use crate::llm::{
     wire::WireTarget,
 };
 
-/// The signature for the first call of a message that has none of this endpoint, such as a call of
-/// another model. Gemini 3 refuses such a message without a signature.
+/// The signature for the first call of a message if this endpoint issued none for the call, for
+/// example because another model made it. Gemini 3 refuses a message whose first call has no
+/// signature.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// The end of a request whose last message is the model's. The API requires the last message to be
 /// the user's.
@@ -206,7 +207,8 @@ fn settings(opts: Opts, entry: &ModelFacts) -> Map<String, Value> {
     members
 }
 
-/// A part of a content. One of the fields for content is set, and possibly a signature.
+/// A part of a content. Exactly one of the fields for content is set. `thought_signature` may be
+/// set too.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct GoogleRequestPart<'a> {

@@ -21,10 +21,10 @@ const KEPT: &[&str] = &[
     "minimum",
     "maximum",
 ];
-/// The values of `format` that Gemini accepts; it refuses others.
+/// The values of `format` that Gemini accepts. It refuses all others.
 const FORMATS: &[&str] = &["enum", "date-time", "int32", "int64", "float", "double"];
-/// The depth to which `$ref` and nested schemas are followed. Without a limit, a schema that refers
-/// to itself would never end.
+/// The depth to which `$ref` and nested schemas are followed. Without a limit, the conversion of a
+/// schema that refers to itself would never end.
 const DEEPEST: usize = 16;
 
 /// Returns the parameters of a function, or `None` if it has no properties, since Gemini refuses an
@@ -185,8 +185,8 @@ fn take_alternatives(
     }
 }
 
-/// Removes an enum whose values are not all strings, because Gemini accepts only strings, and the
-/// required names that are not among the properties.
+/// Removes an enum whose values are not all strings, because Gemini accepts only strings. Also
+/// removes the required names that are not among the properties.
 fn drop_foreign_enum(plain: &mut Map<String, Value>) {
     let strings = |value: &Value| {
         value

@@ -32,7 +32,7 @@ pub struct BodyReader {
 impl BodyReader {
     pub fn new(response: Response, times: Times, sent: Instant) -> Self {
         // Until the first content, the time for the first byte applies too, because servers that
-        // queue a request or read a long prompt send keep-alives before they begin.
+        // queue a request or read a long prompt send keep-alives before they begin to answer.
         let due = (Instant::now() + times.between_content).max(sent + times.first_byte);
         let deadline = sent + times.whole;
         let alarm = Box::pin(sleep_until(deadline.min(due)));
@@ -49,8 +49,8 @@ impl BodyReader {
     /// Records that content arrived. The server may then be silent for another `between`.
     pub fn progressed(&mut self) {
         self.due = Instant::now() + self.between;
-        // The time for the first byte no longer applies. It may be longer than `between`, so the
-        // timer may have to fire earlier.
+        // The time for the first byte no longer applies. That time may be longer than `between`, so
+        // the timer may have to fire earlier.
         if self.due < self.alarm.deadline() {
             self.alarm.as_mut().reset(self.due.min(self.deadline));
         }

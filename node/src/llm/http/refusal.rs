@@ -34,7 +34,8 @@ impl From<Failure> for HttpRefusal {
     }
 }
 
-/// Builds the failure from a response that is not a stream.
+/// Reads the beginning of a response that is not a stream, and returns the failure that the
+/// response means.
 pub async fn of(response: Response, within: Duration, destination: &Destination) -> HttpRefusal {
     let address = &destination.address;
     let status = response.status();
@@ -187,8 +188,8 @@ async fn body(mut response: Response, within: Duration) -> Vec<u8> {
     body
 }
 
-/// Returns the visible text of a body that is not a known error, as one line. An HTML page loses
-/// its tags; the body may be arbitrary bytes.
+/// Returns the beginning of the visible text of a body, as one line without control characters and
+/// HTML tags. The body is not a known error and may be arbitrary bytes.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let page = text.trim_start().starts_with('<');

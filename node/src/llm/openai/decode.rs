@@ -46,8 +46,8 @@ struct ReplyFacts {
     names: Names,
 }
 
-/// A call whose first piece has arrived. The pieces of several calls may be interleaved; the index
-/// tells them apart.
+/// A call whose first piece has arrived. The pieces of several calls may be interleaved. Their
+/// index or id tells them apart.
 #[derive(Debug)]
 struct OpenCall {
     index: Option<usize>,
@@ -122,9 +122,9 @@ impl OpenCall {
         !self.has_args || self.args.is_complete()
     }
 
-    /// Returns whether a delta with a function name begins another call rather than continuing this
-    /// one. Some servers give all calls of an answer the same index and no ids; others repeat the
-    /// name in every piece of one call.
+    /// Returns whether a delta with this id and function name begins another call rather than
+    /// continuing `self`. Some servers give all calls of an answer the same index and no ids;
+    /// others repeat the name in every piece of one call.
     fn is_over(&self, id: &str, name: &str) -> bool {
         let is_other = !id.is_empty() && !self.id.is_empty() && id != self.id;
         let has_no_id = id.is_empty() || self.id.is_empty();
@@ -239,8 +239,8 @@ impl ChatReply {
     }
 
     /// Adds reasoning. Reasoning is sent back in the field and the form in which it arrived, so the
-    /// form is stored with the part: the name of a field is stored immediately, so that an
-    /// interrupted reply has it too, and `reasoning_details` are stored when they are complete.
+    /// form is stored with the part. The name of a field is stored immediately, so that an
+    /// interrupted reply has the name too. `reasoning_details` are stored when they are complete.
     fn think(&mut self, text: String, carried: ReasoningMember, chunks: &mut Vec<Chunk>) {
         let begins = !self.parts.is_last(PartKind::Thinking);
         let part = self.parts.of(PartKind::Thinking);
@@ -266,7 +266,8 @@ impl ChatReply {
         }
     }
 
-    /// Adds Gemini's thought signature to the last part, or to a new one if its kind differs.
+    /// Adds Gemini's thought signature to the last part. If the last part is of another kind, the
+    /// signature is added to a new part.
     fn sign(&mut self, kind: PartKind, token: &str, chunks: &mut Vec<Chunk>) {
         let is_new = !self.parts.is_last(kind);
         let part = self.parts.of(kind);

@@ -21,7 +21,7 @@ use crate::llm::{
 /// require a message of the assistant after tool results.
 const INTERRUPTED: &str = "(interrupted by the user)";
 /// A user message that asks the assistant to continue. It ends a request whose last message is the
-/// assistant's.
+/// assistant's, and separates two consecutive messages of the assistant.
 const GO_ON: &str = "(go on)";
 
 /// The messages in an order that every chat template accepts: user and assistant alternate, and
@@ -286,7 +286,7 @@ struct ChatThought<'a> {
     text: &'a str,
 }
 
-/// Returns the content of a message as a list of items, which Mistral requires.
+/// Returns the content of a message as a list of items, in which Mistral requires reasoning.
 fn text_items<'a>(thoughts: &[&'a str], text: &str) -> Vec<ChatTextItem<'a>> {
     let thoughts = thoughts.iter().map(|text| ChatTextItem::Thinking {
         thinking: [ChatThought {

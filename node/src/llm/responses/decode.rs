@@ -252,7 +252,7 @@ impl ResponsesReply {
     }
 
     /// Returns the position of the open item of this kind and index. If the server gives no index,
-    /// returns that of the latest open item of this kind.
+    /// returns the position of the latest open item of this kind.
     fn find(&self, index: Option<usize>, kind: PartKind) -> Option<usize> {
         let fits = |item: &OpenItem| {
             !item.settled && item.place.kind() == kind && (index.is_none() || item.index == index)

@@ -37,7 +37,8 @@ pub struct Items {
     last: Option<Speaker>,
     ids: CallIds,
     images: bool,
-    /// Whether the model reasons. If it does not, reasoning of other models is left out.
+    /// Whether the model reasons. If the model does not reason, the reasoning of other models is
+    /// left out.
     reasons: bool,
     label: String,
 }

@@ -1,5 +1,5 @@
-//! Prepares the schema of a tool for the Responses API. If `strict` is absent, the API assumes it
-//! and makes every argument required, so `strict` is always set.
+//! Prepares the schema of a tool for the Responses API. If `strict` is absent, the API assumes
+//! strict mode and makes every argument required, so `strict` is always set.
 
 use std::borrow::Cow;
 
@@ -81,7 +81,8 @@ fn is_strict(schema: &Value, levels: usize) -> bool {
         && (!holds("object") || is_object(schema, levels))
 }
 
-/// Returns whether an object schema forbids additional properties and requires all of its own.
+/// Returns whether an object schema satisfies the rules of strict mode. The schema must forbid
+/// additional properties, require all of its own, and contain only strict schemas.
 fn is_object(schema: &Map<String, Value>, levels: usize) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return false;

@@ -37,8 +37,8 @@ struct HandWrittenServer {
 }
 
 impl HandWrittenServer {
-    /// Starts the server. `serve` handles a connection; its second argument counts the connections.
-    /// The server records the head of every request that `serve` reads.
+    /// Starts the server. `serve` handles a connection. Its second argument is the number of the
+    /// connection, counted from 0. The server records the head of every request that `serve` reads.
     fn start(serve: impl Fn(&mut Connection, usize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -151,7 +151,8 @@ async fn answer_of(llm: &Llm) -> Result<String, crate::model::Failure> {
 
 #[tokio::test]
 async fn a_closed_kept_connection_is_replaced() {
-    // The first two connections answer one request and close as soon as they have read the second.
+    // The first two connections answer one request and close as soon as they have read the second
+    // request.
     let server = HandWrittenServer::start(|connection, number| {
         let answers = if number < 2 { 1 } else { usize::MAX };
         for _ in 0..answers {

@@ -1,5 +1,5 @@
-//! Lists the tools, skills and teams that this machine could give to agents, and the problems of
-//! the files that describe them. This works without a node.
+//! Lists the tools and skills that this machine could give to agents, and the problems of the files
+//! that describe them. Listing needs no running node.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(crate) struct Inventory {
     /// The names of all tools, including the tools between agents.
     pub(crate) tools: BTreeSet<String>,
     pub(crate) skills: Skills,
-    /// The problems, one per line, each with the file, the place in it, and how to correct it.
+    /// The problems of the files, each with the file, the place in the file, and how to correct it.
     pub(crate) problems: Vec<String>,
     pub(crate) clashes: Vec<NameClash>,
 }

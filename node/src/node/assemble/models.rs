@@ -104,8 +104,8 @@ pub(super) fn offers_addresses(config: &Config) -> bool {
     !config.models.allowed_base_urls.is_empty()
 }
 
-/// Returns the addresses of a provider's configured models. Its key may be sent to them, because
-/// the configuration assigns them to that provider.
+/// Returns the addresses of a provider's configured models. The provider's key may be sent to these
+/// addresses, because the configuration assigns them to the provider.
 fn trusted(config: &Config, provider: &str) -> Vec<String> {
     let entries = config
         .models

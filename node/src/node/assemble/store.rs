@@ -1,4 +1,4 @@
-//! Opens the configured store.
+//! Opens the configured store, or checks whether a node could use it.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, Assem
     }
 }
 
-/// Adds the address of the database, without its password, and a remedy to an error.
+/// Adds the address of the database, without its password, to an error of the connection. Adds a
+/// remedy if the database is unreachable.
 fn unreached(config: &Config, error: StoreError) -> StoreError {
     let url = &config.store.url;
     match error {
@@ -114,7 +115,8 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
 pub(crate) struct StoreTrial {
     /// What the store contains, or `None` if it does not exist yet.
     pub finding: Option<String>,
-    /// What could be written, or why nothing could. The check leaves the store unchanged.
+    /// A text about the data that the check could write, or the error that prevented it. The check
+    /// leaves the store unchanged.
     pub write: Result<String, StoreError>,
     /// The clock of the database server, or `None` if the store has no server.
     pub clock: Option<ServerClock>,

@@ -1,4 +1,5 @@
-//! Builds the tools of a node: built-in tools, external tools, and tools that read skills.
+//! Builds the tools of a node: built-in tools, external tools, and plain subjects as tools. Also
+//! loads the skills.
 
 use std::sync::Arc;
 
@@ -20,14 +21,14 @@ use crate::{
     },
 };
 
-/// The folder in the data directory for versions of protected files that were undone.
+/// The folder in the data directory for the undone versions of protected files.
 const UNDONE: &str = "undone";
 
 /// The tools and skills that are available to the agents of this node.
 pub(super) struct NodeTools {
     pub(super) catalogue: ToolCatalogue,
     pub(super) skills: Skills,
-    /// Tells the reapers regularly that this node is alive. `None` without a cluster.
+    /// The sender of heartbeats to the reapers, or `None` without a cluster.
     pub(super) heartbeat: Option<ReaperHeartbeat>,
     /// The names that both the user and the project use for a tool or a skill.
     pub(super) clashes: Vec<NameClash>,
@@ -124,7 +125,8 @@ pub(super) fn sidecars(config: &Config) -> Result<sidecar::SidecarSettings, Asse
     })
 }
 
-/// Returns the external tools, except those that have the name of a tool between agents.
+/// Returns the external tools, except those that have the name of a tool between agents or of a
+/// tool that reads skills. Also returns the problems of the files that describe external tools.
 fn external(
     config: &Config,
     files: &Files,
@@ -177,8 +179,8 @@ pub(crate) async fn sandbox(config: &Config) -> Sandbox {
     .await
 }
 
-/// Returns an error if the configuration requires a sandbox and there is none. Logs a warning if
-/// parts of the sandbox are missing.
+/// Returns an error if the configuration requires a sandbox and this machine does not support a
+/// complete one. Otherwise logs how tool processes are confined.
 fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     if sandbox.refuses() {
         let why = sandbox.reason();
@@ -199,8 +201,8 @@ fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
     Ok(())
 }
 
-/// Returns the control groups for tool calls, or `None` if this machine does not support them.
-/// Calls also work without them.
+/// Prepares the control groups for tool calls. Returns `None` if this machine does not support
+/// them. Calls also work without them.
 async fn groups(config: &Config) -> Option<Groups> {
     let limits = limits(config);
     match tokio::task::spawn_blocking(move || Groups::prepare(limits)).await {
@@ -230,7 +232,7 @@ fn limits(config: &Config) -> CommandLimits {
     }
 }
 
-/// Returns the limits on the tool and model calls of each agent.
+/// Returns the limits on the tool calls of each agent.
 pub(super) fn bounds(config: &Config) -> CallBounds {
     let section = &config.tools;
     CallBounds {

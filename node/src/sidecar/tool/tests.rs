@@ -13,10 +13,10 @@ use crate::{
     tools::{CallProgress, spec},
 };
 
-/// For each try, the messages that answer it, each with a delay before it.
+/// The messages that answer one try, each with the delay before it.
 type Script = Vec<(Duration, Result<StreamedReply, BusError>)>;
 
-/// A bus that answers according to the script and records what is published.
+/// A bus that answers each try with the next script, and records requests and published subjects.
 #[derive(Default)]
 struct ScriptedBus {
     scripts: Mutex<VecDeque<Script>>,

@@ -47,7 +47,8 @@ pub async fn one_of_many_claims_wins(world: &dyn World) {
     }
 }
 
-/// Writes for one agent. Some answers are lost, and the writer then sends the same batch again.
+/// A writer for one agent. It ignores some answers of the store as if they were lost, and then
+/// sends the same batch again.
 struct Writer {
     store: Arc<dyn SessionStore>,
     node: NodeId,

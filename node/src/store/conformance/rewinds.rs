@@ -1,5 +1,5 @@
-//! Cases for rewinds: the rows after the chosen message are hidden but kept, and agents continue
-//! without them.
+//! Cases for rewinds: the chosen message and the rows after it are hidden but kept, and agents
+//! continue without them.
 
 use planck_common::{
     AgentId, Seq,

@@ -135,7 +135,8 @@ impl Team {
         }
     }
 
-    /// Appends rows after the last row of an agent, whose lease has epoch 1. Returns their numbers.
+    /// Appends rows after the last row of an agent, whose lease has epoch 1. Returns the numbers of
+    /// the new rows.
     pub async fn log(&self, agent: usize, entries: Vec<Entry>) -> Vec<Seq> {
         let prev = self.record(agent).await.last_seq;
         self.write(self.batch(agent, prev, entries)).await
@@ -234,7 +235,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
     }
 }
 
-/// Returns a timestamp that is later than all that it returned before.
+/// Returns a timestamp that is later than every timestamp that it returned before.
 pub fn tick() -> Timestamp {
     static TICKS: AtomicI64 = AtomicI64::new(1_767_268_800_000);
     Timestamp::from_millis(TICKS.fetch_add(1, Ordering::Relaxed))

@@ -15,8 +15,8 @@ use sqlx::{
 
 use super::{PostgresOptions, StoreError};
 
-/// Server settings for a node that vanished: an open transaction ends after a second of silence,
-/// and its connection is dropped after about ten seconds.
+/// The server settings of each connection. If a node vanishes, the server ends its open transaction
+/// after a second of silence, and drops the connection after about ten seconds.
 const SETTINGS: [(&str, &str); 6] = [
     ("idle_in_transaction_session_timeout", "1s"),
     ("tcp_keepalives_idle", "5"),
@@ -29,7 +29,7 @@ const SETTINGS: [(&str, &str); 6] = [
 /// How much longer the node waits for a statement than the server does, so that normally the server
 /// cancels a slow statement.
 const BEYOND: Duration = Duration::from_secs(2);
-/// A connection that was idle for this long is tested before it gets a statement.
+/// The idle time after which a connection is tested before it gets a statement.
 const STALE: Duration = Duration::from_secs(1);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -43,8 +43,8 @@ pub struct Database {
     trouble: Trouble,
 }
 
-/// When a connection last turned out to be broken. Connections that were idle at that time may be
-/// broken too.
+/// The time at which a connection last turned out to be broken. Connections that were idle at that
+/// time may be broken too.
 #[derive(Debug, Clone, Default)]
 struct Trouble(Arc<Mutex<Option<Instant>>>);
 
@@ -232,7 +232,7 @@ fn malformed_url(error: &sqlx::Error) -> StoreError {
 }
 
 /// Classifies an error. An error that neither the server nor this crate caused comes from the
-/// connection or the pool.
+/// connection or the pool, and is [`StoreError::Away`].
 pub fn classify(error: &sqlx::Error) -> StoreError {
     use sqlx::Error::{ColumnDecode, ColumnNotFound, Configuration, Database, Decode, Encode};
     if let Database(refusal) = error {
@@ -252,8 +252,8 @@ pub fn classify(error: &sqlx::Error) -> StoreError {
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
 fn of_code(code: &str, message: String) -> StoreError {
     match code {
-        // A full disk has to be freed by a person, but a server without free connections recovers
-        // by itself.
+        // A person has to free a full disk or memory, but a server without free connections
+        // recovers by itself.
         "53100" | "53200" => StoreError::Broken(message),
         "23505" => StoreError::Exists(message),
         // The server is a standby and therefore read-only.

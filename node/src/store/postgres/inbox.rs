@@ -258,7 +258,8 @@ fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {
     })
 }
 
-/// Returns the existing input with the id of a new one. Its agent may be stopped by now.
+/// Returns the existing input with the id of a new one, whose agent may be stopped by now. If there
+/// is no such input, returns `NotFound`, or an error if the session does not exist.
 async fn known(
     database: &Database,
     session: &SessionId,

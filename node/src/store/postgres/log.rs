@@ -26,11 +26,11 @@ use crate::store::{
 
 /// [`LOG_BYTES`] as an SQL parameter.
 const MAX_BYTES: i64 = LOG_BYTES as i64;
-/// The number of bytes that an envelope adds to the body of an event.
+/// An estimate of the bytes that an envelope adds to the body of an event.
 const ENVELOPE: i64 = 400;
 
-/// The statement that reads a page: its rows, each with the head of the log. An empty page is one
-/// row that contains only the head.
+/// The statement that reads a page. Each row contains the head of the log and the team. An empty
+/// page is one row that contains nothing else.
 const EVENTS: &str = "
 SELECT s.team_id, s.next_seq - 1 AS head, page.* FROM sessions s LEFT JOIN (
   SELECT * FROM (

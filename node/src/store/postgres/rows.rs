@@ -15,7 +15,7 @@ use crate::store::{
     AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput, stored,
 };
 
-/// Reads columns of a row by name.
+/// A row whose columns are read by name.
 pub struct Columns<'r>(pub &'r PgRow);
 
 impl Columns<'_> {
@@ -53,8 +53,8 @@ impl Columns<'_> {
         serde_json::from_str(self.get(name)?).map_err(|error| unreadable(name, &error))
     }
 
-    /// Converts a column to a value of a closed set with `find`. Returns an error for a name that
-    /// only a newer version knows.
+    /// Converts a column to a value of a closed set with `find`. Returns an error for an unknown
+    /// value, which a newer version may have written.
     pub fn named<T>(&self, name: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
         let text = self.get::<&str>(name)?;
         find(text).ok_or_else(|| unreadable(name, &format!("unknown `{text}`")))

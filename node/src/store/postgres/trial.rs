@@ -20,11 +20,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The result of checking a database.
 #[derive(Debug)]
 pub struct PostgresTrial {
-    /// The version of the schema (0 if there is none), and the newest one that this node knows.
+    /// The version of the schema, or 0 if there is none. `known` is the newest version that this
+    /// node knows.
     pub found: u32,
     pub known: u32,
     pub clock: ServerClock,
-    /// Whether the server accepts the writes of a node. This is not checked on a newer schema.
+    /// Whether the server accepts the writes of a node. On a newer schema the check is skipped, and
+    /// the value is `Ok`.
     pub write: Result<(), StoreError>,
 }
 

@@ -17,8 +17,8 @@ pub struct SaveFailure {
     pub error: AppendError,
 }
 
-/// The number of the latest failure that each agent's writer knows of. Agents without a failure
-/// have no entry.
+/// The number of the latest failure that each agent's writer knows of. Agents whose writer knows of
+/// no failure have no entry.
 #[derive(Debug, Default)]
 pub struct Failures {
     known: Mutex<HashMap<AgentId, u64>>,

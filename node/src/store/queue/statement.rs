@@ -46,8 +46,9 @@ impl AppendStatement {
         self.batches.iter().any(|batch| batch.agent == *agent)
     }
 
-    /// Adds a save to the agent's batch, which follows the row `prev`. Returns the save as an error
-    /// if it has another epoch than that batch, so that it has to wait for the next statement.
+    /// Adds a save to the batch of its agent. If the agent has no batch yet, begins one that
+    /// follows the row `prev`. Returns the save as the error if the batch has another epoch,
+    /// because the save then has to wait for the next statement.
     pub fn add(&mut self, queued: Queued, prev: Seq) -> Result<(), Box<Queued>> {
         let there = self
             .batches
@@ -126,8 +127,8 @@ fn join(batch: &mut Batch, queued: Queued) -> BatchedSave {
     part
 }
 
-/// Splits a batch into one batch for each save, in order. The caller sets the `prev` of each before
-/// it sends it.
+/// Splits a batch into one batch for each save, in order. The caller sets the `prev` of each batch
+/// before it sends the batch.
 pub fn split(mut batch: Batch, parts: Vec<BatchedSave>) -> Vec<(Batch, BatchedSave)> {
     let alone = |part: BatchedSave| {
         let (entries, marks, puts) = (

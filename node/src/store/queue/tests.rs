@@ -96,7 +96,7 @@ fn save(n: usize, bodies: &[&str]) -> PendingSave {
     }
 }
 
-/// Returns a save whose input was withdrawn, and the error that it gets.
+/// Returns a save that consumes a withdrawn input, and the error with which the save fails.
 fn gone(n: usize) -> (PendingSave, AppendError) {
     let input = InputId::parse("gone").unwrap();
     let mark = Mark {

@@ -13,12 +13,13 @@ use super::{
 };
 use crate::store::{Appended, Batch, BatchOutcome, StoreError};
 
-/// The first and the maximum pause between attempts while the store is unavailable.
+/// The first and the maximum pause between attempts while the store is unavailable. Each pause is
+/// multiplied by a random factor between 0.75 and 1.25.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The error after the queue was stopped: no more statements are sent, and no more saves are
-/// answered.
+/// The error after the queue was stopped. The worker then sends no more statements and answers no
+/// more saves.
 struct Stopped;
 
 /// The state of an enrolled agent.
@@ -32,8 +33,9 @@ struct EnrolledAgent {
 }
 
 impl EnrolledAgent {
-    /// Returns the failure of a save that need not be sent because its lease is known to be lost or
-    /// an earlier save failed. Returns `None` if the save can be sent.
+    /// Returns the failure with which to answer a save that must not be sent, because its lease is
+    /// known to be lost or because it was built on a failed save. Returns `None` if the save can be
+    /// sent.
     fn refusal(&self, epoch: i64, knows: u64) -> Option<SaveFailure> {
         let of_epoch = |failure: &&(SaveFailure, i64)| epoch <= failure.1;
         let built_upon = self
@@ -119,7 +121,8 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         statement
     }
 
-    /// Adds a request to the statement, or returns it if it has to wait for the next one.
+    /// Registers an agent, or adds a save to the statement. Returns the request if it has to wait
+    /// for the next statement.
     fn admit(
         &mut self,
         statement: &mut AppendStatement,
@@ -163,7 +166,8 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         }
     }
 
-    /// Sends one statement. If a batch is refused, sends its saves one by one.
+    /// Sends one statement and answers its saves. If the store refuses the inputs or the data of a
+    /// batch with several saves, sends these saves one by one.
     async fn write(&mut self, statement: AppendStatement) -> Result<(), Stopped> {
         let AppendStatement { batches, parts, .. } = statement;
         let answer = self.send(&batches).await?;

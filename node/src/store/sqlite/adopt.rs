@@ -1,6 +1,6 @@
-//! Adopts sessions from another folder, for example one of an earlier version or of a project that
-//! was moved. The files are not trusted: only their rows are copied, into tables that this version
-//! creates, and the adopted agents are idle.
+//! Adopts sessions from another folder, for example the folder of an earlier version or of a
+//! project that was moved. The files are not trusted, so the store copies only their rows, into
+//! tables that this version creates. No adopted agent has a host.
 
 use std::{
     fs::File,
@@ -32,7 +32,7 @@ pub struct StraySession {
     pub id: SessionId,
     pub name: SessionName,
     pub bytes: u64,
-    /// Why the session cannot be adopted, or `None` if it can be tried.
+    /// Why the session cannot be adopted, or `None` if the check of the file found no problem.
     pub problem: Option<String>,
 }
 
@@ -42,8 +42,8 @@ impl StraySession {
     }
 }
 
-/// Returns the session files of a folder, sorted by the names of the sessions. Each file is opened
-/// only to check that it is a regular file.
+/// Returns the session files of a folder, sorted by the names of the sessions. Opens each file only
+/// to check that it is a regular file, and to read its size.
 pub fn stray_sessions(folder: &Path) -> Result<Vec<StraySession>, StoreError> {
     let folder = StoreFolder::open(folder)?;
     let mut found: Vec<StraySession> = Vec::new();

@@ -44,13 +44,14 @@ pub struct Db {
     is_dead: AtomicBool,
     opening: DbOptions,
     connection: Mutex<SqliteConnection>,
-    /// The private copy that is open instead of the file itself. It is removed when this is
-    /// dropped.
+    /// The private copy that is open instead of the file itself. The copy is removed when the `Db`
+    /// is dropped.
     _copy: Option<TempDir>,
 }
 
 impl Db {
-    /// Opens a file and migrates its schema to this version. Refuses a newer schema.
+    /// Opens a file and migrates its schema to this version. Refuses a newer schema. If
+    /// `opening.look` is set, opens the file read-only instead, and refuses every other schema.
     pub async fn open(
         path: &Path,
         opening: DbOptions,
@@ -82,8 +83,8 @@ impl Db {
         }
     }
 
-    /// Creates a file with the tables of this version. If another process has created the file,
-    /// opens that file.
+    /// Creates a file with the tables of this version. If the file exists already or cannot be
+    /// created in one step, opens it as [`Self::open`] does.
     pub async fn create(
         path: &Path,
         opening: DbOptions,
@@ -264,8 +265,8 @@ impl Db {
     }
 
     /// Runs several statements in one transaction. Returns `false` without running the others if
-    /// the first one changes no row. The file stays locked between the statements, so this is used
-    /// only to create, adopt or remove sessions and to change the index.
+    /// the first one changes no row. The file stays locked between the statements, so the store
+    /// uses this function only to create, adopt or remove sessions and to change the index.
     pub async fn all_or_nothing(
         &self,
         first: SqliteStatement<'_>,

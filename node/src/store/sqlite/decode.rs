@@ -34,7 +34,7 @@ impl<'a> RowReader<'a> {
             .map_err(|error| self.broken(column, error))
     }
 
-    /// Parses a text column.
+    /// Parses a text column. Reports the file as damaged if `parse` fails.
     pub fn parse<T, E: std::fmt::Display>(
         &self,
         column: &str,

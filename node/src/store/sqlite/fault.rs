@@ -11,7 +11,7 @@ use crate::store::StoreError;
 pub enum Abort {
     /// The epoch is not that of the agent's lease, or `prev` is not the agent's last row.
     StaleEpoch,
-    /// An input was already consumed or has an outcome.
+    /// An input is unknown, was already consumed, or has an outcome.
     InputGone,
     /// The row to rewind to is not a visible message.
     NoMessage,
@@ -34,9 +34,9 @@ impl Abort {
 /// Why a statement failed.
 #[derive(Debug)]
 pub enum SqliteFault {
-    /// A trigger of the schema refused it.
+    /// A trigger of the schema refused the statement.
     Aborted(Abort),
-    /// It violates a constraint of the schema, or a value is too large.
+    /// The statement violates a constraint of the schema, or a value is too large.
     Refused(String),
     /// The file does not exist.
     Missing(String),
@@ -130,7 +130,7 @@ pub fn sort(error: &sqlx::Error, path: &Path) -> SqliteFault {
     }
 }
 
-/// Returns whether another connection holds a lock on the file.
+/// Returns whether the error means that another connection holds a lock on the file.
 pub fn is_busy(error: &sqlx::Error) -> bool {
     let database = error.as_database_error();
     database.is_some_and(|database| extended_code(database) & 0xff == code::BUSY)

@@ -30,7 +30,7 @@ pub struct SessionFile {
     pub lead: AgentId,
 }
 
-/// A session file in use. The file stays open until this is dropped.
+/// A session file in use. The file stays open until the `InUse` is dropped.
 #[derive(Debug)]
 pub struct InUse {
     file: Arc<SessionFile>,
@@ -48,7 +48,7 @@ impl Deref for InUse {
 #[derive(Debug)]
 pub struct NewFile {
     pub db: Db,
-    /// Limits the number of open files. It is released after the file is closed.
+    /// The permit that limits the number of open files. It is released after `db` is closed.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -243,7 +243,7 @@ impl SessionFile {
         self.db.reader(row)
     }
 
-    /// Reads an agent of the session.
+    /// Returns the record of an agent, or `None` if the session has no such agent.
     pub async fn agent(&self, id: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
         let found = query("SELECT * FROM agents WHERE id = ?1").bind(id.as_str());
         let row = self.db.row(found).await?;

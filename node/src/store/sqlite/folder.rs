@@ -41,8 +41,8 @@ pub struct StoreFolder {
 }
 
 impl StoreFolder {
-    /// Opens a directory, and creates it and its missing parents. Refuses a symbolic link in its
-    /// place.
+    /// Opens a directory, and creates it and its parents if they do not exist. Refuses a symbolic
+    /// link in its place.
     pub fn create(path: &Path) -> Result<Self, StoreError> {
         let path: PathBuf = path.components().collect();
         let created = fs::DirBuilder::new()
@@ -101,7 +101,8 @@ impl StoreFolder {
         }
     }
 
-    /// Returns the error if the entry with this name is not a directory.
+    /// Returns the error for an entry that is not a directory, or `None` for a directory or a
+    /// missing entry.
     fn refusal(at: impl std::os::fd::AsFd, name: &Path, path: &Path) -> Option<StoreError> {
         let stat = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
@@ -223,9 +224,9 @@ enum FileRefusal {
     Store(StoreError),
 }
 
-/// Checks the file at `path` before SQLite opens it: it and the files beside it must be regular
-/// files with one hard link. With `create`, a missing file is created with read permission for this
-/// user only, and SQLite gives the files beside it the same permissions.
+/// Checks the file at `path` and its journals before SQLite opens them. Each must be a regular file
+/// with one hard link. With `create`, creates a missing file that only this user can read and
+/// write. SQLite gives the journals the same permissions.
 pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let beside = view::beside(path, end);
@@ -245,10 +246,9 @@ pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Creates a file with this content in one step: other processes see it complete or not at all, and
-/// a process that dies meanwhile leaves nothing behind. Returns whether the file was created. It is
-/// not created if it or one of its journals already exists, if the file system has no unnamed
-/// files, or if writing fails.
+/// Creates a file with this content in one step. Other processes see the file complete or not at
+/// all, and a process that dies meanwhile leaves nothing behind. Returns `false` if the file or one
+/// of its journals already exists, if the file system has no unnamed files, or if writing fails.
 pub fn create_with(path: &Path, content: &[u8], full_sync: bool) -> bool {
     let is_there = |end| fs::symlink_metadata(view::beside(path, end)).is_ok();
     if ["-wal", "-shm", "-journal"].into_iter().any(is_there) {

@@ -78,8 +78,8 @@ const WHY_NOT: &str = "SELECT
         SELECT ?2, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?3)
       SELECT max(n) FROM u) AS depth";
 
-/// The maximum number of attempts to put an input. An attempt is repeated if it was refused but the
-/// reason for the refusal no longer applies when it is looked up.
+/// The maximum number of attempts to put an input or a question. An attempt is repeated if the
+/// statement put nothing, but the reason for that no longer applies when it is looked up.
 const TRIES: u32 = 5;
 
 #[async_trait]
@@ -215,9 +215,9 @@ impl Inbox for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Adds an unread input to the index before the put is acknowledged. This is unnecessary if
-    /// this node holds the agent: if this node dies, the sweep of another node finds the session by
-    /// the agent's lease.
+    /// Adds an unread input to the index before the put is acknowledged. Does nothing if this node
+    /// holds the agent's lease, because the sweep of another node would find the session by that
+    /// lease if this node died.
     async fn announce(
         &self,
         session: &SessionId,
@@ -232,7 +232,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Removes inputs from the index. If this fails, the next sweep removes them.
+    /// Removes inputs from the index. If the removal fails, a later sweep removes them.
     pub(super) async fn settled(&self, session: &SessionId, inputs: &[&InputId]) {
         if inputs.is_empty() {
             return;
@@ -256,8 +256,8 @@ async fn unread(file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
     })
 }
 
-/// Returns the existing input with the id of a new one. Fails if it belongs to another agent or
-/// asker.
+/// Returns the existing input with the id of a new one. Fails if the existing input belongs to
+/// another agent or asker.
 async fn known(file: &InUse, input: &NewInput) -> Result<Option<StoredInput>, StoreError> {
     let known = find_input(file, &input.id).await?;
     if let Some(known) = &known {
@@ -310,8 +310,8 @@ async fn why_not(
     Ok((depth > max_depth).then_some(AskOutcome::TooDeep(depth)))
 }
 
-/// Records again that the asker of an existing question waits. Returns whether that is recorded
-/// now.
+/// Records again that the asker of an existing question waits. Returns `false` if the question has
+/// an outcome, would close a cycle or would be nested too deeply.
 async fn wait_again(
     file: &InUse,
     question: &NewInput,

@@ -97,8 +97,8 @@ impl Index {
         })
     }
 
-    /// Adds the agents of a session and the lease of their node. This happens before they are
-    /// written to the session's file.
+    /// Adds the agents of a session and the lease of their node. The caller does so before it
+    /// writes them to the session's file.
     pub async fn add<'a>(
         &self,
         session: &SessionId,
@@ -131,8 +131,8 @@ impl Index {
         Ok(())
     }
 
-    /// Returns those of the inputs that this process added to the index. Inputs that other
-    /// processes added are removed by a sweep.
+    /// Returns those of the inputs that this process added to the index, and removes them from the
+    /// cache. A sweep removes the index entries that other processes added.
     pub fn announced_here<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         self.known.take_announced(inputs)
     }
@@ -174,7 +174,8 @@ impl Index {
         Ok(())
     }
 
-    /// Finds a session by its id or its name. Searches the folder if the index does not have it.
+    /// Finds a session by its id or its name. If the index does not have the session, searches the
+    /// folder, and adds the session to the index unless the index is read-only.
     pub async fn find(
         &self,
         id_or_name: &str,
@@ -264,7 +265,8 @@ impl Index {
     }
 
     /// Returns the sessions with leases of nodes that are not in `but`, each with the node. With
-    /// `of`, returns only the sessions with leases of that node. Some of the leases may have ended.
+    /// `of`, ignores `but` and returns only the sessions with leases of the node `of`. Some of the
+    /// leases may have ended.
     pub async fn leases(
         &self,
         but: &[NodeId],

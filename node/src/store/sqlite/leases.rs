@@ -19,8 +19,8 @@ const CLAIM_MEMBER: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1
 
 #[async_trait]
 impl Leases for SqliteStore {
-    /// Claims a lease. The index records it before the file does, and once more afterwards, because
-    /// a sweep may have removed it from the index in between.
+    /// Claims a lease. The index records the lease before the file does, and once more afterwards,
+    /// because a sweep may have removed the entry in between.
     async fn claim(
         &self,
         session: &SessionId,
@@ -137,7 +137,7 @@ impl SqliteStore {
 }
 
 /// Returns the lease of the agent if this node took it by an earlier claim whose answer was lost.
-/// Called after a claim that changed nothing.
+/// The caller uses this function after a claim that changed nothing.
 async fn current(
     file: &InUse,
     agent: &AgentId,

@@ -20,7 +20,7 @@ pub const FOLDER: &str = ".nodes";
 /// How long a killed process may take to release its lock.
 const DYING: Duration = Duration::from_secs(2);
 
-/// How many times taking a lock is tried, because other processes hold it briefly while they check
+/// The maximum number of attempts to take a lock. Other processes hold it briefly while they check
 /// it.
 const LOOKED_AT: u32 = 20;
 
@@ -82,8 +82,8 @@ pub fn tidy(store: &StoreFolder) {
 }
 
 /// Returns whether a file is the lock of a dead node: its name and its text are those of a lock,
-/// and no process holds it. An empty text counts too. It may belong to a node that is just taking
-/// its lock, but that node notices that the file was removed, and tries again.
+/// and no process holds it. An empty file counts too. The file may belong to a node that is just
+/// taking its lock, but that node notices that the file was removed, and tries again.
 fn is_of_the_dead(folder: &StoreFolder, name: &str) -> Result<bool, StoreError> {
     if name
         .strip_suffix(".lock")
@@ -129,7 +129,8 @@ pub fn lives(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
 }
 
 /// Kills the process that holds the lock of a dead node if the process is stopped, and waits for at
-/// most two seconds until the lock is free. Returns whether it killed one. Blocks the thread.
+/// most two seconds until the lock is free. Returns whether it killed a process, and fails with
+/// `Away` if the lock is still held. Blocks the thread.
 pub fn end_stopped(store: &Path, node: &NodeId) -> Result<bool, StoreError> {
     let Some(holder) = held(store, node)? else {
         return Ok(false);

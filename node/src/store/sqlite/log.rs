@@ -55,8 +55,8 @@ impl Log for SqliteStore {
         head(&self.file(session).await?).await
     }
 
-    /// Returns a page of the log. The head is read first, because rows up to it no longer change
-    /// except for `hidden_by`.
+    /// Returns a page of the log. Reads the head first, because the rows up to the head no longer
+    /// change except for `hidden_by`.
     async fn events(
         &self,
         session: &SessionId,

@@ -100,8 +100,8 @@ impl OwnPlace {
         })
     }
 
-    /// Writes the marker of a new folder. Fails if an existing folder has no marker or that of
-    /// another project.
+    /// Writes the marker into an empty folder. Fails if a folder with content has no marker or that
+    /// of another project.
     fn mark(&self, place: &StoreFolder) -> Result<(), StoreError> {
         if place.names()?.is_empty() {
             let mut file = place.create_file(MARKER)?;
@@ -144,7 +144,8 @@ impl OwnPlace {
     }
 }
 
-/// Returns the folder, or an error if it belongs to another user or other users can write to it.
+/// Returns the folder unchanged, or an error if it belongs to another user or other users can write
+/// to it.
 fn private(folder: StoreFolder) -> Result<StoreFolder, StoreError> {
     match folder.exposure()? {
         None => Ok(folder),

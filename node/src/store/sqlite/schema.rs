@@ -23,8 +23,8 @@ const READ: &str =
     "SELECT v.user_version, CAST(o.type AS BLOB), CAST(o.name AS BLOB), CAST(o.tbl_name AS BLOB), CAST(o.sql AS BLOB)
     FROM pragma_user_version v LEFT JOIN sqlite_schema o ON true LIMIT 200";
 
-/// The beginnings of table names that SQLite's own tools create: `.recover` and `ANALYZE`. The
-/// store does not read these tables.
+/// The prefixes of the tables that SQLite's `.recover` and `ANALYZE` create. The store does not
+/// read these tables.
 const TOOLS: [&[u8]; 2] = [b"lost_and_found", b"sqlite_stat"];
 
 /// A table, index, view or trigger: its type, its name, its table and its SQL text.

@@ -27,7 +27,7 @@ pub enum SqliteTrial {
     There(Result<TrialWrite, StoreError>),
 }
 
-/// What the check could write.
+/// The files to which the check could write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TrialWrite {
     /// Files in the folder. If there is an index, it could be opened for writing, but no
@@ -67,8 +67,8 @@ async fn write(place: &StoreFolder, options: &SqliteOptions) -> Result<TrialWrit
         .iter()
         .all(|end| view::beside(&index, end).exists());
     let is_there = place.find_file(index::NAME)?.is_some();
-    // If no node is running, SQLite would create a journal for the transaction, or apply the
-    // journal of a killed node.
+    // While no node is running, SQLite would create a journal for the transaction, or apply the
+    // journal of a killed node. No transaction is tried then.
     if !is_there || !has_journal || !lock::is_in_use(place) {
         return Ok(TrialWrite::Folder);
     }

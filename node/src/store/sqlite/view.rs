@@ -1,5 +1,5 @@
 //! Opens a database read-only in such a way that nothing on the disk changes: SQLite creates no
-//! journal, no journal index, and no checkpoint.
+//! journal and no journal index, and makes no checkpoint.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::fault::{self, SqliteFault};
 
-/// The characters that are not escaped in a `file:` URI.
+/// The characters that are escaped in a `file:` URI.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'.')
@@ -22,7 +22,8 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 /// The options that open one database read-only.
 pub struct View {
     pub connect: SqliteConnectOptions,
-    /// The copy that is opened instead of the database. It is removed when this is dropped.
+    /// The copy that is opened instead of the database. The copy is removed when the `TempDir` is
+    /// dropped.
     pub copy: Option<TempDir>,
 }
 

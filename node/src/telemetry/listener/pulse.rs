@@ -76,7 +76,7 @@ async fn turns(main: &Handle, node: Option<Arc<dyn Vitals>>) -> bool {
 }
 
 /// Returns the reasons why the node is not ready. The check runs on the main runtime, because the
-/// connections of the store belong to it.
+/// connections of the store belong to that runtime.
 async fn unready(main: &Handle, node: Option<Arc<dyn Vitals>>) -> Vec<String> {
     let Some(node) = node else {
         return vec!["the node is starting".into()];

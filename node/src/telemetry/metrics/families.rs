@@ -33,12 +33,13 @@ pub enum Labels {
     None,
     /// A label with a fixed set of values. All of its series exist from the start.
     Known(&'static str, &'static [&'static str]),
-    /// A label with arbitrary values. A series is created with its first value.
+    /// One or more labels with arbitrary values. A series is created when its first value is
+    /// recorded.
     Open,
 }
 
-/// The histogram buckets in seconds. They range from a save to a local file up to a turn of an
-/// hour.
+/// The upper bounds of the histogram buckets in seconds. They range from the duration of a save to
+/// a local file up to that of a turn of an hour.
 pub const SECONDS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0,
 ];

@@ -14,7 +14,8 @@ use super::{
     names::LabelValues,
 };
 
-/// The histogram buckets that the OpenTelemetry conventions for generative AI define.
+/// The upper bounds of histogram buckets, in seconds, that the OpenTelemetry conventions for
+/// generative AI define for the duration of an operation.
 const OPERATION_SECONDS: [f64; 14] = [
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ];
@@ -35,8 +36,8 @@ const TOKEN_COUNTS: [f64; 14] = [
     67_108_864.0,
 ];
 
-/// The instruments. Events are counted when they happen; gauges are read when the metrics are
-/// collected.
+/// The instruments. Counters and histograms record events when they happen. Gauges are read when
+/// the metrics are collected.
 #[derive(Debug)]
 pub struct Meters {
     turns: TurnMeters,

@@ -23,7 +23,7 @@ pub struct LabelValues(Mutex<HashSet<Arc<str>>>);
 
 impl LabelValues {
     /// Returns the label value for a name: the name itself, or [`OTHER`] if the name is too long or
-    /// [`MOST`] other names came first.
+    /// [`MOST`] other names already have their own series.
     pub fn of(&self, name: &str) -> StringValue {
         if name.len() > LONGEST {
             return OTHER.into();

@@ -1,5 +1,5 @@
-//! Sends the metrics to a collector by OTLP over HTTP. It does so every minute, or at the interval
-//! that `OTEL_METRIC_EXPORT_INTERVAL` sets, and when the process ends.
+//! Sends the metrics to a collector by OTLP over HTTP: every minute, or at the interval that
+//! `OTEL_METRIC_EXPORT_INTERVAL` sets, and once more when telemetry is shut down.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use opentelemetry_sdk::{
 use tokio::runtime::Handle;
 use tokio_util::context::TokioContext;
 
-/// Runs the export in a runtime. The HTTP client needs one, but the provider exports from a thread
-/// without a runtime.
+/// An exporter that runs in a Tokio runtime. The HTTP client needs a runtime, but the provider
+/// exports from a thread that has none.
 #[derive(Debug)]
 pub struct Push {
     exporter: MetricExporter,

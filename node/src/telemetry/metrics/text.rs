@@ -111,7 +111,8 @@ fn histogram(
     lines
 }
 
-/// Returns the series of a family for which nothing has been recorded yet.
+/// Returns the series, all with the value 0, of a family for which nothing has been recorded yet. A
+/// family with arbitrary label values has none.
 fn nothing(name: &str, kind: MetricKind, labels: &Labels) -> Vec<Series> {
     match (kind, labels) {
         (_, Labels::Open) => Vec::new(),

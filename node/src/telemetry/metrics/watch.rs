@@ -29,7 +29,7 @@ impl RequestMeter {
         }
     }
 
-    /// Records that a piece of the reply has arrived. The first one determines the time to the
+    /// Records that a piece of the reply has arrived. The first piece determines the time to the
     /// first token.
     pub fn piece(&mut self) {
         if self.first_token.is_none() {

@@ -88,7 +88,8 @@ fn groups() -> Option<Groups> {
     }
 }
 
-/// Starts a shell and moves it into this group. The shell starts a child in another session.
+/// Starts a shell and moves it into this group. The shell then starts two children, one of them in
+/// another session. Returns when the group has all three processes.
 fn populate(group: &CallGroup) -> std::process::Child {
     let script = "read go; setsid sleep 1000 & sleep 1000";
     let mut child = Command::new("sh")

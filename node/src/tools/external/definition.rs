@@ -97,7 +97,7 @@ fn unknown(field: &str) -> Option<DefinitionFault> {
     })
 }
 
-/// Reads the fields one by one, and collects mistakes instead of stopping at the first.
+/// A reader of the fields, which collects all mistakes instead of stopping at the first.
 struct FieldReader<'a> {
     fields: &'a Map<String, Value>,
     faults: &'a mut Vec<DefinitionFault>,

@@ -1,11 +1,11 @@
-//! The command line of a tool. It is split into words once, as a shell does; then each
-//! `{{argument}}` is replaced within its word. The value of an argument always stays within one
-//! word, and no shell interprets it.
+//! The command line of a tool. Parsing splits the line into words as a shell does. A call then
+//! replaces each `{{argument}}` within its word. The value of an argument always stays within one
+//! word, and Planck starts the program without a shell.
 
 use serde_json::{Map, Value};
 
-/// The characters that may stand next to an argument in its word. They allow `--name={{name}}` and
-/// `{{dir}}/{{file}}`, but no script.
+/// The characters, in addition to letters and digits, that may stand next to an argument in its
+/// word. They allow `--name={{name}}` and `{{dir}}/{{file}}`, but no script.
 const BESIDE: &str = "-_=+./:@%,";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,14 +51,14 @@ impl CommandTemplate {
         }
     }
 
-    /// Returns the words of the command for a call. A missing argument is replaced by an empty
-    /// text.
+    /// Returns the words of the command for a call. A missing or null argument is replaced by an
+    /// empty text.
     ///
-    /// A word that begins with a text argument is refused if the program would take it for an
-    /// option: the text comes from the model or from something that the model has read, and an
-    /// option can name a file to write or a program to run. Numbers are not checked, and neither
-    /// are words after `--`, where programs accept no options. `may_be_options` names the arguments
-    /// that the author of the tool allows to be options.
+    /// Refuses a word that begins with an argument if the program would take the word for an
+    /// option. The argument comes from the model or from something that the model has read, and an
+    /// option can name a file to write or a program to run. Numbers are not checked. Words after
+    /// `--` are not checked either, because programs accept no options there. `may_be_options`
+    /// names the arguments that the author of the tool allows to be options.
     pub fn fill(
         &self,
         args: &Map<String, Value>,
@@ -105,7 +105,7 @@ impl TemplatePiece {
 }
 
 /// Returns the argument whose value turns this word into an option. A lone `-` is not an option,
-/// because it stands for standard input.
+/// because programs take it for standard input.
 fn option_in<'a>(word: &'a [TemplatePiece], args: &Map<String, Value>) -> Option<&'a String> {
     let mut pieces = word.iter();
     let (name, first) = loop {

@@ -1,4 +1,5 @@
-//! Sends heartbeats to the reapers: one byte into the pipe of each reaper, four times a second.
+//! The heartbeats to the reapers. The membership thread writes one byte into the pipe of each
+//! reaper four times a second.
 
 use std::{
     collections::HashMap,
@@ -10,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-/// The interval between heartbeats. A reaper that misses several of them assumes that its node is
-/// dead.
+/// The interval between heartbeats. A reaper that misses several heartbeats in a row assumes that
+/// its node is dead.
 pub const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pipes to the running reapers. Clones share them.
@@ -40,8 +41,8 @@ impl ReaperHeartbeat {
         self.0.silence
     }
 
-    /// Sends one byte to each reaper. It never blocks: the pipes are non-blocking, and if a pipe is
-    /// full, the bytes in it already serve as heartbeats.
+    /// Sends one byte to each reaper. Never blocks, because the pipes are non-blocking. If a pipe
+    /// is full, the bytes in it already serve as heartbeats.
     pub fn beat(&self) {
         for pipe in self.lock().values_mut() {
             let _ = pipe.write(&[0]);
@@ -58,8 +59,8 @@ impl ReaperHeartbeat {
         self.lock().len()
     }
 
-    /// Registers the node's end of a pipe, which must be non-blocking. The pipe is closed when the
-    /// returned guard is dropped.
+    /// Registers the node's end of a pipe, which must be non-blocking, and sends the first
+    /// heartbeat. The pipe is closed when the returned guard is dropped.
     pub(super) fn register(&self, mut pipe: PipeWriter) -> Registered {
         let _ = pipe.write(&[0]);
         let key = self.0.next.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl ReaperHeartbeat {
     }
 }
 
-/// Keeps a pipe registered. Dropping this value closes the pipe.
+/// The registration of a pipe. Dropping it closes the pipe.
 #[derive(Debug)]
 pub(super) struct Registered {
     heartbeat: ReaperHeartbeat,

@@ -32,20 +32,20 @@ use crate::tools::{
     output::{Capture, capture},
 };
 
-/// How long a reaper may take to end all processes. A reaper that takes longer was stopped, or
-/// waits for a process that cannot be killed. The node then kills the reaper, and the remaining
-/// processes become children of this process.
+/// The maximum time that a reaper may take to end all processes. A reaper that takes longer was
+/// stopped, or waits for a process that cannot be killed. The node then kills the reaper, and the
+/// remaining processes become children of this process.
 const KILLING: Duration = Duration::from_millis(3500);
 
-/// The interval at which a running reaper is checked. A reaper that is found stopped in two
-/// consecutive checks was stopped by its command. It is killed, because it would no longer enforce
-/// any limit.
+/// The interval at which a running reaper is checked. The node kills a reaper that is stopped in
+/// two consecutive checks, because a stopped reaper enforces no limit.
 const LOOKING: Duration = Duration::from_millis(500);
 
-/// How long to wait for a killed reaper to end.
+/// The maximum time to wait for a killed reaper to end.
 const DYING: Duration = Duration::from_millis(2300);
 
-/// How long to read output after the reaper has exited.
+/// The maximum time to read output after the reaper has exited and its leftover processes were
+/// killed.
 const DRAINING: Duration = Duration::from_secs(1);
 
 /// A running command. Dropping it kills, in the background, everything that the command started.
@@ -72,7 +72,7 @@ struct Reaper {
 }
 
 impl Reaped {
-    /// Starts a command and writes its input.
+    /// Starts a reaper for a command and passes it the command's input.
     pub async fn spawn(launcher: &Launcher, launch: &Launch) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
         let group = launcher.groups.as_ref().and_then(Groups::of_call);
@@ -91,8 +91,9 @@ impl Reaped {
         })
     }
 
-    /// Reads all output until the command ends. Kills the command after `limit` or when `cancel` is
-    /// cancelled, and returns the output up to then.
+    /// Reads the output until the command ends, and keeps at most `keep` bytes of stdout and of
+    /// stderr. Kills the command after `limit` or when `cancel` is cancelled, and then returns the
+    /// output up to that time.
     pub async fn finish(
         mut self,
         keep: usize,
@@ -123,8 +124,8 @@ impl Reaped {
     }
 }
 
-/// Waits for `ended`. Kills the reaper if a signal has stopped it, because it would not end on its
-/// own.
+/// Waits for `ended`. Kills the reaper if a signal has stopped it, because a stopped reaper does
+/// not end on its own.
 async fn ended_or_stopped<T>(
     mut ended: Pin<&mut impl Future<Output = T>>,
     reaper: Option<Pid>,
@@ -175,8 +176,9 @@ impl Reaper {
     }
 }
 
-/// Leaves the end of a dropped call to a background task. The task waits until all processes of the
-/// call have ended, kills a reaper that was stopped, and kills what a dead reaper left behind.
+/// Starts a background task that ends the processes of a dropped call. The task waits until all of
+/// them have ended, kills the reaper if that takes longer than [`KILLING`], and kills what a dead
+/// reaper left behind.
 impl Drop for Reaper {
     fn drop(&mut self) {
         let (pid, mut child, group) = (self.pid(), self.child.take(), self.group.take());
@@ -222,8 +224,8 @@ async fn end_leftovers(group: Option<&CallGroup>) -> Vec<Pid> {
     left
 }
 
-/// Waits until the reaper has exited, its leftover processes are dead, and all output has been
-/// read.
+/// Waits until the reaper has exited, its leftover processes are dead, and all output has been read
+/// or [`DRAINING`] has passed.
 async fn run_out(
     reaper: &mut Reaper,
     out: &mut Capture,

@@ -31,23 +31,23 @@ use tokio::{
 
 use crate::tools::reap::descendants::{Pause, below, children_of_main_thread, kill_all};
 
-/// How long a call waits for strangers to end. Strangers that are still alive then are reported,
-/// and killing them continues in the background.
+/// The maximum time that a call waits for strangers to end. Strangers that are still alive
+/// afterwards are reported, and killing them continues in the background.
 const PATIENCE: Duration = Duration::from_millis(1200);
 
-/// How long to keep killing strangers. A process that is still alive then is in a system call that
-/// does not return, or belongs to another user.
+/// The maximum time for which strangers are killed again and again. A process that is still alive
+/// afterwards is in a system call that does not return, or belongs to another user.
 const KILLING: Duration = Duration::from_secs(60);
 
 /// The running reapers. The set is global, because the children belong to the process as a whole.
 static REAPERS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// Held for reading while a reaper is started, and for writing while strangers are searched, so
-/// that the search never finds an unregistered reaper.
+/// The lock that is held for reading while a reaper is started, and for writing while strangers are
+/// searched, so that the search never finds an unregistered reaper.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Held while strangers are killed and collected, so that no process id is reused between its
-/// discovery and the signal.
+/// The lock that is held while strangers are killed and collected, so that no process id is reused
+/// between its discovery and the signal.
 static ENDING: Mutex<()> = Mutex::new(());
 
 /// Strangers that did not end in time and were reported by a call. Later calls do not wait for
@@ -86,7 +86,8 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Kills all strangers, whichever call they belong to, and returns those that are still alive after
-/// [`PATIENCE`]. It must be called after a reaper has ended.
+/// [`PATIENCE`], with their descendants. It must be called after a reaper has ended, because the
+/// processes that the reaper left behind become children of this process only then.
 pub(super) async fn end() -> Vec<Pid> {
     if unreported(candidates()).is_empty() {
         return Vec::new();
@@ -170,7 +171,8 @@ fn candidates() -> Vec<Pid> {
 fn is_dead(pid: Pid) -> bool {
     match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
         Ok(WaitStatus::StillAlive) => false,
-        // EINVAL: the process was killed by a signal that `nix` has no name for.
+        // `waitpid` returns EINVAL if the process was killed by a signal that `nix` has no name
+        // for.
         Ok(_) | Err(Errno::EINVAL | Errno::ECHILD) => true,
         Err(_) => false,
     }

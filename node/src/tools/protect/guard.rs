@@ -1,6 +1,6 @@
-//! Watches the protected files of the roots in which calls run. Concurrent calls in the same root
-//! share one record of the initial state, so that a change by one call never becomes part of the
-//! record of another.
+//! Records the protected files of a root before a call, and compares them with the record
+//! afterwards. Concurrent calls in the same root share one record, so that a change by one call
+//! never becomes part of the record of another.
 
 use std::{
     collections::HashMap,
@@ -15,8 +15,8 @@ use super::{
     undone::UndoneChanges,
 };
 
-/// The watched roots of a process. Clones share them. Two nodes that use the same folder do not
-/// know of each other's calls.
+/// The roots in which calls of this process are running. Clones share them. Two nodes that use the
+/// same folder do not share them, so neither takes the other's calls into account.
 #[derive(Debug, Clone)]
 pub struct Guards {
     roots: Arc<Mutex<HashMap<PathBuf, Arc<Mutex<GuardedRoot>>>>>,
@@ -30,9 +30,9 @@ struct GuardedRoot {
     record: Option<(Tree, ProtectionRecord)>,
 }
 
-/// Guards the protected files during one call. [`end`](Self::end) compares the files with the
-/// record; all processes of the call must be dead by then. Dropping the guard compares them too,
-/// but returns no report.
+/// The guard of the protected files during one call. [`end`](Self::end) compares the files with the
+/// record and undoes the changes. All processes of the call must be dead by then. Dropping the
+/// guard does the same, but returns no report.
 #[derive(Debug)]
 pub struct Guard {
     guards: Guards,
@@ -47,8 +47,8 @@ impl Guards {
         }
     }
 
-    /// Records the protected files of the roots, and returns a guard for one call. This function
-    /// reads files, so it may block.
+    /// Records the protected files of each root in which no other call is running, and returns a
+    /// guard for one call. This function reads files, so it may block.
     pub fn begin(&self, roots: &[PathBuf]) -> Guard {
         for root in roots {
             // The entry is cloned while the map is locked. Otherwise the end of the root's last
@@ -72,7 +72,8 @@ impl Guards {
         };
         let report = compare(&mut lock(&watch), root, &self.undone);
         let mut all = lock(&self.roots);
-        // Only the map and this function hold a reference, so no other call has begun in this root.
+        // A count of 2 means that only the map and this function hold a reference, so no other call
+        // is beginning in this root.
         if Arc::strong_count(&watch) == 2 && lock(&watch).calls == 0 {
             all.remove(root);
         }

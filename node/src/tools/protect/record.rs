@@ -17,13 +17,14 @@ use nix::{
 use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
 
 /// The maximum number of protected files that are recorded, and of bytes of their contents. Files
-/// beyond the number are not recorded. Files beyond the bytes are recorded without content, so a
-/// change of them is detected but cannot be undone.
+/// beyond the number are not recorded. Files that exceed the limit of bytes are recorded without
+/// content, so a change of them is detected but cannot be undone.
 const MOST_FILES: usize = 4096;
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The resolution of file times. Within one tick of the clock, a file can change without a new
-/// change time. If the change time is older than that, the file has not changed.
+/// An upper bound for the resolution of file times. Two changes of a file within one tick may have
+/// the same change time. If a file's change time was more than one tick old when the record was
+/// taken, and is still the same, the file has not changed since.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The state of the protected files. Paths are relative to the root. A path that is not in the
@@ -118,8 +119,8 @@ impl ProtectionRecord {
         Ok(record)
     }
 
-    /// Adds a path and everything below it. A file that is deleted in the meantime counts as
-    /// absent.
+    /// Adds a path and everything below it, except exempt paths. A file that is deleted in the
+    /// meantime counts as absent.
     fn add(&mut self, tree: &Tree, top: PathBuf, contents: ContentsToRead) -> io::Result<()> {
         let mut next = vec![top];
         while let Some(path) = next.pop() {

@@ -23,7 +23,7 @@ use super::{
 /// The maximum number of files that a report names.
 const NAMED: usize = 8;
 
-/// The changes of a root's protected files, and what became of them.
+/// The changes of a root's protected files that were undone, and those that could not be undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RestoreReport {
     undone: Vec<PathBuf>,
@@ -95,7 +95,7 @@ pub(super) fn restore(
     let paths: BTreeSet<&PathBuf> = record.found.keys().chain(now.found.keys()).collect();
     let changed: Vec<&PathBuf> = paths.into_iter().filter(differs).collect();
     work.keep(&changed, &now, undone);
-    // A folder comes before its contents.
+    // The paths are in order, so a folder is restored before its contents.
     for path in changed {
         work.undo(path);
     }
@@ -109,7 +109,7 @@ struct Restoration<'a> {
 }
 
 impl Restoration<'_> {
-    /// Moves a renamed repository back. A file that is now in its place is renamed.
+    /// Moves a renamed repository back. Renames an entry that is now in the repository's place.
     fn bring_back_repository(&mut self) {
         let Some(repository) = &self.record.git else {
             return;
@@ -194,8 +194,7 @@ impl Restoration<'_> {
         }
     }
 
-    /// If `needed` is set, removes the file at the path of a protected file. A file at the path of
-    /// a repository is renamed instead.
+    /// If `needed` is set, removes the entry at this path. An entry at `.git` is renamed instead.
     fn clear(&self, path: &Path, needed: bool) -> io::Result<()> {
         match needed {
             true if path == Path::new(GIT) => self.set_aside(path),

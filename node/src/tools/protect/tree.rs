@@ -41,7 +41,8 @@ impl Tree {
         Ok(Self(nix::fcntl::open(root, FOLDER, Mode::empty())?))
     }
 
-    /// Returns the metadata of a path, without following a link, or `None` if nothing exists there.
+    /// Returns the metadata of a path, without following a link, or `None` if the path does not
+    /// exist or leads through a link.
     pub fn stat(&self, path: &Path) -> io::Result<Option<FileStat>> {
         match self.at(path, |folder, name| {
             fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)
@@ -113,7 +114,8 @@ impl Tree {
         Ok(self.at(path, |folder, name| symlinkat(target, folder, name))?)
     }
 
-    /// Replaces a file atomically. Other hard links to the old file keep the old content.
+    /// Creates a file or replaces it atomically. Other hard links to the old file keep the old
+    /// content.
     pub fn write(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         let draft = path.with_file_name(format!(".planck-{:016x}.tmp", fastrand::u64(..)));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | QUIET;

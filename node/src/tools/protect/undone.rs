@@ -1,5 +1,5 @@
-//! Keeps the versions of protected files that were undone. A user may have edited such a file while
-//! a tool ran, and that work must not be lost.
+//! Keeps the changed versions of protected files whose changes were undone. A user may have edited
+//! such a file while a tool ran, and that work must not be lost.
 
 use std::{
     fs,
@@ -9,21 +9,21 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The maximum number of sets of files that are kept; the oldest are removed first. Each set comes
-/// from one call in one root and has at most the 8 MiB of a record.
+/// The maximum number of sets of files that are kept. The oldest sets are removed first. Each set
+/// comes from one call in one root and has at most the 8 MiB of a record.
 const MOST: usize = 32;
 
-/// How long a set of files is kept.
+/// The maximum age of a set of files.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The folder that contains all sets. Several nodes may share it.
+/// The folder that contains the sets of changed versions. Several nodes may share it.
 #[derive(Debug, Clone)]
 pub struct UndoneChanges {
     folder: PathBuf,
 }
 
 impl UndoneChanges {
-    /// Uses a folder. It is created when the first set is stored.
+    /// Returns the sets in a folder. The folder is created when the first set is stored.
     pub fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -50,8 +50,8 @@ impl UndoneChanges {
         }
     }
 
-    /// Stores files under their paths relative to a root, and returns the folder that contains
-    /// them.
+    /// Stores files as a set, under their paths relative to a root, and prunes the older sets.
+    /// Returns the folder of the set.
     pub(super) fn keep(&self, files: &[(&Path, &[u8])]) -> io::Result<PathBuf> {
         let set = self.folder.join(name(SystemTime::now(), fastrand::u32(..)));
         private().create(&set)?;

@@ -17,12 +17,12 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// How long to keep killing. A process that is still alive then belongs to another user, or is in a
-/// system call that does not return.
+/// The maximum time for which descendants are killed again and again. A process that is still alive
+/// afterwards belongs to another user, or is in a system call that does not return.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The maximum number of rounds in which processes are stopped. After that they are killed even if
-/// new ones keep appearing.
+/// The maximum number of rounds in which processes are stopped. After these rounds the processes
+/// are killed even if new ones keep appearing.
 const STOPPING_ROUNDS: usize = 200;
 
 pub(super) struct Descendants {

@@ -1,4 +1,4 @@
-//! The pipe from the node, which is the reaper's stdin. Each byte shows that the node is alive; the
+//! The pipe from the node, which is the reaper's stdin. Each byte shows that the node is alive. The
 //! end of the pipe means that the node closed it or is dead.
 
 use std::{
@@ -26,12 +26,12 @@ pub(super) enum LifelineEvent {
 
 pub(super) struct Lifeline {
     stdin: io::Stdin,
-    /// Watches for missing heartbeats. `None` if only the end of the pipe counts.
+    /// The watch for missing heartbeats, or `None` if only the end of the pipe counts.
     watch: Option<SilenceWatch>,
 }
 
-/// Measures how long the node has sent no heartbeat. A node in a cluster that was silent for long
-/// may have been replaced; see `docs/architecture.md`.
+/// The time of the last heartbeat, and the silence after which the node counts as dead. Another
+/// node may have taken over the sessions of a node that was silent for that long.
 struct SilenceWatch {
     last_byte: Duration,
     silence: Duration,

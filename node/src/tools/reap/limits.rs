@@ -1,4 +1,4 @@
-//! The limits of one tool call. The kernel enforces some of them for each process; the reaper
+//! The limits of one tool call. The kernel enforces some of them for each process. The reaper
 //! enforces those that concern all processes of a call together (`watch.rs`).
 
 use std::{fmt, fs, str::FromStr};
@@ -41,14 +41,15 @@ impl CommandLimits {
         open_files: 0,
     };
 
-    /// Applies the limits to this process and to everything that it starts later.
+    /// Applies the limits that the kernel enforces to this process and to everything that it starts
+    /// later. Also makes these processes the first that the kernel kills when memory runs out.
     pub(super) fn bind(&self) -> nix::Result<()> {
         lower(Resource::RLIMIT_FSIZE, self.file_size)?;
         lower(Resource::RLIMIT_NOFILE, self.open_files)?;
         if self.processes > 0 {
             // The kernel counts the threads of a user over all calls. The limit is therefore the
-            // current number of threads on the machine plus the number that one call may have. It
-            // only slows a fork bomb down until the reaper kills it.
+            // current number of threads on the machine plus the number that one call may have. The
+            // limit only slows a fork bomb down until the reaper kills the fork bomb.
             lower(
                 Resource::RLIMIT_NPROC,
                 threads_of_machine().saturating_add(self.processes.saturating_mul(THREADS)),

@@ -1,4 +1,4 @@
-//! The arguments of `planck reap`, which only the node writes.
+//! The arguments of `planck reap`, which only `planck` itself writes.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -16,9 +16,9 @@ pub(super) enum ReapMode {
         watch: Option<Duration>,
         input: usize,
     },
-    /// Becomes the command, which dies with the reaper `parent`.
+    /// Becomes the command, which the kernel kills when the reaper `parent` ends.
     Under { parent: Pid },
-    /// Becomes the command inside bubblewrap, which makes it die with the reaper.
+    /// Becomes the command inside bubblewrap, which ends the command when the reaper ends.
     Inside,
     /// Runs no command, but tries what the sandbox must refuse: reading this file, and connecting
     /// to this local port.

@@ -1,5 +1,6 @@
-//! Checks the number of processes and the memory of a whole call, which the kernel limits only in a
-//! control group. The reaper checks at intervals, so a call can exceed a limit for a moment.
+//! Checks the number of processes and the memory of a whole call. Without a control group the
+//! kernel limits neither of them, and in a threaded one it does not limit memory. The reaper checks
+//! at intervals, so a call can exceed a limit for a moment.
 
 use std::{
     fmt, fs,
@@ -18,7 +19,7 @@ use super::{
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_millis(250);
 
-/// How long after its start a call counts as young.
+/// The time after its start for which a call counts as young.
 const YOUNG: Duration = Duration::from_secs(1);
 
 /// The time to the next check is at least this many times the duration of the last one, up to
@@ -103,7 +104,7 @@ impl LimitWatch {
         excess
     }
 
-    /// Returns whether less than a quarter of each limit is used.
+    /// Returns whether a call uses less than a quarter of its limits of processes and memory.
     fn is_far(&self, usage: ResourceUsage) -> bool {
         let far = |used: u64, limit: u64| limit == 0 || used.saturating_mul(4) < limit;
         far(usage.processes, self.limits.processes)
@@ -171,7 +172,7 @@ impl ResourceUsage {
 }
 
 /// Returns the memory of these processes in bytes, with each shared page divided among its
-/// processes. A process whose shares cannot be read counts with all of its pages.
+/// processes. A process whose shares cannot be read counts with all of its resident pages.
 fn shared_fairly(processes: &[Pid]) -> u64 {
     let each = processes.iter().map(|pid| {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();

@@ -1,6 +1,6 @@
-//! The sandbox that uses Bubblewrap. A process has its own process ids and its own file system,
-//! which contains only what the process may see. The rules of Landlock and seccomp apply inside
-//! this sandbox as well.
+//! The sandbox that uses Bubblewrap. A process has a pid namespace of its own, and a file system
+//! that contains only what the process may see. The rules of Landlock and seccomp apply inside this
+//! sandbox as well.
 
 use std::{
     ffi::OsString,
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::tools::{process::Launch, protect};
 
-/// The paths at which `bwrap` is searched. `PATH` is not used, because one of its folders may
-/// belong to a project.
+/// The paths at which the node looks for `bwrap`. `PATH` is not used, because one of its folders
+/// may belong to a project.
 const PROGRAMS: &[&str] = &[
     "/usr/bin/bwrap",
     "/usr/local/bin/bwrap",
@@ -33,7 +33,7 @@ const PLANCK: &str = "/dev/.planck";
 /// The path of the private folder for temporary files inside the sandbox.
 const TMP: &str = "/tmp";
 
-/// A `bwrap` program that may be used.
+/// A `bwrap` program, the `planck` binary that it mounts, and the kernel's level of Landlock.
 #[derive(Debug, Clone)]
 pub(super) struct Bubblewrap {
     program: PathBuf,
@@ -43,8 +43,8 @@ pub(super) struct Bubblewrap {
 }
 
 impl Bubblewrap {
-    /// Finds the `bwrap` that the configuration names, or else one that is installed on the
-    /// machine.
+    /// Finds the `bwrap` that the configuration names, or else one that is installed on the machine
+    /// and that only root can change.
     pub fn find(settings: &SandboxSettings, level: Level) -> Result<Self, String> {
         let program = match settings.bubblewrap.as_deref() {
             Some(path) if path.is_absolute() && path.is_file() => path.to_owned(),
@@ -83,8 +83,8 @@ impl Bubblewrap {
     }
 
     /// Returns the command that starts `launch` inside the sandbox. Bubblewrap itself gets the
-    /// environment of the command too, which is safe because it contains no variables of the
-    /// dynamic linker.
+    /// environment of the command too, which is safe because that environment contains no variables
+    /// of the dynamic linker.
     pub fn wrap(&self, launch: Launch, mut policy: SandboxPolicy, tmp: u64) -> Launch {
         policy.inside = true;
         // A mount of `/` must come first, because it would hide earlier mounts.
@@ -134,7 +134,8 @@ impl Bubblewrap {
         }
     }
 
-    /// Returns the arguments with which bubblewrap tries the sandbox without a workspace.
+    /// Returns the arguments with which bubblewrap runs a trial: `planck reap` with the arguments
+    /// `check`, in a sandbox without a workspace.
     pub fn trial(&self, policy: SandboxPolicy, tmp: u64, check: &[OsString]) -> Vec<OsString> {
         let mut args = isolation(policy.network);
         args.extend(self.system(tmp));

@@ -20,10 +20,10 @@ use super::{
 /// tried nothing could return it too.
 pub(super) const HOLDS: &str = "the wall holds";
 
-/// How long a trial waits for a connection that the sandbox must refuse.
+/// The maximum time that a trial waits for a connection that the sandbox must refuse.
 const CONNECTING: Duration = Duration::from_secs(1);
 
-/// The reason why the rules could not be applied. The command is not started then.
+/// The reason why the rules could not be applied. The command is then not started.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterFailure {
     #[error(
@@ -36,8 +36,8 @@ pub enum EnterFailure {
     Seccomp(#[from] seccomp::SeccompFailure),
 }
 
-/// Applies the rules to this thread and to everything that it starts. It must be the only thread of
-/// the process.
+/// Applies the rules to this thread and to everything that it starts. The process must have no
+/// other thread.
 pub(in crate::tools) fn enter(policy: &SandboxPolicy) -> Result<(), EnterFailure> {
     if let Some(replaced) = policy.mounted.iter().find(|mounted| !is_there(mounted)) {
         return Err(EnterFailure::Replaced(replaced.path.display().to_string()));
@@ -54,8 +54,8 @@ fn is_there(mounted: &Mounted) -> bool {
 }
 
 impl SandboxPolicy {
-    /// Removes the temporary files of the call. The reaper calls it when the node, which normally
-    /// removes them, is dead.
+    /// Removes the temporary files of the call. The reaper calls this function when it was stopped,
+    /// because the node, which normally removes them, may be dead.
     pub(in crate::tools) fn clean(&self) {
         if let Some(folder) = &self.scratch {
             scratch::remove(folder);
@@ -63,8 +63,9 @@ impl SandboxPolicy {
     }
 }
 
-/// Enters the sandbox and tries to break out of it: it reads `file`, writes next to it, and, if the
-/// network is closed, connects to `port`. Returns an error if one of these succeeds.
+/// Enters the sandbox and tries to break out of it. Reads `file`, writes next to `file` unless this
+/// process runs inside bubblewrap, and connects to `port` if the network is closed. Returns an
+/// error if one of these succeeds, or if programs of the system cannot be read.
 pub(in crate::tools) fn check(
     policy: Option<&SandboxPolicy>,
     file: &Path,

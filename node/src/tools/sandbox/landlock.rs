@@ -16,7 +16,7 @@ use nix::{
 
 use super::{policy::SandboxPolicy, system};
 
-/// The version of a kernel's Landlock interface; 0 if there is none.
+/// The version of a kernel's Landlock interface, or 0 for a kernel without Landlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Level(i32);
 
@@ -26,8 +26,8 @@ impl Level {
     /// The lowest level that restricts access to files.
     pub const LEAST: Self = Self(1);
 
-    /// Returns the highest level that this kernel supports. Finds it by creating rules without
-    /// applying them.
+    /// Returns the highest level up to [`FULL`](Self::FULL) that this kernel supports. Finds it by
+    /// creating rules without applying them.
     pub fn of_kernel() -> Self {
         (1..=Self::FULL.0)
             .rev()
@@ -143,8 +143,8 @@ pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), LandlockFailure> {
     }
 }
 
-/// Creates rules that allow nothing yet. On a kernel that lacks one of the features, this fails as
-/// a whole.
+/// Creates rules that allow nothing yet. Fails if the kernel lacks one of the features of the
+/// level.
 fn unconnected(level: Level, network: bool) -> Result<RulesetCreated, RulesetError> {
     let abi = level.abi();
     let mut rules = Ruleset::default()
@@ -188,13 +188,13 @@ fn allow_known(
     ))
 }
 
-/// Opens a path whose links the node has resolved. If it contains a link now, the link was created
-/// later and may lead elsewhere, so it is refused.
+/// Opens a path whose links the node has resolved. Fails if the path contains a link now, because
+/// that link was created later and may lead elsewhere.
 fn open_without_links(path: &Path) -> nix::Result<File> {
     open(path, ResolveFlag::RESOLVE_NO_SYMLINKS)
 }
 
-/// Keeps a path open, without access to its content. Returns `None` if it cannot be opened.
+/// Opens a path, without access to its content. Returns `None` if it cannot be opened.
 pub(super) fn pin(path: &Path) -> Option<OwnedFd> {
     open(path, ResolveFlag::empty()).ok().map(OwnedFd::from)
 }

@@ -1,12 +1,12 @@
 //! The rules for one process: what it may read, write and connect to. This module also encodes the
-//! rules as arguments of `planck reap`.
+//! rules as arguments of `planck reap`, and parses them.
 
 use std::{ffi::OsString, path::PathBuf};
 
 use super::landlock::Level;
 
-/// The sandbox rules of one call. The node decides them. The process that executes the command
-/// applies them to itself just before.
+/// The sandbox rules of one call. The node decides them. The process that becomes the command
+/// applies them to itself first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SandboxPolicy {
     /// The level of Landlock that the kernel supports. All rules of this level are required.

@@ -9,7 +9,7 @@ use tokio::{process::Command, time::timeout};
 use super::{SandboxSettings, Tier, enter::HOLDS, policy::SandboxPolicy};
 use crate::tools::reap::THIS_BINARY;
 
-/// The deadline of a trial.
+/// The maximum duration of a trial.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The file and the port outside of the sandbox that a trial tries to reach.

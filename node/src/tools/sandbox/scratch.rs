@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// The prefix of the folder's name.
 const PREFIX: &str = "planck-tool-";
 
-/// The folder. Dropping it removes the folder with its contents.
+/// A private folder. Dropping this value removes the folder with its contents.
 #[derive(Debug)]
 pub(in crate::tools) struct Scratch {
     folder: TempDir,

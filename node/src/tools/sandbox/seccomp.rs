@@ -25,8 +25,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // These calls create mounts and namespaces. Landlock refuses mounts too, and a namespace would
-    // grant capabilities.
+    // These calls change mounts, the root folder or namespaces. Landlock refuses changes of mounts
+    // too, and a namespace would grant capabilities.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -39,7 +39,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
     libc::SYS_setns,
-    // These calls reach the kernel's keys, BPF programs, performance events and file handles.
+    // These calls reach the kernel's keys, BPF programs, performance events, page faults, file
+    // notifications and file handles.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -84,8 +85,8 @@ const UNKNOWN: &[i64] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// The flags `CLONE_NEW…`. The last flag is valid only for `unshare`; in `clone`, its bit is part
-/// of the number of a signal.
+/// The flags `CLONE_NEW…`. `NEW_TIME` is valid only for `unshare`. In `clone`, its bit is part of
+/// the number of a signal.
 const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -116,7 +117,7 @@ const MODES: &[(i64, u8)] = &[
     (452, 2),
 ];
 
-/// The part of a socket's type that contains no flags.
+/// The mask for the bits of a socket's type that are not flags.
 const TYPE: u32 = 0xf;
 
 /// Applies the filter to this thread and to everything that it starts. A system call of another

@@ -73,8 +73,8 @@ impl ParentFolder {
         Ok(regular_file::open(&self.fd, &self.name, OFlag::O_RDONLY, Mode::empty())?.0)
     }
 
-    /// Replaces the file atomically. The new file has the mode of the old one, except for the
-    /// setuid and setgid bits, which were meant for the old content.
+    /// Creates the file or replaces it atomically. The new file has the mode of a readable old one,
+    /// without the setuid and setgid bits, which were meant for the old content.
     pub fn write(&self, content: &[u8]) -> io::Result<()> {
         let mode = match self.read() {
             Ok(old) => Some(old.metadata()?.permissions().mode() & 0o777),

@@ -1,4 +1,4 @@
-//! Reads a request: the fields here, the messages in `messages`, the tools in `tools`.
+//! Reads the fields of a request. The submodules read its messages and its tools.
 
 mod messages;
 mod tools;
@@ -153,7 +153,8 @@ fn budget(body: &Map<String, Value>) -> Result<(), WireRefusal> {
     Ok(())
 }
 
-/// Refuses `thinking.block_binding` if the request's headers do not name its beta feature.
+/// Refuses `thinking.block_binding` unless the thinking is adaptive and the request's headers name
+/// the beta feature.
 fn binding(body: &Map<String, Value>, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let Some(thinking) = body
         .get("thinking")
@@ -193,8 +194,8 @@ fn cache_marks(body: &Map<String, Value>) -> Result<(), WireRefusal> {
 fn marks(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(marks).sum(),
-        // Fields of a call's arguments and of a tool's schema are not counted, because they may
-        // have any name, even this one.
+        // Fields of a call's arguments and of a tool's schema are not counted, because these may
+        // have any name, even `cache_control`.
         Value::Object(fields) => {
             usize::from(fields.contains_key("cache_control"))
                 + fields.get("content").map_or(0, marks)

@@ -1,4 +1,4 @@
-//! Reads the contents of a request. A turn of calls must be followed at once by a turn with as many
+//! Reads the contents of a request. The content after a content with calls must have as many
 //! responses.
 
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::{
 
 pub const NO_DATA: &str = "required oneof field 'data' must have one initialized field";
 
-/// The placeholder for a signature if the history came from another model.
+/// The placeholder that clients send as the signature if the history came from another model.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
 pub fn read(contents: &[Value], asked: &mut ModelRequest) -> Result<(), WireRefusal> {
@@ -219,8 +219,8 @@ fn call(place: &str, function: &Value) -> Result<ToolCall, WireRefusal> {
     })
 }
 
-/// Checks a signature. Gemini 3 requires the signature of the first call of a turn, and every model
-/// refuses a wrong one.
+/// Checks a call's signature. Gemini 3 requires the signature of the first call of a turn. Every
+/// model refuses a wrong signature.
 fn signed(part: &Value, tool: &str, position: usize, required: bool) -> Result<(), WireRefusal> {
     match either(part, "thoughtSignature", "thought_signature").and_then(Value::as_str) {
         None if required => Err(WireRefusal::invalid(format!(

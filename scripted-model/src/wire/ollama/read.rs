@@ -1,5 +1,5 @@
 //! Reads a request. The real server accepts messages in almost any order, although a wrong order
-//! confuses the model. This one refuses a wrong order.
+//! confuses the model. The scripted model refuses a wrong order.
 
 use serde_json::Value;
 

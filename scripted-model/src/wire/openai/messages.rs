@@ -73,7 +73,7 @@ pub fn known_fields(messages: Option<&Value>) -> Result<(), WireRefusal> {
 
 struct HistoryReader<'a> {
     asked: &'a mut ModelRequest,
-    /// The calls of the latest assistant message without a tool message.
+    /// The calls of the latest assistant message that no tool message has answered yet.
     waiting: Vec<String>,
     /// The role of the previous message, not counting system messages.
     last: Option<&'static str>,

@@ -81,7 +81,7 @@ fn object(body: &Value) -> Result<&Map<String, Value>, WireRefusal> {
         .ok_or_else(|| WireRefusal::invalid("We could not parse the JSON body of your request."))
 }
 
-/// Reads a request as other servers of this format do, with unknown fields ignored.
+/// Reads a request and ignores unknown fields, as other servers of this format do.
 pub fn read_lenient(body: &Value) -> Result<ModelRequest, WireRefusal> {
     let body = object(body)?;
     let model = body

@@ -43,7 +43,7 @@ fn before(speech: &PreparedReply) -> String {
     )
 }
 
-/// Writes chunks, which differ only in their choices.
+/// A writer of chunks that differ only in their choices.
 pub struct ChatWriter<'a> {
     /// The JSON before the choices.
     pub before: String,

@@ -81,7 +81,8 @@ impl InputReader<'_> {
         }
     }
 
-    /// Refuses an item that is not the one that originally followed the last reasoning item.
+    /// Refuses the request if `next` is not the kind of item that originally followed the last
+    /// reasoning item.
     fn follows(&mut self, next: Follower) -> Result<(), WireRefusal> {
         let Some(id) = self.open.take() else {
             return Ok(());

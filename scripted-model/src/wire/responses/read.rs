@@ -1,4 +1,4 @@
-//! Reads a request: the fields here, the input in `input`, the tools in `tools`.
+//! Reads the fields of a request. The module `input` reads its items, the module `tools` its tools.
 
 use serde_json::{Map, Value};
 
@@ -98,7 +98,8 @@ fn text<'a>(body: &'a Map<String, Value>, field: &str) -> Result<Option<&'a str>
     }
 }
 
-/// Whether the request asks for the encrypted reasoning.
+/// Returns whether the request asks for the encrypted reasoning. Refuses unknown values of
+/// `include`.
 fn include(body: &Map<String, Value>) -> Result<bool, WireRefusal> {
     let Some(include) = body.get("include") else {
         return Ok(false);
@@ -159,7 +160,8 @@ fn effort(body: &Map<String, Value>) -> Result<Option<&str>, WireRefusal> {
     Ok(fields.get("effort").and_then(Value::as_str))
 }
 
-/// Refuses sampling parameters for reasoning models, which choose them themselves.
+/// Checks the sampling parameters and the token limit. Reasoning models choose the sampling
+/// parameters themselves and refuse them.
 fn sampling(
     body: &Map<String, Value>,
     model: &str,

@@ -95,8 +95,8 @@ fn check(schema: &Value, strictly: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that an object lists all its properties and requires all of them, and the objects within
-/// it as well.
+/// Checks that an object allows no additional properties and requires all of its own. Checks the
+/// schemas within it likewise.
 fn strict(schema: &Value, context: &str) -> Result<(), String> {
     let Some(fields) = schema.as_object() else {
         return Err(format!("In context=({context}), expected a schema."));
@@ -116,7 +116,7 @@ fn strict(schema: &Value, context: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the schemas that a keyword holds.
+/// Returns the schemas that the value of a keyword contains.
 fn inner<'a>(keyword: &str, value: &'a Value) -> Vec<&'a Value> {
     match value {
         Value::Object(members) if ["properties", "$defs"].contains(&keyword) => {

@@ -39,7 +39,7 @@ pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     events.event(kind, &[Raw(",\"response\":"), Raw(&whole)]);
 }
 
-/// Writes numbered events.
+/// A writer of numbered events.
 struct EventWriter<'a> {
     out: &'a mut FrameWriter,
     speech: &'a PreparedReply,
@@ -93,7 +93,7 @@ impl EventWriter<'_> {
         .to_string()
     }
 
-    /// Writes an item, and returns it in its complete form.
+    /// Writes an item, and returns the complete item.
     fn item(&mut self, index: usize, part: &PreparedPart) -> Value {
         match part {
             PreparedPart::Text(text) => self.message(index, text),
@@ -202,8 +202,8 @@ impl EventWriter<'_> {
         whole
     }
 
-    /// Writes a reasoning item. Its first event has only the beginning of the encrypted content;
-    /// the last one has all of it.
+    /// Writes a reasoning item, and returns the complete item. Its first event has only the
+    /// beginning of the encrypted content. Its last event has all of it.
     fn reasoning(&mut self, index: usize, text: Option<&str>) -> Value {
         let id = reasoning_id(self.speech, index);
         let ciphertext = self.speech.wants_ciphertext.then(|| ciphertext(&id));

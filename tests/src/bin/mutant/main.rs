@@ -74,8 +74,9 @@ async fn main() -> Result<()> {
                     _ = stopped.changed() => break,
                 }
             }
-            // The server removes the subscription at once, and messages that are on their way still
-            // arrive.
+            // A server takes a limit of more than nine digits as an order to remove the
+            // subscription at once. The client keeps its own side, so messages that are on their
+            // way still arrive.
             let _gone = requests.unsubscribe_after(10_000_000_000).await;
             let _nobody = client.request(client.new_inbox(), "".into()).await;
             while let Some(Some(message)) = requests.next().now_or_never() {

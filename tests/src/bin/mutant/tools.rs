@@ -25,7 +25,7 @@ pub struct RequestHandler {
     open: watch::Sender<usize>,
 }
 
-/// The keys of a request that this version knows.
+/// The keys of a request that this version of the protocol defines.
 const KNOWN: &[&str] = &[
     "v",
     "call_id",

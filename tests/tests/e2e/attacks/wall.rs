@@ -151,7 +151,7 @@ impl Walled {
     }
 }
 
-/// Returns whether this machine has a program, for tests that need it.
+/// Returns whether this machine has a program below `/usr` or `/bin`, and prints a warning if not.
 pub fn has(program: &str) -> bool {
     let found = env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| {
         (folder.starts_with("/usr") || folder.starts_with("/bin")) && folder.join(program).is_file()

@@ -155,7 +155,7 @@ async fn doctor_finds_a_database_that_takes_no_writes() -> Result<()> {
         .await?;
     assert_eq!(first.code, 0, "{first:?}");
 
-    // Creates a database user who may only read.
+    // Creates a database user who may read all tables, and may insert into only two of them.
     let reader = format!("planck_reader_{}", std::process::id());
     let mut admin = database.connect().await?;
     admin

@@ -115,7 +115,7 @@ async fn sessions_are_filtered_and_a_failed_one_is_marked() -> Result<()> {
     Ok(())
 }
 
-/// Counts the requests that a list of many sessions takes.
+/// Checks that a list of many sessions takes a single request.
 async fn list_asks_once_for_a_page(backend: Backend) -> Result<()> {
     const SESSIONS: usize = 200;
     let world = World::start(backend, Script::new().always("Done.")).await?;

@@ -1,6 +1,6 @@
-//! About ten of each fault, from a fixed seed, while sessions work. Each acknowledged prompt is
-//! answered once, no event is missing or duplicated in the log or at an attached client, no tool
-//! runs twice, and no process is left.
+//! Inflicts up to ten of each fault, in the order of a fixed seed, while sessions work. Checks that
+//! each acknowledged prompt is answered once, that no event is missing or duplicated in the log or
+//! at an attached client, and that no tool runs twice.
 
 use anyhow::Result;
 use planck_tests::{

@@ -174,8 +174,8 @@ async fn close(team: &Team) -> Result<()> {
     Ok(())
 }
 
-/// Starts a team whose orchestrator's reply spawns many workers with endless answers. It returns
-/// when some workers answer and most are not created yet.
+/// Starts a team whose orchestrator's reply spawns many workers with endless answers. Returns when
+/// some workers answer and most are not created yet.
 async fn half_made(more: Value) -> Result<Team> {
     let script = Script::new()
         .rounds(by("lead"), [spawning(OF_ONE_ANSWER), Reply::text("made")])

@@ -1,4 +1,4 @@
-//! Nodes join and leave: in order, killed, and stopped for a while.
+//! Nodes join the cluster and leave it: in order, by SIGKILL, and by a pause.
 
 use std::time::{Duration, Instant};
 

@@ -36,7 +36,7 @@ fn spawning(workers: impl IntoIterator<Item = Value>) -> Reply {
     })
 }
 
-/// Returns how many agents of the team each place has.
+/// Returns how many agents of the team the node of each place hosts.
 async fn spread(team: &Team) -> Result<BTreeMap<&'static str, usize>> {
     let info = team
         .scene
@@ -327,7 +327,7 @@ async fn a_silent_node_is_skipped() -> Result<()> {
         ["lead", "w0", "w1", "w2", "w3", "w4", "w5"],
         "nobody was born twice"
     );
-    // By now the node was declared dead. It finds that out when it continues, and ends.
+    // By now the node was declared dead. When it continues, it finds its death record, and ends.
     let mut silent = team.nodes.remove(2);
     silent.resume()?;
     silent.ended().await?;

@@ -21,7 +21,7 @@ use planck_tests::{
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// Records every decision from its creation on.
+/// A recording of every decision that is published after the recording began.
 pub struct Decisions {
     heard: Arc<Mutex<Vec<Decision>>>,
     task: JoinHandle<()>,
@@ -68,7 +68,7 @@ impl Drop for Decisions {
     }
 }
 
-/// Returns the list of nodes as one of them reports it.
+/// Requests the list of nodes from one of them.
 pub async fn list(caller: &Caller) -> Result<Vec<NodeInfo>> {
     let nodes: Nodes = caller.read(&list_of(Target::Nodes), &json!({})).await?;
     Ok(nodes.nodes)

@@ -27,7 +27,8 @@ const EXCUSED: &[&str] = &[
     "killed the stopped process",
 ];
 
-/// Stops the node again and again until it is in a transaction of the file.
+/// Stops the node again and again until the stop hits a transaction on the file. Leaves the node
+/// stopped.
 async fn stop_in_transaction(node: &Node, file: &Path) -> Result<()> {
     let options = SqliteConnectOptions::new()
         .filename(file)

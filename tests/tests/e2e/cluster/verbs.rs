@@ -1,5 +1,5 @@
-//! Every verb works on whichever node gets it. Each is sent often enough that nodes that host
-//! nothing answer too.
+//! Tests that every verb works on each node that may get it. Each request is sent often enough that
+//! nodes that host no agent of the team answer too.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::field::{Team, ThreeNodes, lead_at, placed};
 use crate::{flows::events::assert_dense, teams::scene::by};
 
 /// How often each request is sent. One of three nodes gets each request, at random. The chance that
-/// the same node gets all of them is 1 in 2,000.
+/// the same node gets all of them is about 1 in 2,000.
 const OFTEN: usize = 8;
 
 async fn team(backend: Backend) -> Result<Team> {

@@ -177,7 +177,7 @@ async fn verbs_of_agents_do_what_they_say_on_postgres() -> Result<()> {
     all(Backend::Postgres).await
 }
 
-/// An abort, a stop or a close is answered when the processes and calls that it ended are dead.
+/// The reply to an abort, a stop or a close arrives only after the ended processes are dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_work_is_dead_when_the_reply_arrives() -> Result<()> {
     // A number of seconds that no other `sleep` on this machine has.

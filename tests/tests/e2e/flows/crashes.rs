@@ -1,4 +1,4 @@
-//! A node is killed at the worst moments and started again on the same store. Every acknowledged
+//! A node is killed at critical moments and started again on the same store. Every acknowledged
 //! prompt is still in the inbox and is answered.
 
 use std::time::Duration;
@@ -101,7 +101,8 @@ impl Crash {
             .count()
     }
 
-    /// Kills the node, starts another, and returns the log when every prompt has been answered.
+    /// Kills the node, starts another, waits until every prompt has been answered, and returns the
+    /// log.
     async fn through_it(mut self) -> Result<(Self, Vec<Envelope>)> {
         let dead = self.node.id().clone();
         self.node.kill().await?;
@@ -178,8 +179,8 @@ impl Crash {
         self.prompt("in between").await
     }
 
-    /// Checks that a subscriber that stayed connected received every event once, or found it in the
-    /// log.
+    /// Checks that a subscriber that stayed connected received the last event, and no event twice
+    /// or out of order.
     async fn heard_all(&self, log: &[Envelope]) -> Result<()> {
         let subject = format!("session.{}", self.started.session_id);
         let last = log.last().and_then(|event| event.seq);
@@ -385,8 +386,8 @@ on_both! {
     between_a_tool_and_the_next_request
 }
 
-/// An attached client sees one continuous log, however often the node dies. What a killed node ran
-/// is not run again.
+/// An attached client sees one continuous log, however often the node dies. A call that a killed
+/// node ran is not run again.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_is_unbroken_when_nodes_are_killed_at_any_moment() -> Result<()> {
     const ROUNDS: usize = 8;

@@ -33,8 +33,8 @@ fn slow() -> Script {
     )
 }
 
-/// Appends a delta to the text of its part if it continues that text. `parts` begins with the
-/// snapshot's parts.
+/// Appends a delta to the text of its part, without the characters that the text already has.
+/// Panics if the delta leaves a gap. `parts` begins with the snapshot's parts.
 fn join(parts: &mut BTreeMap<usize, String>, delta: &Delta) {
     let text = parts.entry(delta.part).or_default();
     let known = text.chars().count();

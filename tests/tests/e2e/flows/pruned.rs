@@ -64,7 +64,7 @@ async fn age(world: &World, session: &str) -> Result<()> {
     Ok(connection.close().await?)
 }
 
-/// Returns how many rows a session has, in all tables.
+/// Returns how many rows a session has in the tables `sessions`, `agents` and `log`.
 async fn rows(world: &World, session: &str) -> Result<i64> {
     let mut connection = sqlx::PgConnection::connect(&world.store_url()).await?;
     let mut count = sqlx::query_scalar("SELECT count(*) FROM sessions WHERE id = $1")

@@ -116,8 +116,8 @@ async fn commands_of_the_readme_do_what_it_says() -> Result<()> {
     node.leave().await
 }
 
-/// Checks the remaining lines of that block, as far as they can run beside other servers of this
-/// machine.
+/// Checks the lines of the block that start the server, as far as they can run beside other servers
+/// of this machine.
 #[test]
 fn server_accepts_the_settings_that_the_readme_names() -> Result<()> {
     let lines = commands("## Run a node, and watch it")?;

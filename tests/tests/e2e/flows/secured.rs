@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 use certificates::Certificates;
 
-/// A server, and the environment of nodes that connect to it.
+/// A server, and the folder of the nodes that connect to it.
 struct Gate {
     server: NatsServer,
     folder: TempDir,
@@ -63,7 +63,8 @@ impl Gate {
         node.leave().await
     }
 
-    /// Checks that a node cannot connect, and that its error contains these words.
+    /// Checks that a node cannot connect, and that its error and `planck doctor` contain these
+    /// words.
     async fn refuses(&self, environment: Environment<'_>, words: &[&str]) -> Result<()> {
         let Ran { code, err, out } = run(self.planck(&["node"], environment)?).await?;
         assert!(

@@ -24,12 +24,13 @@ impl Marker {
         &self.0
     }
 
-    /// Returns how many of the processes live. A dead process has no environment.
+    /// Returns the number of living processes that have the variable. A dead process has no
+    /// environment.
     pub fn count(&self) -> usize {
         self.pids().len()
     }
 
-    /// Returns the ids of the living processes.
+    /// Returns the ids of the living processes that have the variable.
     pub fn pids(&self) -> Vec<u32> {
         let wanted = format!("MARK={}", self.0);
         let marked = |folder: &fs::DirEntry| {

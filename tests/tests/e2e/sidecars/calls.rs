@@ -99,7 +99,7 @@ async fn instances_share_the_calls() -> Result<()> {
     scene.end().await
 }
 
-/// Returns a sidecar whose tool never ends by itself, and records when it was cancelled.
+/// Returns a sidecar whose tool runs until it is cancelled, and then records its call.
 fn endless(cancelled: &Ledger) -> Sidecar {
     let cancelled = cancelled.clone();
     let run = move |context: Context, args: Args| {

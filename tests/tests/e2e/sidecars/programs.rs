@@ -188,8 +188,8 @@ async fn two_instances_in_python_share_the_calls() -> Result<()> {
     share(Example::python()?).await
 }
 
-/// Kills one of two instances. Checks that each of its calls is reported as having an unknown
-/// outcome, and that each call of the other instance is done.
+/// Kills one of two instances. Checks that each call of the killed instance is reported as having
+/// an unknown outcome, and that each call of the other instance is done.
 async fn killed(example: Example) -> Result<()> {
     const CALLS: i32 = 16;
     let args = |n: i32| json!({"seconds": 6.0 + f64::from(n) / 100.0, "timeout_ms": 4000});

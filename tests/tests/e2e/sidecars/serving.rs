@@ -37,7 +37,7 @@ impl Serving {
         }
     }
 
-    /// Lets the sidecar say `bye`, finish its running calls and end.
+    /// Lets the sidecar publish its `bye`, finish its running calls and end.
     pub async fn end(mut self) -> Result<()> {
         drop(self.stop.take());
         Ok((&mut self.task).await??)
@@ -82,7 +82,7 @@ pub fn echo(name: &str, ledger: &Ledger) -> Sidecar {
         .tool(Tool::new("echo", "Gives back what it is given.", answer).pure())
 }
 
-/// Returns the first `count` replies to one request.
+/// Sends one request, and returns the first `count` replies.
 pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Value>> {
     let nats = &world.caller.nats;
     let inbox = nats.new_inbox();

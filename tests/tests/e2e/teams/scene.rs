@@ -26,7 +26,7 @@ pub fn lead(tools: &[&str]) -> Value {
     member("lead", &[&["spawn_agent"], tools].concat())
 }
 
-/// Returns a condition that matches the requests of that member.
+/// Returns a condition that matches the requests of the member with this name.
 pub fn by(name: &str) -> When {
     When::any().system(&format!("You are {name}."))
 }
@@ -63,7 +63,7 @@ impl Scene {
         })
     }
 
-    /// Returns the lead's answer to the first prompt.
+    /// Waits for the end of the turn of the first prompt, and returns the lead's answer.
     pub async fn answer(&self) -> Result<String> {
         let prompt = self
             .started
@@ -135,7 +135,7 @@ impl Scene {
             .await
     }
 
-    /// Waits until the model gets a request of that member with a text in its latest message.
+    /// Waits until the model gets a request of the member with this text in its latest message.
     pub async fn is_asked(&self, name: &str, text: &str) -> Result<()> {
         let system = format!("You are {name}.");
         let asked = || {
@@ -155,7 +155,7 @@ impl Scene {
         .await
     }
 
-    /// Returns everything that the requests of that member contained, as one text.
+    /// Returns the messages of all requests of the member, as one text.
     pub fn requests_text(&self, name: &str) -> String {
         let system = format!("You are {name}.");
         let requests = self

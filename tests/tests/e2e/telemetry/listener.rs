@@ -39,14 +39,14 @@ impl Probe {
         &self.0
     }
 
-    /// Returns the status and the body.
+    /// Requests a path, and returns the status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         timeout(Duration::from_secs(2), prometheus::get(&self.0, path))
             .await
             .context("no answer within two seconds")?
     }
 
-    /// Returns every sample by its series.
+    /// Requests the metrics, and returns every sample by its series.
     pub async fn samples(&self) -> Result<BTreeMap<String, f64>> {
         let (200, text) = self.get("/metrics").await? else {
             bail!("no metrics")

@@ -1,4 +1,4 @@
-//! Each fault of the bucket or its server is reported by a different error.
+//! Checks that each fault of the bucket or its server is reported by a different error.
 
 use futures_util::StreamExt;
 use tokio::time::timeout;

@@ -18,14 +18,14 @@ use tokio::time::timeout;
 
 use super::{CalledTool, ToolCaller};
 
-/// How long to wait for the statistics of another instance.
+/// How long to wait for the statistics of each instance.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub struct Bare {
     client: Client,
     called: CalledTool,
     subject: String,
-    /// The number of the next call, which makes each call id unique.
+    /// The counter that makes the ids of callers and calls unique.
     numbers: Arc<AtomicU64>,
 }
 

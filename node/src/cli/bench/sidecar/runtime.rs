@@ -29,7 +29,7 @@ pub struct RuntimeCalls {
 }
 
 impl RuntimeCalls {
-    /// Connects, and waits until this number of instances has been discovered.
+    /// Connects to NATS, and waits until this number of instances has been discovered.
     pub async fn start(url: &str, called: &CalledTool, instances: usize) -> Result<Self> {
         let bus: Arc<dyn Bus> = Arc::new(NatsBus::connect(NatsOptions::new(url)).await?);
         let catalogue = ToolCatalogue::default();

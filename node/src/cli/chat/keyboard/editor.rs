@@ -46,7 +46,8 @@ impl Editor {
         };
         let typed = loop {
             match editor.readline(prompt) {
-                // An interrupt discards the typed text. On an empty line it ends the chat.
+                // An interrupt discards the typed text. On an empty line, an interrupt ends the
+                // chat.
                 Err(ReadlineError::Interrupted)
                     if editor.helper().is_some_and(|aid| aid.has_text.take()) => {}
                 typed => break typed,
@@ -78,8 +79,8 @@ fn editor(
         .completion_type(rustyline::CompletionType::List)
         .max_history_size(LINES)?
         .bracketed_paste(true)
-        // The highlighter draws no colours, but it replaces control characters, and `NO_COLOR`
-        // would turn it off.
+        // The highlighter draws no colours but replaces control characters. Without this setting,
+        // `NO_COLOR` would turn the highlighter off.
         .color_mode(ColorMode::Forced)
         .build();
     let mut editor =

@@ -12,8 +12,8 @@ use crate::cli::output::warn;
 
 /// The maximum number of entries that are loaded.
 pub const LINES: usize = 1_000;
-/// The size in bytes above which the file is cut to its newest entries. They take at most half of
-/// this size.
+/// The size in bytes above which the file is cut to its newest entries. Before they are encoded as
+/// JSON, these take at most half of this size.
 const MOST: u64 = 1024 * 1024;
 /// The maximum size in bytes of a stored entry.
 const LONGEST: usize = 16 * 1024;
@@ -25,8 +25,8 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the stored entries, and cuts the file if it is too long. If the file cannot be read,
-    /// prints a warning and leaves it unchanged.
+    /// Reads the stored entries, and cuts the file if it is too long. If that fails, prints a
+    /// warning and returns a history that is not stored.
     pub fn open(file: Option<PathBuf>) -> Self {
         let Some(path) = file else {
             return Self {
@@ -78,8 +78,7 @@ fn load(path: &Path) -> io::Result<Vec<String>> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => return Err(why),
     };
-    // The file may be too long, because several chats may have appended to it since it was last
-    // cut.
+    // The file may be longer than [`MOST`], because chats append to it without cutting it.
     let mut text = Vec::new();
     file.take(2 * MOST).read_to_end(&mut text)?;
     let parsed = text

@@ -12,8 +12,8 @@ use crate::llm::{
     seal,
 };
 
-/// A content block. `tag` is serialised first, so a block always ends in `}` and a cache mark can
-/// be inserted before it.
+/// A content block. Every block is serialised as an object, so a cache mark can be inserted before
+/// the closing `}`.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentBlock<'a> {

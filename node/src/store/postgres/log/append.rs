@@ -14,9 +14,10 @@ use crate::store::{
 use arguments::{bind, entries};
 use planck_common::{InputId, NodeId, Seq, SessionId, usage::Usage};
 
-/// The statement that appends batches. It always takes locks in the same order: agents by id
-/// (writers and receivers of inputs), inputs by id, then the session. A batch without rows leaves
-/// nothing in the log, so the part `mine` accepts its marks again if they were already made.
+/// The statement that appends batches. It always takes locks in the same order, so that appends do
+/// not deadlock: first the agents that write or receive inputs, by id, then the inputs, by id, and
+/// then the session. A batch without rows leaves nothing in the log, so the part `mine` accepts its
+/// marks again if they were already made.
 const APPEND: &str = "
 WITH w AS (SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
     $11::bigint[], $12::float8[]) WITH ORDINALITY

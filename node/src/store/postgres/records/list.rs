@@ -14,9 +14,10 @@ use crate::store::{
 };
 
 /// The expression for the activity of a session `s`. A session is not `failed` once a new turn
-/// began, because the latest of the orchestrator's rows is then a `turn_start`. The body is
-/// searched as text, because Postgres' JSON functions fail on a body that contains `\u0000`. The
-/// pattern cannot match inside a string of the body, where every quote has a backslash before it.
+/// began, because the latest of the orchestrator's rows that begin or end a turn is then a
+/// `turn_start`. The body is searched as text, because Postgres' JSON functions fail on a body that
+/// contains `\u0000`. The pattern cannot match inside a string of the body, where every quote has a
+/// backslash before it.
 const ACTIVITY: &str = r#"CASE
   WHEN EXISTS (SELECT 1 FROM agents a WHERE a.session_id = s.id AND a.state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id

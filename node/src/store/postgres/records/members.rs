@@ -1,4 +1,5 @@
-//! Records new members of a running session, all of them in one statement.
+//! Records new members of a running session, in one statement if the server accepts the data of
+//! all.
 
 use planck_common::{NodeId, SessionId, event::json};
 
@@ -23,7 +24,7 @@ i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_n
   WHERE b.verdict = 'born' AND t.task IS NOT NULL ORDER BY n ON CONFLICT DO NOTHING)
 SELECT verdict, detail, most FROM b ORDER BY n";
 
-/// Creates all valid members with one statement. Refuses the members that no store can record.
+/// Creates the valid members, and refuses those that no store can record.
 pub async fn create_agents(
     database: &Database,
     session: &SessionId,

@@ -1,5 +1,5 @@
-//! Faults that only Postgres can have: other schemas, closed connections, an exhausted pool, and
-//! bytes that a text column cannot hold.
+//! Tests of faults that only Postgres can have: other schemas, closed connections, an exhausted
+//! pool, and bytes that a text column cannot hold.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A stress test of several nodes with lost answers and killed connections. They claim, append,
-//! ask, withdraw and rewind at the same time.
+//! A stress test of several nodes with lost answers and killed connections. The nodes claim,
+//! append, ask, withdraw and rewind at the same time.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,8 @@ use crate::{
 const NODES: usize = 3;
 const AGENTS: usize = 4;
 const TIME: Duration = Duration::from_secs(4);
-/// The time limit on a busy machine. The test normally ends once every operation has occurred.
+/// The time limit on a busy machine. After [`TIME`], the test ends once every operation has
+/// occurred at least three times.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A store that loses one in 33 answers to an append.
@@ -168,8 +169,8 @@ impl Writer {
         Some(lease.epoch)
     }
 
-    /// Appends some rows, and consumes and ends unread inputs. Returns `false` once the lease is
-    /// lost.
+    /// Appends some rows, consumes the unread inputs, and ends the inputs that were consumed
+    /// earlier. Returns `false` once the lease is lost.
     async fn write(&self, epoch: i64) -> bool {
         let open = settled!(self.store.open_inputs(&self.shared.team.session, self.id())).unwrap();
         let marks = open.iter().map(|input| {
@@ -220,7 +221,8 @@ impl Writer {
     }
 }
 
-/// Asks one agent in the name of another through any node, and sometimes withdraws the question.
+/// Repeatedly asks a random agent in the name of another through `store`, and withdraws about half
+/// of the questions.
 async fn ask(shared: Arc<Shared>, store: PostgresStore) {
     while shared.goes_on() {
         let (from, to) = (fastrand::usize(..AGENTS), fastrand::usize(..AGENTS));
@@ -243,7 +245,7 @@ async fn ask(shared: Arc<Shared>, store: PostgresStore) {
     }
 }
 
-/// Claims the orchestrator and rewinds the log by a few rows.
+/// Repeatedly claims the orchestrator and rewinds the log by a few rows.
 async fn rewind(shared: Arc<Shared>, store: PostgresStore, node: NodeId) {
     let (session, lead) = (&shared.team.session, shared.team.lead());
     while shared.goes_on() {

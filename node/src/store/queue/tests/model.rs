@@ -37,7 +37,8 @@ struct State {
     totals: Usage,
     faults: VecDeque<Fault>,
     statements: usize,
-    /// The text of the last statement if its answer was lost. The next statement must be the same.
+    /// The text of the last statement if the queue does not know its outcome. The next statement
+    /// must have the same text.
     unsettled: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! How SQLite files are opened.
+//! The options with which SQLite files are opened, and the connection to files that may be locked.
 
 use std::{path::Path, time::Duration};
 
@@ -17,13 +17,13 @@ const CACHE: &str = "-512";
 /// The pause between attempts to connect to a locked file.
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 
-/// How files are opened.
+/// The options with which a file is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct DbOptions {
     /// How long a call waits for another process's write.
     pub busy: Duration,
-    /// Whether a committed write survives a power failure. Otherwise it only survives the end of
-    /// all processes.
+    /// Whether a committed write survives a power failure. Otherwise the write only survives the
+    /// end of all processes.
     pub full_sync: bool,
     /// Whether the file is opened read-only, so that nothing on the disk changes.
     pub look: bool,

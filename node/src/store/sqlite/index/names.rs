@@ -51,8 +51,8 @@ impl Index {
         })
     }
 
-    /// Reserves a name for a new session, and adds its agents, their lease and its prompt. This
-    /// happens before they are written to the session's file.
+    /// Reserves a name for a new session, and adds its agents, their lease and its prompt. The
+    /// caller does so before it writes them to the session's file.
     pub async fn reserve_new(
         &self,
         session: &NewSession,
@@ -80,7 +80,8 @@ impl Index {
         self.execute(statement).await.map(drop)
     }
 
-    /// Returns whether the session's name was reserved before `at` and its file was never created.
+    /// Returns whether the session's name was reserved before `at`, in milliseconds since 1970, and
+    /// its file does not exist.
     pub async fn abandoned(&self, session: &SessionId, at: i64) -> Result<bool, StoreError> {
         const ABANDONED: &str =
             "SELECT id, name FROM sessions WHERE id = ?1 AND state = 'new' AND changed_at < ?2";

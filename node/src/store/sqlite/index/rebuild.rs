@@ -1,5 +1,5 @@
-//! Opens the index, and rebuilds it from the session files if it is missing, damaged or out of
-//! date.
+//! Opens the index, rebuilds it from the session files if it is missing or damaged, and adds
+//! session files that it lacks.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -22,7 +22,8 @@ use crate::store::StoreError;
 /// The file name of the index in a store's folder.
 pub const NAME: &str = "index.db";
 
-/// Opens the index of a folder, and repairs it if necessary.
+/// Opens the index of a folder. If the index is missing or damaged, rebuilds it from the session
+/// files.
 pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     let db = match checked(folder, opening).await {
         Err(SqliteFault::Damaged(_)) => put_aside(folder, opening).await?,
@@ -34,7 +35,8 @@ pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     Ok(db)
 }
 
-/// Opens the index of a folder read-only. If the file is unusable, builds a new index in memory.
+/// Opens the index of a folder read-only. If the index is missing, empty or damaged, builds a new
+/// one in memory.
 pub async fn look(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     match as_it_is(folder, opening).await {
         Ok(Some(db)) => Ok(db),
@@ -67,8 +69,8 @@ async fn checked(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     }
 }
 
-/// Renames a damaged index, so that the user can examine it, and opens a new one. Only one process
-/// does this at a time.
+/// Renames a damaged index, so that the user can examine it, and opens a new one. A lock file keeps
+/// other processes from doing so at the same time.
 async fn put_aside(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     let _guard = guard(folder, opening).await?;
     let why = match checked(folder, opening).await {
@@ -139,7 +141,7 @@ pub fn session_files(folder: &Path) -> Result<Vec<(SessionId, SessionName)>, Sto
     Ok(found)
 }
 
-/// Returns the id and the name of a session from the name of its file.
+/// Parses the id and the name of a session from the name of its file.
 pub fn session_of_file(file: &str) -> Option<(SessionId, SessionName)> {
     let (id, name) = file.strip_suffix(".db")?.rsplit_once('_')?;
     Some((SessionId::parse(id).ok()?, SessionName::parse(name).ok()?))

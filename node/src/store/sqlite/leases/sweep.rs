@@ -15,8 +15,8 @@ use crate::store::{
     sqlite::{SqliteStore, files::InUse},
 };
 
-/// How long an input may be in the index without being in the session's file. After that it counts
-/// as never put.
+/// How long, in milliseconds, an input may be in the index without being in the session's file. An
+/// input that is missing for longer counts as never put.
 const ANNOUNCED_MS: u64 = 60_000;
 
 /// How long a session file stays open without being used.
@@ -70,7 +70,7 @@ async fn strays_of(
     Ok(strays)
 }
 
-/// Removes the entries of a session from the index that are obsolete according to its file.
+/// Removes those index entries of a session that are obsolete according to the session's file.
 async fn tidy(
     store: &SqliteStore,
     file: &InUse,
@@ -97,7 +97,8 @@ async fn tidy(
     Ok(())
 }
 
-/// Removes a session that has no file from the index, unless it is being created.
+/// Removes from the index a session whose file was not created within [`ANNOUNCED_MS`], and the old
+/// inputs of any session without a file.
 async fn forget_gone(
     store: &SqliteStore,
     session: &SessionId,

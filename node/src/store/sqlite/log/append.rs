@@ -1,5 +1,5 @@
 //! Appends the batches of a session with as few statements as possible. If the file refuses a
-//! statement, each of its batches gets its own.
+//! statement, each of its batches gets its own statement.
 
 mod statement;
 
@@ -110,8 +110,8 @@ fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize
     runs
 }
 
-/// Returns the inputs that the written batches consumed or ended, so that they need no entry in the
-/// index.
+/// Returns the inputs that the written batches consumed or ended, which therefore need no entry in
+/// the index.
 fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a InputId> {
     let written = batches
         .iter()

@@ -40,7 +40,8 @@ pub async fn messages(
 
 type FoundMessages = Vec<(Seq, Box<RawValue>)>;
 
-/// Returns the `covers` of the highest checkpoint that begins a segment before `before`.
+/// Returns the `covers` of the highest checkpoint that begins a segment before `before`, or 0 if
+/// there is none.
 async fn covers_before(
     file: &InUse,
     agent: Option<&AgentId>,
@@ -77,7 +78,7 @@ async fn newest(
     let (mut found, mut bytes, mut before): (FoundMessages, usize, Seq) = (vec![], 0, before);
     loop {
         let left = limit - u32::try_from(found.len()).unwrap_or(limit);
-        // One row more than fits is read, to find out whether there are more.
+        // The query reads one row more than fits, to find out whether there are more messages.
         let part = chunk(left + 1);
         let statement = query(if agent.is_some() { OF_AGENT } else { ALL })
             .bind(covers)

@@ -10,7 +10,7 @@ use crate::store::{
     stored,
 };
 
-/// How long a name stays reserved for a session whose file was not created.
+/// How long, in milliseconds, a name stays reserved for a session whose file was not created.
 const ABANDONED_MS: i64 = 60_000;
 
 pub async fn create(
@@ -49,7 +49,8 @@ async fn reserve(
             .unwrap_or_else(|| name::make_up(attempt));
         match store.index.reserve_new(session, &name, node).await? {
             Reserved::Yes => return Ok(name),
-            // Another attempt to create the same session chose other ids for its agents.
+            // Another attempt to create the same session may have chosen other ids for the agents,
+            // so the index gets the ids of this attempt too.
             Reserved::Known(name) => {
                 let agents = session.agents.iter().map(|agent| &agent.id);
                 store.index.add(&session.id, agents, node).await?;

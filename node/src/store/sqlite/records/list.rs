@@ -14,7 +14,7 @@ use crate::store::{
 };
 
 /// The query for the activity of a session. A session is not `failed` once a new turn began,
-/// because the latest of the orchestrator's rows is then a `turn_start`.
+/// because the latest of the orchestrator's rows that begin or end a turn is then a `turn_start`.
 const ACTIVITY: &str = "SELECT CASE
   WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
@@ -27,7 +27,7 @@ const ACTIVITY: &str = "SELECT CASE
 pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessions, StoreError> {
     let limit = page::sessions(filter.limit);
     let after = filter.after.as_deref().map(SessionCursor::parse);
-    // One session more than fits is read, to find out whether another page follows.
+    // The query reads one session more than fits, to find out whether another page follows.
     let mut listed = store
         .index
         .page(filter.state, after.transpose()?, limit + 1)

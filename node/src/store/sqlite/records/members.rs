@@ -21,8 +21,8 @@ const CREATE: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
     WHERE s.lead = ?7 AND s.state = 'open' AND l.incarnation = ?8 AND s.agents < s.max_agents
     ON CONFLICT (id) DO NOTHING RETURNING name";
 
-/// Creates the members one after the other, because a file has only one writer at a time. All of
-/// them are added to the index first.
+/// Adds all members to the index, and then creates them one after the other, because a file has
+/// only one writer at a time.
 pub async fn create_agents(
     store: &SqliteStore,
     session: &SessionId,

@@ -1,5 +1,5 @@
-//! Damaged session files. Each causes an error that names the file and a remedy, and no thread
-//! panics.
+//! Tests of damaged session files. Each file causes an error that names the file and a remedy, and
+//! no thread panics.
 
 use std::{fs, path::PathBuf};
 
@@ -12,7 +12,7 @@ use crate::store::{
     conformance::{Team, team::warnings},
 };
 
-/// A session on the disk that no process has open.
+/// A session with rows in its log, and the path of its file.
 struct Written {
     folder: Folder,
     team: Team,

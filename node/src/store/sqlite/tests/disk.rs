@@ -1,5 +1,5 @@
-//! Full disks and folders without write permission. These tests need a small file system of their
-//! own.
+//! Tests of full disks and of folders without write permission, which need a small file system of
+//! their own, and of a damaged file.
 
 use std::{
     path::Path,
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A file system of a few megabytes. The tests skip themselves if this user may not mount one.
+/// A file system of 3 MiB. The tests skip themselves if this user may not mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -31,8 +31,8 @@ impl SmallDisk {
         mounted.then_some(Self(folder))
     }
 
-    /// Remounts with other options. Connections close on their own threads, so this retries until
-    /// no file is open.
+    /// Remounts with other options. Connections close on their own threads, so the function tries
+    /// again for up to ten seconds until no file is open.
     async fn mount_again(&self, how: &str) {
         let until = Instant::now() + Duration::from_secs(10);
         let options = format!("remount,{how}");

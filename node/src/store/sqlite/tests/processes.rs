@@ -1,4 +1,5 @@
-//! Tests with several processes on one folder. The test binary starts itself again as a writer.
+//! Tests with several processes on one folder. The test binary starts itself again as each of the
+//! other processes.
 
 use std::{
     io::{BufRead, BufReader, Lines},
@@ -23,7 +24,7 @@ use crate::store::{
 const FOLDER: &str = "PLANCK_TEST_FOLDER";
 const HOLDERS_FOLDER: &str = "PLANCK_TEST_HOLDERS_FOLDER";
 
-/// A writer in a separate process, which is killed when this is dropped.
+/// A separate process that uses the store. It is killed when the `Writer` is dropped.
 struct Writer {
     child: Child,
     node: NodeId,
@@ -91,7 +92,8 @@ impl Writer {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Returns the rest of the next line that begins with `what`, or `None` if the process ended.
+    /// Returns the text after `what` in the next line that contains `what`, or `None` if the
+    /// process ended.
     fn next(&mut self, what: &str) -> Option<String> {
         self.lines
             .by_ref()

@@ -57,7 +57,8 @@ const X32: u32 = 0x4000_0000;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
-/// The offsets of the call number, the architecture and the arguments in `struct seccomp_data`.
+/// The offsets in bytes of the call number, the architecture and the arguments in `struct
+/// seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -70,7 +71,7 @@ const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP_IF_ANY_BIT: u16 = 0x45;
 
 impl Filter {
-    /// Sets the rule of a call. It replaces an earlier one.
+    /// Sets the rule of a call, and replaces an earlier rule of the same call.
     pub fn add(&mut self, call: c_long, rule: SyscallRule) {
         self.0.insert(call, rule);
     }
@@ -112,12 +113,12 @@ fn audit_number(architecture: &'static str) -> Result<u32, Unassembled> {
     }
 }
 
-/// Identifies an instruction by the number of instructions from it to the end of the program.
+/// The position of an instruction: the number of instructions from it to the end of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Label(usize);
 
-/// Maps ranges of call numbers to jump targets. Each entry holds the first number of its range, in
-/// ascending order; the first entry is for 0.
+/// A map from ranges of call numbers to jump targets. Each entry holds the first number of its
+/// range. The entries are in ascending order, and the first entry is for 0.
 struct Ranges(Vec<(u32, Label)>);
 
 impl Ranges {
@@ -143,8 +144,8 @@ impl Ranges {
     }
 }
 
-/// Builds a program from its end to its start. Jumps only go forward, so the target of a jump must
-/// already exist.
+/// A builder that adds the instructions of a program from its end to its start. Jumps only go
+/// forward, so the target of a jump must already exist.
 #[derive(Debug, Default)]
 struct Assembler(Vec<sock_filter>);
 

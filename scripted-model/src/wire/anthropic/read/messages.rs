@@ -43,7 +43,7 @@ pub fn read(messages: &Value, asked: &mut ModelRequest) -> Result<(), WireRefusa
 
 struct MessagesReader<'a> {
     asked: &'a mut ModelRequest,
-    /// The calls of the previous message.
+    /// The ids of the calls of the previous message that have no result yet.
     waiting: Vec<String>,
     seen: HashSet<String>,
 }

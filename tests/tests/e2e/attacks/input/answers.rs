@@ -14,8 +14,8 @@ use super::hostile::{Behaviour, Hostile};
 const SSE: &str = "text/event-stream";
 const NDJSON: &str = "application/x-ndjson";
 
-/// Returns a command of one prompt whose model is served by the hostile server. With `responses` it
-/// uses OpenAI's Responses API.
+/// Returns a command of one prompt whose model is served by the hostile server. With the provider
+/// `responses` the command uses OpenAI's Responses API.
 fn prompt(
     machine: &PersonalMachine,
     provider: &str,

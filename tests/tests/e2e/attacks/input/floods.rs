@@ -38,8 +38,8 @@ const LONG: Duration = Duration::from_secs(90);
 /// The size of one prompt, in bytes. Nine such prompts exceed an inbox.
 const PROMPT: usize = 7_900_000;
 
-/// Returns whether a refusal states its reason: a full inbox and a full node say how much they
-/// hold, and a store on a busy disk says that it did not answer in time.
+/// Returns whether a refusal states its reason. The refusal of a full inbox must name the limit.
+/// The refusal of an unavailable node must not be empty.
 fn says_why(refusal: &Refusal) -> bool {
     match refusal.code {
         Code::Limit => refusal.message.contains("64 MiB may wait"),
@@ -48,8 +48,8 @@ fn says_why(refusal: &Refusal) -> bool {
     }
 }
 
-/// Checks that the inbox of an agent that is always busy has a limit. Sends prompts to it: twelve
-/// at once, then one after the other until its inbox is full.
+/// Checks that an inbox has a limit. Sends prompts to an agent that is always busy: twelve at once,
+/// then one after the other until the inbox is full.
 async fn is_bounded(backend: Backend) -> Result<()> {
     let script =
         Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 }));
@@ -65,8 +65,8 @@ async fn is_bounded(backend: Backend) -> Result<()> {
     let started = world.caller.start(&start).await?;
     let prompt = json!({ "text": "x".repeat(PROMPT) });
     let to = session_at(&started.session_id, SessionVerb::Prompt);
-    // On a busy machine some prompts are not answered within the test's time. No reply may be
-    // empty, because a client could not read it.
+    // On a busy machine some prompts are not answered within the test's time. Their missing replies
+    // are ignored, but each refusal must state its reason.
     let answers = join_all((0..12).map(|_| world.caller.try_request::<Value>(&to, &prompt))).await;
     for refusal in answers
         .into_iter()

@@ -1,5 +1,5 @@
 //! A server in the place of a model server. It answers every request with bytes that the test
-//! chooses, if necessary without end.
+//! chooses. The answer may be endless.
 
 use std::sync::{
     Arc,

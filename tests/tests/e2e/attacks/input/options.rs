@@ -17,8 +17,8 @@ fn tool(more: Value) -> String {
     tool.to_string()
 }
 
-/// Runs a turn in which the model calls the tool `history` with an argument. Returns the machine and
-/// the result of the call.
+/// Runs a turn in which the model calls the tool `history` with an argument. Returns the machine
+/// and the result of the call.
 async fn called(tool: &str, argument: &str) -> Result<(PersonalMachine, Value)> {
     let call = Reply::call("history", json!({ "ref": argument }));
     let machine = PersonalMachine::start(

@@ -27,8 +27,8 @@ fn forged(like: &Envelope, seq: i64, kind: &str, data: &Value) -> Result<Bytes> 
     Ok(event.to_string().into())
 }
 
-/// Returns the data of one of the agent's `message` events, with its text replaced by the
-/// attacker's.
+/// Returns the data of the session's first `message` event, with the role `assistant` and the
+/// attacker's text.
 fn message(log: &[Envelope], text: &str) -> Result<Value> {
     let saved = log
         .iter()

@@ -1,5 +1,5 @@
-//! A server with exactly `deploy/nats-cluster.conf`, and its users: as raw clients, and as `planck`
-//! and sidecars use them.
+//! A server with `deploy/nats-cluster.conf`, and the users of its roles: as raw clients, and as
+//! `planck` and sidecars use them. A test changes only the lines about the way to authenticate.
 
 use std::{
     collections::BTreeMap,
@@ -158,8 +158,8 @@ fn password(role: &str) -> String {
     format!("secret-of-{role}")
 }
 
-/// Returns the path of the configuration, in which the lines for this way to authenticate are
-/// uncommented.
+/// Returns the path of the configuration. In the configuration the lines for this way to
+/// authenticate are uncommented.
 fn config(form: Form, folder: &Path) -> Result<PathBuf> {
     let deployed = deployed("nats-cluster.conf");
     let text = fs::read_to_string(&deployed)?;
@@ -209,9 +209,9 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Returns whether the server allows the action. The attacker then does something that is
-    /// certainly refused: the server reports refusals in order, so once that one arrives, a refusal
-    /// of the action would have arrived too.
+    /// Tries the action, and returns whether the server allows it. The attacker then subscribes to
+    /// a subject that is certainly refused. The server reports refusals in order, so a refusal of
+    /// the action would have arrived before the second refusal.
     pub async fn may(&mut self, act: Act) -> Result<bool> {
         let (subject, kind) = match act {
             Act::Publish(subject) => {

@@ -1,5 +1,5 @@
-//! Checks each right of each role of `deploy/nats-cluster.conf`, and each right that it must not
-//! have.
+//! Checks each right that a role of `deploy/nats-cluster.conf` has, and rights that the role must
+//! not have.
 
 use anyhow::Result;
 
@@ -92,8 +92,7 @@ const MAY: &[(&str, &[Act])] = &[
     ),
 ];
 
-/// Actions on JetStream and the registry that only a node may do, and actions on other streams that
-/// no role may do.
+/// Actions on JetStream, the registry's stream and other streams that no role may do.
 const STORES: &[Act] = &[
     Publish("$JS.API.STREAM.DELETE.KV_planck_registry"),
     Publish("$JS.API.STREAM.PURGE.KV_planck_registry"),

@@ -1,5 +1,5 @@
-//! A tool attacks its reaper, and then its node. The nodes here have no sandbox, so the reaper and
-//! the node must defend themselves.
+//! A tool attacks its reaper, and then its node. The nodes of these tests have no sandbox, so the
+//! reaper and the node must defend themselves.
 
 use std::{env::consts::ARCH, time::Duration};
 
@@ -41,7 +41,7 @@ fn escapes() -> Vec<String> {
         // Starts 400 processes while the reaper dies or is stopped. They end after 1000 s.
         "(setsid bash -c 'for i in $(seq 400); do setsid sleep 1000 & done; wait' &); kill -KILL $R; sleep 1000".into(),
         "(setsid bash -c 'for i in $(seq 400); do setsid sleep 1000 & done; wait' &); kill -STOP $R; sleep 1000".into(),
-        // Each process of a chain lives only for a moment, for 40 s in all.
+        // The processes of this chain each live for a moment. The chain lasts 40 s.
         "hop() { [ $1 = 0 ] || { sleep 0.01; hop $(($1-1)) & }; }; (setsid bash -c \"$(declare -f hop); hop 4000\" &); kill -KILL $R; sleep 1000".into(),
         // The tool becomes the parent of its own orphans, and does not die with its parent.
         format!(
@@ -53,7 +53,7 @@ fn escapes() -> Vec<String> {
     ]
 }
 
-/// Runs each command, and counts after each one how many of its processes are left.
+/// Runs each command. Returns the result of each, and how many of its processes are left after it.
 async fn attack(commands: &[String], marker: &Marker) -> Result<Vec<(String, String)>> {
     let count = format!(
         "grep -lzs '^MARK={}$' /proc/[0-9]*/environ | wc -l; true",

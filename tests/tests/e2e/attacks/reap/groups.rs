@@ -30,8 +30,8 @@ use crate::{
 /// How long it may take until processes are dead and groups are removed.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Reads from a node's log in which folder it creates the groups of its calls. Returns `None` if it
-/// creates none.
+/// Returns the folder in which a node creates the groups of its calls, according to the node's log.
+/// Returns `None` and prints a warning if the node creates no groups.
 fn folder(node: &Node) -> Option<PathBuf> {
     let log = node.log();
     let told = log

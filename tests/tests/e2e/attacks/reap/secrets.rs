@@ -47,8 +47,8 @@ fn as_ordinary_user(program: &str) -> Command {
     command
 }
 
-/// Starts a node as an ordinary user, in its own folder. The program is opened before the user
-/// changes, because that user may not be able to read the build folder.
+/// Starts a node as an ordinary user, in a folder that this user owns. This function opens the
+/// program before the user changes, because that user may not be able to read the build folder.
 async fn ordinary_node(folder: &Path) -> Result<Node> {
     let program = File::open(planck()?)?;
     nix::fcntl::fcntl(

@@ -51,7 +51,7 @@ async fn victim() -> Result<(PersonalMachine, PathBuf)> {
     Ok((machine, keys))
 }
 
-/// Returns every file below a folder, with its content.
+/// Returns the files of a folder with their contents.
 fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {
@@ -62,7 +62,7 @@ fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     Ok(found)
 }
 
-/// Runs every command, each of which must end, and fails if a file of the folder changed.
+/// Runs every command to its end, and fails if a file of the folder changed.
 async fn nothing_changes(machine: &PersonalMachine, folder: &Path) -> Result<()> {
     let before = contents(folder)?;
     for command in COMMANDS {

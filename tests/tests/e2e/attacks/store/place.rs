@@ -64,7 +64,7 @@ async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Resul
                 .unwrap_or(["--dir", "."]),
         ]
         .concat();
-        // In the middle of a turn there are journals too.
+        // During a turn there are journals too, so this test looks at the files during a turn.
         let mut running = under_umask(mask, &machine.planck(&arguments)?).spawn()?;
         eventually("the model is asked", async || {
             (machine.model.streams() > 0).then_some(())

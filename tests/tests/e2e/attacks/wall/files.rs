@@ -197,7 +197,8 @@ async fn tool_reaches_no_other_process() -> Result<()> {
     Ok(())
 }
 
-/// Tries system calls by their number on x86-64 and aarch64. Each must fail.
+/// A Python program that tries system calls by their numbers on x86-64 and aarch64. Each call must
+/// fail.
 const CALLS: &str = r"
 import ctypes, os, platform
 libc = ctypes.CDLL(None, use_errno=True)

@@ -63,7 +63,7 @@ impl Operator {
     }
 }
 
-/// Returns a signed token with the claims of `issuer` about `subject`.
+/// Returns a token with claims about `subject`, signed by `issuer`.
 fn token(issuer: &KeyPair, subject: &KeyPair, kind: &str, mut claims: Value) -> Result<String> {
     (claims["type"], claims["version"]) = (kind.into(), 2.into());
     let body = json!({

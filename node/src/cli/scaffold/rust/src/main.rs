@@ -1,4 +1,4 @@
-//! The sidecar `SIDECAR_NAME`. A tool is an async function; the struct of its arguments defines the
+//! The sidecar `SIDECAR_NAME`. A tool is an async function. The struct of its arguments defines the
 //! schema that the model sees.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ struct SortWords {
     seconds: f64,
 }
 
-/// An error becomes the text that the model reads.
+/// Sorts the words of a text. The model reads the text of a returned error.
 async fn sort_words(context: Context, args: SortWords) -> Result<String, String> {
     let pause = Duration::from_secs_f64(args.seconds.clamp(0.0, 3600.0) / f64::from(STEPS));
     for step in 0..STEPS {
@@ -28,8 +28,8 @@ async fn sort_words(context: Context, args: SortWords) -> Result<String, String>
             format!("step {} of {STEPS}", step + 1),
             Some(f64::from(100 * step / STEPS)),
         );
-        // When the answer is no longer wanted, this function has a second to stop by itself; then
-        // it is dropped.
+        // When the answer is no longer wanted, this function has one second to return. Then the SDK
+        // drops it.
         tokio::select! {
             () = context.cancelled() => return Err(format!("cancelled at step {}", step + 1)),
             () = tokio::time::sleep(pause) => (),
@@ -53,8 +53,8 @@ async fn main() -> Result<(), Error> {
     sidecar()?.run().await
 }
 
-/// The tests need neither a node nor NATS: the harness calls the tools through the code that
-/// answers a node.
+/// The tests need neither a node nor NATS, because the harness calls the tools through the code
+/// that answers a node.
 #[cfg(test)]
 mod tests {
     use planck_sidecar::Harness;
