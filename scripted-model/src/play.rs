@@ -10,9 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{frames::Frames, script::Pace};
 
-/// Events that are due at the same time are sent together, in blocks of about this many bytes.
-const BLOCK: usize = 16 * 1024;
-
 /// What follows the events.
 pub enum StreamEnding {
     /// The body ends.
@@ -52,9 +49,9 @@ struct Playing {
 impl Player {
     pub fn play(self) -> impl Stream<Item = io::Result<Bytes>> + Send {
         let playing = Playing {
-            player: self,
             next: 0,
-            started: Instant::now(),
+            started: Instant::now() + self.pace.offset(),
+            player: self,
             rest: Bytes::new(),
             over: false,
         };
@@ -104,7 +101,8 @@ impl Playing {
             let due = (self.started.elapsed().as_secs_f64() * rate) as usize + 1;
             due.clamp(self.next + 1, last)
         } else {
-            self.player.frames.fitting(self.next, BLOCK).min(last)
+            let block = self.player.pace.block;
+            self.player.frames.fitting(self.next, block).min(last)
         };
         let block = self.player.frames.range(self.next, to);
         self.next = to;

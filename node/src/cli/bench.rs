@@ -15,12 +15,8 @@ mod workload;
 use clap::{Args, Subcommand};
 
 use self::{
-    model::ModelServer,
-    nats::NatsServer,
-    once::Once,
-    report::BenchReport,
-    sidecar::SidecarBench,
-    workload::{Workload, WorkloadSize},
+    measure::load, model::ModelServer, nats::NatsServer, once::Once, report::BenchReport,
+    sidecar::SidecarBench, workload::Workload,
 };
 use super::{exit::Exit, output::say};
 
@@ -48,7 +44,7 @@ pub struct BenchArgs {
     /// Publish to a private nats-server too
     #[arg(long)]
     with_nats: bool,
-    /// Run the bare loop after each repetition for comparison
+    /// Run the bare loop before and after each repetition for comparison
     #[arg(long)]
     bare: bool,
 }
@@ -84,45 +80,34 @@ impl BenchArgs {
         };
         let mut report = BenchReport::default();
         for workload in self.workloads() {
-            let size = workload.size(self.agents, self.sessions);
             let model = ModelServer::start(&workload.script()).await?;
-            for _ in 0..self.repeat {
-                self.repetition(workload, size, &model, nats.as_ref(), &mut report)
-                    .await?;
-            }
+            let once = Once {
+                workload,
+                size: workload.size(self.agents, self.sessions),
+                model: model.url().into(),
+                server: nats.as_ref().map(|nats| nats.url().into()),
+                nats: nats.as_ref().map(NatsServer::pid),
+                bare: false,
+            };
+            self.repetitions(&once, &mut report).await?;
         }
         report.print();
         Ok(())
     }
 
-    async fn repetition(
-        &self,
-        workload: Workload,
-        size: WorkloadSize,
-        model: &ModelServer,
-        nats: Option<&NatsServer>,
-        report: &mut BenchReport,
-    ) -> anyhow::Result<()> {
-        let once = Once {
-            workload,
-            size,
-            model: model.url().into(),
-            server: nats.map(|nats| nats.url().into()),
-            bare: false,
-        };
-        let kinds = if self.bare && workload.has_bare() {
-            vec![true, false]
-        } else {
-            vec![false]
-        };
+    /// Runs the repetitions of a workload. The bare loop runs before the first one, and after each.
+    async fn repetitions(&self, once: &Once, report: &mut BenchReport) -> anyhow::Result<()> {
+        let bare = self.bare && once.workload.has_bare();
+        let mut kinds: Vec<bool> = bare.then_some(true).into_iter().collect();
+        for _ in 0..self.repeat {
+            kinds.push(false);
+            kinds.extend(bare.then_some(true));
+        }
         for bare in kinds {
-            let line = once
-                .clone()
-                .with_bare(bare)
-                .run_apart(nats.map(NatsServer::pid))
-                .await?;
+            let load = load();
+            let line = once.clone().with_bare(bare).run_apart().await?;
             say(&(serde_json::to_string(&line)? + "\n"))?;
-            report.add(line);
+            report.add(line, load);
         }
         Ok(())
     }

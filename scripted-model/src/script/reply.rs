@@ -1,6 +1,6 @@
 //! One reply: its parts in order, its end, its pace and its faults.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -106,6 +106,12 @@ pub struct Pace {
     pub per_second: f64,
     /// Characters per delta.
     pub chunk: usize,
+    /// Whether each stream begins at another instant within the time between two deltas. Otherwise
+    /// streams that are requested together send their deltas in the same millisecond.
+    pub staggered: bool,
+    /// The number of bytes up to which events that are due at the same time are sent in one HTTP
+    /// chunk. With 1, each event is a chunk of its own, as providers send them.
+    pub block: usize,
 }
 
 impl Default for Pace {
@@ -113,6 +119,8 @@ impl Default for Pace {
         Self {
             per_second: 0.0,
             chunk: 20,
+            staggered: false,
+            block: 16 * 1024,
         }
     }
 }
@@ -178,6 +186,26 @@ impl Pace {
     pub fn chunk(mut self, characters: usize) -> Self {
         self.chunk = characters;
         self
+    }
+
+    pub fn block(mut self, bytes: usize) -> Self {
+        self.block = bytes;
+        self
+    }
+
+    pub fn staggered(mut self) -> Self {
+        self.staggered = true;
+        self
+    }
+
+    /// Returns how long a stream waits before its first delta: up to the time between two deltas if
+    /// streams are staggered.
+    pub(crate) fn offset(self) -> Duration {
+        if self.staggered && self.per_second > 0.0 {
+            Duration::from_secs_f64(fastrand::f64() / self.per_second)
+        } else {
+            Duration::ZERO
+        }
     }
 }
 

@@ -121,6 +121,16 @@ async fn deltas_come_at_their_pace_and_bytes_may_be_cut_anywhere() {
 }
 
 #[tokio::test]
+async fn staggered_streams_begin_at_different_instants() {
+    let pace = Pace::per_second(5.0).chunk(1).staggered();
+    let offsets: Vec<_> = (0..20).map(|_| pace.offset()).collect();
+    let (least, most) = (offsets.iter().min().unwrap(), offsets.iter().max().unwrap());
+    assert!(*most < Duration::from_millis(200), "{most:?}");
+    assert!(*most - *least > Duration::from_millis(20), "{offsets:?}");
+    assert_eq!(Pace::per_second(5.0).offset(), Duration::ZERO);
+}
+
+#[tokio::test]
 async fn dropped_server_ends_its_streams_and_closes_its_listener() {
     let server = Server::start(script(
         Reply::text("one").with_fault(ScriptedFault::Hang { after: 1 }),

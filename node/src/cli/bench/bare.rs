@@ -7,12 +7,16 @@ use anyhow::{Context as _, Result};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
-use super::workload::{ModelAnswer, Workload, call};
+use super::{
+    measure::{LEAST, Span, Waves},
+    workload::{ModelAnswer, Workload, call},
+};
 use crate::llm;
 
-/// Runs the turns of all agents concurrently on a single thread, with one future for each agent.
-/// Returns how long each turn took.
-pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Vec<Duration>> {
+/// Runs the turns of all agents concurrently on a single thread, with one future for each agent. A
+/// short workload runs once before it is measured, so that its connections are open, and is then
+/// repeated for [`LEAST`].
+pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Waves> {
     let (base, answers, turns) = (base.to_owned(), workload.answers(), workload.turns());
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -20,8 +24,19 @@ pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Vec<Du
             .build()?;
         let client = llm::client(&llm::ClientOptions::default())?;
         runtime.block_on(async {
-            let agents = (0..agents).map(|_| agent(&client, &base, &answers, turns));
-            Ok(try_join_all(agents).await?.into_iter().flatten().collect())
+            let wave = || try_join_all((0..agents).map(|_| agent(&client, &base, &answers, turns)));
+            let mut waves = Waves::default();
+            if workload.is_short() {
+                wave().await?;
+            }
+            let span = Span::of(workload, None);
+            loop {
+                waves.add(wave().await?.into_iter().flatten());
+                waves.turns = span.end();
+                if !workload.is_short() || waves.turns.wall >= LEAST {
+                    return Ok(waves);
+                }
+            }
         })
     };
     tokio::task::spawn_blocking(work)

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    ops::AddAssign,
     time::{Duration, Instant},
 };
 
@@ -11,6 +12,11 @@ use nix::sys::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::workload::Workload;
+
+/// How long a short workload is repeated at least while it is measured.
+pub const LEAST: Duration = Duration::from_millis(500);
+
 /// The measurements of one repetition, as they are printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BenchLine {
@@ -18,9 +24,15 @@ pub struct BenchLine {
     /// Whether this was the bare loop, which only sends the HTTP requests.
     pub bare: bool,
     pub turns: usize,
+    /// The time of all turns in seconds.
     pub wall_s: f64,
+    /// The CPU time of all turns in seconds.
     pub cpu_s: f64,
-    /// The CPU time of the NATS server in seconds.
+    /// The time in which the sessions and agents of these turns were started, in seconds.
+    pub start_wall_s: f64,
+    /// The CPU time of starting them, in seconds.
+    pub start_cpu_s: f64,
+    /// The CPU time that the NATS server used during the turns, in seconds.
     pub aux_cpu_s: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
@@ -39,35 +51,86 @@ pub struct Idle {
     pub parked_kib: u64,
 }
 
+/// An amount of wall and CPU time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    pub wall: Duration,
+    /// The CPU time of this process.
+    pub cpu: Duration,
+    /// The CPU time of the NATS server.
+    pub nats: Duration,
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, more: Self) {
+        self.wall += more.wall;
+        self.cpu += more.cpu;
+        self.nats += more.nats;
+    }
+}
+
+/// The measured repetitions of a workload in one process.
+#[derive(Debug, Default)]
+pub struct Waves {
+    pub count: usize,
+    /// The cost of starting sessions and agents.
+    pub starts: Cost,
+    /// The cost of the turns.
+    pub turns: Cost,
+    /// How long each turn took.
+    pub times: Vec<Duration>,
+    /// The peak memory of the process at the end of its first wave, in KiB.
+    pub peak_kib: u64,
+}
+
+impl Waves {
+    /// Adds the turns of one wave.
+    pub fn add(&mut self, times: impl IntoIterator<Item = Duration>) {
+        self.count += 1;
+        self.times.extend(times);
+        if self.peak_kib == 0 {
+            self.peak_kib = memory_kib("VmHWM");
+        }
+    }
+}
+
 /// An interval in which wall and CPU time are measured.
 pub struct Span {
     began: Instant,
     cpu: Duration,
+    /// The process id of the NATS server, and the CPU time that it had used before.
+    nats: Option<(u32, Duration)>,
 }
 
 impl Span {
-    pub fn begin() -> Self {
+    /// Begins an interval. `nats` is the process id of the NATS server, if there is one.
+    pub fn begin(nats: Option<u32>) -> Self {
         Self {
             began: Instant::now(),
             cpu: cpu(),
+            nats: nats.map(|pid| (pid, cpu_of(pid))),
         }
     }
 
-    /// Begins an interval whose CPU time counts from the start of this process, and whose wall time
-    /// counts from now.
-    pub fn of_process() -> Self {
-        Self {
-            began: Instant::now(),
-            cpu: Duration::ZERO,
+    /// Begins an interval. If the workload measures the start of a process, the interval includes
+    /// the CPU time that this process has used before.
+    pub fn of(workload: Workload, nats: Option<u32>) -> Self {
+        let mut span = Self::begin(nats);
+        if workload == Workload::Start {
+            span.cpu = Duration::ZERO;
         }
+        span
     }
 
-    /// Returns the wall time and the CPU time since the beginning, in seconds.
-    pub fn end(&self) -> (f64, f64) {
-        (
-            self.began.elapsed().as_secs_f64(),
-            cpu().saturating_sub(self.cpu).as_secs_f64(),
-        )
+    /// Returns the time since the beginning.
+    pub fn end(&self) -> Cost {
+        Cost {
+            wall: self.began.elapsed(),
+            cpu: cpu().saturating_sub(self.cpu),
+            nats: self.nats.map_or(Duration::ZERO, |(pid, before)| {
+                cpu_of(pid).saturating_sub(before)
+            }),
+        }
     }
 }
 
@@ -105,6 +168,16 @@ pub fn memory_kib(field: &str) -> u64 {
         .unwrap_or(0)
 }
 
+/// Returns the number of processes that ran or waited for a CPU in the last minute, on average, or 0
+/// if the system does not tell.
+pub fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace()
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or_default()
+}
+
 /// Returns the quantile of the sorted durations for a share from 0 to 1, in milliseconds. Returns 0
 /// if there are no durations.
 pub fn quantile(sorted: &[Duration], share: f64) -> f64 {
@@ -134,8 +207,8 @@ mod tests {
 
     #[test]
     fn cpu_time_and_memory_come_from_the_kernel() {
-        let span = Span::begin();
-        while span.end().1 < 0.02 {
+        let span = Span::begin(None);
+        while span.end().cpu < Duration::from_millis(20) {
             std::hint::black_box(fs::read_to_string("/proc/self/stat").unwrap());
         }
         assert!(cpu_of(std::process::id()) >= Duration::from_millis(15));

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::{
     bare,
-    measure::{BenchLine, Idle, Span, memory_kib, quantile},
+    measure::{BenchLine, Cost, Idle, LEAST, Span, Waves, memory_kib, quantile},
     part::{BenchProcess, orphaned},
     watched::WatchedBus,
     workload::{FILE, Workload, WorkloadSize, lines},
@@ -58,6 +58,9 @@ pub struct Once {
     /// The NATS server to publish to
     #[arg(long)]
     pub server: Option<String>,
+    /// The process id of that server, to measure its CPU time
+    #[arg(long)]
+    pub nats: Option<u32>,
     #[arg(long)]
     pub bare: bool,
 }
@@ -67,20 +70,12 @@ impl Once {
         Self { bare, ..self }
     }
 
-    /// Runs the repetition in a child process. `nats` is the process id of the NATS server whose
-    /// CPU time is measured too.
-    pub async fn run_apart(&self, nats: Option<u32>) -> Result<BenchLine> {
-        let before = nats.map(super::measure::cpu_of).unwrap_or_default();
+    /// Runs the repetition in a child process.
+    pub async fn run_apart(&self) -> Result<BenchLine> {
         let mut part = BenchProcess::of_this_program(self.arguments())?;
         let line = part.line(PATIENCE).await?;
         part.finish(Duration::from_secs(30)).await?;
-        let mut line: BenchLine = serde_json::from_str(&line).context("no line of a repetition")?;
-        line.aux_cpu_s = nats
-            .map(super::measure::cpu_of)
-            .unwrap_or_default()
-            .saturating_sub(before)
-            .as_secs_f64();
-        Ok(line)
+        serde_json::from_str(&line).context("no line of a repetition")
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -99,6 +94,7 @@ impl Once {
                 .as_ref()
                 .map(|server| format!("--server={server}")),
         );
+        arguments.extend(self.nats.map(|pid| format!("--nats={pid}")));
         arguments.extend(self.bare.then(|| "--bare".to_owned()));
         arguments
     }
@@ -120,34 +116,34 @@ impl Once {
         }
     }
 
-    /// Begins the measured interval. The workload that measures the start of a process also
-    /// includes the CPU time that the process has used before.
-    fn span(&self) -> Span {
-        if self.workload == Workload::Start {
-            Span::of_process()
-        } else {
-            Span::begin()
-        }
-    }
-
     async fn bare(&self) -> Result<BenchLine> {
-        let span = self.span();
-        let times = bare::run(self.workload, self.size.agents, &self.model).await?;
-        Ok(self.line(&span, times))
+        let waves = bare::run(self.workload, self.size.agents, &self.model).await?;
+        Ok(self.line(waves))
     }
 
     async fn node(&self) -> Result<BenchLine> {
+        let process = Span::of(self.workload, self.nats);
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join(FILE), lines())?;
-        let world = BenchNode::open(&self.config(&folder)).await?;
+        let mut world = BenchNode::open(&self.config(&folder)).await?;
         let empty = memory_kib(HELD);
-        let world = world.with_agents(self.size, folder.path()).await?;
-        let (span, mut times) = (self.span(), Vec::new());
-        for _ in 0..self.workload.turns() {
-            times.extend(world.turn().await?);
+        let mut waves = Waves::default();
+        if self.workload.is_short() {
+            let mut warming = Waves::default();
+            self.wave(&mut world, folder.path(), &mut warming).await?;
+            waves.peak_kib = warming.peak_kib;
         }
-        world.bus.flush(Duration::from_secs(5)).await?;
-        let line = self.line(&span, times);
+        loop {
+            self.wave(&mut world, folder.path(), &mut waves).await?;
+            if !self.workload.is_short() || waves.turns.wall >= LEAST {
+                break;
+            }
+        }
+        if self.workload == Workload::Start {
+            waves.turns = process.end();
+            waves.starts = Cost::default();
+        }
+        let line = self.line(waves);
         let idle = if self.workload.is_idle() {
             Some(world.idle(empty).await)
         } else {
@@ -157,21 +153,45 @@ impl Once {
         Ok(BenchLine { idle, ..line })
     }
 
-    fn line(&self, span: &Span, mut times: Vec<Duration>) -> BenchLine {
-        let (wall_s, cpu_s) = span.end();
+    /// Starts the agents of the workload, and runs their turns.
+    async fn wave(&self, world: &mut BenchNode, dir: &Path, waves: &mut Waves) -> Result<()> {
+        let span = Span::begin(self.nats);
+        world.start_agents(self.size, dir).await?;
+        waves.starts += span.end();
+        let (span, mut times) = (Span::begin(self.nats), Vec::new());
+        for _ in 0..self.workload.turns() {
+            times.extend(world.turn().await?);
+        }
+        world.bus.flush(Duration::from_secs(5)).await?;
+        waves.turns += span.end();
+        waves.add(times);
+        Ok(())
+    }
+
+    fn line(&self, waves: Waves) -> BenchLine {
+        let Waves {
+            count,
+            starts,
+            turns,
+            mut times,
+            peak_kib,
+        } = waves;
         times.sort();
+        let agents = self.size.agents * count;
         BenchLine {
             workload: self.workload.name().into(),
             bare: self.bare,
-            turns: self.size.agents * self.workload.turns(),
-            wall_s,
-            cpu_s,
-            aux_cpu_s: 0.0,
+            turns: agents * self.workload.turns(),
+            wall_s: turns.wall.as_secs_f64(),
+            cpu_s: turns.cpu.as_secs_f64(),
+            start_wall_s: starts.wall.as_secs_f64(),
+            start_cpu_s: starts.cpu.as_secs_f64(),
+            aux_cpu_s: turns.nats.as_secs_f64(),
             p50_ms: quantile(&times, 0.5),
             p99_ms: quantile(&times, 0.99),
-            peak_kib: memory_kib("VmHWM"),
-            deltas: self.size.agents * self.workload.deltas(),
-            tools: self.size.agents * self.workload.tools(),
+            peak_kib,
+            deltas: agents * self.workload.deltas(),
+            tools: agents * self.workload.tools(),
             idle: None,
         }
     }
@@ -222,7 +242,9 @@ impl BenchNode {
         })
     }
 
-    async fn with_agents(mut self, size: WorkloadSize, dir: &Path) -> Result<Self> {
+    /// Starts new sessions with new agents. The agents of earlier sessions stay idle.
+    async fn start_agents(&mut self, size: WorkloadSize, dir: &Path) -> Result<()> {
+        self.agents.clear();
         let WorkloadSize { agents, sessions } = size;
         for session in 0..sessions {
             self.start(
@@ -231,7 +253,7 @@ impl BenchNode {
             )
             .await?;
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Starts a session with this number of agents, and waits until all of them exist.

@@ -1,4 +1,4 @@
-//! Prints the medians of a benchmark as a table.
+//! Prints the results of a benchmark as a table.
 
 use super::measure::BenchLine;
 use crate::cli::output::warn;
@@ -6,14 +6,50 @@ use crate::cli::output::warn;
 #[derive(Debug, Default)]
 pub struct BenchReport {
     lines: Vec<BenchLine>,
+    /// The load of the machine before each repetition.
+    loads: Vec<f64>,
+}
+
+/// The minimum, the median and the maximum of some values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spread {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        Some(Self {
+            least: *values.first()?,
+            median: *values.get(values.len() / 2)?,
+            most: *values.last()?,
+        })
+    }
+
+    fn shown(spread: Option<Self>) -> String {
+        spread.map_or_else(
+            || "-".into(),
+            |Self {
+                 least,
+                 median,
+                 most,
+             }| format!("{least:.3}/{median:.3}/{most:.3}"),
+        )
+    }
 }
 
 impl BenchReport {
-    pub fn add(&mut self, line: BenchLine) {
+    /// Adds a repetition, and the load of the machine before it.
+    pub fn add(&mut self, line: BenchLine, load: f64) {
         self.lines.push(line);
+        self.loads.push(load);
     }
 
-    /// Prints a row for each workload, with the bare loop's median if it ran too.
+    /// Prints a row for each workload. `turns` is the CPU time of the turns in milliseconds, `all`
+    /// includes the start of their sessions, `bare` is that of the bare loop. Each has its minimum,
+    /// median and maximum. The ratios compare the medians with the bare loop's.
     pub fn print(&self) {
         let mut named: Vec<&str> = Vec::new();
         for line in &self.lines {
@@ -21,9 +57,18 @@ impl BenchReport {
                 named.push(&line.workload);
             }
         }
+        let (least, most) = self
+            .loads
+            .iter()
+            .fold((f64::MAX, 0.0_f64), |(least, most), load| {
+                (least.min(*load), most.max(*load))
+            });
         warn(&format!(
-            "{:<8} {:>22} {:>10} {:>7} {:>10} {:>9} {:>9}",
-            "", "cpu", "bare", "ratio", "nats", "p99 ms", "peak MiB"
+            "CPU in ms as minimum/median/maximum; load of the machine {least:.1} to {most:.1}"
+        ));
+        warn(&format!(
+            "{:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6} {:>7} {:>8} {:>9}",
+            "", "per", "turns", "all", "bare", "turns", "all", "nats", "p99 ms", "peak MiB"
         ));
         for workload in named {
             self.row(workload);
@@ -34,31 +79,36 @@ impl BenchReport {
         let Some(first) = self.lines.iter().find(|line| line.workload == workload) else {
             return;
         };
-        let (count, unit) = unit(first);
-        let each = |value: Option<f64>| value.map(|seconds| seconds * 1e3 / count);
-        let own = each(self.median(workload, false, |line| line.cpu_s)).unwrap_or_default();
-        let bare = each(self.median(workload, true, |line| line.cpu_s));
-        let nats = each(self.median(workload, false, |line| line.aux_cpu_s)).unwrap_or_default();
-        let p99 = self
-            .median(workload, false, |line| line.p99_ms)
-            .unwrap_or_default();
-        let peak = self
-            .median(workload, false, |line| line.peak_kib as f64)
-            .unwrap_or_default()
-            / 1024.0;
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
+        let each = |line: &BenchLine, seconds: f64| seconds * 1e3 / unit(line).0;
+        let own = |of: fn(&BenchLine) -> f64| {
+            Spread::of(self.values(workload, false, |line| each(line, of(line))))
         };
-        let ratio = number(bare.map(|bare| own / bare), 1);
-        let cost = format!("{own:.3} ms {unit}");
+        let turns = own(|line| line.cpu_s);
+        let all = own(|line| line.cpu_s + line.start_cpu_s);
+        let bare = Spread::of(self.values(workload, true, |line| each(line, line.cpu_s)));
+        let ratio = |own: Option<Spread>| match (own, bare) {
+            (Some(own), Some(bare)) => format!("{:.1}", own.median / bare.median),
+            (Some(_) | None, Some(_) | None) => "-".into(),
+        };
+        let median = |of: fn(&BenchLine) -> f64| {
+            Spread::of(self.values(workload, false, of)).map_or(0.0, |spread| spread.median)
+        };
+        let nats = own(|line| line.aux_cpu_s).map_or(0.0, |spread| spread.median);
         warn(&format!(
-            "{workload:<8} {cost:>22} {:>10} {ratio:>7} {nats:>10.3} {p99:>9.1} {peak:>9.1}",
-            number(bare, 3)
+            "{workload:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6} {nats:>7.3} {:>8.1} {:>9.1}",
+            unit(first).1,
+            Spread::shown(turns),
+            Spread::shown(all),
+            Spread::shown(bare),
+            ratio(turns),
+            ratio(all),
+            median(|line| line.p99_ms),
+            median(|line| line.peak_kib as f64) / 1024.0,
         ));
         if let Some(idle) = first.idle {
             let of = |kib: u64| kib as f64 / 1024.0 * 1_000.0 / idle.agents as f64;
             warn(&format!(
-                "{:<8} per 1,000 agents: {:.1} MiB loaded, {:.1} MiB parked",
+                "{:<15} per 1,000 agents: {:.1} MiB loaded, {:.1} MiB parked",
                 "",
                 of(idle.loaded_kib),
                 of(idle.parked_kib)
@@ -66,14 +116,12 @@ impl BenchReport {
         }
     }
 
-    fn median(&self, workload: &str, bare: bool, of: impl Fn(&BenchLine) -> f64) -> Option<f64> {
+    fn values(&self, workload: &str, bare: bool, of: impl Fn(&BenchLine) -> f64) -> Vec<f64> {
         let chosen = self
             .lines
             .iter()
             .filter(|line| line.workload == workload && line.bare == bare);
-        let mut values: Vec<f64> = chosen.map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        chosen.map(of).collect()
     }
 }
 
@@ -81,10 +129,22 @@ impl BenchReport {
 fn unit(line: &BenchLine) -> (f64, &'static str) {
     let requests = |calls: usize| (line.tools / calls) as f64;
     match line.workload.as_str() {
-        "start" => (1.0, "each"),
-        "burst" | "stream" => (line.deltas as f64 / 1_000.0, "/1k deltas"),
-        "rounds" | "long" => (requests(1), "/round"),
-        "wide" => (requests(8), "/round"),
-        _ => (line.turns.max(1) as f64, "/turn"),
+        "start" => (1.0, "process"),
+        "burst" | "stream" | "stream-sessions" => (line.deltas as f64 / 1_000.0, "1k deltas"),
+        "rounds" | "long" => (requests(1), "round"),
+        "wide" => (requests(8), "round"),
+        _ => (line.turns.max(1) as f64, "turn"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_extremes_and_the_median() {
+        let spread = Spread::of(vec![3.0, 1.0, 2.0]);
+        assert_eq!(Spread::shown(spread), "1.000/2.000/3.000");
+        assert_eq!(Spread::shown(Spread::of(Vec::new())), "-");
     }
 }

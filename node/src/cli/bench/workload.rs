@@ -10,16 +10,20 @@ pub enum Workload {
     Start,
     /// One reply of 2,000 deltas as fast as they come
     Burst,
-    /// 100 agents, 250 deltas each at 50 a second
+    /// 100 agents of one session, 250 deltas each at 50 a second
     Stream,
+    /// The same agents, each in a session of its own
+    StreamSessions,
     /// 50 rounds with one tool call each
     Rounds,
     /// Ten such turns in one session, which has 1,020 messages at its end
     Long,
     /// 20 rounds with eight tool calls each
     Wide,
-    /// 200 agents at once: two rounds with two calls, then 50 deltas
+    /// 200 agents of one session at once: two rounds with two calls, then 50 deltas
     Crowd,
+    /// The same agents, each in a session of its own
+    CrowdSessions,
     /// 1,000 agents with 20 messages each that have nothing to do, at once and a minute later
     Idle,
     /// Agents that were never prompted
@@ -46,14 +50,16 @@ pub struct ModelAnswer {
 const DELTA: &str = "word ";
 
 impl Workload {
-    pub const USUAL: [Self; 8] = [
+    pub const USUAL: [Self; 10] = [
         Self::Start,
         Self::Burst,
         Self::Stream,
+        Self::StreamSessions,
         Self::Rounds,
         Self::Long,
         Self::Wide,
         Self::Crowd,
+        Self::CrowdSessions,
         Self::Idle,
     ];
 
@@ -62,10 +68,12 @@ impl Workload {
             Self::Start => "start",
             Self::Burst => "burst",
             Self::Stream => "stream",
+            Self::StreamSessions => "stream-sessions",
             Self::Rounds => "rounds",
             Self::Long => "long",
             Self::Wide => "wide",
             Self::Crowd => "crowd",
+            Self::CrowdSessions => "crowd-sessions",
             Self::Idle => "idle",
             Self::Fresh => "fresh",
         }
@@ -74,15 +82,43 @@ impl Workload {
     pub fn size(self, agents: Option<usize>, sessions: Option<usize>) -> WorkloadSize {
         let usual = match self {
             Self::Start | Self::Burst | Self::Rounds | Self::Long | Self::Wide => 1,
-            Self::Stream => 100,
-            Self::Crowd => 200,
+            Self::Stream | Self::StreamSessions => 100,
+            Self::Crowd | Self::CrowdSessions => 200,
             Self::Idle => 1_000,
             Self::Fresh => 10_000,
         };
         let agents = agents.unwrap_or(usual).max(1);
+        let together = match self {
+            Self::StreamSessions | Self::CrowdSessions => 1,
+            Self::Start
+            | Self::Burst
+            | Self::Stream
+            | Self::Rounds
+            | Self::Long
+            | Self::Wide
+            | Self::Crowd
+            | Self::Idle
+            | Self::Fresh => 1_000,
+        };
         WorkloadSize {
             agents,
-            sessions: sessions.unwrap_or(agents.div_ceil(1_000)).clamp(1, agents),
+            sessions: sessions
+                .unwrap_or(agents.div_ceil(together))
+                .clamp(1, agents),
+        }
+    }
+
+    /// Returns whether the workload is repeated in one process, first to warm it up and then for
+    /// [`LEAST`](super::measure::LEAST). The other workloads take seconds or measure a process.
+    pub fn is_short(self) -> bool {
+        match self {
+            Self::Burst | Self::Rounds | Self::Wide | Self::Crowd | Self::CrowdSessions => true,
+            Self::Start
+            | Self::Stream
+            | Self::StreamSessions
+            | Self::Long
+            | Self::Idle
+            | Self::Fresh => false,
         }
     }
 
@@ -97,10 +133,10 @@ impl Workload {
         match self {
             Self::Start => rounds(0, 0, 1),
             Self::Burst => rounds(0, 0, 2_000),
-            Self::Stream => rounds(0, 0, 250),
+            Self::Stream | Self::StreamSessions => rounds(0, 0, 250),
             Self::Rounds | Self::Long => rounds(50, 1, 1),
             Self::Wide => rounds(20, 8, 1),
-            Self::Crowd => rounds(2, 2, 50),
+            Self::Crowd | Self::CrowdSessions => rounds(2, 2, 50),
             Self::Idle => rounds(9, 1, 1),
             Self::Fresh => Vec::new(),
         }
@@ -111,7 +147,14 @@ impl Workload {
         match self {
             Self::Start => 2,
             Self::Long => 10,
-            Self::Burst | Self::Stream | Self::Rounds | Self::Wide | Self::Crowd | Self::Idle => 1,
+            Self::Burst
+            | Self::Stream
+            | Self::StreamSessions
+            | Self::Rounds
+            | Self::Wide
+            | Self::Crowd
+            | Self::CrowdSessions
+            | Self::Idle => 1,
             Self::Fresh => 0,
         }
     }
@@ -144,8 +187,12 @@ impl Workload {
     }
 
     pub fn script(self) -> Script {
-        let rate = if self == Self::Stream { 50.0 } else { 0.0 };
-        let pace = Pace::per_second(rate).chunk(DELTA.len());
+        let is_paced = matches!(self, Self::Stream | Self::StreamSessions);
+        let rate = if is_paced { 50.0 } else { 0.0 };
+        let pace = Pace::per_second(rate)
+            .chunk(DELTA.len())
+            .staggered()
+            .block(1);
         let replies = self
             .answers()
             .into_iter()
@@ -195,10 +242,12 @@ mod tests {
             (Workload::Start, 1, 2, 2, 0),
             (Workload::Burst, 1, 1, 2_000, 0),
             (Workload::Stream, 100, 1, 250, 0),
+            (Workload::StreamSessions, 100, 1, 250, 0),
             (Workload::Rounds, 1, 1, 1, 50),
             (Workload::Long, 1, 10, 10, 500),
             (Workload::Wide, 1, 1, 1, 160),
             (Workload::Crowd, 200, 1, 50, 4),
+            (Workload::CrowdSessions, 200, 1, 50, 4),
             (Workload::Idle, 1_000, 1, 1, 9),
             (Workload::Fresh, 10_000, 0, 0, 0),
         ];
@@ -214,6 +263,12 @@ mod tests {
                 (agents, turns, deltas, tools)
             );
         }
+    }
+
+    #[test]
+    fn agents_of_a_sessions_workload_have_a_session_each() {
+        assert_eq!(Workload::StreamSessions.size(None, None).sessions, 100);
+        assert_eq!(Workload::CrowdSessions.size(Some(7), None).sessions, 7);
     }
 
     #[test]
