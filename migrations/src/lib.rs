@@ -41,9 +41,13 @@ pub const SQLITE_SESSION: &[Migration] = &[
         version: 2,
         sql: include_str!("../sqlite/0002_rewind.sql"),
     },
-    #[cfg(feature = "next")]
     Migration {
         version: 3,
+        sql: include_str!("../sqlite/0003_append.sql"),
+    },
+    #[cfg(feature = "next")]
+    Migration {
+        version: 4,
         sql: NEXT,
     },
 ];

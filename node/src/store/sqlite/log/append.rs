@@ -6,7 +6,7 @@ mod statement;
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId, Timestamp, event::json, usage::Usage,
 };
-use sqlx::{Row, query, sqlite::SqliteRow};
+use sqlx::{query, sqlite::SqliteRow};
 
 use self::statement::statement;
 use crate::store::{
@@ -14,27 +14,10 @@ use crate::store::{
     append::{MOST_ROWS, MarkRow, mark_rows, one_batch_each, refused},
     sqlite::{
         SqliteStore,
-        fault::{self, SqliteFault},
+        fault::SqliteFault,
         files::InUse,
     },
 };
-
-/// The maximum number of rows of a statement that sqlx keeps prepared.
-const KEPT: usize = 24;
-
-const COLUMNS: &str =
-    "agent_id, epoch, prev, kind, turn, request, at, node_id, covers, body, marks, puts, state,
-    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, last";
-
-/// The columns that an append returns. The subqueries refer to the inserted row. Otherwise SQLite
-/// would compute each of them only once for all rows.
-const RETURNING: &str =
-    "(SELECT next_seq - 1 FROM sessions WHERE append.agent_id IS NOT NULL) AS seq,
-    (SELECT input_tokens FROM sessions WHERE append.last) AS input_tokens,
-    (SELECT output_tokens FROM sessions WHERE append.last) AS output_tokens,
-    (SELECT cache_read_tokens FROM sessions WHERE append.last) AS cache_read_tokens,
-    (SELECT cache_write_tokens FROM sessions WHERE append.last) AS cache_write_tokens,
-    (SELECT cost_usd FROM sessions WHERE append.last) AS cost_usd";
 
 pub async fn append(
     store: &SqliteStore,
@@ -131,7 +114,7 @@ async fn write(
     batches: &[&Batch],
 ) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
     match file.db.rows(statement(node, batches)).await {
-        Ok(rows) => outcomes(file, batches, &rows),
+        Ok(rows) => written(file, batches, &rows),
         Err(SqliteFault::Store(error)) => Err(error),
         Err(fault @ (SqliteFault::Missing(_) | SqliteFault::Damaged(_))) => Err(fault.into()),
         Err(fault @ (SqliteFault::Aborted(_) | SqliteFault::Refused(_))) => match batches {
@@ -148,28 +131,25 @@ async fn write(
     }
 }
 
-fn outcomes(
+/// Returns the outcomes of batches that one statement wrote, and the session's totals.
+fn written(
     file: &InUse,
     batches: &[&Batch],
     rows: &[SqliteRow],
 ) -> Result<(Vec<BatchOutcome>, Option<Usage>), StoreError> {
-    let mut seqs = rows.iter().map(|row| {
-        row.try_get::<Seq, _>(0)
-            .map_err(|error| fault::sort(&error, file.db.path()))
-    });
+    let row = rows
+        .first()
+        .ok_or_else(|| StoreError::Broken("an append returned no row".into()))?;
+    let row = file.reader(row);
+    let count: usize = batches.iter().map(|batch| batch.entries.len()).sum();
+    let mut next = row.number("head")? + 1 - Seq::try_from(count).unwrap_or(Seq::MAX);
     let mut outcomes = Vec::with_capacity(batches.len());
     for batch in batches {
-        let written: Result<Vec<Seq>, SqliteFault> =
-            seqs.by_ref().take(batch.entries.len().max(1)).collect();
-        let mut written = written?;
-        written.truncate(batch.entries.len());
-        outcomes.push(BatchOutcome::Written(written));
+        let first = next;
+        next += Seq::try_from(batch.entries.len()).unwrap_or(Seq::MAX);
+        outcomes.push(BatchOutcome::Written((first..next).collect()));
     }
-    let totals = rows
-        .last()
-        .map(|row| file.reader(row).usage())
-        .transpose()?;
-    Ok((outcomes, totals))
+    Ok((outcomes, Some(row.usage()?)))
 }
 
 async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
