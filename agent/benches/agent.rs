@@ -162,6 +162,7 @@ impl Loop {
         };
         self.step(Input::Answered {
             ticket,
+            chunks: Vec::new(),
             result: Ok(Finish::new(StopReason::ToolUse, usage)),
             jitter: 0.0,
         });

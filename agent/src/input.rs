@@ -37,6 +37,8 @@ pub enum Input {
     /// The end of the model's reply. `jitter` is a random number in 0..1, for the back-off.
     Answered {
         ticket: Ticket,
+        /// The last pieces of the reply.
+        chunks: Vec<Chunk>,
         result: Result<Finish, Failure>,
         jitter: f64,
     },

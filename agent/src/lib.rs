@@ -168,9 +168,13 @@ impl Agent {
             Input::Chunks { ticket, chunks } => self.chunks_received(ticket, chunks, step),
             Input::Answered {
                 ticket,
+                chunks,
                 result,
                 jitter,
-            } => self.reply_ended(ticket, result, jitter, step),
+            } => {
+                self.chunks_received(ticket, chunks, step);
+                self.reply_ended(ticket, result, jitter, step);
+            }
             Input::ToolProgress {
                 ticket,
                 message,

@@ -13,8 +13,8 @@ pub mod waiters;
 mod calling;
 mod startup;
 
-mod deltas;
 mod encoding;
+mod held;
 mod run;
 
 mod saving;

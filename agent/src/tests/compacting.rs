@@ -83,6 +83,7 @@ fn long_talk(world: &mut World) {
         let finish = Finish::new(StopReason::ToolUse, Usage::default());
         world.step(Input::Answered {
             ticket,
+            chunks: Vec::new(),
             result: Ok(finish),
             jitter: 0.0,
         });

@@ -35,6 +35,7 @@ fn round_after(rounds: usize) -> Duration {
         );
         world.step(Input::Answered {
             ticket,
+            chunks: Vec::new(),
             result: Ok(finish),
             jitter: 0.0,
         });

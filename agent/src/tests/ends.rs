@@ -128,6 +128,7 @@ fn retry_waits_as_long_as_the_provider_asked() {
         let effects = world.agent.step(
             Input::Answered {
                 ticket,
+                chunks: Vec::new(),
                 result: Err(failure),
                 jitter: 0.5,
             },

@@ -148,6 +148,7 @@ impl Player {
             Move::Fail(kind) => self.fail(kind),
             Move::Stale => world.step(Input::Answered {
                 ticket: Ticket(1),
+                chunks: Vec::new(),
                 result: Ok(finish(StopReason::End)),
                 jitter: 0.5,
             }),
@@ -252,6 +253,7 @@ impl Player {
         if let Some(ticket) = self.world.model.take() {
             self.world.step(Input::Answered {
                 ticket,
+                chunks: Vec::new(),
                 result: Ok(finish(stop)),
                 jitter: 0.5,
             });
@@ -268,6 +270,7 @@ impl Player {
             };
             self.world.step(Input::Answered {
                 ticket,
+                chunks: Vec::new(),
                 result: Err(failure),
                 jitter: 0.5,
             });

@@ -72,6 +72,7 @@ impl World {
         };
         self.step(Input::Answered {
             ticket,
+            chunks: Vec::new(),
             result: Ok(Finish::new(stop, usage)),
             jitter: 0.0,
         });
@@ -95,6 +96,7 @@ impl World {
         };
         self.step(Input::Answered {
             ticket,
+            chunks: Vec::new(),
             result: Err(failure),
             jitter: 1.0,
         });

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::{spans::record_answer, work::Answers};
+use super::{held::HeldChunks, spans::record_answer, work::Answers};
 use crate::{
     agent::{Input, Ticket},
     llm::{Clients, Provider, ReplyProgress, WireRequest},
@@ -24,20 +25,23 @@ pub struct PreparedCall {
 }
 
 impl PreparedCall {
-    /// Sends the request, and passes each part of the reply to `pieces` as it arrives. Returns how
-    /// the reply ended, or the failure, as an [`Input::Answered`].
+    /// Sends the request, and sends the reply to `pieces` in parts while it arrives. Returns the
+    /// rest of the reply and how it ended, or the failure, as an [`Input::Answered`].
     pub async fn run(self, pieces: Answers) -> Input {
         let (ticket, span) = (self.ticket, self.span.clone());
-        let result = self.read(pieces).instrument(span.clone()).await;
+        let mut held = HeldChunks::new();
+        let reading = self.read(pieces, &mut held).instrument(span.clone());
+        let result = reading.await;
         record_answer(&span, &result);
         Input::Answered {
             ticket,
+            chunks: held.take(),
             result,
             jitter: fastrand::f64(),
         }
     }
 
-    async fn read(self, pieces: Answers) -> Result<Finish, Failure> {
+    async fn read(self, pieces: Answers, held: &mut HeldChunks) -> Result<Finish, Failure> {
         let Self {
             ticket,
             provider,
@@ -48,25 +52,31 @@ impl PreparedCall {
         } = self;
         let mut content = ReplyContent::begin();
         let mut stream = provider.stream(&clients, &model, request);
-        while let Some(progress) = stream.next().await {
-            match progress? {
-                ReplyProgress::Chunks(chunks) => {
-                    if let Some(content) = &mut content {
-                        content.take(&chunks);
+        loop {
+            let are_due = tokio::select! {
+                biased;
+                progress = stream.next() => match progress.transpose()? {
+                    Some(ReplyProgress::Chunks(chunks)) => {
+                        if let Some(content) = &mut content {
+                            content.take(&chunks);
+                        }
+                        held.push(chunks, Instant::now())
                     }
-                    if pieces
-                        .send(Box::new(Input::Chunks { ticket, chunks }))
-                        .await
-                        .is_err()
-                    {
-                        break;
+                    Some(ReplyProgress::Finished(finish)) => {
+                        if let Some(content) = content {
+                            content.note(&span);
+                        }
+                        return Ok(finish);
                     }
-                }
-                ReplyProgress::Finished(finish) => {
-                    if let Some(content) = content {
-                        content.note(&span);
-                    }
-                    return Ok(finish);
+                    None => break,
+                },
+                () = held.due() => true,
+            };
+            if are_due {
+                let chunks = held.take();
+                let sent = pieces.send(Box::new(Input::Chunks { ticket, chunks }));
+                if sent.await.is_err() {
+                    break;
                 }
             }
         }

@@ -15,14 +15,13 @@ use planck_common::{
     command::{AgentInfo, AgentState},
     event::Event,
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use change::ToolsDiffer;
 use perform::Performed;
 
 use super::{
-    deltas::Deltas,
     encoding::Encoding,
     mail::{ActorPause, AnswerSender, ArrivalOutcome, Mail},
     parts::{ActorContext, ActorIdentity},
@@ -49,7 +48,6 @@ pub(super) struct Actor {
     pub(super) runner: Runner,
     pub(super) encoding: Encoding,
     pub(super) saves: Saves,
-    pub(super) deltas: Deltas,
     pub(super) work: ActorWork,
     pub(super) spans: Spans,
     pub(super) acks: PendingAcks,
@@ -95,7 +93,6 @@ enum ActorEvent {
     Settled(Result<Input, ActorLost>),
     Answer(Input),
     Mail(Option<Box<Mail>>),
-    DeltasDue,
     /// The agent was idle for [`REST_AFTER`], or for `park_after` if that is shorter.
     Quiet,
     Dropped,
@@ -120,10 +117,6 @@ impl Actor {
                 ActorEvent::Settled(settled) => self.step(settled?).await?,
                 ActorEvent::Answer(input) => self.step(input).await?,
                 ActorEvent::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
-                ActorEvent::DeltasDue => {
-                    self.publish_deltas();
-                    Performed::GoOn
-                }
                 ActorEvent::Quiet if self.parts.park_after > REST_AFTER => {
                     return Ok(Leave::Resting);
                 }
@@ -137,14 +130,12 @@ impl Actor {
 
     async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> ActorEvent {
         let idle = self.agent.is_idle() && self.work.is_empty() && self.saves.is_idle();
-        let due = self.deltas.due();
         let bus = Arc::clone(&self.parts.bus);
         tokio::select! {
             () = self.acks.dropped.cancelled() => ActorEvent::Dropped,
             settled = self.saves.next(&*bus) => ActorEvent::Settled(settled),
             input = self.work.next() => ActorEvent::Answer(input),
             mail = mailbox.recv() => ActorEvent::Mail(mail),
-            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => ActorEvent::DeltasDue,
             () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
         }
     }

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Opening,
-    deltas::Deltas,
     encoding::Encoding,
     host::{StopAck, TaskEnd},
     mail::Mail,
@@ -206,7 +205,6 @@ impl ActorStartup {
             agent,
             toolbox: Arc::new(toolbox),
             encoding: Encoding::default(),
-            deltas: Deltas::default(),
             work: ActorWork::default(),
             spans: Spans::default(),
             acks: PendingAcks::new(dropped),

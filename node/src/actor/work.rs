@@ -224,6 +224,7 @@ impl WorkKind {
         match self {
             Self::Model => Input::Answered {
                 ticket,
+                chunks: Vec::new(),
                 result: Err(Failure::new(
                     FailureKind::Refused,
                     format!("the model call: {panicked}"),

@@ -1,7 +1,10 @@
 //! The table of known sidecars. This module updates the table from the descriptions that instances
 //! send, and decides which instances still exist. It does no I/O.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, VecDeque},
+};
 
 use planck_common::{SidecarId, command::SidecarRow};
 
@@ -87,7 +90,7 @@ impl Directory {
     }
 
     /// Returns the offers of each sidecar. If two instances of a sidecar describe the same offer
-    /// differently, the instance with the higher version decides. Versions are compared as text.
+    /// differently, the instance with the higher version decides.
     pub fn offers(&self) -> BTreeMap<SidecarId, Vec<SidecarOffer>> {
         let sidecars = self.sidecars.iter();
         sidecars
@@ -112,7 +115,7 @@ impl Directory {
 fn offers(instances: &BTreeMap<String, SeenInstance>) -> Vec<SidecarOffer> {
     let mut instances: Vec<&SidecarInstance> =
         instances.values().map(|seen| &seen.instance).collect();
-    instances.sort_by(|one, other| one.version.cmp(&other.version));
+    instances.sort_by(|one, other| compare_versions(&one.version, &other.version));
     let all = instances.iter().flat_map(|instance| &instance.offers);
     let offers: BTreeMap<(bool, &str), &SidecarOffer> = all
         .map(|offer| {
@@ -125,6 +128,18 @@ fn offers(instances: &BTreeMap<String, SeenInstance>) -> Vec<SidecarOffer> {
     offers.into_values().cloned().collect()
 }
 
+/// Compares two versions such as `1.10.0`: number by number, and a pre-release such as `1.10.0-rc.1`
+/// before its release. Other texts are lower than all versions.
+fn compare_versions(one: &str, other: &str) -> Ordering {
+    let parts = |version: &str| {
+        let version = version.split('+').next().unwrap_or_default();
+        let (numbers, pre) = version.split_once('-').unwrap_or((version, ""));
+        let numbers: Option<Vec<u64>> = numbers.split('.').map(|part| part.parse().ok()).collect();
+        numbers.map(|numbers| (numbers, pre.is_empty(), pre.to_owned()))
+    };
+    parts(one).cmp(&parts(other)).then(one.cmp(other))
+}
+
 fn row(name: &SidecarId, instances: &BTreeMap<String, SeenInstance>) -> SidecarRow {
     let (compactors, tools): (Vec<SidecarOffer>, Vec<SidecarOffer>) = offers(instances)
         .into_iter()
@@ -133,7 +148,10 @@ fn row(name: &SidecarId, instances: &BTreeMap<String, SeenInstance>) -> SidecarR
     let versions = instances.values().map(|seen| &seen.instance.version);
     SidecarRow {
         name: name.to_string(),
-        version: versions.max().cloned().unwrap_or_default(),
+        version: versions
+            .max_by(|one, other| compare_versions(one, other))
+            .cloned()
+            .unwrap_or_default(),
         instances: u32::try_from(instances.len()).unwrap_or(u32::MAX),
         tools: names(tools),
         compactors: names(compactors),

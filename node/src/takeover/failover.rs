@@ -332,13 +332,13 @@ impl Claiming<'_> {
         let teams = Arc::clone(&self.takeover.teams);
         match effect {
             ClaimEffect::StopTeam { node, incarnation } => {
-                let nodes = OtherNodes {
+                let stopper = TeamStopper {
                     view: Arc::clone(&self.takeover.view),
                     peers: Arc::clone(&self.takeover.peers),
                     teams,
                 };
                 self.jobs
-                    .spawn(async move { Some(nodes.stop_team(&session, node, incarnation).await) });
+                    .spawn(async move { stopper.stop_team(&session, node, incarnation).await });
             }
             ClaimEffect::MarkTeamDead {
                 incarnation: number,
@@ -370,19 +370,21 @@ impl Claiming<'_> {
 }
 
 /// The services that make a node, possibly this one, stop its members of a team.
-struct OtherNodes {
-    view: Arc<ClusterView>,
-    peers: Arc<Peers>,
-    teams: Arc<TeamRegistry>,
+pub(super) struct TeamStopper {
+    pub view: Arc<ClusterView>,
+    pub peers: Arc<Peers>,
+    pub teams: Arc<TeamRegistry>,
 }
 
-impl OtherNodes {
-    async fn stop_team(
+impl TeamStopper {
+    /// Makes a node stop its members of a team. Returns `None` if the node does not confirm this.
+    /// The claim then delays tools, because those of the members may still be running.
+    pub async fn stop_team(
         &self,
         session: &SessionRecord,
         node: NodeId,
         incarnation: i64,
-    ) -> ClaimInput {
+    ) -> Option<ClaimInput> {
         let order = StopTeam {
             team_id: session.spec.team_id.clone(),
             incarnation,
@@ -391,12 +393,12 @@ impl OtherNodes {
         };
         if node == *self.view.id() {
             self.teams.stop_here(&order).await;
-        } else if let Err(refusal) = self.peers.stop_team(&node, &order, STOPPING).await
-            // A node that has left meanwhile has nothing to stop.
-            && self.view.is_alive(&node).await
-        {
-            tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members");
+        } else if let Err(refusal) = self.peers.stop_team(&node, &order, STOPPING).await {
+            if self.view.is_alive(&node).await {
+                tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members; tools start later");
+            }
+            return None;
         }
-        ClaimInput::Stopped { node }
+        Some(ClaimInput::Stopped { node })
     }
 }

@@ -1,16 +1,22 @@
 //! Tests of sessions that change hands between nodes, with real stores and agents.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
+    NodeId,
     command::{SessionState, Start, Started},
     spec::OnNodeDeath,
 };
 
-use super::{IfClosed, Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose};
-use crate::services::{
-    Services,
-    testing::{TestNode, World},
+use super::{
+    IfClosed, Purpose, SessionGuard, Takeover, failover::TeamStopper, maintenance::UnfinishedClose,
+};
+use crate::{
+    cluster::claiming::ClaimInput,
+    services::{
+        Services,
+        testing::{TestNode, World},
+    },
 };
 
 fn takeover(node: &TestNode) -> &Takeover {
@@ -144,6 +150,30 @@ async fn close_ends_members_on_other_nodes() {
     assert!(!other.services().host.has(&worker.id));
     assert_eq!(host.agent(&worker.id).await.node, None);
     assert_eq!(host.agent(&started.orchestrator).await.node, None);
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_counts_as_stopped_only_if_it_confirms() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let started = host.start(world.request(&["lead"])).await;
+    let session = host.session(&started).await;
+    let stopper = TeamStopper {
+        view: Arc::clone(&takeover(&host).view),
+        peers: Arc::clone(&takeover(&host).peers),
+        teams: Arc::clone(&takeover(&host).teams),
+    };
+    let answer = |node| stopper.stop_team(&session, node, 1);
+    let confirmed = answer(other.id().clone()).await;
+    assert_eq!(
+        confirmed,
+        Some(ClaimInput::Stopped {
+            node: other.id().clone()
+        })
+    );
+    assert_eq!(answer(NodeId::mint()).await, None);
     other.leave().await;
     host.leave().await;
 }

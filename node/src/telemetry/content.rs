@@ -75,7 +75,8 @@ pub fn result(span: &Span, text: &str) {
 #[derive(Debug, Default)]
 pub struct ReplyContent {
     text: String,
-    calls: Vec<(String, String)>,
+    /// The part number, the name and the arguments of each call.
+    calls: Vec<(usize, String, String)>,
 }
 
 impl ReplyContent {
@@ -88,13 +89,12 @@ impl ReplyContent {
         for chunk in chunks {
             match chunk {
                 Chunk::Text { text, .. } if self.text.len() < LONGEST => self.text.push_str(text),
-                Chunk::Call { name, .. } => self.calls.push((name.clone(), String::new())),
-                Chunk::Args { json, .. } => {
-                    if let Some((_, args)) = self
-                        .calls
-                        .last_mut()
-                        .filter(|(_, args)| args.len() < LONGEST)
-                    {
+                Chunk::Call { part, name, .. } => {
+                    self.calls.push((*part, name.clone(), String::new()))
+                }
+                Chunk::Args { part, json } => {
+                    let call = self.calls.iter_mut().rev().find(|(of, ..)| of == part);
+                    if let Some((_, _, args)) = call.filter(|(_, _, args)| args.len() < LONGEST) {
                         args.push_str(json);
                     }
                 }
@@ -111,7 +111,7 @@ impl ReplyContent {
             .filter(|content| !content.is_empty())
             .map(|content| text(content));
         let calls = self.calls.iter().map(
-            |(name, args)| json!({ "type": "tool_call", "name": name, "arguments": cut(args) }),
+            |(_, name, args)| json!({ "type": "tool_call", "name": name, "arguments": cut(args) }),
         );
         let parts: Vec<Value> = content.into_iter().chain(calls).collect();
         span.set_attribute(
@@ -187,11 +187,20 @@ mod tests {
                 id: String::new(),
                 name: "bash".into(),
             },
+            Chunk::Call {
+                part: 3,
+                id: String::new(),
+                name: "read".into(),
+            },
         ]);
         content.take(&[
             Chunk::Args {
                 part: 2,
                 json: "{\"a\"".into(),
+            },
+            Chunk::Args {
+                part: 3,
+                json: "{}".into(),
             },
             Chunk::Args {
                 part: 2,
@@ -200,7 +209,13 @@ mod tests {
         ]);
         assert_eq!(
             (content.text.as_str(), content.calls),
-            ("hey", vec![("bash".into(), "{\"a\":1}".into())])
+            (
+                "hey",
+                vec![
+                    (2, "bash".into(), "{\"a\":1}".into()),
+                    (3, "read".into(), "{}".into())
+                ]
+            )
         );
     }
 

@@ -20,7 +20,6 @@ use super::Actor;
 use crate::{
     actor::{
         calling::PreparedCall,
-        deltas::ReadyEvent,
         saving::ActorLost,
         spans::record_outcome,
         work::{Answers, FinishedWork, WorkKind},
@@ -70,7 +69,9 @@ impl Actor {
                         || matches!(todo.front(), Some(Effect::Save(next)) if !next.beside);
                     todo.extend(Box::pin(self.save(save, beside)).await?);
                 }
-                Effect::Publish { place, event } => self.publish_event(place, event),
+                Effect::Publish { place, event } => {
+                    self.publish(event.kind(), place, &event.data())
+                }
                 Effect::CallModel { ticket } => self.call_model(ticket),
                 Effect::RunTool(run) => self.run_tool(run),
                 Effect::Compact { ticket } => self.compact(ticket),
@@ -91,7 +92,6 @@ impl Actor {
     /// Submits a save. Unless `beside` is set, waits for the commit and returns the effects that
     /// the agent decides on after the commit.
     async fn save(&mut self, save: Save, beside: bool) -> Result<Vec<Effect>, ActorLost> {
-        self.publish_deltas();
         self.spans.saved(&save.entries);
         self.saves.begin(save).await;
         if beside {
@@ -119,27 +119,6 @@ impl Actor {
         let before = std::mem::replace(&mut self.spans.queued, now);
         if now != before {
             self.parts.activity.queue(before, now);
-        }
-    }
-
-    fn publish_event(&mut self, place: EventPlace, event: Event) {
-        let kind = event.kind();
-        if let Event::TextDelta(delta) | Event::ThinkingDelta(delta) = event {
-            for ready in self
-                .deltas
-                .push(kind, place, delta, tokio::time::Instant::now())
-            {
-                self.publish(ready.kind, ready.place, &ready.data);
-            }
-        } else {
-            self.publish_deltas();
-            self.publish(kind, place, &event.data());
-        }
-    }
-
-    pub(in crate::actor) fn publish_deltas(&mut self) {
-        if let Some(ReadyEvent { kind, place, data }) = self.deltas.take() {
-            self.publish(kind, place, &data);
         }
     }
 
@@ -184,6 +163,7 @@ impl Actor {
                 let failure = Failure::new(FailureKind::Auth, error.to_string());
                 let answer = Input::Answered {
                     ticket,
+                    chunks: Vec::new(),
                     result: Err(failure),
                     jitter: 0.0,
                 };

@@ -138,3 +138,35 @@ fn broken_offers_are_ignored_and_reported() {
     "#);
     assert!(read("eu").is_none(), "it is another cluster's");
 }
+
+#[test]
+fn versions_are_compared_number_by_number() {
+    let ascending = [
+        "dev",
+        "v2",
+        "1.9.0",
+        "1.10.0-rc.1",
+        "1.10.0",
+        "1.10.1",
+        "2.0.0",
+    ];
+    for pair in ascending.windows(2) {
+        assert_eq!(
+            compare_versions(pair[0], pair[1]),
+            Ordering::Less,
+            "{pair:?}"
+        );
+    }
+    let mut directory = Directory::default();
+    directory.swept(vec![
+        instance("calculator", "a", "1.9.0", &[("add", "the old one")]),
+        instance("calculator", "b", "1.10.0", &[("add", "the new one")]),
+    ]);
+    let offers = directory.offers();
+    let offer = &offers[&SidecarId::parse("calculator").unwrap()][0];
+    assert!(
+        matches!(&offer.kind, OfferKind::Tool(tool) if tool.description == "the new one"),
+        "{offer:?}"
+    );
+    assert_eq!(directory.rows()[0].version, "1.10.0");
+}

@@ -12,11 +12,7 @@ use self::statement::statement;
 use crate::store::{
     Appended, Batch, BatchOutcome, StoreError,
     append::{MOST_ROWS, MarkRow, mark_rows, one_batch_each, refused},
-    sqlite::{
-        SqliteStore,
-        fault::SqliteFault,
-        files::InUse,
-    },
+    sqlite::{SqliteStore, fault::SqliteFault, files::InUse},
 };
 
 pub async fn append(
