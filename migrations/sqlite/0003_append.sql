@@ -4,6 +4,9 @@
 --   batch: agent, epoch, prev, index of its last row or null, state, input, output, cache read and cache write tokens, cost
 --   row: agent, whether it is the first of its batch, kind, turn, request, at, covers, offset (from 1) and length of its body
 
+-- The trigger of a rewind is in `rewind.sql` now, so that opening a file does not parse it.
+
+DROP TRIGGER rewind_all;
 DROP VIEW append;
 
 CREATE VIEW append AS SELECT

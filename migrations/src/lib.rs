@@ -52,6 +52,10 @@ pub const SQLITE_SESSION: &[Migration] = &[
     },
 ];
 
+/// The statement that creates the temporary trigger of a rewind on a connection to a session's
+/// SQLite file.
+pub const SQLITE_REWIND: &str = include_str!("../sqlite/rewind.sql");
+
 /// A migration such as the next version may make while nodes of this version still run. It adds a
 /// column that these nodes need not know.
 #[cfg(feature = "next")]

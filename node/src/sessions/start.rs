@@ -49,7 +49,7 @@ impl Sessions {
         }
         request.prompt_id = first_prompt(&request);
         if let Some(id) = &request.session_id
-            && let Some(known) = self.store.session(id).await?
+            && let Some(known) = self.store.recorded(id).await?
         {
             return Ok(started(&known, self.view.id(), 0, request.prompt_id));
         }
@@ -146,7 +146,7 @@ impl Sessions {
                 Err(refusal) if is_of_that_node(&refusal) => refused = Some(refusal),
                 Err(refusal) => return Err(refusal),
             }
-            if let Some(known) = self.store.session(&id).await? {
+            if let Some(known) = self.store.recorded(&id).await? {
                 return Ok(started(&known, self.view.id(), 0, request.prompt_id));
             }
             candidates.retain(|candidate| candidate.id != chosen);

@@ -28,6 +28,13 @@ pub trait SessionRecords: Send + Sync {
 
     async fn session(&self, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError>;
 
+    /// Returns a session that a node has recorded in this store. Unlike [`session`](Self::session),
+    /// this does not search for session files that were copied into the store's folder, so it is
+    /// cheap for unknown ids.
+    async fn recorded(&self, id: &SessionId) -> Result<Option<SessionRecord>, StoreError> {
+        self.session(id.as_str()).await
+    }
+
     /// Returns a page of `limit` sessions (100 by default, at most 1,000), newest first. `after` is
     /// the `next` of the preceding page.
     async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError>;

@@ -41,6 +41,8 @@ const ASKED_AT_ONCE: usize = 200;
 /// The field of `/proc/self/status` that is compared for idle agents. It does not include pages of
 /// the executable file, which are loaded during the first turns.
 const HELD: &str = "RssAnon";
+/// How long to wait until the sweeps are over that a node makes when it starts.
+const STARTED: Duration = Duration::from_secs(3);
 /// How long to wait until idle agents are in the resting state, in which the memory for their next
 /// requests is freed.
 const RESTED: Duration = Duration::from_secs(10);
@@ -132,12 +134,14 @@ impl Once {
             let mut warming = Waves::default();
             self.wave(&mut world, folder.path(), &mut warming).await?;
             waves.peak_kib = warming.peak_kib;
+            tokio::time::sleep(STARTED).await;
         }
         loop {
             self.wave(&mut world, folder.path(), &mut waves).await?;
             if !self.workload.is_short() || waves.turns.wall >= LEAST {
                 break;
             }
+            world.close_sessions().await?;
         }
         if self.workload == Workload::Start {
             waves.turns = process.end();
@@ -223,6 +227,7 @@ struct BenchNode {
     bus: Arc<WatchedBus>,
     client: Client,
     agents: Vec<AgentId>,
+    sessions: Vec<SessionId>,
 }
 
 impl BenchNode {
@@ -239,10 +244,11 @@ impl BenchNode {
             bus,
             client,
             agents: Vec::new(),
+            sessions: Vec::new(),
         })
     }
 
-    /// Starts new sessions with new agents. The agents of earlier sessions stay idle.
+    /// Starts new sessions with new agents.
     async fn start_agents(&mut self, size: WorkloadSize, dir: &Path) -> Result<()> {
         self.agents.clear();
         let WorkloadSize { agents, sessions } = size;
@@ -282,6 +288,15 @@ impl BenchNode {
         )
         .await;
         self.agents.extend(here);
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    /// Closes all sessions.
+    async fn close_sessions(&mut self) -> Result<()> {
+        for session in self.sessions.drain(..) {
+            self.client.close(session.as_str(), None).await?;
+        }
         Ok(())
     }
 

@@ -180,14 +180,7 @@ impl Index {
         &self,
         id_or_name: &str,
     ) -> Result<Option<(SessionId, SessionName)>, StoreError> {
-        const FIND: &str =
-            "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?1 ORDER BY id <> ?1";
-        if let Some(found) = self
-            .read(query(FIND).bind(id_or_name), id_and_name)
-            .await?
-            .into_iter()
-            .next()
-        {
+        if let Some(found) = self.find_indexed(id_or_name).await? {
             return Ok(Some(found));
         }
         let files = rebuild::session_files(&self.folder)?;
@@ -203,6 +196,17 @@ impl Index {
         let db = self.db().await?;
         rebuild::add(&db, &self.folder, self.opening, std::slice::from_ref(&file)).await?;
         Ok(Some(file))
+    }
+
+    /// Finds a session in the index by its id or its name.
+    pub async fn find_indexed(
+        &self,
+        id_or_name: &str,
+    ) -> Result<Option<(SessionId, SessionName)>, StoreError> {
+        const FIND: &str =
+            "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?1 ORDER BY id <> ?1";
+        let found = self.read(query(FIND).bind(id_or_name), id_and_name).await?;
+        Ok(found.into_iter().next())
     }
 
     /// Adds a session whose file was copied from another folder.

@@ -53,6 +53,13 @@ impl SessionRecords for SqliteStore {
         record_in(&file.db).await
     }
 
+    async fn recorded(&self, id: &SessionId) -> Result<Option<SessionRecord>, StoreError> {
+        if self.index.find_indexed(id.as_str()).await?.is_none() {
+            return Ok(None);
+        }
+        self.session(id.as_str()).await
+    }
+
     async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError> {
         list::sessions(self, filter).await
     }

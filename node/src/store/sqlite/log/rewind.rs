@@ -4,6 +4,7 @@ use planck_common::{
     Seq, Timestamp,
     event::{self, json},
 };
+use planck_migrations::SQLITE_REWIND;
 use sqlx::query;
 
 use crate::store::{
@@ -31,6 +32,8 @@ pub async fn rewind(
         .bind(to)
         .bind(Timestamp::now().millis())
         .bind(body.as_str());
+    let create_trigger = query(SQLITE_REWIND).persistent(false);
+    file.db.execute(create_trigger).await?;
     match file.db.execute(statement).await {
         Ok(_) => {}
         Err(SqliteFault::Aborted(Abort::NoMessage)) => {
