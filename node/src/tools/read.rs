@@ -77,10 +77,14 @@ fn read(files: &Files, call: &Invocation, args: ReadArgs) -> Result<String, File
         path: args.path.clone(),
         why,
     };
-    let place = files.workspace(&call.dir)?.place(&args.path)?;
-    let file = ParentFolder::open(&place)
-        .and_then(|folder| folder.read())
-        .map_err(failed)?;
+    let file = match ParentFolder::read_without_links(&call.dir, &args.path) {
+        Some(file) => file,
+        None => {
+            let place = files.workspace(&call.dir)?.place(&args.path)?;
+            let folder = ParentFolder::open(&place);
+            folder.and_then(|folder| folder.read()).map_err(failed)?
+        }
+    };
     let size = file.metadata().map_err(failed)?.len();
     match lines(file, size, files.caps(), &args, &call.cancel).map_err(failed)? {
         FoundLines::Text(text) => Ok(text),

@@ -55,6 +55,11 @@ pub async fn a_session_is_created_once(world: &dyn World) {
         (record.id.clone(), &record.name, Some(node.clone()))
     );
 
+    let recorded = other.recorded(&record.id).await.unwrap();
+    assert_eq!(recorded.map(|found| found.name), Some(record.name.clone()));
+    let unknown = other.recorded(&planck_common::SessionId::mint()).await;
+    assert!(unknown.unwrap().is_none());
+
     let agents = other.agents(&record.id).await.unwrap();
     let leases: Vec<_> = agents
         .iter()

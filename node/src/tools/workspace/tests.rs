@@ -127,3 +127,39 @@ fn a_folder_replaced_by_a_link_is_not_followed() {
     assert_eq!(world.text("out/secret"), "secret");
     assert!(!world.at("out/new").exists());
 }
+
+#[test]
+fn files_are_read_without_resolving_only_if_no_link_is_on_the_way() {
+    let world = world();
+    // The temporary folder itself may be reached through a link.
+    let ws = world.at("ws").canonicalize().unwrap();
+    let read = |dir: &Path, path: &str| ParentFolder::read_without_links(dir, path).is_some();
+    for path in ["file", "./file", "deep/er/file", "deep/./er/file"] {
+        assert!(read(&ws, path), "{path}");
+    }
+    assert!(read(&ws, &ws.join("deep/er/file").display().to_string()));
+    assert!(read(&ws.join("deep"), "er/file"));
+    for path in [
+        "none",
+        "none/file",
+        ".",
+        "deep",
+        "to-file",
+        "to-deep/file",
+        "to-out/secret",
+        "to-secret",
+        "../out/secret",
+        "deep/../file",
+        "deep/../../out/secret",
+        "/etc/hostname",
+        "dangling",
+        "loop",
+    ] {
+        assert!(!read(&ws, path), "{path}");
+    }
+    assert!(!read(Path::new("ws"), "file"));
+    assert!(!read(&ws.join("to-out"), "secret"));
+    fs::rename(ws.join("deep"), ws.join("moved")).unwrap();
+    world.link("ws/deep", world.at("out"));
+    assert!(!read(&ws.join("deep"), "secret"));
+}
