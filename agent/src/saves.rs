@@ -40,7 +40,7 @@ pub(super) struct Pending {
 /// The work that follows the commit of a save.
 #[derive(Debug)]
 pub(super) enum OnCommit {
-    /// The messages, which are already in the view, get their ids.
+    /// The messages, which are already in the model's view, get the numbers of their rows as ids.
     Settle,
     /// The turn has ended, and the agent takes the next inputs.
     Close,

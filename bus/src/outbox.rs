@@ -1,5 +1,5 @@
-//! The bounded queue of publications. If the queue is full, all waiting publications are dropped,
-//! and a head is published for each session that lost some.
+//! The bounded queue of publications. If the queue is full or the link is down for too long, all
+//! waiting publications are dropped, and a head is published for each session that lost some.
 
 use std::{collections::HashSet, mem, time::Duration};
 
@@ -109,8 +109,9 @@ impl Outbox {
         }
     }
 
-    /// Adds a publication. Drops all waiting publications if they exceed a limit. Returns `true` if
-    /// the publisher must be woken.
+    /// Adds a publication. Drops all waiting publications, this one included, if they are too many
+    /// or too large, or if the link has been down for `patience`. Returns `true` if the publisher
+    /// must be woken.
     pub fn push(&mut self, item: Publication, now: Instant) -> bool {
         if let Publication::Event(event) = &item {
             self.heads.record_event(&event.session_id, event.seq, now);

@@ -203,7 +203,7 @@ pub struct Presence {
     pub v: u32,
     pub r#type: PresenceKind,
     pub sidecar: SidecarId,
-    /// The id of its service.
+    /// The id of the instance, which is also the `id` of its NATS service.
     pub instance: String,
 }
 

@@ -170,7 +170,8 @@ impl Workspace {
         &self.readable
     }
 
-    /// Resolves a path from a model whose file is to be changed. The file and its parent folders
+    /// Resolves a path that a model gave for a file to change. Refuses a path in a folder that the
+    /// agent may only read, and a path with a protected component. The file and its parent folders
     /// need not exist.
     pub fn place_to_change(&self, path: &str) -> Result<ResolvedPath, PathError> {
         let place = self.place(path)?;

@@ -21,7 +21,8 @@ pub enum WorkOutcome {
     Truncated,
     Limit,
     Error,
-    /// The session was closed, or it cannot be followed any longer.
+    /// The turn of the prompt was not seen to end: the session was closed or could not be followed
+    /// any longer, or the user left.
     Lost,
 }
 

@@ -47,9 +47,9 @@ pub struct OwnRecord {
     nonce: Nonce,
     wanted: NodeStanding,
     phase: OwnRecordPhase,
-    /// When the current record was written.
+    /// When the write of the current record was requested.
     written: Option<Moment>,
-    /// When the record was last read and found.
+    /// When the latest read that found the record was requested.
     read: Option<Moment>,
 }
 

@@ -96,8 +96,8 @@ impl InjectedFault {
                 let pause = Self::Pause { machine: other };
                 (pause, at + rng.u64(1_200..3_000), rng.u64(4_000..9_000))
             }
-            // A node loses only NATS, and its sessions are claimed while only a long tool call
-            // still runs there.
+            // A node loses NATS, and then the other nodes lose SQL. They claim its sessions late,
+            // when only a long tool call still runs on it.
             7 | 15 => {
                 let cut = (Self::Cut { machine }, at, rng.u64(9_000..12_000));
                 let sql = Self::SqlOnlyAt { machine };

@@ -29,7 +29,8 @@ pub struct RestoreReport {
     undone: Vec<PathBuf>,
     /// The changes that could not be undone, each with the reason.
     lasting: Vec<(PathBuf, String)>,
-    /// The folder in which the undone versions were stored, if there are any.
+    /// The folder in which the changed versions of files were stored before the changes were
+    /// undone, or `None` if nothing was stored.
     kept: Option<PathBuf>,
 }
 

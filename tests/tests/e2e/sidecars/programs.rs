@@ -24,7 +24,8 @@ const LARGE_WINDOW: &[(&str, &str)] = &[
     ("PLANCK_MODELS_ENTRIES_TEST_CONTEXT_WINDOW", "1000000"),
 ];
 
-/// Starts a session of one agent that has the tool, once this many instances are found.
+/// Starts a NATS server, `instances` processes of the example, and a node. When the node has found
+/// all instances, starts a session of one agent that has `tool`. Returns the processes too.
 async fn scene(
     example: &Example,
     instances: u32,
