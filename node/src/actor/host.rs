@@ -5,6 +5,7 @@
 
 mod agent_counts;
 mod leaving;
+mod missing;
 mod requests;
 mod slot;
 mod task_end;
@@ -22,6 +23,8 @@ use planck_common::{AgentId, SessionId};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use missing::MissingAgents;
+use missing::MissingRecord;
 use slot::{HostSlot, LiveActor, SlotStage};
 pub(super) use task_end::{StopAck, TaskEnd};
 
@@ -51,8 +54,8 @@ struct HostInner {
     tasks: TaskTracker,
     slots: Mutex<HashMap<AgentId, HostSlot>>,
     task_numbers: AtomicU64,
-    /// Whether the store may contain leases of this node whose agents are not in `slots`.
-    may_miss: AtomicBool,
+    /// Where the store may contain leases of this node whose agents are not in `slots`.
+    missing: MissingRecord,
     /// Whether the host starts no more tasks.
     closed: AtomicBool,
 }
@@ -62,13 +65,16 @@ struct HostInner {
 #[error("agent {0} is not here")]
 pub struct NotHere(pub AgentId);
 
-/// Calls [`Host::may_miss_agents`] when it is dropped. See [`Host::taking_leases`].
+/// Calls [`Host::may_miss_agents_of`] when it is dropped. See [`Host::taking_leases`].
 #[must_use]
-pub struct LeaseGuard<'a>(&'a Host);
+pub struct LeaseGuard<'a> {
+    host: &'a Host,
+    session: SessionId,
+}
 
 impl Drop for LeaseGuard<'_> {
     fn drop(&mut self) {
-        self.0.may_miss_agents();
+        self.host.may_miss_agents_of(&self.session);
     }
 }
 
@@ -80,7 +86,7 @@ impl Host {
             tasks: TaskTracker::new(),
             slots: Mutex::default(),
             task_numbers: AtomicU64::new(0),
-            may_miss: AtomicBool::new(true),
+            missing: MissingRecord::default(),
             closed: AtomicBool::new(false),
         }))
     }
@@ -120,22 +126,31 @@ impl Host {
         self.slots().contains_key(agent)
     }
 
-    /// Records that this node may hold the lease of an agent that is not in the host.
+    /// Records that this node may hold leases of agents of any session that are not in the host.
     pub fn may_miss_agents(&self) {
-        self.0.may_miss.store(true, Ordering::Relaxed);
+        self.0.missing.add_all();
     }
 
-    /// Returns a guard that calls [`may_miss_agents`](Self::may_miss_agents) when it is dropped. An
-    /// operation that takes leases holds the guard to its end. A sweep that runs meanwhile may not
-    /// see the lease yet, and the operation may fail or be cancelled after it took the lease.
-    pub fn taking_leases(&self) -> LeaseGuard<'_> {
-        LeaseGuard(self)
+    /// Records that this node may hold leases of agents of this session that are not in the host.
+    pub fn may_miss_agents_of(&self, session: &SessionId) {
+        self.0.missing.add(session);
     }
 
-    /// Returns whether [`may_miss_agents`](Self::may_miss_agents) was called since the last call of
-    /// this function, and clears that record. The first call returns `true`.
-    pub fn take_may_miss_agents(&self) -> bool {
-        self.0.may_miss.swap(false, Ordering::Relaxed)
+    /// Returns a guard that calls [`may_miss_agents_of`](Self::may_miss_agents_of) when it is
+    /// dropped. An operation that takes leases holds the guard to its end. A sweep that runs
+    /// meanwhile may not see the lease yet, and the operation may fail or be cancelled after it
+    /// took the lease.
+    pub fn taking_leases(&self, session: &SessionId) -> LeaseGuard<'_> {
+        LeaseGuard {
+            host: self,
+            session: session.clone(),
+        }
+    }
+
+    /// Returns where agents may be missing, without what an earlier call returned. The first call
+    /// returns [`MissingAgents::InAnySession`].
+    pub fn take_missing_agents(&self) -> MissingAgents {
+        self.0.missing.take()
     }
 
     /// Returns whether the agent is on this node without a task, because it rests or is parked.
@@ -258,10 +273,10 @@ impl Host {
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
             TaskEnd::Gone(ack) => {
-                self.may_miss_agents();
                 let mut gone = None;
                 self.forget(agent, number, |slots| gone = slots.remove(agent));
                 if let Some(slot) = gone {
+                    self.may_miss_agents_of(&slot.hosting.session.id);
                     self.0.parts.notifier.departed(&slot.hosting);
                 }
                 ack.send();

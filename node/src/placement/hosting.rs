@@ -42,7 +42,7 @@ impl Placement {
         request: &HostAgent,
         permit: AdmissionPermit,
     ) -> Result<Hosted, Refusal> {
-        let _guard = self.host.taking_leases();
+        let _guard = self.host.taking_leases(&request.session_id);
         let context = self.context_of(request).await?;
         let record = self.lookup.agent(&request.agent_id).await?;
         if record.id == request.lead {

@@ -194,7 +194,7 @@ impl Placement {
             (&agent.id, &agent.spec)
         });
         self.teams.add_members(&context, agents).await?;
-        let _guard = self.host.taking_leases();
+        let _guard = self.host.taking_leases(&context.id);
         let members: Vec<NewMember> = batch.iter().map(|spawn| spawn.member.clone()).collect();
         let lead = LeadIncarnation {
             lead: first.lead.clone(),

@@ -74,12 +74,13 @@ impl Sessions {
         let session = plan(request, place, specs, &self.limits)?;
         let nodes = self.placement.assign(&workspace, &session.agents)?;
         let prompt = session.prompt.as_ref().map(|prompt| prompt.id.clone());
-        let _guard = self.takeover.lock(&session.id).await?;
+        let id = session.id.clone();
+        let _guard = self.takeover.lock(&id).await?;
         let created = self
             .store
             .create(session, self.view.id())
             .await
-            .inspect_err(|_| self.host.may_miss_agents());
+            .inspect_err(|_| self.host.may_miss_agents_of(&id));
         let (record, new) = match created? {
             Created::New(record) => (record, true),
             Created::Known(record) => (record, false),
@@ -87,7 +88,7 @@ impl Sessions {
         if new {
             self.host_all(&record, &nodes, warning)
                 .await
-                .inspect_err(|_| self.host.may_miss_agents())?;
+                .inspect_err(|_| self.host.may_miss_agents_of(&id))?;
         }
         Ok(started(&record, self.view.id(), 0, prompt))
     }

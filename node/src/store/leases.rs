@@ -43,6 +43,13 @@ pub trait Leases: Send + Sync {
     /// Returns the agents whose leases a node holds.
     async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError>;
 
+    /// Returns the agents of these sessions whose leases a node holds.
+    async fn held_in(
+        &self,
+        node: &NodeId,
+        sessions: &[SessionId],
+    ) -> Result<Vec<Stray>, StoreError>;
+
     /// Returns whether the process of a node is running, or `None` if the store cannot tell. SQLite
     /// can tell by the node's lock file.
     async fn node_lives(&self, _node: &NodeId) -> Result<Option<bool>, StoreError> {

@@ -21,7 +21,7 @@ impl Takeover {
         epoch: i64,
         claim: LeaseClaim,
     ) -> Result<Option<HeldLease>, StoreError> {
-        let _guard = self.host.taking_leases();
+        let _guard = self.host.taking_leases(session);
         let by = self.view.id();
         let try_claim = || {
             self.store

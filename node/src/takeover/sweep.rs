@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{IfClosed, Takeover, maintenance::UnfinishedClose};
 use crate::{
+    actor::host::MissingAgents,
     cluster::recovery::{self, SweepSchedule, SweepStep},
     store::{SessionRecord, StoreError, Stray},
 };
@@ -53,10 +54,12 @@ impl Takeover {
         let mut strays = self.store.sweep(&alive).await?;
         self.wake_own(&strays).await;
         strays.retain(|stray| recovery::has_no_host(stray.node.as_ref(), &alive));
-        let held = if self.host.take_may_miss_agents() {
-            self.store.held_by(self.view.id()).await?
-        } else {
-            Vec::new()
+        let held = match self.host.take_missing_agents() {
+            MissingAgents::InAnySession => self.store.held_by(self.view.id()).await?,
+            MissingAgents::In(sessions) => {
+                let sessions: Vec<SessionId> = sessions.into_iter().collect();
+                self.store.held_in(self.view.id(), &sessions).await?
+            }
         };
         let missing = held.into_iter().filter(|held| !self.host.has(&held.agent));
         let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
@@ -72,7 +75,7 @@ impl Takeover {
                 return Ok(());
             }
             if let Err(refusal) = looked_after {
-                self.host.may_miss_agents();
+                self.host.may_miss_agents_of(&id);
                 self.report(&refusal, &format!("cannot take session {id} up"));
             }
         }

@@ -20,14 +20,16 @@ impl TeamRegistry {
         };
         let mut hosted = self.host.hostings();
         hosted.retain(|hosting| ended.ends_with_it(&incarnation(&hosting.session)));
+        if order.reason == TeamEnd::NodeDead {
+            // Nothing is written, so this node keeps their leases until another node claims them.
+            // If none does, a sweep of this node finds them.
+            for hosting in &hosted {
+                self.host.may_miss_agents_of(&hosting.session.id);
+            }
+        }
         let members: Vec<AgentId> = hosted.into_iter().map(|hosting| hosting.agent).collect();
         match order.reason {
-            TeamEnd::NodeDead => {
-                // Nothing is written, so this node keeps their leases until another node claims
-                // them. If none does, a sweep of this node finds them.
-                self.host.may_miss_agents();
-                self.host.drop_agents(&members).await;
-            }
+            TeamEnd::NodeDead => self.host.drop_agents(&members).await,
             TeamEnd::Stopped | TeamEnd::Closed => self.end(&members, order).await,
         }
         StoppedTeam {

@@ -582,6 +582,11 @@ pub async fn leases_are_swept(world: &dyn World) {
     assert_eq!(mine.store.held_by(&dead.node).await.unwrap(), []);
     let held = mine.store.held_by(&mine.node).await.unwrap();
     assert_eq!(held.len(), 2);
+    let in_both = [mine.session.clone(), dead.session.clone()];
+    for (sessions, count) in [(&in_both[..], 2), (&in_both[..1], 1), (&[], 0)] {
+        let held = mine.store.held_in(&mine.node, sessions).await.unwrap();
+        assert_eq!(held.len(), count, "{sessions:?}");
+    }
     assert!(held.contains(&Stray {
         node: Some(mine.node.clone()),
         epoch: 2,

@@ -102,6 +102,22 @@ impl Leases for PostgresStore {
             .await?;
         found.iter().map(stray).collect()
     }
+
+    async fn held_in(
+        &self,
+        node: &NodeId,
+        sessions: &[SessionId],
+    ) -> Result<Vec<Stray>, StoreError> {
+        const HELD_IN: &str = "SELECT session_id, id, node_id, epoch FROM agents
+            WHERE node_id = $1 AND session_id = ANY ($2)";
+        if sessions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sessions: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
+        let statement = sqlx::query(HELD_IN).bind(node.as_str()).bind(sessions);
+        let found = self.database.all(statement).await?;
+        found.iter().map(stray).collect()
+    }
 }
 
 fn lease(row: &Columns<'_>) -> Result<HeldLease, StoreError> {

@@ -98,9 +98,19 @@ impl Leases for SqliteStore {
     }
 
     async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
+        let sessions = self.index.leases(&[], Some(node)).await?;
+        let sessions: Vec<SessionId> = sessions.into_iter().map(|(session, _)| session).collect();
+        self.held_in(node, &sessions).await
+    }
+
+    async fn held_in(
+        &self,
+        node: &NodeId,
+        sessions: &[SessionId],
+    ) -> Result<Vec<Stray>, StoreError> {
         let mut held = vec![];
-        for (session, _) in self.index.leases(&[], Some(node)).await? {
-            match self.held_in(&session, node).await {
+        for session in sessions {
+            match self.held_in_file(session, node).await {
                 Ok(found) => held.extend(found),
                 // A damaged file must not hide the leases in the other files.
                 Err(StoreError::Broken(error)) => {
@@ -124,7 +134,11 @@ impl Leases for SqliteStore {
 }
 
 impl SqliteStore {
-    async fn held_in(&self, session: &SessionId, node: &NodeId) -> Result<Vec<Stray>, StoreError> {
+    async fn held_in_file(
+        &self,
+        session: &SessionId,
+        node: &NodeId,
+    ) -> Result<Vec<Stray>, StoreError> {
         const HELD: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id = ?1 ORDER BY n";
         let Some(file) = self.file_if_any(session).await? else {
             return Ok(vec![]);
