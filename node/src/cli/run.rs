@@ -1,7 +1,7 @@
 //! The command `planck run`.
 
 use std::{
-    io::{IsTerminal as _, Read as _},
+    io::{IsTerminal as _, Read},
     time::Instant,
 };
 
@@ -230,12 +230,13 @@ fn words(given: Option<&str>) -> anyhow::Result<String> {
         Some(text) => text.to_owned(),
         None if std::io::stdin().is_terminal() => String::new(),
         None => {
-            let mut text = String::new();
-            std::io::stdin()
-                .take(LONGEST_PROMPT)
-                .read_to_string(&mut text)
-                .context("cannot read standard input")?;
-            text
+            let read = longest_text(std::io::stdin()).context("cannot read standard input")?;
+            read.ok_or_else(|| {
+                UsageError(format!(
+                    "the prompt on standard input is longer than {} MiB; write it to a file in the working directory, and name the file in a shorter prompt",
+                    LONGEST_PROMPT >> 20
+                ))
+            })?
         }
     };
     if text.trim().is_empty() {
@@ -247,11 +248,26 @@ fn words(given: Option<&str>) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// Reads a text to its end. Returns `None` if it has more than [`LONGEST_PROMPT`] bytes.
+fn longest_text(from: impl Read) -> std::io::Result<Option<String>> {
+    let mut text = String::new();
+    let read = from.take(LONGEST_PROMPT + 1).read_to_string(&mut text)?;
+    Ok((read as u64 <= LONGEST_PROMPT).then_some(text))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
 
     use super::*;
+
+    #[test]
+    fn prompt_that_is_too_long_is_refused_and_not_cut() {
+        let longest = vec![b'x'; usize::try_from(LONGEST_PROMPT).unwrap()];
+        let read = longest_text(&longest[..]).unwrap();
+        assert_eq!(read.map(|text| text.len()), Some(longest.len()));
+        assert_eq!(longest_text((&longest[..]).chain(&b"y"[..])).unwrap(), None);
+    }
 
     #[derive(Debug, clap::Parser)]
     struct Line {

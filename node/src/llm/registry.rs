@@ -101,7 +101,8 @@ impl Llm {
         }
         let endpoint = Arc::new(self.endpoint(&known, base)?);
         if endpoints.len() >= MOST_ENDPOINTS {
-            endpoints.clear();
+            // The endpoints of running requests stay, because their gates limit these requests.
+            endpoints.retain(|_, endpoint| Arc::strong_count(endpoint) > 1);
         }
         endpoints.insert(key, Arc::clone(&endpoint));
         Ok(endpoint)

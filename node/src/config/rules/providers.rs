@@ -35,12 +35,13 @@ fn provider_problems(name: &str, provider: &Provider) -> Vec<BrokenRule> {
             "use letters, digits, `_`, `-` and `.`".into(),
         );
     }
-    if provider.max_attempts == 0 || provider.max_concurrent == 0 {
-        wrong(
-            "max_attempts",
-            "`max_attempts` and `max_concurrent` must be 1 or more".into(),
-            "raise the one that is 0".into(),
-        );
+    for (key, is_zero) in [
+        ("max_attempts", provider.max_attempts == 0),
+        ("max_concurrent", provider.max_concurrent == 0),
+    ] {
+        if is_zero {
+            wrong(key, format!("`{key}` must be 1 or more"), "raise it".into());
+        }
     }
     broken.extend(assumed(name, provider, &at));
     broken

@@ -193,6 +193,11 @@ fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
             reason = sandbox.reason(),
             "tool processes run as root without a sandbox, and can do anything here"
         );
+    } else if sandbox.is_open() {
+        tracing::warn!(
+            reason = sandbox.reason(),
+            "tool processes run without a sandbox, with the rights of this node's user"
+        );
     } else if !sandbox.gaps().is_empty() {
         tracing::warn!(gaps = ?sandbox.gaps(), "this kernel's Landlock is old: tool processes are confined in part");
     } else {
