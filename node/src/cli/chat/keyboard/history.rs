@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
@@ -73,12 +73,15 @@ impl History {
 }
 
 fn load(path: &Path) -> io::Result<Vec<String>> {
-    let file = match File::open(path) {
+    let mut file = match File::open(path) {
         Ok(file) => file,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => return Err(why),
     };
     // The file may be longer than [`MOST`], because chats append to it without cutting it.
+    // Its newest entries are at its end.
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(2 * MOST)))?;
     let mut text = Vec::new();
     file.take(2 * MOST).read_to_end(&mut text)?;
     let parsed = text
@@ -138,6 +141,21 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+
+    #[test]
+    fn newest_entries_of_a_long_file_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        let entry = |n: u64| format!("{n} {}", "x".repeat(10_000));
+        let count = 4 * MOST / 10_000;
+        let lines: String = (0..count).map(|n| line(&entry(n)).unwrap()).collect();
+        std::fs::write(&path, lines).unwrap();
+        for _ in 0..2 {
+            let history = History::open(Some(path.clone()));
+            assert_eq!(history.entries().last(), Some(&entry(count - 1)));
+        }
+        assert!(path.metadata().unwrap().size() <= MOST);
+    }
 
     #[test]
     fn entries_of_several_lines_are_restored_and_private() {
