@@ -24,9 +24,13 @@ pub const POSTGRES: &[Migration] = &[
         version: 3,
         sql: include_str!("../postgres/0003_rewind.sql"),
     },
-    #[cfg(feature = "next")]
     Migration {
         version: 4,
+        sql: include_str!("../postgres/0004_release.sql"),
+    },
+    #[cfg(feature = "next")]
+    Migration {
+        version: 5,
         sql: NEXT,
     },
 ];

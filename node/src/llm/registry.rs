@@ -349,13 +349,23 @@ impl KnownProvider<'_> {
         let label = if is_usual {
             self.name.to_owned()
         } else {
-            format!("{}@{}", self.name, base.authority())
+            format!("{}@{}", self.name, host_and_port(base))
         };
         WireTarget {
             label,
             is_vendor: self.is_vendor(base),
             quirks: self.preset.quirks,
         }
+    }
+}
+
+/// Returns the authority of an address without user name and password, because the label of an
+/// endpoint is stored in sessions.
+fn host_and_port(base: &Url) -> String {
+    let host = base.host_str().unwrap_or_default();
+    match base.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
     }
 }
 

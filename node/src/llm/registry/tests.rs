@@ -220,4 +220,8 @@ fn tokens_of_another_address_bear_its_name() {
     };
     assert_eq!(label("https://api.openai.com/v1"), "openai");
     assert_eq!(label("http://127.0.0.1:8080/v1"), "openai@127.0.0.1:8080");
+    assert_eq!(
+        label("http://user:password@127.0.0.1:8080/v1"),
+        "openai@127.0.0.1:8080"
+    );
 }

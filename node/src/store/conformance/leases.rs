@@ -16,7 +16,7 @@ use super::{
     team::{Team, entry, message, new_agent, warnings},
 };
 use crate::store::{
-    AgentCreation, BatchOutcome, HeldLease, InputOutcome, LeaseClaim, NAMESAKES, NewInput,
+    AgentCreation, Batch, BatchOutcome, HeldLease, InputOutcome, LeaseClaim, NAMESAKES, NewInput,
     NewMember, PutResult, StoreError, StoredInput, Stray,
 };
 
@@ -498,6 +498,23 @@ pub async fn releasing_ends_a_lease(world: &dyn World) {
             .owner,
         None
     );
+}
+
+pub async fn releasing_leaves_a_stopped_agent_stopped(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let stopped = Batch {
+        state: AgentState::Stopped,
+        ..team.batch(1, 0, warnings(1))
+    };
+    team.write(stopped).await;
+    let epoch = team.record(1).await.epoch;
+    let release = |for_good| {
+        let (store, session, agent) = (&team.store, &team.session, &team.agents[1]);
+        store.release(session, agent, epoch, for_good)
+    };
+    release(false).await.unwrap();
+    let record = team.record(1).await;
+    assert_eq!((record.node, record.state), (None, AgentState::Stopped));
 }
 
 pub async fn a_stopped_agent_takes_no_input(world: &dyn World) {

@@ -20,7 +20,7 @@ use crate::store::{
 const ANNOUNCED_MS: u64 = 60_000;
 
 /// How long a session file stays open without being used.
-const UNUSED: Duration = Duration::from_secs(5);
+const UNUSED: Duration = Duration::from_secs(20);
 
 const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
     UNION ALL SELECT a.id, a.node_id, a.epoch FROM agents a
