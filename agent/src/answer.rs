@@ -174,7 +174,8 @@ impl Agent {
     }
 }
 
-/// Returns whether part of the answer is missing. The calls of such an answer are not run.
+/// Returns whether the answer ended early, at the length limit or by a refusal. The calls of such
+/// an answer are not run.
 pub(super) fn is_cut(stop: StopReason) -> bool {
     match stop {
         StopReason::Length | StopReason::Refusal => true,

@@ -246,8 +246,8 @@ impl<'a> RequestedCall<'a> {
         )
     }
 
-    /// Returns a refusal if the call was cut off or its arguments are not a JSON object, otherwise
-    /// the loop guard's verdict.
+    /// Returns a refusal if the answer was cut off or the call's arguments are not a JSON object,
+    /// otherwise the loop guard's verdict.
     fn overrule(&self, verdict: LoopVerdict, is_cut: bool) -> LoopVerdict {
         match (is_cut, self.invalid) {
             (true, _) => {

@@ -78,7 +78,7 @@ impl Agent {
         self.record(event, step);
     }
 
-    /// Saves a durable event, or publishes a live one.
+    /// Saves a durable event, or publishes a live one. Ignores a message.
     fn record(&mut self, event: Event, step: &mut StepEffects) {
         let mut rows = Rows::at(self.place(step.now));
         rows.event(&event);
@@ -90,7 +90,8 @@ impl Agent {
     }
 
     /// Ends the running turn, and saves the text that the model has sent so far. If tools are
-    /// running, cancels their calls; the turn ends when the calls have returned.
+    /// running, cancels their calls; the turn ends when the calls have returned. Does nothing
+    /// without a turn, or if its calls are already cancelled.
     pub(super) fn interrupt(&mut self, why: &str, ending: TurnEnding, step: &mut StepEffects) {
         let Some((mut turn, activity)) = self.phase.take_if(|activity| !activity.is_winding_down())
         else {
@@ -161,7 +162,7 @@ impl Agent {
 }
 
 /// Cancels the model call, compaction or wait of a turn, and adds the received text of an answer to
-/// the rows. [`Agent::interrupt`] handles running tools before it calls this function.
+/// the rows and the turn. [`Agent::interrupt`] handles running tools before it calls this function.
 fn cancel(activity: TurnActivity, turn: &mut Turn, rows: &mut Rows, step: &mut StepEffects) {
     match activity {
         TurnActivity::Saving | TurnActivity::UsingTools(_) | TurnActivity::WindingDown { .. } => {}

@@ -23,7 +23,8 @@ pub use size::{tokens, tokens_of};
 pub struct Rules {
     /// The share of the context window, from 0 to 1, that has to be used before compaction is due.
     pub ratio: f64,
-    /// The number of latest messages that are kept unchanged.
+    /// The minimum number of latest messages to keep; 0 counts as 1. Their tool results may be
+    /// shortened.
     pub keep_recent: usize,
 }
 
@@ -71,14 +72,15 @@ pub struct Material {
     pub lines: Vec<Line>,
     /// The estimated number of tokens in the system prompt and the tools.
     pub fixed: u64,
-    /// The number of tokens in the whole context, as the provider counted them last.
+    /// The number of tokens in the whole context: the provider's last count, if there is one, plus
+    /// an estimate of what was added since.
     pub tokens: u64,
     pub context_window: u64,
     pub cut: Cut,
 }
 
 impl Material {
-    /// Returns the messages that the summary will replace.
+    /// Returns the messages before the cut, which a summary is to replace.
     pub fn older(&self) -> &[Line] {
         self.lines.get(..self.cut.at).unwrap_or_default()
     }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Agent {
-    /// Returns the input for a compactor, or `None` if compaction would gain nothing.
+    /// Returns the input for a compactor, or `None` if there is nothing to summarise or to shorten.
     pub fn compaction(&self) -> Option<Material> {
         let (rules, context_window) = (&self.settings.compaction, self.config.card.context_window);
         let lines = self.transcript.lines();
@@ -57,8 +57,8 @@ impl Agent {
         self.deferred.futile == Some(self.transcript.added())
     }
 
-    /// Requests a summary of the older part of the view. If that part has no message besides an
-    /// earlier summary, only shortens long results.
+    /// Publishes `compacting`, and requests a summary of the older part of the view. If that part
+    /// has no message besides an earlier summary, only shortens long results.
     pub(super) fn compact(&mut self, turn: Box<Turn>, material: &Material, step: &mut StepEffects) {
         let tokens_before = material.tokens;
         step.publish(
@@ -170,7 +170,7 @@ impl Agent {
 
     /// Handles a compaction without effect. The history is unchanged, and the agent does not
     /// compact it again until a message is added. If the provider has refused the context as full,
-    /// the turn ends.
+    /// the turn ends, otherwise it continues with a warning.
     fn futile(
         &mut self,
         turn: Box<Turn>,
@@ -249,7 +249,9 @@ fn summary(content: Vec<Part>, covers: Seq, cut_results: Option<usize>) -> Messa
 }
 
 impl Material {
-    /// Returns the id of the last message that a summary at this cut replaces.
+    /// Returns the id of the last message that a summary at this cut covers: the last one before
+    /// the cut, or else the last one that an earlier summary covers, or else the id before the
+    /// first message of the view.
     fn covers(&self, cut: Cut) -> Seq {
         let older = self.lines.get(..cut.at).unwrap_or_default();
         let said = older

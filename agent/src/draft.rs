@@ -37,7 +37,8 @@ enum PieceKind {
 }
 
 impl Draft {
-    /// Adds chunks, and returns one delta for each run of chunks of the same part and kind.
+    /// Adds chunks, and returns the deltas of their text and thoughts. Successive deltas of the
+    /// same part and kind are merged into one.
     pub(super) fn take(&mut self, chunks: Vec<Chunk>) -> Vec<(EventKind, Delta)> {
         let mut deltas: Vec<(EventKind, Delta)> = Vec::new();
         for (kind, delta) in chunks.into_iter().filter_map(|chunk| self.add(chunk)) {
@@ -118,21 +119,22 @@ impl Draft {
         }
     }
 
-    /// Returns the content of the finished reply. `call_id` gives the id of the call in a part.
+    /// Returns the content of the finished reply, without empty parts. `call_id` gives the id of
+    /// the call in a part.
     pub(super) fn content(self, call_id: impl Fn(usize) -> CallId) -> Vec<Part> {
         let mut taken = HashSet::new();
         let pieces = self.pieces.into_iter().filter(DraftPiece::says_something);
         let mut parts: Vec<Part> = pieces
             .map(|piece| piece.into_part(&mut taken, &call_id))
             .collect();
-        // The parts stay in memory as long as the agent, so the spare capacity of their vector is
-        // freed.
+        // The parts stay in memory as long as they are in the view, so the spare capacity of their
+        // vector is freed.
         parts.shrink_to_fit();
         parts
     }
 
-    /// Returns the message to save for a reply that was cut off: its text, and the thoughts that
-    /// the provider accepts back. Returns `None` if the reply has no text.
+    /// Returns the message to save for a reply that was interrupted: its text, and the thoughts
+    /// that the provider accepts back. Returns `None` if the reply has no text.
     pub(super) fn partial(self) -> Option<MessageBody> {
         let kept = |piece: &DraftPiece| match piece.kind {
             PieceKind::Text => !piece.text.is_empty(),
@@ -161,7 +163,7 @@ impl Draft {
         })
     }
 
-    /// Returns the parts received so far, for a snapshot.
+    /// Returns the parts received so far, for a snapshot. The text of a call is its name.
     pub(super) fn running(&self) -> Vec<RunningPart> {
         self.pieces.iter().map(DraftPiece::running).collect()
     }
@@ -309,8 +311,8 @@ fn without_nul(chunk: Chunk) -> Chunk {
     }
 }
 
-/// Returns the arguments as the model wrote them. If the text is not a JSON object, returns an
-/// empty object and the text. Empty text counts as an empty object.
+/// Returns the arguments as the model wrote them, except that U+0000 is replaced. If the text is
+/// not a JSON object, returns an empty object and the text. Empty text counts as an empty object.
 fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
     if text.trim().is_empty() {
         return (empty_object(), None);

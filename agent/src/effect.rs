@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 use super::{NewInput, Ticket, inbox::InputOutcome};
 
 /// One effect to perform. The runtime performs the effects of a step in order. After a [`Save`]
-/// that is not `beside`, the next effect and the next input have to wait until the save is
-/// committed and the agent has got its [`super::input::Saved`].
+/// that is not `beside`, the next effect and the next input have to wait until the agent has got
+/// the reply to the save: [`super::Input::Saved`] or [`super::Input::Gone`].
 #[derive(Debug, Clone)]
 pub enum Effect {
     Save(Save),
@@ -80,7 +80,7 @@ pub struct ToolRun {
     pub args: Box<RawValue>,
 }
 
-/// Rows and marks that are committed together or not at all.
+/// Rows of the log, changes of inputs, and usage that are committed together or not at all.
 #[derive(Debug, Clone)]
 pub struct Save {
     pub ticket: Ticket,

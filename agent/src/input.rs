@@ -23,7 +23,7 @@ pub enum Input {
     Command(Command),
     /// A [`super::Save`] is committed.
     Saved(Saved),
-    /// A save was refused because inputs that it consumes are gone. Nothing of the save was
+    /// A save was refused because inputs that it consumes or ends are gone. Nothing of the save was
     /// written.
     Gone {
         save: Ticket,
@@ -98,9 +98,9 @@ pub enum Command {
         /// Events to write as the last rows of the agent.
         last: Vec<Event>,
     },
-    /// Run a turn on the history as it is.
+    /// Open a turn without new inputs, unless the agent is working or its history is empty.
     Nudge,
-    /// Start the context again from a summary.
+    /// Start the context again from a summary, after the running turn.
     Checkpoint { summary: String },
     /// Replace the tools. `named` lists the tools of the agent's specification, whether they exist
     /// or not.
@@ -116,6 +116,7 @@ pub enum Command {
         /// A warning about the new model, for the log.
         warning: Option<Warning>,
     },
-    /// Write an event that needs no decision: `worker_exit`, `session_started`, `warning`, …
+    /// Save or publish an event that needs no decision: `worker_exit`, `session_started`,
+    /// `warning`, …
     Record(Event),
 }

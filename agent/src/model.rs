@@ -67,8 +67,8 @@ pub enum Chunk {
     },
 }
 
-/// How a complete reply ended. If `cost_usd` of the usage is 0, the loop computes the cost from the
-/// model's prices.
+/// How a complete reply ended. If `cost_usd` of the usage is 0 and the model's prices are known,
+/// the loop computes the cost.
 #[derive(Clone, PartialEq)]
 pub struct Finish {
     pub stop: StopReason,
@@ -88,8 +88,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// The maximum length of the id and of the model in bytes. A limit is needed because the server
-    /// chooses both.
+    /// The maximum length of the id and of the model in bytes, each as JSON with its quotes. Longer
+    /// ones are ignored, because the server chooses both.
     const LONGEST: usize = 256;
 
     /// Stores the first id and the first model of a response, because every chunk of a stream may
@@ -178,10 +178,11 @@ impl Failure {
 /// The kinds of failure that the agent handles differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Connection failure, time-out, 408, 429, 5xx, overload or a broken stream. The same request
-    /// may succeed later.
+    /// A connection failure, a time-out, an overload, a broken stream, or a status such as 408, 429
+    /// or 5xx. The same request may succeed later.
     Transient,
-    /// The prompt does not fit. The agent compacts its history and tries again.
+    /// The prompt does not fit. The agent compacts its history, if that can help, and tries again
+    /// once.
     ContextFull,
     /// The key is missing or refused.
     Auth,

@@ -57,7 +57,7 @@ pub(super) enum TurnActivity {
 #[derive(Debug)]
 pub(super) struct Turn {
     pub inputs: Vec<TurnInput>,
-    /// Tasks of this turn that got a response.
+    /// Tasks that got a response from this turn.
     pub responded: Vec<InputId>,
     pub since: Timestamp,
     /// The ticket of the wait that ends the turn after its maximum duration.
@@ -95,7 +95,7 @@ impl Turn {
         }
     }
 
-    /// Returns the tasks without a response, each with the agent that sent it.
+    /// Returns the tasks that agents sent and that got no response, each with its sender.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = (&InputId, &AgentId)> {
         let tasks = self
             .inputs

@@ -22,7 +22,7 @@ use super::{
 use crate::model::{Failure, FailureKind};
 
 impl Agent {
-    /// Decides what an open turn does next. `rows` are not saved yet.
+    /// Saves `rows`, and decides what an open turn does next.
     pub(super) fn go_on(&mut self, turn: Box<Turn>, rows: Rows, step: &mut StepEffects) {
         if let Some(limit) = self.limit_reached() {
             return self.end_turn(&turn, rows, TurnEnding::Limit(limit), step);
@@ -154,8 +154,8 @@ impl Agent {
         }
     }
 
-    /// Ends the turn with an error. The text received so far is saved, as after an abort, unless
-    /// the answer was over a limit.
+    /// Ends the turn with an error. The text received so far is saved, unless the answer was over a
+    /// limit.
     fn give_up(&mut self, turn: &Turn, draft: Draft, failure: Failure, step: &mut StepEffects) {
         let (code, retryable) = match failure.kind {
             FailureKind::Transient => ("provider", true),

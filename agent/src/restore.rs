@@ -299,7 +299,9 @@ impl Agent {
         );
     }
 
-    /// Continues the turn, with the calls that have no result yet or else with the next request.
+    /// Continues the turn. Runs the calls that have no result yet, but gives a call that has
+    /// started and may not run again an error as its result. Without open calls, decides what the
+    /// turn does next.
     fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<Calls>, step: &mut StepEffects) {
         step.act(Effect::Turn { open: true });
         self.set_deadline(&mut turn, step);
@@ -324,8 +326,8 @@ impl Agent {
         self.run(turn, round, runs, rows, step);
     }
 
-    /// Answers the calls of a turn that has ended but whose results were rewound, because providers
-    /// refuse a history with open calls.
+    /// Gives each open call a result after its turn has ended. The calls are open because a rewind
+    /// hid their results, and providers refuse a history with open calls.
     fn answer_rewound(&mut self, calls: &Calls, step: &mut StepEffects) {
         let mut round = Round::new(false);
         for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
@@ -379,7 +381,7 @@ fn interrupted(round: &mut Round, wanted: RequestedCall<'_>, rows: &mut Rows) {
     round.settle(wanted.call, INTERRUPTED.into(), true);
 }
 
-/// Adds the inputs of a message to the turn, except those with which the turn began.
+/// Adds the inputs of a message to the turn, except those that the turn already has.
 fn join(turn: &mut Turn, metadata: &MessageMetadata, inputs: &[StoredInput]) {
     for id in &metadata.inputs {
         if turn.inputs.iter().any(|input| input.id == *id) {

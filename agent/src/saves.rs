@@ -42,7 +42,7 @@ pub(super) struct Pending {
 pub(super) enum OnCommit {
     /// The messages, which are already in the model's view, get the numbers of their rows as ids.
     Settle,
-    /// The turn has ended, and the agent takes the next inputs.
+    /// The agent has no turn any more, and decides what to do next.
     Close,
     /// A turn with these inputs is open.
     Open(Vec<NewInput>),
@@ -158,14 +158,15 @@ impl Agent {
         }
     }
 
-    /// Saves rows without making the following effects wait for the commit.
+    /// Saves rows like [`Self::save`], but the following effects do not wait for the commit.
     pub(super) fn save_beside(&mut self, rows: Rows, state: AgentState, step: &mut StepEffects) {
         if !rows.is_empty() {
             self.write(rows, state, true, OnCommit::Settle, step);
         }
     }
 
-    /// Saves rows after which the agent is idle. After the commit the agent takes its next inputs.
+    /// Saves rows after which the agent is idle. After the commit the agent decides what to do
+    /// next.
     pub(super) fn save_close(&mut self, rows: Rows, step: &mut StepEffects) {
         self.write(rows, AgentState::Idle, false, OnCommit::Close, step);
     }

@@ -68,8 +68,8 @@ impl Default for Settings {
 /// The stored state from which an agent continues.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    /// The rows of the agent, in order: all that follow the latest checkpoint, or those from the
-    /// start of the open turn if that is earlier.
+    /// The rows of the agent, in order: all after the last one that a checkpoint covers, or those
+    /// from the start of the open turn if that is earlier.
     pub rows: Vec<LogRow>,
     /// Inputs without an outcome, in order of acceptance.
     pub inputs: Vec<StoredInput>,
@@ -107,7 +107,7 @@ pub enum OpenTurn {
     /// The turn continues where it was.
     #[default]
     Resume,
-    /// The turn ends as `aborted`, because its session is being closed.
+    /// The turn ends as `aborted`, because its session is being closed or was rewound.
     Close,
     /// The turn ends with `node_lost`: its node died, and the agent does not continue.
     Lost,

@@ -125,7 +125,8 @@ impl Transcript {
         self.settle(&[id]);
     }
 
-    /// Puts a saved summary in front of the messages that it does not cover.
+    /// Replaces the messages that a saved summary covers, and an earlier summary, by the saved one.
+    /// Shortens the results in the other messages if the summary says so.
     pub(super) fn summarise(&mut self, id: Seq, summary: Arc<MessageBody>) {
         self.drop_through(summary.metadata.covers.unwrap_or(self.last));
         if let Some(length) = summary.metadata.cut_results {

@@ -26,8 +26,8 @@ use super::{
 pub(super) enum TurnEnding {
     Completed,
     Aborted,
-    /// The turn is aborted because the session closes. The senders of unanswered tasks get no note,
-    /// because these agents stop as well.
+    /// The turn is aborted because the session closes or the team ends. The senders of unanswered
+    /// tasks get no note, because these agents stop as well.
     Closed,
     Truncated,
     Limit(&'static str),
@@ -172,8 +172,9 @@ impl Agent {
         });
     }
 
-    /// Ends the turn: saves its terminal event, the outcome of its inputs, and notes to the agents
-    /// whose tasks got no response. After the commit the agent continues with its inbox.
+    /// Ends the turn: saves its terminal event, the outcome of its inputs, and, unless it is
+    /// [`TurnEnding::Closed`], notes to the agents whose tasks got no response. After the commit
+    /// the agent decides what to do next.
     pub(super) fn end_turn(
         &mut self,
         turn: &Turn,
@@ -267,8 +268,8 @@ impl TurnEnding {
         }
     }
 
-    /// Returns the text that the asker of a question gets: the reason of a failed turn, or else the
-    /// turn's text. Returns `None` if the turn has no text.
+    /// Returns the text that the askers of questions get, and the senders of unanswered tasks:
+    /// `for_agents` of a failed turn, or else the turn's text, which may be missing.
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
             Self::Failed { for_agents, .. } => Some(for_agents.clone()),

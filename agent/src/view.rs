@@ -101,7 +101,8 @@ impl Agent {
         self.inbox.len()
     }
 
-    /// Returns the work in progress that is not yet in the log, or `None` between turns.
+    /// Returns the running turn with the parts of its reply so far or its running calls, or `None`
+    /// between turns.
     pub fn snapshot(&self, now: Timestamp) -> Option<Running> {
         let Phase::Working(_, activity) = &self.phase else {
             return None;

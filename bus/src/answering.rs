@@ -18,8 +18,8 @@ use super::CommandHandler;
 /// The maximum number of requests of one group of endpoints that run at once.
 const AT_ONCE: usize = 256;
 
-/// The maximum total size, in bytes, of the bodies of the requests that run at once. Each body is
-/// in memory several times while it is read, checked and saved.
+/// The maximum total size, in bytes, of the bodies of one group's requests that run at once. Each
+/// body is in memory several times while it is read, checked and saved.
 const BYTES_AT_ONCE: usize = 64 << 20;
 
 /// The unit, in bytes, in which the sizes of bodies are counted. A request without a body counts as
@@ -86,8 +86,9 @@ impl Answering {
         }
     }
 
-    /// Runs the answer function for a request in a new task, which then passes the reply to
-    /// `reply`. A request over the limits is refused in the same way. `subject` has no prefix.
+    /// Answers a request in a new task, which passes the reply to `reply`. The reply is the result
+    /// of the answer function, or a refusal if the request is over the limits, `subject` is no
+    /// command, or the function panics. `subject` has no prefix.
     pub fn take<F>(
         &self,
         subject: &str,

@@ -83,8 +83,9 @@ impl Heads {
         self.bring_forward(session);
     }
 
-    /// Records that the link is up again. Returns the heads of all sessions, which are due now. The
-    /// heads are due once more after [`SETTLE`], because readers may reconnect after this node.
+    /// Records that the link is up again. Returns the heads of all sessions with a durable event,
+    /// which are due now. The heads are due once more after [`SETTLE`], because readers may
+    /// reconnect after this node.
     pub fn reconnected(&mut self, now: Instant) -> Vec<(SessionId, Seq)> {
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {

@@ -38,12 +38,13 @@ pub const DRIVER_LOG: &str = "async_nats=warn";
 #[async_trait]
 pub trait Bus: Send + Sync {
     /// Queues a message. Queued messages are published in order, a few milliseconds later. The call
-    /// never blocks. If the link stays down for longer than [`OutboxLimits::patience`], queued
-    /// messages are dropped.
+    /// never blocks. If the queue exceeds its [`OutboxLimits`], or the link stays down for
+    /// [`OutboxLimits::patience`], all queued messages are dropped, the new one included.
     fn publish(&self, subject: String, payload: Bytes);
 
-    /// Publishes one agent's event to `agent.<agent>` and `session.<session>`. A durable event
-    /// advances the session's head.
+    /// Queues one agent's event for `agent.<agent>` and `session.<session>`, as [`Self::publish`]
+    /// does. An event over [`truncate::EVENT_LIMIT`] is shortened. A durable event advances the
+    /// session's head.
     fn publish_event(&self, event: Published);
 
     /// Records that a turn was opened, or, if `open` is false, that a turn was closed or the agent
@@ -66,7 +67,7 @@ pub trait Bus: Send + Sync {
     }
 
     /// Collects the descriptions of all micro services, or of those with the given name, until none
-    /// has arrived for `quiet`.
+    /// has arrived for `quiet`. The NATS bus stops after four times `quiet` or 4096 descriptions.
     async fn services(
         &self,
         _name: Option<&str>,
@@ -88,8 +89,8 @@ pub trait Bus: Send + Sync {
 
     /// Answers commands as the micro service `planck-node` until the guard is dropped: the commands
     /// for any node, in a queue group, and the commands for `node`. Each request runs in a task of
-    /// its own. The number of running requests is limited, and callers beyond the limit get
-    /// `unavailable`.
+    /// its own. The number and the total size of the running requests are limited, and callers
+    /// beyond a limit get `unavailable`.
     async fn serve(
         &self,
         node: &NodeId,
@@ -109,7 +110,7 @@ pub trait Bus: Send + Sync {
         usize::MAX
     }
 
-    /// Waits until everything published before has been written out.
+    /// Waits until everything published before has been written out. Fails after `timeout`.
     async fn flush(&self, timeout: Duration) -> Result<(), BusError>;
 }
 

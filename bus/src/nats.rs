@@ -96,8 +96,8 @@ impl NatsBus {
         NatsRecords::new(self.link.clone(), self.prefix.registry(), replicas)
     }
 
-    /// Tests whether a node could use the registry's bucket, and changes nothing in it. Returns
-    /// `None` if there is no bucket yet.
+    /// Tests whether a node could use the registry's bucket, and changes nothing in it. Returns the
+    /// clock of the server that leads the bucket, or `None` if there is no bucket yet.
     pub async fn try_records(&self, replicas: usize) -> Result<Option<ServerClock>, RecordsError> {
         self.records(replicas).try_out().await
     }

@@ -180,8 +180,7 @@ impl Outbox {
         batch
     }
 
-    /// Counts the rest of a batch that could not be written as dropped, and makes the heads of its
-    /// sessions due.
+    /// Counts the unwritten rest of a batch as dropped, and makes the heads of its sessions due.
     pub fn drop_unwritten(&mut self, items: impl Iterator<Item = Publication>, now: Instant) {
         self.note_lost(items, now);
     }

@@ -116,7 +116,8 @@ impl Publisher {
         self.shared.wake.notify_one();
     }
 
-    /// Waits until everything published before is written out, at most for `timeout`.
+    /// Waits until everything published before is written out. Fails after `timeout`, or if the
+    /// link is down.
     pub async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
         let (done, wait) = oneshot::channel();
         // The held publications must become due before the task sees the flush. Otherwise the task
@@ -214,7 +215,8 @@ impl<O: Outlet> Task<O> {
         }
     }
 
-    /// Writes a batch, and returns whether all of it was written.
+    /// Writes a batch, and returns whether all of it was written. After an error the rest is
+    /// dropped.
     async fn write(&self, batch: Vec<Publication>) -> bool {
         let mut items = batch.into_iter();
         while let Some(item) = items.next() {

@@ -11,11 +11,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
-/// The maximum duration of every call except the first [`open`](Records::open) of a bucket and the
-/// reading of many records.
+/// The maximum duration of one request to the bucket's server, except the request that creates the
+/// bucket. A call may need several requests.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
-/// The maximum number of records that one call returns.
+/// The maximum number of records that one call returns. If there are more, the NATS bucket fails,
+/// and the memory bucket leaves them out.
 pub const MOST: usize = 10_000;
 
 /// A bucket. Its revisions may go back when its server loses data, so do not store them elsewhere.
@@ -56,7 +57,8 @@ pub struct Write {
     /// The new value; `None` removes the record.
     pub value: Option<Bytes>,
     pub only_if: Option<Condition>,
-    /// The time after which the record expires, rounded down to whole seconds.
+    /// The time after which the record expires, rounded down to whole seconds; over NATS at least
+    /// one second.
     pub lasts: Option<Duration>,
 }
 
@@ -87,13 +89,13 @@ impl Write {
         }
     }
 
-    /// Adds the condition that the written key is at this revision.
+    /// Sets the condition of the write: the written key is at this revision.
     pub fn at(self, revision: u64) -> Self {
         let key = self.key.clone();
         self.while_at(key, revision)
     }
 
-    /// Adds the condition that another key is at this revision.
+    /// Sets the condition of the write: another key is at this revision.
     pub fn while_at(self, key: impl Into<String>, revision: u64) -> Self {
         Self {
             only_if: Some(Condition {
@@ -130,7 +132,7 @@ pub enum RecordsError {
     /// The record may have been written, or may be written later.
     #[error("it is unknown whether the write succeeded: {0}")]
     Unknown(String),
-    /// The operation had no effect.
+    /// No answer came in time, or the bucket has no leader. No record was written.
     #[error("the registry does not answer: {0}")]
     Away(String),
     #[error("there is no bucket {0}; it was removed, or its server lost it")]

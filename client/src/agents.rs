@@ -80,7 +80,8 @@ impl Client {
         .await
     }
 
-    /// Opens a turn without an input, if the agent is idle. The call is not idempotent.
+    /// Opens a turn without an input, if the agent is idle and its history is not empty. The call
+    /// is not idempotent.
     pub async fn nudge(
         &self,
         agent: &AgentId,
@@ -94,8 +95,8 @@ impl Client {
         .await
     }
 
-    /// Saves a summary as the agent's checkpoint. Older messages are no longer sent to the model.
-    /// The call is not idempotent.
+    /// Saves a summary as the agent's checkpoint, after the running turn if there is one. Older
+    /// messages are no longer sent to the model. The call is not idempotent.
     pub async fn checkpoint(
         &self,
         agent: &AgentId,

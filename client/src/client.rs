@@ -62,8 +62,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unreachable`] when no server accepts the connection within five seconds, when
-    /// the server refuses the user, or when the server is older than Planck needs.
+    /// [`ClientError::Unreachable`] when the URL cannot be read, when no server accepts the
+    /// connection within five seconds, when the server refuses the user, or when the server is
+    /// older than Planck needs.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
         ConnectOptions::new(url).connect().await
     }
@@ -105,7 +106,7 @@ impl Client {
         }
     }
 
-    /// Sets how long one attempt of a request waits for a reply, 10 s by default.
+    /// Sets the maximum time for which one attempt of a request waits for a reply, 10 s by default.
     #[must_use]
     pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
         Self {

@@ -118,7 +118,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets how long one attempt of a request waits for a reply, 10 s by default.
+    /// Sets the maximum time for which one attempt of a request waits for a reply, 10 s by default.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);
@@ -129,7 +129,8 @@ impl ConnectOptions {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Unreachable`], as for [`Client::connect`].
+    /// [`ClientError::Unreachable`], as for [`Client::connect`], and when a file of these options
+    /// cannot be read or the seed is malformed.
     pub async fn connect(self) -> Result<Client, ClientError> {
         let client = Client::connect_with(self.nats).await?;
         Ok(match self.request_timeout {

@@ -9,7 +9,7 @@ pub enum ClientError {
     /// A node refused the command; the refusal has a [`Code`] and a text.
     #[error("{0}")]
     Refused(Refusal),
-    /// No node answered, or the NATS servers cannot be reached or used.
+    /// No node answered, the request is too large, or the NATS servers cannot be reached or used.
     #[error("{0}{way}", way = way_out(.0))]
     Unreachable(BusError),
     /// A node answered in a form that this version cannot read. The node may have executed the
@@ -46,13 +46,13 @@ pub(super) enum FailedTry {
     NotExecuted,
     /// A node may have executed the command.
     MaybeExecuted,
-    /// The same request would fail again.
+    /// The reason for the failure is not temporary.
     Final,
 }
 
 impl ClientError {
-    /// Returns whether a node may have executed the command although the call failed. If so, look
-    /// at the session before you repeat a command that is not idempotent.
+    /// Returns whether a node may have executed the command in the last attempt, although it
+    /// failed. If so, look at the session before you repeat a command that is not idempotent.
     pub fn may_have_been_executed(&self) -> bool {
         match self {
             Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_))

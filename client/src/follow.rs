@@ -68,14 +68,14 @@ impl FollowEvent {
 /// - Durable events come in the order of the log, each exactly once, even if NATS loses, duplicates
 ///   or delays them. The follower reads a gap from the log after 200 ms, or at once when a
 ///   published `head` shows that the log has reached it.
-/// - An event is returned when it is published, and compared with the log when a turn ends. An
-///   event that is not in the log is retracted. The end of a turn, of an agent or of a session is
-///   returned from the log only, so it is never retracted.
+/// - An event is returned when it is published, and compared with the log when a turn ends or a
+///   `head` is published. An event that is not in the log is retracted. The end of a turn, of an
+///   agent or of a session is returned from the log only, so it is never retracted.
 /// - Deltas of a reply are returned only if they continue the text that was returned before. A
 ///   follower that joins in the middle of a reply first gets the reply so far.
 ///
-/// On a bus on which only this process can publish, the comparison is not necessary, and every
-/// event is returned as it is published.
+/// On a bus on which only this process can publish, the follower compares nothing, and also returns
+/// the end of a turn, of an agent or of a session when it is published.
 ///
 /// Dropping the follower ends its subscription.
 pub struct Follow {
@@ -157,7 +157,7 @@ impl Follow {
     ///
     /// # Errors
     ///
-    /// Fails if the session was deleted, this user may not read it, or the connection was closed
+    /// Fails if the session does not exist, this user may not read it, or the connection was closed
     /// permanently. Every later call returns the same error.
     pub async fn next(&mut self) -> Result<FollowEvent, ClientError> {
         loop {

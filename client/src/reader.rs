@@ -97,9 +97,9 @@ impl Reader {
         self.next
     }
 
-    /// Takes a published event, and returns the events that are due. Unless publications are
-    /// trusted, the end of a turn, an agent or a session is returned from the log only, after all
-    /// earlier events were compared with the log.
+    /// Takes a published event, and returns the events that are due. A truncated event is returned
+    /// from the log only. Unless publications are trusted, so is the end of a turn, an agent or a
+    /// session, after all earlier events were compared with the log.
     pub fn published(&mut self, event: Envelope, now: u64) -> Vec<Envelope> {
         let Some(seq) = event.seq else {
             return self.live.take(event).into_iter().collect();
@@ -128,6 +128,7 @@ impl Reader {
     }
 
     /// Takes a published head. Events up to that number that have not arrived are considered lost.
+    /// At most once a second a head also makes the reader compare unconfirmed events with the log.
     pub fn head(&mut self, seq: Seq, now: u64) {
         self.hear_of(seq);
         self.lost |= self.head >= self.next;

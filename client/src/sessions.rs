@@ -86,8 +86,8 @@ impl Client {
         .await
     }
 
-    /// Reads messages of an agent: those since its latest checkpoint, or earlier ones. The call is
-    /// idempotent.
+    /// Reads messages of one agent or of all agents: those since the latest checkpoint, or earlier
+    /// ones. The call is idempotent.
     pub async fn messages(
         &self,
         session: &str,

@@ -190,8 +190,9 @@ impl InputId {
         Self(Uuid::new_v5(&NOTES, self.as_bytes()).to_string().into())
     }
 
-    /// Returns the id of the prompt with which a session is started. The id depends only on the
-    /// session's id, so a repeated start gets the same reply.
+    /// Returns the id of the prompt with which a session is started, if the start names no
+    /// `prompt_id`. The id depends only on the session's id, so a repeated start gets the same
+    /// reply.
     pub fn first_of(session: &SessionId) -> Self {
         Self(
             Uuid::new_v5(&PROMPTS, session.as_bytes())

@@ -34,7 +34,7 @@ pub struct InboxPrefix(String);
 pub struct MalformedInbox(String);
 
 impl InboxPrefix {
-    /// Parses `_INBOX_node` or `_INBOX.node`.
+    /// Parses a prefix such as `_INBOX_node` or `_INBOX.node`.
     ///
     /// # Errors
     /// A word is malformed, or the first word is one with which Planck's own subjects begin.

@@ -111,8 +111,8 @@ struct WireReply<'a> {
 /// The reason why a reply has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplyError {
-    /// The reply is not of this protocol; it may be a JetStream acknowledgement. Readers keep
-    /// waiting.
+    /// The reply is not of this protocol; it may be a JetStream acknowledgement. Readers do not
+    /// take it for an answer.
     #[error("a reply without `v`")]
     Foreign,
     #[error(transparent)]

@@ -15,7 +15,7 @@ pub struct Prefix(String);
 pub struct MalformedPrefix(String);
 
 impl Prefix {
-    /// Parses `a.b`. The empty text means no prefix.
+    /// Parses a prefix such as `a.b`. The empty text means no prefix.
     pub fn parse(text: &str) -> Result<Self, MalformedPrefix> {
         match text {
             "" => Ok(Self::default()),

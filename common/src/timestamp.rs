@@ -15,12 +15,12 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::form
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Returns the time from milliseconds since the epoch.
+    /// Returns the time from milliseconds since the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Returns the milliseconds since the epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn millis(self) -> i64 {
         self.0
     }
@@ -33,7 +33,8 @@ impl Timestamp {
         Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Returns the milliseconds from `earlier` to this time, or 0 if the clock was set back.
+    /// Returns the milliseconds from `earlier` to this time, or 0 if `earlier` is later, as after
+    /// the clock was set back.
     pub fn millis_since(self, earlier: Self) -> u64 {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }

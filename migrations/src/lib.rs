@@ -65,7 +65,8 @@ pub const SQLITE_REWIND: &str = include_str!("../sqlite/rewind.sql");
 #[cfg(feature = "next")]
 const NEXT: &str = "ALTER TABLE agents ADD COLUMN herald text;";
 
-/// The migrations of a folder's `index.db`, which can be rebuilt from the session files.
+/// The migrations of `index.db` in the folder of a SQLite store. The file can be rebuilt from the
+/// session files.
 pub const SQLITE_INDEX: &[Migration] = &[Migration {
     version: 1,
     sql: include_str!("../sqlite/0001_index.sql"),

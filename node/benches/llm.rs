@@ -154,7 +154,7 @@ fn encode(criterion: &mut Criterion) {
     }
 }
 
-/// Measures the construction of one HTTP client. Every runtime builds its clients when it starts.
+/// Measures the construction of one HTTP client. Every runtime builds two of them when it starts.
 fn start(criterion: &mut Criterion) {
     criterion.bench_function("client", |bencher| {
         bencher.iter(|| client(&ClientOptions::default()).unwrap())

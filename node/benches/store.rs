@@ -188,8 +188,7 @@ async fn measure_all(full_sync: bool) {
     measure(&what, APPENDS, put_and_consume).await;
 }
 
-/// Measures creating a session, alone and with six appends. Each append has another number of rows,
-/// so each compiles its own statement.
+/// Measures creating a session, alone and with six appends of one to six rows.
 async fn measure_sessions(store: &SqliteStore, node: &NodeId, sync: &str) {
     measure(&format!("new session, {sync}"), SESSIONS, async |_| {
         store.create(session(1), node).await.unwrap();

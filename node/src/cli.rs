@@ -112,7 +112,8 @@ enum CliCommand {
     Trust(trust::TrustArgs),
 }
 
-/// Parses the arguments, performs the command, and returns the exit code.
+/// Parses the arguments, performs the command, and returns the exit code. If the arguments are
+/// wrong or ask for help, prints a text and ends the process.
 pub fn main() -> ExitCode {
     let planck = Planck::try_parse().unwrap_or_else(|error| mistyped::exit(error));
     let done = tokio::runtime::Builder::new_multi_thread()
@@ -153,7 +154,8 @@ impl Planck {
     }
 }
 
-/// Opens a chat if no command is given and a person is at a terminal. Otherwise prints the help.
+/// Opens a chat if standard input and standard output are terminals. Otherwise prints the help to
+/// standard error.
 async fn bare(place: &ConfigPlace) -> anyhow::Result<Exit> {
     if std::io::stdin().is_terminal() && output::Stream::Out.is_terminal() {
         return Box::pin(chat::ChatArgs::default().perform(place)).await;

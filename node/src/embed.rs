@@ -24,7 +24,7 @@ use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
 ///
 /// Without NATS, nothing outside the process can reach the node. With NATS, the node is like every
 /// other node of the cluster. It can be drained or declared dead, and its sessions then continue on
-/// another runtime with the same [name](RuntimeBuilder::name).
+/// another runtime with the same [name](RuntimeBuilder::name), if there is one.
 ///
 /// ```
 /// # #[tokio::main]
@@ -53,8 +53,9 @@ use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
 /// # }
 /// ```
 ///
-/// Call [`Runtime::shut_down`] at the end. A runtime that is dropped shuts down in the background,
-/// provided that the program's tokio runtime keeps running long enough.
+/// Call [`Runtime::shut_down`] at the end. If it is not called, a `Runtime` that is dropped inside
+/// a tokio runtime shuts down in the background, without time for running turns and only if the
+/// tokio runtime keeps running long enough.
 pub struct Runtime {
     id: NodeId,
     /// The node, or `None` once the runtime is shutting down.
@@ -132,8 +133,9 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Returns [`ClientError::Refused`] with the reason if the agent has no model, names a tool
-    /// that does not exist, or is invalid in another way.
+    /// Returns [`ClientError::Refused`] with the reason if the agent has no model or is invalid in
+    /// another way. An unknown tool is not an error: the session gets a warning, and the agent gets
+    /// the tool as soon as a sidecar offers it.
     pub async fn start(&self, agent: Agent) -> Result<Session, ClientError> {
         self.start_team([agent]).await
     }
@@ -188,7 +190,8 @@ impl Runtime {
 
     /// Leaves the cluster and stops. Running turns may continue for up to `node.drain_timeout` (2
     /// minutes by default), unless another node takes them over. If the program named a store, the
-    /// sessions are kept, and the next runtime that uses the store continues them.
+    /// sessions are kept, and the next runtime with this store and the same
+    /// [name](RuntimeBuilder::name) continues them.
     pub async fn shut_down(mut self) {
         let patience = self.drain_timeout;
         if let Some(running) = self.running.take() {

@@ -1,6 +1,6 @@
 //! The environment variables of this process. The kernel shows a process's original environment in
-//! `/proc/<pid>/environ`. Variables that may hold a secret are therefore not in the original
-//! environment, and `hardening` passes them to this module.
+//! `/proc/<pid>/environ`. `hardening` therefore executes `planck` again without the variables that
+//! may hold a secret, and passes these variables to this module.
 
 use std::{collections::BTreeMap, env, ffi::OsString, sync::OnceLock};
 

@@ -28,7 +28,8 @@ pub async fn try_write(folder: impl Into<PathBuf>) -> io::Result<()> {
     within(DEADLINE, move || write(&folder)).await
 }
 
-/// Returns the path itself if it exists, and otherwise the nearest folder above it that exists.
+/// Returns the path itself if it exists, and otherwise the nearest path above it that exists. For a
+/// relative path, the last resort is `.`.
 pub async fn nearest(path: impl Into<PathBuf>) -> io::Result<PathBuf> {
     let path = path.into();
     within(DEADLINE, move || {

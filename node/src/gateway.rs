@@ -37,7 +37,8 @@ struct IncomingCommand<'a> {
 }
 
 impl IncomingCommand<'_> {
-    /// Passes the command on to the node that hosts the target, and returns that node's reply.
+    /// Passes the command on to `host`, and returns that node's reply. Refuses a command that
+    /// another node has already passed on.
     async fn pass_on(&self, services: &Services, host: &NodeId) -> CommandReply {
         services
             .sessions

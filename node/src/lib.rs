@@ -3,7 +3,8 @@
 // Code that only the `planck` command uses is unused in a program that embeds the runtime.
 #![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
-// The modules are in the order in which they are best read. `docs/architecture.md` describes each.
+// The modules are in the order in which they are best read. `docs/architecture.md` describes most
+// of them.
 mod environment;
 #[cfg(feature = "cli")]
 mod hardening;

@@ -58,8 +58,8 @@ pub use wire::WireKind;
 
 use crate::model::{Chunk, Failure, Finish, ToolSpec};
 
-/// The system prompt, tools and options of a request, which precede its messages. They stay the
-/// same for a whole conversation.
+/// The model, system prompt, tools and options of a request, which precede its messages. If one of
+/// them changes, the conversation is encoded again.
 #[derive(Debug, Clone)]
 pub struct RequestHead {
     pub model: String,

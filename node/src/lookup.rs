@@ -77,7 +77,8 @@ impl Lookup {
         Ok(meant)
     }
 
-    /// Returns the data of a session that its agents need.
+    /// Returns the data of a session that its agents need. Fails if the session's workspace is not
+    /// on this node.
     pub fn context(
         &self,
         session: &SessionRecord,

@@ -140,7 +140,8 @@ impl Node {
         node
     }
 
-    /// Joins the cluster, and starts to answer commands and to sweep.
+    /// Joins the cluster if there is one, and starts to answer commands, to sweep, and to look for
+    /// sidecars.
     pub async fn run(self: Arc<Self>) -> Result<RunningNode, AssemblyError> {
         self.join().await?;
         let services = &self.services;
@@ -196,8 +197,8 @@ impl RunningNode {
         &self.node
     }
 
-    /// Waits until this node must end immediately, and returns the reason: it is no longer in its
-    /// cluster and has stopped all its agents.
+    /// Waits until this node must end immediately, because it is no longer in its cluster. Returns
+    /// the reason after the node has dropped its agents.
     pub async fn must_end(&self) -> String {
         self.node.cluster.must_end().await
     }

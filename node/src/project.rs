@@ -1,10 +1,11 @@
 //! The `.planck/` folder of a project: what it contains, which part of it the user trusts, and how
 //! the trusted part is read.
 //!
-//! Nothing in the folder has an effect before the user runs `planck trust`. `config.toml`,
+//! Nothing in the folder has an effect before the user trusts the project. `config.toml`,
 //! everything below `tools/` and every `TEAM.json` can execute or redirect something, so these
-//! files are trusted by their content. When one of them changes, it is no longer trusted. Prompts
-//! and skills are texts for a model. They are trusted together with the folder and may change.
+//! files are trusted by their content. A changed file has no effect until the user trusts the
+//! project again. Prompts and skills are texts for a model. They are trusted together with the
+//! folder and may change.
 
 mod scan;
 mod snapshot;

@@ -1,6 +1,6 @@
-//! Reads files that other people may have created. Only regular files with a single hard link and a
-//! limited size are read, and they are opened from an open folder without following a link. No
-//! function of this module waits for a pipe or opens a device.
+//! Opens files that other people may have created. [`open`] opens a regular file in an open folder
+//! without following a link and without waiting for a pipe. [`OpenFolder`] reads only files with a
+//! single hard link, and of each at most a given number of bytes.
 
 use std::{
     ffi::{CStr, OsStr, OsString},
@@ -32,7 +32,7 @@ const FILE: OFlag = OFlag::O_NOFOLLOW
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// The reason why a file is not read.
+/// The reason why a file or a folder is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileRefused {
     #[error("it is a link, and links are not followed; put the file itself there")]
@@ -217,7 +217,7 @@ impl OpenFolder {
     }
 
     /// Reads a whole file in this folder. Returns `None` if it does not exist. Fails if it has more
-    /// than `most` bytes.
+    /// than `most` bytes, or is not a regular file with a single hard link.
     pub fn file(&self, name: &OsStr, most: u64) -> Result<Option<FileContent>, FileRefused> {
         match self.head(name, most)? {
             Some(content) if !content.is_whole => Err(FileRefused::TooLarge(most)),

@@ -1,5 +1,5 @@
-//! Generates the JSON Schemas of all messages in the protocol from their types. They are stored in
-//! `docs/schema/`.
+//! Generates JSON Schemas from the types of the protocol's messages and of the registry's records.
+//! A test compares the schemas with the files in `docs/schema/`.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,8 @@ fn published() -> Schemas {
 }
 
 /// Returns the schemas by group and name. The groups are `envelope`, `message`, `cluster`, `event`
-/// (the `data` of each type), `request` (the body of each verb) and `reply` (the `ok` of each
-/// verb).
+/// (the `data` of each type), `request` (the body of each verb that has one) and `reply` (the `ok`
+/// of each verb).
 pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
     let groups = schemas! {
         "request" {

@@ -33,7 +33,7 @@ impl Secret {
     /// repeat the key. The function recognises the key itself and its encodings in base64 (both
     /// alphabets, at any offset in a longer text), hexadecimal, percent-encoding and JSON. The
     /// function does not recognise a key that is split by spaces, reversed, shortened or encoded
-    /// twice.
+    /// twice, or that has fewer than 8 bytes.
     pub fn scrub(&self, text: String) -> String {
         if self.0.len() < SHORTEST {
             return text;

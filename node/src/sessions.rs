@@ -1,6 +1,7 @@
-//! The operations that clients and agents request on sessions: starting a session, putting a
-//! prompt, a task or a question into an inbox, rewinding, and stopping. Clients can request each
-//! operation from any node. The node asks another node for what only that node can do.
+//! The operations that clients and agents request on sessions: starting and resuming a session,
+//! accepting a prompt, notifying an agent of an input, rewinding, aborting, stopping and deleting.
+//! Clients can request each operation from any node. That node asks another node for what only the
+//! other node can do.
 
 mod delivery;
 mod prompt;

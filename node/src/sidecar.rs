@@ -62,7 +62,8 @@ pub struct SidecarSettings {
     pub patience: DefaultTimeouts,
 }
 
-/// The offers that are in the catalogue, and the warnings about them that have been logged.
+/// The offers that are in the catalogue, and the warnings that are not logged again while the
+/// offers stay the same.
 #[derive(Default)]
 struct PublishedOffers {
     offers: BTreeMap<SidecarId, Vec<SidecarOffer>>,

@@ -41,7 +41,7 @@ pub struct Skill {
     below: PathBuf,
 }
 
-/// The reason why a folder is not a valid skill.
+/// The reason why a skill cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSkill {
     #[error("{folder} holds no {FILE}; add one, or move the folder out of the skills folder")]

@@ -43,15 +43,16 @@ pub use unread::InboxBounds;
 /// The default log filter for the database drivers. It hides Postgres notices below `warn`.
 pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";
 
-/// All traits of the store together. Except where SQLite creates or removes a session, each write
-/// is one SQL statement or one SQL function. The database therefore holds no lock between two round
-/// trips.
+/// All traits of the store together. A write is one SQL statement or one SQL function, so that the
+/// database holds no lock between two round trips. The exceptions, all in SQLite, are transactions
+/// that create, adopt or remove a session or change the index.
 #[async_trait]
 pub trait SessionStore: SessionRecords + Leases + Inbox + Log {
     /// Returns the id of this store, which all nodes of a cluster share.
     async fn id(&self) -> Result<String, StoreError>;
 
-    /// Closes the connections to the database. Every later call fails.
+    /// Closes the connections to the database, so that every later call fails. The SQLite store
+    /// does nothing.
     async fn close(&self) {}
 }
 
@@ -74,10 +75,12 @@ pub enum StoreError {
     BadRequest(String),
     #[error("{0}")]
     Limit(String),
-    /// Another process on this host uses the store, or the session has to be closed first.
+    /// Another process on this host runs this node or uses the folder to adopt from, or the session
+    /// has to be closed first.
     #[error("{0}")]
     Busy(String),
-    /// The disk is full. Committed rows are safe, and the call succeeds once there is room.
+    /// The disk of a SQLite store is full. Committed rows are safe, and the call succeeds once
+    /// there is room.
     #[error("{0}")]
     Full(String),
     /// The store is unusable until the user repairs it, for example because the folder is

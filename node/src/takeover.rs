@@ -68,9 +68,9 @@ pub struct TakeoverParts {
 /// The settings of takeover on a node.
 #[derive(Debug, Clone)]
 pub struct TakeoverSettings {
-    /// The time between two sweeps.
+    /// The time between two sweeps, which varies by up to a fifth.
     pub sweep_every: Duration,
-    /// The time without writes after which closed sessions are removed.
+    /// The time without writes after which closed sessions are removed, or `None` to keep them.
     pub retention: Option<Duration>,
     /// How long a drain may take if its request names no time.
     pub drain_timeout: Duration,

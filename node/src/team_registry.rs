@@ -1,5 +1,6 @@
 //! The service for the records of teams in the cluster's registry. It writes the records of a team
-//! and of its members, and stops the members on this node when their team ends on another node.
+//! and of its members, and stops the members on this node when their team ends or its
+//! orchestrator's node dies.
 //!
 //! A node without a registry works alone. No other node could end its teams, so every write
 //! succeeds there and changes nothing.
@@ -91,7 +92,8 @@ impl TeamRegistry {
     }
 
     /// Records that the orchestrator of a live team is on this node now. Its members continue
-    /// undisturbed. Returns `false` if the team is dead or its record changed meanwhile.
+    /// undisturbed. Returns `false` if the team is dead or has no record, or if its record changed
+    /// meanwhile.
     pub async fn move_lead_here(&self, session: &SessionContext) -> Result<bool, Refusal> {
         let Some(registry) = &self.registry else {
             return Ok(true);

@@ -16,8 +16,8 @@ use std::borrow::Cow;
 pub use drawing::Drawing;
 pub use log::LogWriter;
 
-/// Replaces all characters that control a terminal or are invisible, except line ends and tabs,
-/// with visible symbols.
+/// Replaces all characters that control a terminal or are invisible, except line feeds and tabs,
+/// with visible symbols. Removes a carriage return before a line feed.
 pub fn clean(text: &str) -> Cow<'_, str> {
     rewrite(text, |c, next| match c {
         '\n' | '\t' => None,
@@ -97,8 +97,9 @@ impl Before {
 /// Returns whether a terminal would interpret this character or show nothing for it.
 ///
 /// Emoji and several scripts need joiners and variation selectors, so a visible character outside
-/// of ASCII may be followed by a variation selector, a joiner, or both in this order. A further
-/// joiner or selector counts as hidden, because a longer sequence could contain secret text.
+/// of ASCII may be followed by a variation selector, a joiner, or both in this order. A digit, `#`
+/// or `*` may be followed by U+FE0F. A further joiner or selector counts as hidden, because a
+/// longer sequence could contain secret text.
 fn is_hidden(c: char, before: Before) -> bool {
     match c {
         '\u{200c}' | '\u{200d}' => !matches!(before, Before::Base | Before::Varied),

@@ -1,5 +1,5 @@
-//! Workspaces: named root folders, each on one or more nodes. A path without a workspace belongs to
-//! the workspace `local:<host>`.
+//! Workspaces: named root folders, each on one or more nodes. An absolute path without a workspace
+//! belongs to the workspace `local:<host>`.
 
 use std::{
     collections::BTreeMap,
@@ -46,8 +46,8 @@ impl Workspaces {
         }
     }
 
-    /// Makes this node host no agents in paths of its own machine. A request that names a path is
-    /// then passed on to another node.
+    /// Makes this node announce no workspace for the paths of its own machine. In a cluster, a
+    /// request that names such a path is then passed on to another node. Otherwise it is refused.
     pub fn only_named(self) -> Self {
         Self {
             announces_local: false,
@@ -74,7 +74,8 @@ impl Workspaces {
 
     /// Returns the workspace of a request. That is the workspace that the request names, or
     /// `local:<host>` for an absolute path, or else the only named workspace of this node. A
-    /// workspace that the request names may not exist on this node.
+    /// workspace that the request names may not exist on this node. Fails if the node accepts no
+    /// paths and the request names one, or if there is no workspace to choose.
     pub fn meant(&self, workspace: Option<&str>, dir: Option<&str>) -> Result<String, Refusal> {
         let is_path = dir.is_some_and(|dir| Path::new(dir).is_absolute());
         match workspace {
@@ -138,7 +139,8 @@ impl Workspaces {
         })
     }
 
-    /// Returns the path on this node of a directory in a recorded workspace.
+    /// Returns the path on this node of a directory in a workspace, and the root that tools must
+    /// not leave. In `local:<host>`, that root is the directory itself.
     pub fn place(&self, workspace: &str, dir: &str) -> Result<WorkspaceDir, Refusal> {
         if workspace == self.local {
             let dir = PathBuf::from(dir);

@@ -1,5 +1,4 @@
-//! Tests that `planck demo` prints its results and ends by itself, and that no process of the demo
-//! outlives it.
+//! Tests what `planck demo` prints, how it ends, and that none of its processes outlives it.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,8 +22,8 @@ use nix::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the command of a demo whose temporary files are in this folder. Its processes are
-/// recognised by the folder in their arguments.
+/// Returns the command of a demo whose temporary files are in this folder. [`left_behind`]
+/// recognises the processes that the demo starts by this folder in their arguments.
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_planck"));
     command
@@ -72,8 +71,8 @@ fn nobody_is_left(folder: &Path) {
     }
 }
 
-/// Reads lines until one contains `words`. Returns the reader, so that the caller can read the rest
-/// of the output.
+/// Reads the demo's standard output up to the first line that contains `words`. Returns the reader,
+/// so that the caller can read the rest. Panics if the output ends before.
 fn wait_for(child: &mut Child, words: &str) -> BufReader<std::process::ChildStdout> {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

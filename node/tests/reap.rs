@@ -1,5 +1,5 @@
-//! Tests that `planck reap` leaves no process of a command behind, however the command ends. The
-//! tests use real process trees.
+//! Tests of `planck reap` with real process trees: no process of a command is left behind when the
+//! command, its reaper or the node ends.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,8 @@ use tokio_util::sync::CancellationToken;
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
 const LONG: Duration = Duration::from_secs(600);
 
-/// Commands whose processes try to escape, each with the minimum number of processes of its tree.
+/// Commands, most of whose processes try to escape. Each is followed by the number of processes,
+/// with its reaper, that it must reach.
 const TREES: &[(&str, usize)] = &[
     ("sleep 1000", 2),
     ("trap '' TERM HUP INT; sleep 1000 & sleep 1000 & wait", 4),
@@ -130,7 +131,7 @@ async fn processes_left_by_a_command_end_with_it() {
             None,
             Some(Signal::SIGTERM),
         ),
-        // A signal that has no name is reported as SIGKILL.
+        // The reaper reports a signal that has no name as SIGKILL.
         (
             "(setsid bash -c 'kill -RTMIN $$' &); (setsid sleep 1000 &); kill -RTMIN $$",
             None,
@@ -294,8 +295,8 @@ async fn a_stopped_node_leaves_nothing_in_a_cluster_and_everything_when_alone() 
     alone.dies_out(Duration::from_secs(5)).await;
 }
 
-/// If the whole machine is paused, the node is paused too and cannot notice that the reaper was
-/// paused.
+/// The test stops the node and its reaper together, as a pause of the whole machine does. The
+/// reaper must count the pause as silence of the node, because the node cannot notice it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_the_whole_machine_counts() {
     let mark = Mark::new();

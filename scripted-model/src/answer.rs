@@ -12,7 +12,7 @@ use crate::{
     wire::{PreparedPart, PreparedReply, ProviderWire},
 };
 
-/// A script in use, with the number of uses of each rule.
+/// A script in use, with the number of uses of each rule that has a limit.
 pub struct Playbook {
     pub script: Script,
     used: Vec<AtomicU32>,
@@ -24,8 +24,8 @@ impl Playbook {
         Self { script, used }
     }
 
-    /// Returns the reply to a request and counts the use of its rule. Fails with the reason if
-    /// there is no reply.
+    /// Returns the reply to a request, and counts the use of its rule if the rule has a limit.
+    /// Fails with the reason if there is no reply.
     pub fn reply(&self, asked: &ModelRequest) -> Result<Reply, String> {
         let rules = self.script.rules.iter().zip(&self.used);
         let matching = rules.filter(|(rule, _)| rule.when.matches(asked));

@@ -72,7 +72,7 @@ impl WireRefusal {
     }
 }
 
-/// Fails with the name of the first unknown field.
+/// Checks that an object has only known fields. Fails with the name of the first unknown one.
 pub fn only_fields<'a>(
     object: &'a serde_json::Map<String, Value>,
     known: &[&str],

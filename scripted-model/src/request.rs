@@ -70,7 +70,8 @@ impl ModelRequest {
         }
     }
 
-    /// Returns the latest result of a tool in any message, or `None` if the tool was not called.
+    /// Returns a tool's result from the latest message that has one, the first if there are
+    /// several. Returns `None` if no message has a result of the tool.
     pub fn result_of(&self, tool: &str) -> Option<&str> {
         let results = self
             .messages

@@ -121,7 +121,7 @@ impl Script {
         self
     }
 
-    /// Adds a rule that answers every request that no earlier rule matches.
+    /// Adds a rule that answers every request that no earlier rule answers.
     pub fn always(self, reply: impl Into<Reply>) -> Self {
         self.rule(When::any(), reply)
     }

@@ -75,7 +75,7 @@ impl Server {
         })
     }
 
-    /// Returns `http://127.0.0.1:PORT`, the base of Anthropic's, Google's and Ollama's paths.
+    /// Returns `http://ADDRESS:PORT`, the base of Anthropic's, Google's and Ollama's paths.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -114,7 +114,7 @@ impl Server {
     }
 
     /// Returns the requests that a real provider would have refused, or for which the script had no
-    /// reply.
+    /// reply. Only the first 1,000 are kept.
     pub fn violations(&self) -> Vec<Violation> {
         self.shared.recorder.violations()
     }

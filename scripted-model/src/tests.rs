@@ -17,11 +17,11 @@ use serde_json::Value;
 use crate::{Script, Server};
 use http::{Answer, post};
 
-/// A change to a valid request, and the text of its refusal.
+/// A change that makes a valid request invalid, and a text that the refusal contains.
 struct Case {
     wrong: &'static str,
-    /// The place of the change in the body, as a JSON pointer. If `put` is `Value::Null`, the value
-    /// there is removed.
+    /// The place of the change in the body, as a JSON pointer, where the last key `-` appends to an
+    /// array. If `put` is `Value::Null`, the value there is removed.
     at: &'static str,
     put: Value,
     says: &'static str,
@@ -70,7 +70,7 @@ fn spoilt(sound: &Value, case: &Case) -> Value {
     body
 }
 
-/// Returns the JSON of every `data:` line.
+/// Returns the JSON of every `data:` line except `[DONE]`.
 fn events(answer: &Answer) -> Vec<Value> {
     let data = answer
         .body

@@ -33,14 +33,15 @@ pub struct Conversation {
     pub tokens: u64,
 }
 
-/// A compactor. If it does not answer within its time-out of 2 minutes, the node uses its own
-/// compactor.
+/// A compactor. If it fails, does not answer within its time-out of 2 minutes, or returns an
+/// invalid summary, the node uses its own compactor.
 #[async_trait]
 pub trait Compactor: Send + Sync {
     /// Returns a summary of the older messages, or [`Decision::Skip`].
     ///
     /// # Errors
-    /// Returns a text that the node logs before it uses its own compactor.
+    /// Returns a text, which the node reports in a `warning` event before it uses its own
+    /// compactor.
     async fn compact(
         &self,
         context: Context,

@@ -1,5 +1,5 @@
 //! Checks a sidecar from outside against the cases of the protocol, for `planck sidecar conform`.
-//! Each case is passed, failed or skipped, with a text that helps the sidecar's author.
+//! Each case is passed, failed or skipped. If it is not passed, a text helps the sidecar's author.
 
 mod checker;
 mod discovery;
@@ -28,21 +28,24 @@ use crate::Connection;
 pub struct CheckPlan {
     pub name: SidecarId,
     pub connection: Connection,
-    /// Arguments for a valid call of a tool. A mutating tool is called only if it has arguments
-    /// here.
+    /// The tools with arguments for a valid call. A mutating tool is run only if it is named here,
+    /// in `slow` or in `large`.
     pub args: Vec<(String, Value)>,
-    /// A call that runs for at least three times `patience`, unless it is cancelled.
+    /// A tool and the arguments of a call that runs for at least three times `patience`, unless it
+    /// is cancelled.
     pub slow: Option<(String, Value)>,
-    /// A call whose answer is larger than the maximum message size of NATS.
+    /// A tool and the arguments of a call whose answer is larger than the maximum message size of
+    /// NATS.
     pub large: Option<(String, Value)>,
     /// The command that starts an instance. If it is empty, the sidecar has to be running, and the
     /// cases that need a start are skipped.
     pub command: Vec<String>,
-    /// The maximum time for each expected message.
+    /// The maximum time for an expected message. Slow calls and large answers get three or four
+    /// times as long.
     pub patience: Duration,
     /// The maximum time from the command's start until the sidecar answers on `$SRV.INFO`.
     pub start_within: Duration,
-    /// The cases to run; all cases if empty.
+    /// The cases to report; all cases if empty. The checker calls each quick tool once in any case.
     pub only: Vec<String>,
 }
 
@@ -58,14 +61,14 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub case: &'static str,
-    /// The tool or compactor that was checked; empty for the sidecar as a whole.
+    /// The tool or compactor that was checked, or empty if the finding is not about a certain one.
     pub on: String,
     pub verdict: Verdict,
-    /// Why the case failed or was skipped, and what to do.
+    /// Why the case failed or was skipped, and what to do; empty if it passed.
     pub why: String,
 }
 
-/// The reason why nothing could be checked.
+/// The reason why the check could not start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -192,11 +195,12 @@ impl Finding {
     }
 }
 
-/// Runs the cases of the plan, and passes each finding to `tell` as soon as it is known.
+/// Runs the cases of the plan, and passes each finding to `tell` as soon as it is known. Ends early
+/// if an instance that the checker did not start is gone.
 ///
 /// # Errors
-/// Returns an error if NATS cannot be reached, the sidecar does not exist, or the command does not
-/// start an instance.
+/// Returns an error if NATS cannot be reached, if the sidecar does not run and the plan has no
+/// command, or if the command does not start an instance or the sidecar already runs.
 pub async fn run(
     plan: CheckPlan,
     tell: impl FnMut(&Finding) + Send,

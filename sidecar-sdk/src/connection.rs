@@ -31,7 +31,8 @@ pub struct Connection {
     pub prefix: Prefix,
     /// The prefix of this connection's own inboxes.
     pub inbox_prefix: InboxPrefix,
-    /// The prefixes that the reply subjects of requests may have besides `_INBOX`.
+    /// The prefixes that the reply subjects of requests may have besides `_INBOX` and
+    /// `inbox_prefix`.
     pub reply_prefixes: Vec<InboxPrefix>,
 }
 
@@ -184,8 +185,8 @@ fn shown(servers: &[ServerAddr]) -> String {
         .join(", ")
 }
 
-/// Returns advice on how to fix the error. A server that refuses the user is running, so in this
-/// case the advice is not to start a server.
+/// Returns advice on how to fix the error. The advice to start a server is left out if a server has
+/// refused the user, because that server is running.
 fn way_out(error: &ConnectError) -> &'static str {
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
@@ -212,8 +213,8 @@ fn may_pass(error: &ConnectError) -> bool {
     )
 }
 
-/// Returns the options with the user and password, or the token, that the URL contains. The client
-/// library ignores credentials in a URL.
+/// Adds to the options the user and password, or the token, of the first URL that contains some,
+/// because the client library ignores credentials in a URL.
 fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers
         .iter()

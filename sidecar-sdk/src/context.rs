@@ -58,24 +58,27 @@ impl Context {
         self.traceparent.as_deref()
     }
 
-    /// Returns for how long the caller still waits for the answer. A call that runs out of time is
-    /// dropped and answered with an error.
+    /// Returns the time until the call's deadline, at which the call is dropped and answered with
+    /// an error. The caller stops waiting earlier if the tool is silent for longer than its
+    /// timeout.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Returns whether the answer is no longer needed.
+    /// Returns whether the call was cancelled, because its answer is no longer needed or the
+    /// sidecar stops.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
-    /// Waits until the answer is no longer needed. The call is dropped one second later.
+    /// Waits until the call is cancelled. If the call still runs one second later, it is dropped.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// Reports progress, which restarts the idle time-out. This method never blocks. If 64 reports
-    /// wait to be sent, it drops the report. Messages are cut to 4,096 bytes.
+    /// Reports progress, which restarts the idle time-out of a tool. This method never blocks. It
+    /// drops the report in a compactor, and if 64 reports wait to be sent. It cuts the message to
+    /// 4,096 bytes, and limits `percent` to 0 to 100.
     pub fn progress(&self, message: impl Into<String>, percent: Option<f64>) {
         let mut message = message.into();
         if message.len() > LONGEST_REPORT {

@@ -36,7 +36,7 @@ pub struct Call<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     pub said: Result<String, String>,
-    /// The progress reports before the answer, each with its percent.
+    /// The first 64 progress reports before the answer, each with its percent.
     pub progress: Vec<(String, Option<f64>)>,
 }
 
@@ -56,7 +56,8 @@ impl Harness {
         self.request(tool, args).send().await.said
     }
 
-    /// Prepares a call. The methods of [`Call`] set its ids, epoch and deadline.
+    /// Prepares a call. The methods of [`Call`] change its call id, agent id, epoch and deadline.
+    /// Arguments that are not JSON are sent as a JSON string.
     pub fn request(&self, tool: &str, args: &str) -> Call<'_> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let args = serde_json::from_str(args).unwrap_or_else(|_| Value::from(args));

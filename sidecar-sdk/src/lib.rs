@@ -23,8 +23,8 @@
 //! ```
 //!
 //! The program connects to `NATS_URL` and serves until SIGTERM or ctrl-c. Then it waits for the
-//! running calls to end, for 25 s by default. Without a node and without NATS, a [`Harness`] calls
-//! the same tools in a test:
+//! running calls to end, for at most 25 s by default. Without a node and without NATS, a
+//! [`Harness`] calls the same tools in a test:
 //!
 //! ```
 //! # use planck_sidecar::{Context, Harness, Sidecar, Tool};

@@ -73,8 +73,9 @@ impl LocalTool {
         self.tool.effect
     }
 
-    /// Runs the tool until it returns, panics, is cancelled or exceeds its timeout. Each progress
-    /// report goes to `report` and renews the timeout, up to ten times the timeout in total.
+    /// Runs the tool until it returns, panics or exceeds its timeout, or for one second after it is
+    /// cancelled. Each progress report goes to `report` and renews the timeout, up to ten times the
+    /// timeout or 24 hours in total.
     ///
     /// # Errors
     ///

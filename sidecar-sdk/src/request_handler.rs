@@ -225,8 +225,8 @@ impl RequestHandler {
         })
     }
 
-    /// Waits for a free slot and runs the work, until the work ends, is cancelled or runs out of
-    /// time.
+    /// Waits for a free slot and runs the work until it ends or panics, until [`GRACE`] after its
+    /// cancellation, or until the deadline.
     async fn perform<T, R>(
         &self,
         ticket: &RunningCall<'_>,

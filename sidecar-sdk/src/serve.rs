@@ -33,7 +33,7 @@ use crate::{
     Connection, Error, Sidecar, compactor, replies::ReplyGuard, request_handler::RequestHandler,
 };
 
-/// How long the server may take to confirm that it has handled earlier messages.
+/// How long to wait for the server's confirmation that it has handled earlier messages.
 const CONFIRM: Duration = Duration::from_secs(5);
 
 /// How long calls may take to end after they were cancelled because the drain time was over.
@@ -220,7 +220,7 @@ impl RunningSidecar {
     }
 
     /// Stops taking calls, announces the end, and waits for the running calls. Cancels those that
-    /// run for longer than `drain`.
+    /// have not ended after `drain`, and waits for up to [`LAST`] more.
     async fn leave(&self, stopping: &CancellationToken, drain: Duration) {
         tracing::info!(
             "{} takes no more calls and finishes those that run",

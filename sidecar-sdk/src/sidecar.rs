@@ -39,8 +39,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The tools and compactors that a program offers to agents. The number of calls and their
-/// durations are limited.
+/// The tools and compactors that a program offers to agents, with the limits on concurrent calls
+/// and on the time that they have to end when the program stops.
 pub struct Sidecar {
     pub(crate) name: SidecarId,
     pub(crate) version: String,
@@ -97,7 +97,9 @@ impl Sidecar {
         self
     }
 
-    /// Adds a compactor. Agents refer to the compactor as `<sidecar>.<name>`.
+    /// Adds a compactor, and removes an earlier one with the same name. Agents refer to the
+    /// compactor as `<sidecar>.<name>`, or as `<name>` if no other sidecar has a compactor with
+    /// this name.
     #[must_use]
     pub fn compactor(
         mut self,
@@ -108,8 +110,8 @@ impl Sidecar {
         self
     }
 
-    /// Sets how many calls run at once, 64 by default. Up to sixteen times as many calls wait, and
-    /// the sidecar refuses further calls.
+    /// Sets how many calls run at once: at least 1, and 64 by default. Up to sixteen times as many
+    /// calls wait, and the sidecar refuses further calls.
     #[must_use]
     pub const fn at_once(mut self, calls: usize) -> Self {
         self.bounds.at_once = if calls == 0 { 1 } else { calls };
@@ -117,6 +119,7 @@ impl Sidecar {
     }
 
     /// Sets how long running calls may take to end when the sidecar is stopped, 25 s by default.
+    /// The sidecar then cancels them.
     #[must_use]
     pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.bounds.drain = timeout;
@@ -141,11 +144,13 @@ impl Sidecar {
         }
     }
 
-    /// Serves until `stop` completes, then takes no more calls and waits for those that run.
-    /// Returns at once if no server has answered by the time `stop` completes.
+    /// Serves until `stop` completes, then takes no more calls and waits for those that run, as
+    /// long as [`Self::drain_timeout`] allows. Returns at once if no server has answered by the
+    /// time `stop` completes.
     ///
     /// # Errors
-    /// Returns an error in the same cases as [`Self::run`].
+    /// Returns an error if a setting of the connection is wrong, if the server does not answer or
+    /// refuses this user, or if the sidecar has nothing to offer or an invalid tool or compactor.
     pub async fn run_until(
         self,
         connection: Connection,

@@ -19,7 +19,8 @@ pub(crate) type Function =
     Box<dyn Fn(Context, &RawValue) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// One tool of a sidecar. It counts as mutating unless it is marked as [`pure`](Self::pure) or
-/// [`idempotent`](Self::idempotent). A node never sends a mutating call twice.
+/// [`idempotent`](Self::idempotent). A node sends a mutating call again only if no instance has
+/// received it.
 pub struct Tool {
     pub(crate) name: String,
     pub(crate) description: String,
@@ -94,7 +95,7 @@ impl Tool {
     }
 
     /// Sets how long the tool may be silent, 5 minutes by default. Every progress report restarts
-    /// this time.
+    /// this time, but a call takes at most ten times the timeout.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

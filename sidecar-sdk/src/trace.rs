@@ -6,6 +6,7 @@ use std::future::Future;
 pub const HEADER: &str = "traceparent";
 
 /// Begins and runs the work of a call with the caller's span as OpenTelemetry's current span.
+/// Without a valid `traceparent`, the current context stays.
 #[cfg(feature = "opentelemetry")]
 pub fn within<F: Future>(
     traceparent: Option<&str>,

@@ -6,8 +6,8 @@ use std::{env, path::PathBuf, process::Command};
 /// works.
 const NEEDED: &str = "PLANCK_TESTS_NEED_BUBBLEWRAP";
 
-/// Returns a `bwrap` that works on this machine. If there is none, prints which tests are skipped
-/// and returns `None`.
+/// Returns a `bwrap` that works on this machine. If there is none, panics if
+/// `PLANCK_TESTS_NEED_BUBBLEWRAP` is set, else prints a warning and returns `None`.
 pub fn bubblewrap() -> Option<PathBuf> {
     let unpacked = concat!(
         env!("CARGO_MANIFEST_DIR"),

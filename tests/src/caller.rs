@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use crate::eventually::PATIENCE;
 
-/// How long [`Caller::read`] waits for each reply, and how often it sends its request at most.
+/// How long [`Caller::read`] waits for each reply. It sends its request at most [`TRIES`] times.
 const TRY: Duration = Duration::from_secs(5);
 const TRIES: usize = 4;
 
@@ -188,7 +188,7 @@ pub fn agent_at(agent: &str, verb: AgentVerb) -> Address {
     Address::agent(agent, verb.name())
 }
 
-/// Returns the address of a list verb.
+/// Returns the address of a target's list verb.
 pub fn list_of(target: Target) -> Address {
     Address::new(target, LIST)
 }

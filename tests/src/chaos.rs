@@ -1,5 +1,5 @@
-//! Runs a busy cluster under faults that are drawn from a seed, and reports what was lost, what ran
-//! twice, and how long recovery took.
+//! Runs a busy cluster under faults in an order drawn from a seed, fails if something was lost or
+//! ran twice, and reports how long recovery took.
 //!
 //! Each tool run appends a line to a file, the ledger, which shows what really ran.
 
@@ -29,11 +29,13 @@ pub struct Plan {
     pub backend: Backend,
     pub nodes: usize,
     pub sessions: usize,
-    /// The faults and how often each is inflicted. The seed decides the order.
+    /// The faults and how often each is inflicted. The seed decides their order, their durations
+    /// and the sessions whose nodes they affect.
     pub faults: Vec<(Kind, u32)>,
     /// How long the cluster works undisturbed between two faults.
     pub calm: Duration,
-    /// Whether faults that last for a while get the shorter of two possible durations.
+    /// Whether pauses, cuts and outages draw their durations from a shorter range. `Hiccup` and
+    /// `NatsMinute` have one range only.
     pub brief: bool,
     /// One nats-server, or a cluster of three.
     pub servers: Servers,

@@ -1,4 +1,4 @@
-//! Waits for conditions, so that no test sleeps for a fixed time.
+//! Waits for conditions, so that tests need not sleep for a fixed time.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Repeats `look` until it returns a value, or fails and names the condition.
+/// Repeats `look` until it returns a value. Fails after `patience` with an error that contains
+/// `what`.
 pub async fn within<T>(
     patience: Duration,
     what: &str,

@@ -1,4 +1,5 @@
-//! The sidecars under `examples/`, as programs that are ready to run.
+//! Sidecars as programs that are ready to run: those under `examples/`, a scaffold, and one of the
+//! TypeScript SDK.
 
 use std::{
     env,
@@ -71,8 +72,8 @@ impl Example {
         }))
     }
 
-    /// Returns the TypeScript example that uses the SDK, or `None` as
-    /// [`typescript`](Self::typescript) does.
+    /// Compiles the TypeScript SDK, and returns the sidecar among its tests. Returns `None` and
+    /// prints why if there is no Node 20 or later, or no folder with the SDK's packages.
     pub fn typescript_sdk() -> Result<Option<Self>> {
         let Some(sdk) = typescript_sdk()? else {
             return Ok(None);
@@ -232,8 +233,8 @@ fn text(path: &Path) -> Result<String> {
         .to_owned())
 }
 
-/// Runs a program, and returns what it prints. Returns `None` if there is no such program or it
-/// fails.
+/// Runs a program, and returns its standard output without surrounding white space. If the program
+/// fails, prints its output and returns `None`. Also returns `None` if there is no such program.
 fn output_of(program: &str, args: &[&str], folder: &Path) -> Option<String> {
     let output = Command::new(program)
         .args(args)

@@ -19,8 +19,8 @@ const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
 pub struct Judges(PathBuf);
 
 impl Judges {
-    /// Finds the checker. Returns `None` and prints a warning if this machine's Python cannot
-    /// import the SDKs' types.
+    /// Finds the checker. If this machine's Python cannot import the SDKs' types, panics if
+    /// `PLANCK_TESTS_NEED_JUDGES` is set, else prints a warning and returns `None`.
     pub fn find() -> Option<Self> {
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
         let said = judges.ask(&["--can"]);
@@ -43,8 +43,8 @@ impl Judges {
         self.verdict(&["--self-test", &bodies.to_string_lossy()])
     }
 
-    /// Checks the requests of one wire format, and returns what the checker prints. Fails with all
-    /// faults that were found.
+    /// Writes the requests of one wire format to a file in `folder`, checks every such file there,
+    /// and returns what the checker prints. Fails with all faults that the checker found.
     pub fn judge(&self, wire: &str, requests: &[RecordedRequest], folder: &Path) -> Result<String> {
         let lines = requests.iter().map(|request| {
             let headers: Map<String, Value> =

@@ -41,8 +41,8 @@ const PORTS: Range<u16> = 10_000..32_000;
 const GUARD: &str =
     r#""$@" >"$LOG" 2>&1 </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
-/// A server with JetStream, the settings of `deploy/nats.conf` and the lines that a test adds.
-/// Dropping it kills it.
+/// A server with JetStream. Its configuration is an existing file, or has the time-outs and limits
+/// of `deploy/nats.conf` and the lines that a test adds. Dropping the value kills the server.
 pub struct NatsServer {
     folder: TempDir,
     port: u16,
@@ -152,7 +152,8 @@ impl NatsServer {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Starts the server again on the same port and folder.
+    /// Kills the server if it runs, starts it on the same port and folder, and waits until it
+    /// accepts connections.
     pub fn restart(&mut self) -> Result<()> {
         if self.running.is_some() {
             self.kill()?;
@@ -179,7 +180,7 @@ impl NatsServer {
             .with_context(|| format!("nats-server did not start; its log:\n{}", self.log()))
     }
 
-    /// Starts the server again without any JetStream data.
+    /// Kills the server if it runs, and starts it again without any JetStream data.
     pub fn restart_empty(&mut self) -> Result<()> {
         self.kill()?;
         fs::remove_dir_all(self.folder.path().join("jetstream"))?;
@@ -285,8 +286,7 @@ impl Running {
         Ok(Self { guard, pid })
     }
 
-    /// Returns whether the server runs. The guard reaps the server only when the guard ends, so no
-    /// other process gets the server's id before that.
+    /// Returns whether the server runs.
     fn is_alive(&self) -> bool {
         is_alive(self.pid)
     }

@@ -89,7 +89,8 @@ pub fn fresh(program: PathBuf, remedy: &str) -> Result<PathBuf> {
         .metadata()
         .with_context(|| format!("no {}: run `{remedy}` first", program.display()))?;
     let built = there.modified()?;
-    // `cargo test` writes no list of sources for this program, and builds it itself.
+    // Beside a program that `cargo test` builds there is no list of its sources. Such a program
+    // counts as current.
     let sources = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
     let newer = |path: &&str| {
         fs::metadata(path)
@@ -254,7 +255,7 @@ impl Node {
     }
 
     /// Returns the warnings and errors in the log, and lines that are not log entries, such as
-    /// panics.
+    /// panics, except the lines that contain one of the texts in `excused`.
     pub fn complaints(&self, excused: &[&str]) -> Vec<String> {
         let log = self.log();
         let bad = log
@@ -264,7 +265,8 @@ impl Node {
     }
 }
 
-/// Returns whether a line of the log is a warning or an error that the node itself caused.
+/// Returns whether a line of the log is a warning or an error that the node itself caused, or is no
+/// log entry at all.
 ///
 /// Slow statements and slow waits for a connection are due to the machine. The warning about tools
 /// that run as root without a sandbox is due to the test's configuration. All nodes of a machine

@@ -1,6 +1,6 @@
 //! A private Postgres database for each test. It is on the server that `DATABASE_URL` names, or
-//! else on one server per test process. When the test process ends, however it ends, a shell stops
-//! that server and removes its files.
+//! else on one server per test process, or on a server of its own. When the test process ends,
+//! however it ends, a shell stops the servers that the tests started and removes their files.
 
 mod programs;
 mod server;
@@ -37,7 +37,7 @@ impl Database {
         Self::create_on(options().await?, None).await
     }
 
-    /// Creates a database on a server of its own, which a test can therefore stop or freeze.
+    /// Creates a database on a server of its own, which a test can therefore freeze.
     pub async fn create_alone() -> Result<Self> {
         let own = Server::start().await?;
         Self::create_on(own.options(), Some(own)).await
@@ -79,7 +79,7 @@ impl Database {
             .pause()
     }
 
-    /// Ends every connection to this database.
+    /// Ends every connection of others to this database.
     pub async fn end_connections(&self) -> Result<()> {
         let mut own = self.connect().await?;
         own.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")

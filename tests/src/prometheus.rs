@@ -18,7 +18,8 @@ use crate::{eventually::within, nats::free_port};
 /// If this is set, tests of Prometheus fail instead of being skipped when there is no Prometheus.
 const NEEDED: &str = "PLANCK_TESTS_NEED_PROMETHEUS";
 
-/// How long Prometheus may take to start, and how long each program may take to answer.
+/// How long Prometheus may take to start. [`ANSWER`] is the limit for each answer of Prometheus and
+/// each run of `promtool`.
 const START: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(5);
 

@@ -1,4 +1,4 @@
-//! A TCP proxy between a node and its nats-server, whose link can be stalled or cut.
+//! A TCP proxy between a node and its nats-server. A test can stall or cut this link.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! A command whose output is read while it runs, and which an interrupt ends, like Ctrl-C.
+//! A command whose output a test reads while the command runs. SIGINT ends it, as Ctrl-C does.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Runs the command, and writes its output to the file.
+    /// Runs the command, and writes its standard output to the file.
     pub fn start(mut command: Command, file: PathBuf) -> Result<Self> {
         let child = command
             .stdout(File::create(&file)?)
@@ -39,7 +39,7 @@ impl Watch {
         Ok(Self { child, file })
     }
 
-    /// Returns everything that the command has printed.
+    /// Returns everything that the command has written to its standard output.
     pub fn text(&self) -> String {
         fs::read_to_string(&self.file).unwrap_or_default()
     }

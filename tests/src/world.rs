@@ -50,7 +50,8 @@ fn is_kept() -> bool {
     std::env::var_os("PLANCK_TEST_KEEP").is_some()
 }
 
-/// The environment of one test. Dropping it ends everything in it.
+/// The environment of one test. Dropping it ends its servers, drops its database, and removes its
+/// folder unless folders are kept. Each [`Node`] ends when it is dropped itself.
 pub struct World {
     pub caller: Caller,
     pub model: Server,
@@ -72,7 +73,7 @@ impl World {
         Self::start_with(vec![nats], backend.database().await?, script).await
     }
 
-    /// Starts a world on a cluster of servers, each of which has all of JetStream's data.
+    /// Starts a world on a cluster of three NATS servers, each of which has a copy of the registry.
     pub async fn start_over(
         cluster: NatsCluster,
         backend: Backend,
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    /// Returns the URLs of all servers.
+    /// Returns the URLs of all NATS servers.
     fn nats_url(&self) -> String {
         std::iter::once(&self.nats)
             .chain(&self.mates)
@@ -262,7 +263,8 @@ impl World {
         }
     }
 
-    /// Returns a request for a session of one agent with the usual tools, in the world's directory.
+    /// Returns a request for a session of one agent with the tools `read`, `write` and `bash`, in
+    /// the world's directory.
     pub fn solo(&self) -> Value {
         json!({ "dir": self.dir(), "members": [{ "type": "agent", "tools": ["read", "write", "bash"] }] })
     }

@@ -57,7 +57,7 @@ impl Material {
     }
 
     /// Returns the replacement for a view that has nothing to summarise: long tool results are
-    /// shortened, and an earlier summary is kept.
+    /// shortened, and the content is that of the earlier summary or, without one, a note.
     pub fn without_summary(&self) -> Result<Replacement, SummaryFault> {
         let earlier = self
             .older()

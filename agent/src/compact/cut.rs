@@ -13,13 +13,14 @@ const SHORTEST: usize = 2_000;
 pub struct Cut {
     /// The index of the first message that is kept.
     pub at: usize,
-    /// The length in characters to which the kept tool results are shortened.
+    /// The length in characters to which the kept tool results are shortened, or `None` if they are
+    /// not shortened.
     pub results: Option<usize>,
 }
 
 impl Cut {
     /// Returns a cut that keeps the latest messages. If these messages take more than half of
-    /// `threshold`, the cut shortens their tool results. Returns `None` if there is nothing to
+    /// `threshold`, the cut shortens their long tool results. Returns `None` if there is nothing to
     /// summarise or to shorten.
     pub fn find(lines: &[Line], rules: &Rules, threshold: u64) -> Option<Self> {
         let wanted = lines.len().saturating_sub(rules.keep_recent.max(1));
@@ -39,7 +40,7 @@ impl Cut {
 }
 
 /// Returns whether calls and their results stay together if the view is cut before the message at
-/// index `at`.
+/// index `at`. Returns false if there is no such message.
 pub fn is_legal(lines: &[Line], at: usize) -> bool {
     lines
         .get(at)

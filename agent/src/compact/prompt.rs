@@ -17,7 +17,7 @@ Write:
 6. Constraints and wishes that still hold.
 Take over what still counts of an earlier summary. Do not answer the conversation, do not call tools, do not invent. Write the summary and nothing else.";
 
-/// The maximum length, in characters, of a tool result or argument quoted to the summariser.
+/// The maximum length, in characters, of a tool result or of a call's arguments in the prompt.
 const QUOTED: usize = 2_000;
 
 /// The one model call of the local compactor.
@@ -95,7 +95,8 @@ fn write_part(text: &mut String, part: &Part) {
 }
 
 /// Returns the content of a summary message: the text, followed by the latest input word for word
-/// if the cut removes it from the view.
+/// if no kept message is an input. If `older` has no input either, repeats the quote of the earlier
+/// summary.
 pub fn quote(summary: &str, older: &[Line], kept: &[Line]) -> Vec<Part> {
     let mut content = vec![Part::text(summary)];
     if kept.iter().any(is_input) {

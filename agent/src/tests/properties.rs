@@ -326,7 +326,7 @@ impl Player {
         self.world.step(Input::Compacted { ticket, result });
     }
 
-    /// Answers every request, call, compaction, save and wait until the agent is idle.
+    /// Answers every request, call, compaction, save and wait until the agent is idle or stopped.
     fn drain(&mut self) {
         self.world.fuse = None;
         for _ in 0..10_000 {
@@ -383,8 +383,8 @@ fn open_turn(world: &World) -> Option<u32> {
     (last.kind == EventKind::TurnStart).then_some(last.place.turn)
 }
 
-/// Checks that turns are numbered without gaps, that each has one start and one end, and that
-/// request numbers never fall.
+/// Checks that turns are numbered without gaps, that each has one start and, unless it is open, one
+/// end, and that request numbers never fall within a turn.
 fn check_turns(world: &World) {
     let (mut turn, mut open, mut request) = (0, false, 0);
     for row in &world.rows {
@@ -412,7 +412,8 @@ fn check_turns(world: &World) {
     );
 }
 
-/// Checks that every started call has one end once its round is over, and none has two.
+/// Checks that no call starts or ends twice, and that every started call has an end once its round
+/// is over.
 fn check_calls(world: &World, may_be_open: bool) {
     let mut ends: HashMap<String, usize> = HashMap::new();
     let mut starts: HashMap<String, usize> = HashMap::new();
@@ -444,7 +445,8 @@ fn check_calls(world: &World, may_be_open: bool) {
     );
 }
 
-/// Checks that a node that restores the agent sees the same view.
+/// Checks that a node that restores the agent gets the same view, turn and totals. Messages that
+/// are not saved yet are left out.
 fn check_restore(world: &mut World) {
     let (other, _) = world.restored();
     let view = |agent: &Agent| -> Vec<(i64, String)> {

@@ -35,7 +35,7 @@ pub struct World {
     pub inputs: Vec<StoredInput>,
     pub puts: Vec<(String, String)>,
     pub now: i64,
-    /// Saves that the next request does not wait for.
+    /// Saves that are not committed yet and that no effect waits for.
     pub beside: VecDeque<Save>,
     pub model: Option<Ticket>,
     pub tools: Vec<ToolRun>,
@@ -50,12 +50,12 @@ pub struct World {
     seq: Seq,
     /// The time spent in the agent's steps.
     pub spent: Duration,
-    /// The number of further saves after which the process crashes, before any other effect is
-    /// performed.
+    /// The number of commits before the one right after which the process crashes, or `None` if it
+    /// does not crash.
     pub fuse: Option<usize>,
     /// What the agent does with an open turn when it is loaded again.
     open_turn: OpenTurn,
-    /// The number of crashes so far.
+    /// How often the agent was loaded again, after a crash, a rewind or a refused save.
     pub deaths: usize,
 }
 

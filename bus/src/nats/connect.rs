@@ -50,7 +50,8 @@ pub struct NatsOptions {
     /// The prefix of the subjects on which replies arrive. Use a different prefix for each user if
     /// every user may only subscribe below its own.
     pub inbox_prefix: InboxPrefix,
-    /// The prefixes that the reply subjects of requests may have besides `_INBOX`.
+    /// The prefixes, besides `_INBOX` and `inbox_prefix`, that the reply subjects of received
+    /// requests may have.
     pub reply_prefixes: Vec<InboxPrefix>,
     /// How long the first connection may take, with all its attempts.
     pub connect_timeout: Duration,
@@ -154,8 +155,8 @@ fn without_users(servers: &[ServerAddr]) -> Vec<ServerAddr> {
     servers.iter().filter_map(without).collect()
 }
 
-/// Returns the settings with the user and password, or the token, that the URL contains in
-/// percent-encoded form. The client library ignores them in a URL.
+/// Returns the settings with the user and password, or the token, that the first URL with a user
+/// contains in percent-encoded form. The client library ignores them in a URL.
 fn with_user(settings: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let Some((user, password)) = servers
         .iter()
@@ -241,8 +242,9 @@ async fn check_files(tls: &TlsOptions) -> Result<(), BusError> {
     Ok(())
 }
 
-/// Returns the delay before a reconnect. It rises by 20 ms with each attempt, up to 250 ms. Jitter
-/// of about a quarter is added, so that a thousand clients do not reconnect at the same moment.
+/// Returns the delay before a reconnect. It rises by 20 ms with each attempt, up to 250 ms. A
+/// random time of up to about a quarter is added, so that a thousand clients do not reconnect at
+/// the same moment.
 fn reconnect_delay(attempts: usize) -> Duration {
     let base = u64::try_from(attempts)
         .unwrap_or(u64::MAX)

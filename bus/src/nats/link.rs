@@ -29,8 +29,8 @@ pub struct NatsLink {
     pub client: Client,
     pub events: Arc<LinkEvents>,
     pub replies: ReplyGuard,
-    /// The subscription for replies, made when it is first needed, because an observer may not be
-    /// allowed to have one.
+    /// The subscription for the replies to streamed requests, made when it is first needed, because
+    /// an observer may not be allowed to have one.
     inbox: OnceCell<Arc<ReplyInbox>>,
     /// The runtime on which the inbox is read, whichever task needs it first.
     runtime: Handle,
@@ -52,7 +52,8 @@ impl LinkEvents {
         }
     }
 
-    /// Handles an event of the client library.
+    /// Logs an event of the client library, passes on a refusal, and wakes the tasks that wait for
+    /// a change of the link.
     pub fn on(&self, event: &Event) {
         match event {
             Event::Connected => tracing::info!("connected to NATS"),
@@ -138,7 +139,8 @@ impl NatsLink {
         }
     }
 
-    /// Returns the subscription for replies, and makes it at the first call.
+    /// Returns the subscription for the replies to streamed requests, and makes it at the first
+    /// call.
     pub async fn inbox(&self) -> Result<Arc<ReplyInbox>, BusError> {
         let started = self
             .inbox

@@ -55,8 +55,8 @@ impl NatsRecords {
         }
     }
 
-    /// Tests whether a node could read and write the bucket, and changes nothing. Returns `None` if
-    /// there is no bucket yet.
+    /// Tests whether a node could read and write the bucket, and changes nothing. Returns the clock
+    /// of the server that leads the bucket, or `None` if there is no bucket yet.
     pub(super) async fn try_out(&self) -> Result<Option<ServerClock>, RecordsError> {
         self.link_up().await?;
         let Some(clock) = bucket::clock(self).await? else {

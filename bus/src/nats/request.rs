@@ -30,7 +30,8 @@ const IN_FORCE: Duration = Duration::from_secs(3);
 /// another task of the client delivers refusals.
 const TRAIL: Duration = Duration::from_millis(10);
 
-/// Sends a request and waits for one reply of this protocol.
+/// Sends a request and waits for one reply of this protocol. Tries once more if there were no
+/// responders. `subject` has no prefix.
 pub async fn request(
     link: &NatsLink,
     prefix: &Prefix,

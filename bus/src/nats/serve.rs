@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(7);
 /// Space for the headers of a refusal beside its body, in bytes.
 const HEADER_ROOM: usize = 1024;
 
-/// A running service, which ends at once when it is dropped.
+/// A running service. When it is dropped, it takes no more requests.
 pub struct NatsService {
     shared: EndpointGroup,
     own: EndpointGroup,
@@ -271,7 +271,8 @@ fn span(subject: &str, message: &Message) -> Span {
     telemetry::installed().command_span(subject, parent.map(|parent| parent.as_str()))
 }
 
-/// Returns the headers of a refusal, whose values must be single lines.
+/// Returns the headers of a refusal. The message is cut to 200 characters, and spaces replace all
+/// but printable ASCII, because a header's value must be one line.
 fn error_headers(refusal: &Refusal) -> HeaderMap {
     let line: String = refusal
         .message

@@ -28,7 +28,8 @@ pub trait World: Send + Sync {
     async fn end(&self) -> Arc<dyn Records>;
 }
 
-/// Passes every case to a macro, with a function that makes a new world for each.
+/// Passes every case to the macro `$each`, together with `$world`, with which that macro makes a
+/// world for each case.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! records_cases {
@@ -41,7 +42,7 @@ macro_rules! records_cases {
 }
 pub use crate::records_cases as cases;
 
-/// Defines one test per case.
+/// Defines one test per case. Each test runs its case on a new world, made by `$world`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! records_tests {
@@ -54,7 +55,7 @@ macro_rules! records_tests {
 }
 pub use crate::records_tests as tests;
 
-/// Runs the cases one after the other.
+/// Runs the cases one after the other, each on the world that `$world` returns for the case's name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! records_in_turn {

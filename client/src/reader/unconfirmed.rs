@@ -105,7 +105,9 @@ impl UnconfirmedEvents {
             .is_some_and(|claim| claim.digest != self.digest(event))
     }
 
-    /// Compares a returned event with the log's. Returns whether they differ.
+    /// Compares an event of the log with the unconfirmed event of the same number, if there is one.
+    /// The unconfirmed event is then confirmed, or retracted if the two differ. Returns whether
+    /// they differ.
     pub fn check(&mut self, event: &Envelope) -> bool {
         let Some(claim) = event.seq.and_then(|seq| self.unchecked.remove(&seq)) else {
             return false;

@@ -33,7 +33,7 @@ async fn countdown(context: Context, args: Countdown) -> Result<String, Infallib
     Ok("lift-off".into())
 }
 
-/// A compactor that keeps the last messages. Its summary quotes the user in the older messages.
+/// A compactor that keeps the last four messages or more, and quotes the user's older ones.
 struct Requests;
 #[async_trait::async_trait]
 impl Compactor for Requests {

@@ -40,7 +40,7 @@ impl HeldChunks {
         }
     }
 
-    /// Adds chunks. Returns whether all chunks are due now.
+    /// Adds chunks. Returns whether the held chunks are due now.
     pub fn push(&mut self, chunks: Vec<Chunk>, now: Instant) -> bool {
         self.bytes += chunks.iter().map(size).sum::<usize>();
         if self.chunks.is_empty() {
@@ -52,8 +52,8 @@ impl HeldChunks {
         self.bytes >= FULL || (self.is_begun && now >= self.since + WINDOW)
     }
 
-    /// Waits until the chunks are due although no further chunk arrives. Never returns if there are
-    /// none.
+    /// Waits until the held chunks are due although no further chunk arrives. Never returns if no
+    /// chunks are held.
     pub async fn due(&mut self) {
         if self.chunks.is_empty() {
             return std::future::pending().await;
@@ -70,7 +70,8 @@ impl HeldChunks {
         }
     }
 
-    /// Returns the chunks for the agent.
+    /// Removes the held chunks and returns them for the agent. Later chunks of the reply are held
+    /// back.
     pub fn take(&mut self) -> Vec<Chunk> {
         self.is_begun = true;
         self.bytes = 0;

@@ -60,7 +60,8 @@ struct HostInner {
     closed: AtomicBool,
 }
 
-/// The error if an agent is not on this node.
+/// The error if an agent is not on this node, ended before it answered, or cannot be woken because
+/// the host is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("agent {0} is not here")]
 pub struct NotHere(pub AgentId);
@@ -268,8 +269,9 @@ impl Host {
         live
     }
 
-    /// Handles the end of an actor's task. Removes the slot of an agent that is gone. Otherwise
-    /// changes the slot, and sends the agent the mail that its actor did not read.
+    /// Handles the end of an actor's task. If the agent is gone, removes its slot and notifies the
+    /// callers that wait for its stop. Otherwise changes the slot, and sends the agent the mail
+    /// that its actor did not read. An agent whose data the store refused starts again at once.
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
             TaskEnd::Gone(ack) => {
@@ -310,7 +312,8 @@ impl Host {
         }
     }
 
-    /// Sends the agent the mail that its last task did not read, which starts a new task.
+    /// Sends the agent the mail that its last task did not read. The first message starts a new
+    /// task.
     async fn hand_on(&self, agent: &AgentId, unread: Vec<Mail>) {
         for mail in unread {
             let _ = self.send(agent, mail).await;

@@ -71,7 +71,7 @@ pub struct SessionContext {
 /// node.
 pub trait PeerNotifier: Send + Sync {
     /// Called when these inputs have outcomes. Each input comes with the agent that may be waiting
-    /// for the outcome.
+    /// for the outcome, if there is one.
     fn settled(&self, identity: &ActorIdentity, inputs: Vec<(InputId, Option<AgentId>)>);
     /// Called when these agents of the session received an input.
     fn wake(&self, identity: &ActorIdentity, agents: Vec<AgentId>);
@@ -80,12 +80,12 @@ pub trait PeerNotifier: Send + Sync {
     /// Called when an agent of the session was stopped on this node because the store refused its
     /// data. If the agent is a worker, its orchestrator must be informed.
     fn gave_up(&self, session: &SessionId);
-    /// Called when an agent is no longer on this node.
+    /// Called when an agent is no longer on this node, or was started again under another
+    /// incarnation of its team.
     fn departed(&self, hosting: &Hosting);
 }
 
-/// Builds the toolbox of an agent from built-in tools, external tools, tools between agents, tools
-/// that read skills, and the tools of sidecars.
+/// Builds the toolboxes of agents from the node's own tools and those that sidecars offer.
 #[async_trait]
 pub trait ToolboxFactory: Send + Sync {
     /// Builds the toolbox of an agent. Also returns the names in the agent's spec that no tool on

@@ -95,8 +95,8 @@ impl Spans {
         }
     }
 
-    /// Counts the retries among the entries of a save, and sets the outcome of the turn if they end
-    /// it.
+    /// Counts the retries among the entries of a save, and sets the outcome of the turn if an entry
+    /// ends the turn.
     pub(super) fn saved(&mut self, entries: &[Entry]) {
         for entry in entries {
             if entry.kind == EventKind::Retry {

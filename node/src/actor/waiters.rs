@@ -1,5 +1,5 @@
 //! The callers on this node that wait for the outcome of an input. A notification may be lost, so a
-//! waiter also reads the store at intervals.
+//! caller also reads the store at intervals.
 
 use std::{
     collections::HashMap,
@@ -23,8 +23,8 @@ pub struct Waiter<'a> {
 }
 
 impl Waiters {
-    /// Registers a waiter. The caller must register the waiter before it stores the question,
-    /// because a notification could be missed otherwise.
+    /// Registers a waiter. The caller must register the waiter before it stores the input, because
+    /// a notification could be missed otherwise.
     pub fn register(&self, input: InputId) -> Waiter<'_> {
         let news = Arc::clone(self.lock().entry(input.clone()).or_default());
         Waiter {

@@ -1,5 +1,5 @@
-//! `planck bench`: measures the cost of turns on this machine, compared with a loop that only sends
-//! the same HTTP requests.
+//! `planck bench`: measures the cost of turns on this machine and, with `--bare`, the cost of a
+//! loop that only sends the same HTTP requests.
 
 mod bare;
 mod measure;
@@ -95,7 +95,8 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// Runs the repetitions of a workload. The bare loop runs before the first one, and after each.
+    /// Runs the repetitions of a workload. With `--bare`, the bare loop runs before the first one
+    /// and after each, unless the workload measures idle agents.
     async fn repetitions(&self, once: &Once, report: &mut BenchReport) -> anyhow::Result<()> {
         let bare = self.bare && once.workload.has_bare();
         let mut kinds: Vec<bool> = bare.then_some(true).into_iter().collect();

@@ -1,6 +1,6 @@
-//! `planck demo`: starts NATS, a scripted model and three nodes on this machine, and lets a small
-//! team work on them. In the middle of the work it kills the node that hosts the session. At the
-//! end it prints the results.
+//! `planck demo`: starts NATS, a scripted model, three nodes and, if Python is ready, a sidecar on
+//! this machine, and lets a small team work on them. In the middle of the work it kills the node
+//! that hosts the session. At the end it prints the results.
 
 mod child;
 mod nats;
@@ -64,7 +64,8 @@ impl Demo {
     }
 }
 
-/// Runs the whole demo, and stops all processes that the demo started, whatever the result.
+/// Runs the whole demo, and stops all processes that the demo started, whatever the result. If
+/// `keep` is true and the demo ran to its end, waits for an interrupt before it stops them.
 async fn show(
     mut stage: DemoStage,
     interrupted: impl Future<Output = ()>,

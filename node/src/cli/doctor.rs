@@ -170,7 +170,8 @@ async fn bounded(
     }
 }
 
-/// Reports whether the project in this folder is trusted, and what trusting it would allow.
+/// Reports whether the project in this folder is trusted. If it is not, also reports what trusting
+/// it would allow, or what has changed since it was trusted.
 fn project(found: &FoundProject) -> DoctorFinding {
     match &found.standing {
         ProjectStanding::Nothing | ProjectStanding::Trusted(_) => {

@@ -18,7 +18,8 @@ pub fn say_what_is_there(config: &Config) {
     }
 }
 
-/// Describes the sessions in [`FOLDER`]. Returns `None` if there are none or a store is configured.
+/// Describes the sessions in [`FOLDER`]. Returns `None` if there are none, or if the project does
+/// not use its default store.
 pub fn what_is_there(config: &Config) -> Option<String> {
     config.store.project()?;
     match count(Path::new(FOLDER)) {

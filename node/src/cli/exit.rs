@@ -18,7 +18,7 @@ pub enum Exit {
     Done,
     /// The command failed and has already printed why.
     Failed,
-    /// The command was used wrongly and has already printed its usage.
+    /// The command was used wrongly or a file is invalid, and the command has already printed why.
     Misused,
     /// The user interrupted the command.
     Interrupted,
@@ -34,7 +34,8 @@ pub struct UsageError(pub String);
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// Converts the result of a command to an exit code, and prints the error if there is one.
+/// Converts the result of a command to an exit code, and prints the error if there is one. If the
+/// reader of the output has closed the pipe, that counts as success.
 pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
     match done {
         Ok(Exit::Done) => ExitCode::SUCCESS,

@@ -11,7 +11,7 @@ use crate::{
     node::{self, Inventory, RunningNode},
 };
 
-/// A client, and the connection or node that it uses.
+/// A client, and the cluster, node or store to which it is connected.
 pub struct ConnectedClient {
     pub client: Client,
     to: ConnectionEnd,
@@ -27,8 +27,9 @@ enum ConnectionEnd {
 }
 
 impl ConnectedClient {
-    /// Connects a command that changes something. Without NATS, starts a node in this process,
-    /// which also continues interrupted work of its store.
+    /// Connects a command that changes something. Without NATS, prints warnings about invalid files
+    /// and about sessions of an earlier version, and starts a node in this process. The node also
+    /// continues interrupted work of its store.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);
@@ -46,7 +47,8 @@ impl ConnectedClient {
         })
     }
 
-    /// Connects a command that only reads. Without NATS, opens the store read-only.
+    /// Connects a command that only reads. Without NATS, prints a warning about sessions of an
+    /// earlier version, and opens the store read-only.
     pub async fn look(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_cluster(config).await? {
             return Ok(link);

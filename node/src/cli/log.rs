@@ -26,8 +26,8 @@ impl Logs {
         .map(|telemetry| Self(Some(telemetry)))
     }
 
-    /// Starts the log of an interactive command. Logs only errors if the user has not configured a
-    /// filter.
+    /// Starts the log of `planck run` or `planck chat`. If the configured filter is the default
+    /// one, logs only errors, as text.
     pub fn start_if_asked(config: &Config) -> Result<Self, TelemetryError> {
         let is_asked = config.telemetry.log != config::Telemetry::default().log;
         let options = match is_asked {

@@ -7,11 +7,12 @@ use clap::{
 
 use super::Planck;
 
-/// The hint for a word that is not similar to any command. Such a word may be the first one of a
-/// prompt.
+/// The hint for a word after `planck` that is not similar to any command. Such a word may be the
+/// first one of a prompt.
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
-/// Prints the error in the arguments, or the help that the user asked for, and ends the process.
+/// Prints the error in the arguments, or the help or version that the user asked for, and ends the
+/// process.
 pub fn exit(error: Error) -> ! {
     with_suggestion(error).exit()
 }

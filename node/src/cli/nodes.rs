@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{client::Client, config::Period};
 
-/// How long `planck nodes ls` still lists a node that left or died. The node's record is kept for a
-/// day.
+/// How long `planck nodes ls` without `--all` still lists a node that left or died. The node's
+/// record is kept for a day.
 const LATELY: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]
@@ -140,7 +140,7 @@ async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
 
 /// Finds a node by its id or name. Several records can have the same name, because a restarted node
 /// is a new one. A node that is still in the cluster is preferred, and otherwise the one with the
-/// latest heartbeat. Fails if several nodes in the cluster match.
+/// latest heartbeat. Fails if no record matches, or if several nodes in the cluster match.
 fn named(nodes: Vec<NodeInfo>, name: &str) -> anyhow::Result<NodeInfo> {
     let (gone, there): (Vec<_>, Vec<_>) = nodes
         .into_iter()

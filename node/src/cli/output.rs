@@ -1,8 +1,8 @@
 //! Writes tables, JSON, text and drawings to standard output and standard error.
 //!
-//! All output of the commands except that of the line editor goes through this module, which cleans
-//! text for a terminal with [`crate::terminal`]. A test checks that no other module under `cli`
-//! names these streams or the macros that print.
+//! All output of the commands goes through this module, which cleans text for a terminal with
+//! [`crate::terminal`]. Exceptions are the line editor, and clap's help and errors. A test checks
+//! that no other module under `cli` names these streams or the macros that print.
 
 use std::{
     fs::File,
@@ -42,8 +42,8 @@ impl Stream {
         out.is_some() && out == identity(&io::stderr())
     }
 
-    /// Returns whether the stream may have colours, according to `NO_COLOR`, `CLICOLOR`,
-    /// `CLICOLOR_FORCE` and `TERM`.
+    /// Returns whether the stream may have colours: whether it is a terminal with colours, unless
+    /// `NO_COLOR`, `CLICOLOR` or `CLICOLOR_FORCE` decides otherwise.
     pub fn has_colours(self) -> bool {
         let choice = match self {
             Self::Out => AutoStream::choice(&io::stdout()),

@@ -98,8 +98,8 @@ impl ConfigPlace {
         Ok((loaded, found))
     }
 
-    /// Loads the configuration for a command that changes something. `model` is the default model
-    /// from the command line.
+    /// Loads the configuration for a command that changes something, after asking the user about a
+    /// project that is not trusted. `model` is the default model from the command line.
     pub fn config_to_act(&self, model: Option<&String>) -> anyhow::Result<Config> {
         let flag = model.map(|model| ("models.default".into(), model.clone(), "--model".into()));
         self.act(flag.into_iter().collect(), None)

@@ -71,8 +71,9 @@ impl FoundProject {
         }
     }
 
-    /// Returns the trusted part of the project, after asking the user if necessary. Without a
-    /// terminal, a project that is not trusted is an error.
+    /// Returns the trusted part of the project, after asking the user if necessary. Returns `None`
+    /// if the project is empty or the user continues without it. Fails if the user quits, if the
+    /// project cannot be trusted, or if it is not trusted and there is no terminal.
     pub fn or_ask(self) -> anyhow::Result<Option<Admitted>> {
         let may_ask = io::stdin().is_terminal() && Stream::Err.is_terminal();
         let snapshot = match &self.standing {

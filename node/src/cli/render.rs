@@ -1,5 +1,5 @@
 //! Renders a session for the user. This module converts follow events to text for the screen, and
-//! does no I/O.
+//! writes nothing itself.
 
 mod floor;
 mod line;

@@ -27,7 +27,8 @@ pub struct Scaffold {
 }
 
 impl Scaffold {
-    /// Writes all files. The folder must be empty or missing, so no file is overwritten.
+    /// Writes all files, and prints their names. Fails if the folder is not empty, so no file is
+    /// overwritten.
     pub fn write(&self) -> anyhow::Result<()> {
         self.claim_folder()?;
         for (path, _) in self.files {

@@ -202,8 +202,9 @@ fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, Temp
     Ok(found.transpose().ok_or_else(missing)?)
 }
 
-/// Loads a template and resolves its members in the same way as when it is started on this machine.
-/// A member without a model is valid even if no default model is configured.
+/// Loads a template, and resolves its members with the models, tools and skills of this machine.
+/// Returns all errors that it finds. A member without a model is valid even if no default model is
+/// configured.
 pub fn check(
     config: &Config,
     here: &Inventory,

@@ -1,4 +1,4 @@
-//! Follows a session on the screen until the turn of a prompt has ended or the user leaves.
+//! Follows a session until the work on a prompt has ended or the user leaves, and shows its events.
 
 mod rest;
 mod turns;
@@ -84,7 +84,7 @@ impl Sink {
         }
     }
 
-    /// Ends the open text on the screen.
+    /// Ends the open text on the screen, and writes the output that waited for its end.
     pub fn rest(&mut self) -> std::io::Result<()> {
         match self {
             Self::Screen(screen, Some(to)) => to.draw(&screen.rest()),
@@ -174,8 +174,9 @@ pub async fn attach(
     }
 }
 
-/// Follows a session until the turn that consumed a prompt and all turns that it caused have ended.
-/// The first interrupt aborts the running turns, and the second one leaves.
+/// Follows a session until the turn that consumed a prompt and all turns that it caused have ended,
+/// or until the session can no longer be followed. The first interrupt aborts the running turns,
+/// and the second one leaves.
 pub async fn watch(
     client: &Client,
     sent: &Sent,

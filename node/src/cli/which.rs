@@ -26,7 +26,8 @@ use crate::{
     terminal::clean_line,
 };
 
-/// The number of recently used sessions that are searched for one in this directory.
+/// The number of recently used sessions among which `--continue` searches for one in this
+/// directory.
 const LATEST: usize = 200;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -188,7 +189,8 @@ impl SessionChoice {
         }
     }
 
-    /// Returns the session in this directory that was used most recently.
+    /// Returns the most recently used session of the directory and workspace that the flags select.
+    /// Fails if none of the [`LATEST`] most recently used sessions is there.
     async fn last_here(&self, client: &Client) -> anyhow::Result<String> {
         let dir = self.directory()?;
         let mut rows = every_session(
@@ -238,8 +240,8 @@ impl SessionChoice {
     }
 
     /// Connects to a cluster or to a node in this process. For a node in this process, warns if
-    /// AGENTS.md in the working directory cannot be used completely. Fails if `--team` is
-    /// ambiguous.
+    /// AGENTS.md in the working directory cannot be used completely and no workspace is named.
+    /// Fails if `--team` is ambiguous.
     pub async fn link(&self, config: &Config) -> anyhow::Result<ConnectedClient> {
         let link = ConnectedClient::open(config).await?;
         let dir = self.dir.as_deref().unwrap_or(Path::new("."));
@@ -314,8 +316,8 @@ impl SessionChoice {
     }
 
     /// Returns the name of the team's template, or the members if the team is a file or folder on
-    /// this machine. If only a model is given, returns one member. Members without a model get the
-    /// one from the command line.
+    /// this machine. If only a model is given, returns one member, and without either flag returns
+    /// nothing. Members without a model get the one from the command line.
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
         // A name without a provider refers to an entry in the node's configuration or to a model of
         // its default provider.

@@ -1,7 +1,7 @@
 //! **Pure**: decides what happens on this node to the agents of a team when the orchestrator's node
 //! dies or the team ends. The decision that binds all nodes is the write to the registry that marks
-//! the team's record dead. A node that misses this write finds the dead record when it next
-//! compares its teams with the registry. Repeating an effect is harmless.
+//! the team's record dead. The other nodes find the dead record at the latest when they next
+//! compare their teams with the registry. Repeating an effect is harmless.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,8 @@ use super::{
     planted::{PlantedFault, is_planted},
 };
 
-/// How long to wait for an answer of the registry before the request is repeated.
+/// How long to wait for the registry's answer about a team that is to end, before the team's record
+/// is read again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A team's record as it was read.
@@ -78,7 +79,8 @@ pub enum CascadeInput {
         team: TeamIncarnation,
         seen: Option<SeenTeam>,
     },
-    /// Answers `MarkDead`. `done` is false if the write was refused or has an unknown outcome.
+    /// Answers `MarkDead`. `done` is true if the team is known to be dead now, or had no record to
+    /// mark.
     MarkedDead { team: TeamIncarnation, done: bool },
     /// It is time to compare all teams on this node with the registry.
     Sweep,
@@ -89,8 +91,8 @@ pub enum CascadeInput {
 pub enum CascadeEffect {
     /// Read a team's record from the stream's leader.
     ReadTeam { team: TeamIncarnation },
-    /// Mark a team's record as dead, on condition that it is at revision `expects`, or that there
-    /// is none.
+    /// Mark a team's record as dead, on condition that it is at revision `expects`. If `expects` is
+    /// `None`, create a dead record on condition that there is none.
     MarkDead {
         team: TeamIncarnation,
         expects: Option<Revision>,
@@ -106,7 +108,7 @@ pub enum CascadeEffect {
         agents: Vec<AgentId>,
         end: TeamEnd,
     },
-    /// Remove a member's record.
+    /// Remove a member's record, unless it names another node.
     RemoveMember {
         team: TeamIncarnation,
         agent: AgentId,
@@ -121,7 +123,8 @@ struct HostedTeam {
     /// The orchestrator's node, and the revision of the record that names it, or `None` until the
     /// record has been read.
     orchestrator: Option<(NodeId, Revision)>,
-    /// Why the team is to end. Its members stop once its record is marked dead.
+    /// Why the team is to end, or `None` if it continues. Its members stop once its record is
+    /// marked dead.
     ending: Option<TeamEnd>,
     /// When to stop waiting for the registry's answer to the last request.
     asked_until: Option<Moment>,
@@ -134,7 +137,7 @@ pub struct Cascade {
 }
 
 impl Cascade {
-    /// Takes one input, and returns the effects in the order in which they must be performed.
+    /// Takes one input, and returns the effects to perform. They do not depend on each other.
     pub fn on(&mut self, now: Moment, input: CascadeInput) -> Vec<CascadeEffect> {
         let mut out = Vec::new();
         match input {
@@ -288,7 +291,8 @@ impl Cascade {
         }
     }
 
-    /// Requests that the agents on this node of a dead incarnation and of earlier ones stop.
+    /// Forgets a dead incarnation and earlier ones, and requests that their agents on this node
+    /// stop.
     fn stop(&mut self, team: &TeamIncarnation, end: TeamEnd, out: &mut Vec<CascadeEffect>) {
         let ended = self.teams.keys().filter(|other| team.ends_with_it(other));
         for other in ended.cloned().collect::<Vec<_>>() {
@@ -315,8 +319,9 @@ impl Cascade {
         }
     }
 
-    /// Requests that each team that is to end is marked dead. If the revision of a team's record is
-    /// unknown, or an earlier request had no result, requests the record instead.
+    /// Requests that each team that is to end is marked dead, unless an answer about it is awaited.
+    /// If the revision of a team's record is unknown, or an earlier request had no result, requests
+    /// the record instead.
     fn end_teams(&mut self, now: Moment, out: &mut Vec<CascadeEffect>) {
         for (team, hosted) in &mut self.teams {
             let Some(end) = hosted.ending else { continue };

@@ -1,5 +1,5 @@
-//! The nodes of the cluster as this node knows them. The membership thread updates the census, and
-//! every service reads it.
+//! The nodes of the cluster as this node knows them. The membership thread fills the census from
+//! records and heartbeats. The services read it, and count the agents that they place.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,8 @@ use planck_common::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// How long the census keeps a node that has no record and sends no heartbeat.
+/// How long the census keeps a node without a record and without heartbeats, unless the node left
+/// or died.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// The maximum number of nodes that the census keeps after they left or died.
@@ -42,8 +43,8 @@ pub struct KnownNode {
     pub state: NodeState,
     /// The time since the node's last heartbeat, or since the census first contained the node.
     pub silent: Duration,
-    /// The number of agents in the node's last heartbeat, plus those that this node placed there
-    /// since.
+    /// The number of agents in the node's last heartbeat, plus those that this node asked it to
+    /// host since then.
     pub agents: u32,
 }
 
@@ -53,9 +54,10 @@ struct CensusEntry {
     heartbeat: Option<Heartbeat>,
     heard: Instant,
     suspect: bool,
-    /// Whether the node left or died. The flag stays set if the registry loses the node's record.
+    /// Whether the membership thread reported that the node left or died. The flag stays set if the
+    /// registry loses the node's record.
     gone: bool,
-    /// How many agents this node placed there since the last heartbeat.
+    /// How many agents this node asked the other node to host since its last heartbeat.
     placed: u32,
 }
 
@@ -124,8 +126,8 @@ impl Census {
             .map(|entry| entry.heard.elapsed())
     }
 
-    /// Adds one to the number of agents on a node, because an agent was placed there. The node's
-    /// next heartbeat replaces this count.
+    /// Adds one to the number of agents on a known node, because this node asks that node to host
+    /// an agent. The node's next heartbeat replaces this count.
     pub fn placed(&self, node: &NodeId) {
         if let Some(entry) = self.entries().get_mut(node) {
             entry.placed += 1;
@@ -142,7 +144,8 @@ impl Census {
         present.map(|(node, _)| node.clone()).collect()
     }
 
-    /// Returns whether a node left or died, or `None` if the registry has never reported on it.
+    /// Returns whether a node left or died, or `None` if the census holds no report of the registry
+    /// about it.
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
         let entries = self.entries();
         let entry = entries.get(node)?;
@@ -160,8 +163,8 @@ impl Census {
         }
     }
 
-    /// Asks the membership thread to read the record of a node that holds leases and of which
-    /// nothing is known.
+    /// Asks the membership thread to read the record of an unknown node, unless too many such
+    /// requests wait.
     pub fn ask_about(&self, node: &NodeId) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.len() < MOST_ASKED && asked.insert(node.clone()) {
@@ -204,7 +207,8 @@ impl Census {
     }
 
     /// Records that a node left or died. The census keeps the node even if the registry loses its
-    /// record, because its leases may still have to be claimed.
+    /// record, because its leases may still have to be claimed. If there are too many such nodes,
+    /// forgets the one that was heard the longest time ago.
     pub(super) fn gone(&self, node: &NodeId) {
         let mut entries = self.entries();
         let gone = |entries: &BTreeMap<NodeId, CensusEntry>| {
@@ -228,7 +232,7 @@ impl Census {
     }
 
     /// Stores all records of the registry. Removes each node without a record, unless it left or
-    /// died or sent a heartbeat recently.
+    /// died, or was heard or became known recently.
     pub(super) fn all_recorded(&self, records: &[(NodeId, u64, NodeRecord)]) {
         for (node, revision, record) in records {
             self.recorded(node, *revision, record.clone());

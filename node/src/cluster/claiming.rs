@@ -1,7 +1,8 @@
 //! **Pure**: decides how a node begins the next incarnation of a team whose orchestrator has no
 //! live host. The orchestrator's lease in SQL is the fence. After the node has taken the lease, it
-//! stops the members of the previous incarnation and marks that incarnation's record dead. Then it
-//! writes the record of the next incarnation, and only then do agents start.
+//! asks the living hosts to stop the members of the previous incarnation, and marks that
+//! incarnation's record dead. Then it writes the record of the next incarnation, and only then do
+//! agents start. If the session is to end, the node closes it instead of writing that record.
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +16,10 @@ use super::{
     planted::{PlantedFault, is_planted},
 };
 
-/// How long a claim waits for other nodes to stop the members that they host.
+/// How long a claim waits for the members' living hosts to stop them.
 const STOPPING: Duration = Duration::from_secs(1);
-/// How long a claim waits for an answer before it repeats the request.
+/// How long a claim waits for an answer before it repeats the request, or reads the lease after
+/// `TakeLease`.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a node that lost only NATS may take to read in SQL that it lost a lease, and to stop
 /// its tools.
@@ -48,8 +50,8 @@ pub struct ClaimPlan {
     /// The living nodes that may still run members of the team.
     pub hosts: BTreeSet<NodeId>,
     pub policy: ClaimPolicy,
-    /// The earliest time for a tool to start. By then, nothing of the team still runs on nodes that
-    /// left or died.
+    /// The earliest time for a tool to start. By then, nothing of the team still runs on the nodes
+    /// that this node saw die. The claim may postpone it.
     pub tools_from: Moment,
     /// How long tools may still run on a node that does not answer the request to stop.
     pub grace: Duration,
@@ -63,11 +65,12 @@ pub enum ClaimInput {
     /// Answers `TakeLease`: the lease was taken. If the outcome is unknown, the caller gives no
     /// answer.
     LeaseTaken,
-    /// Answers `TakeLease`: the lease was not taken, because its epoch has changed.
+    /// Answers `TakeLease` or `ReadLease`: the epoch of the lease has changed, or there is no lead.
     LeaseRefused,
     /// Answers `ReadLease` with the lease.
     LeaseRead(LeadLease),
-    /// Answers `StopTeam`: the node has stopped its members, or is gone.
+    /// Answers `StopTeam`: the node has stopped its members. For a node that does not confirm this,
+    /// the caller gives no answer.
     Stopped { node: NodeId },
     /// Answers `MarkTeamDead`: the record is dead.
     TeamMarkedDead,
@@ -133,7 +136,7 @@ impl TeamClaim {
         (claim, vec![ClaimEffect::TakeLease { seen }])
     }
 
-    /// Takes one input, and returns the effects in the order in which they must be performed.
+    /// Takes one input, and returns the effects in the order in which the caller must begin them.
     pub fn on(&mut self, now: Moment, input: ClaimInput) -> Vec<ClaimEffect> {
         let mut out = Vec::new();
         match (self.phase, input) {

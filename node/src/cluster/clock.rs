@@ -1,4 +1,4 @@
-//! Reads the clock of the decision logic, which also counts while the machine is suspended.
+//! Reads the clock for the decision logic. This clock also counts while the machine is suspended.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub fn now() -> Moment {
     Moment::from_millis(u64::try_from(since_boot.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Converts a moment to an `Instant` for timers.
+/// Converts a moment to an `Instant` for timers. A past moment becomes the present.
 pub fn instant(moment: Moment) -> Instant {
     Instant::now() + moment.since(now())
 }

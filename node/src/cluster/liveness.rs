@@ -31,8 +31,9 @@ impl Liveness {
         }
     }
 
-    /// Returns whether a node is alive. In a cluster, a node about which nothing is known yet
-    /// counts as alive, and this function asks the membership thread to find out more.
+    /// Returns whether a node is alive. A node counts as alive if the store cannot be read. In a
+    /// cluster, a node about which nothing is known also counts as alive, and this function asks
+    /// the membership thread to read its record.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         if *node == self.own {
             return true;
@@ -73,8 +74,9 @@ impl Liveness {
         }
     }
 
-    /// Returns this node and the nodes that sent a heartbeat or became known within [`SILENCE`]. A
-    /// node that is missing in the list may still be alive, which `is_alive` checks.
+    /// Returns this node and the nodes that are not gone and sent a heartbeat or became known
+    /// within [`SILENCE`]. A node that is missing in the list may still be alive, which `is_alive`
+    /// checks.
     pub fn alive(&self) -> Vec<NodeId> {
         let others = self
             .census

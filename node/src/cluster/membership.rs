@@ -58,8 +58,8 @@ pub struct Membership {
     own: OwnRecord,
     suspension: Suspension,
     peers: BTreeMap<NodeId, Peer>,
-    /// Since when this node has had a recent proof and received its own heartbeats. Earlier
-    /// heartbeats of peers do not count.
+    /// Since when this node has had a recent proof, received its own heartbeats and not been
+    /// suspended. Earlier heartbeats of peers do not count.
     sound: Option<Moment>,
     /// Since when this node may declare others dead.
     observing: Option<Moment>,
@@ -87,7 +87,7 @@ impl Membership {
         }
     }
 
-    /// Takes one input, and returns the effects in the order in which they must be performed.
+    /// Takes one input, and returns the effects in the order in which the caller must begin them.
     /// Handles the passage of time before the input, so that no input hides a pause of the process.
     pub fn on(&mut self, now: Moment, input: MembershipInput) -> Vec<MembershipEffect> {
         let mut out = Vec::new();
@@ -160,7 +160,7 @@ impl Membership {
     }
 
     #[cfg(any(test, feature = "simulation"))]
-    /// Returns whether a node left or died, or `None` if the registry has never reported on it.
+    /// Returns whether a node left or died, or `None` if no record of it is known.
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
         match self.peers.get(node)?.record {
             PeerRecord::Unread | PeerRecord::Missing => None,

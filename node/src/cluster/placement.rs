@@ -13,7 +13,8 @@ pub struct NodeCandidate {
     pub providers: Vec<String>,
     pub capacity: u32,
     pub agents: u32,
-    /// Whether the node accepts agents. A suspended or draining node does not.
+    /// Whether the node accepts agents. A suspended or draining peer does not. The candidate for
+    /// this node says `false` only while this node leaves.
     pub takes: bool,
 }
 

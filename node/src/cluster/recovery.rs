@@ -67,7 +67,8 @@ pub enum NodeLife {
     Alive,
     /// The node left or died.
     Gone,
-    /// Neither the registry nor the store knows the node yet. Such a node counts as alive.
+    /// Neither the registry nor the store knows the node yet. Such a node counts as alive, without
+    /// a cluster only until [`SILENCE`] is over.
     Unknown,
 }
 
@@ -128,8 +129,8 @@ impl LeaseHolder {
     }
 }
 
-/// Returns whether `node`, which is the host of an agent according to the store, is missing or is
-/// none of the living nodes.
+/// Returns whether an agent has no living host. `node` is the agent's host according to the store,
+/// if it names one.
 pub fn has_no_host<N: PartialEq>(node: Option<&N>, alive: &[N]) -> bool {
     node.is_none_or(|node| !alive.contains(node))
 }
@@ -158,9 +159,9 @@ pub fn sweep_step(is_open: bool, is_prompted: bool, has_lease: bool) -> SweepSte
 }
 
 /// Returns whether a session is closed instead of taken up, because its orchestrator's node is gone
-/// and the session is not to continue elsewhere. `has_begun` says that this node took the lease for
-/// such a close and could not finish the close. The node then repeats the close, although the lease
-/// no longer names the dead node.
+/// and the session is not to continue elsewhere. `has_begun` says that this node began such a close
+/// and has not finished it. This node then repeats the close, although the lease names this node by
+/// now.
 pub fn is_lost(lead: LeaseHolder, on_node_death: OnNodeDeath, has_begun: bool) -> bool {
     let is_lost = match lead {
         LeaseHolder::Gone => true,
@@ -180,7 +181,8 @@ pub enum LeadStep {
     /// Take the lease. With `after_death` the incarnation rises, so that no member of the previous
     /// one can be claimed.
     TakeLease { after_death: bool },
-    /// Move the lead of a living team here. If the team is dead, begin the next incarnation.
+    /// Move the lead of a living team here. If the team is dead or has no record, begin the next
+    /// incarnation.
     MoveOrBegin,
     /// Begin the next incarnation of the team.
     BeginIncarnation,
@@ -254,8 +256,8 @@ pub fn claim_plan(
     }
 }
 
-/// Returns when the tools of an agent may start. That is when the tools of its team may start and
-/// nothing runs any more on the node that held its lease.
+/// Returns the later of two times: when the tools of a team may start, and when nothing runs any
+/// more on a node that held one of its leases. `None` means at once.
 fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment> {
     if is_planted(PlantedFault::ToolsBeforeGraceOfDead) {
         return team;
@@ -268,8 +270,8 @@ fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment
 pub struct LedTeam {
     /// Whether this node hosts the lead.
     pub is_led_here: bool,
-    /// Whether this node just began a new incarnation, for which all members of the previous one
-    /// were stopped.
+    /// Whether this node just began a new incarnation, for which it asked the living hosts to stop
+    /// the members of the previous one.
     pub is_new_incarnation: bool,
     pub tools_from: Option<Moment>,
     pub on_node_death: OnNodeDeath,
@@ -315,8 +317,8 @@ pub struct MemberFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberStep {
     Leave,
-    /// Ask another node to start the member. That is its current host if that host is alive, or
-    /// else a suitable node. If that node does not accept the member, start it here.
+    /// Ask a node to start the member: the current host if that is another living node, or else a
+    /// suitable node, possibly this one. If that node does not accept the member, start it here.
     Place,
     /// Start the member on this node.
     ClaimHere,

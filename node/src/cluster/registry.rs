@@ -31,14 +31,15 @@ pub use self::{
 const FINAL: Duration = Duration::from_secs(24 * 3600);
 /// How long the registry keeps the removal of a member, and a proof that no later proof replaces.
 const REMOVED: Duration = Duration::from_secs(3600);
-/// The maximum number of attempts at a write whose condition changes meanwhile.
+/// The maximum number of attempts at a write whose condition changes meanwhile or whose outcome is
+/// unknown.
 const TRIES: u32 = 3;
 
 /// A client of the registry. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ClusterRegistry(Arc<dyn Records>);
 
-/// A record as the leader of the stream has it.
+/// A record, and the revision at which it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord<T> {
     pub revision: u64,
@@ -89,8 +90,8 @@ impl ClusterRegistry {
         Ok(self.0.open().await?)
     }
 
-    /// Fails if this node's store is not the one that the nodes of the cluster share. The first
-    /// node of a cluster records its own store as the shared one.
+    /// Fails if this node's store is not the one that the nodes of the cluster share. If no store
+    /// is recorded, records this node's store as the shared one.
     pub async fn check_store(&self, mine: &StoreRecord) -> Result<(), RegistryError> {
         let found = match self.find::<StoreRecord>(&Key::Store).await? {
             Some(found) => found.record,
@@ -116,8 +117,8 @@ impl ClusterRegistry {
         }
     }
 
-    /// Records another store as the one that the nodes of the cluster share, unless the record no
-    /// longer names `theirs`.
+    /// Records `mine` as the store that the nodes of the cluster share, if the record still names
+    /// `theirs`. Otherwise does nothing.
     pub async fn replace_store(
         &self,
         theirs: &StoreRecord,
@@ -144,7 +145,7 @@ impl ClusterRegistry {
         Ok(readable(self.0.read(&key.to_string()).await?))
     }
 
-    /// Reads records. Leaves out those that cannot be decoded.
+    /// Reads records. Leaves out those whose key or content cannot be decoded.
     async fn find_all<T: DeserializeOwned>(
         &self,
         keys: &Keys<'_>,
@@ -156,8 +157,8 @@ impl ClusterRegistry {
             .collect())
     }
 
-    /// Writes a record on condition that it is at `expects`, or that there is none that can be
-    /// decoded.
+    /// Writes a record on condition that it is at `expects`. Without `expects`, there must be no
+    /// record that can be decoded.
     async fn put<T: Serialize + DeserializeOwned>(
         &self,
         key: &Key,

@@ -45,7 +45,7 @@ const SHOWN: usize = 150;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SimReport {
     pub events: u64,
-    /// Nodes that were declared dead.
+    /// Declarations that a node is dead.
     pub deaths: u64,
     /// Leads that were claimed.
     pub claims: u64,
@@ -55,11 +55,11 @@ pub struct SimReport {
     pub closes: u64,
     /// Tool calls.
     pub tools: u64,
-    /// Crashes without another fault around the same time, after which the limits on time were
-    /// checked.
+    /// Checks of the limits on time. Each crash without another fault around the same time causes
+    /// two.
     pub bounds: u64,
-    /// Tools that started while one of an earlier incarnation still ran on a machine that was cut
-    /// off or disturbed.
+    /// Tools of an earlier incarnation or epoch that still ran, on a machine that was cut off or
+    /// disturbed, when a later tool started.
     pub overlaps: u64,
 }
 

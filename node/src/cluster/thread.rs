@@ -51,7 +51,7 @@ pub struct JoinOptions {
     pub nats: NatsOptions,
     pub replicas: usize,
     pub times: Times,
-    /// The store that all nodes of the cluster share.
+    /// This node's store, which must be the one that the nodes of the cluster share.
     pub store: StoreRecord,
     pub census: Arc<Census>,
     pub permit: Permit,
@@ -98,7 +98,7 @@ pub enum ClusterFact {
     PeerLeft(NodeId),
     Suspended,
     Resumed,
-    /// Stop the agents on this node whose leases other nodes took, and then call
+    /// Stop the agents on this node whose leases other nodes took. If the store answered, then call
     /// [`Joined::leases_checked`].
     CheckLeases {
         asked_at: Moment,
@@ -190,8 +190,8 @@ async fn live(
     }
 }
 
-/// Opens the registry, and checks that its nodes share this store. Repeats attempts that fail for a
-/// passing reason until `deadline`.
+/// Opens the registry, checks that the nodes of the cluster share `store`, and returns the
+/// registry's age. Repeats attempts that fail for a passing reason until `deadline`.
 async fn open(
     registry: &ClusterRegistry,
     store: &StoreRecord,

@@ -38,7 +38,7 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// Returns the view of a member of a cluster. After the last heartbeat of a dead node, other
+    /// Returns the view of a node in a cluster. After the last heartbeat of a dead node, other
     /// nodes start no tool of its sessions for `tool_grace`.
     pub fn of_member(node: NodeId, store: Arc<dyn SessionStore>, tool_grace: Duration) -> Self {
         let census = Some(Arc::<Census>::default());
@@ -106,13 +106,14 @@ impl ClusterView {
         self.permit.draining()
     }
 
-    /// Returns whether this node may not begin new work, because it does not reach its cluster.
+    /// Returns whether this node may not begin new work, because it does not reach its cluster, has
+    /// not joined it yet or was declared dead.
     pub fn is_suspended(&self) -> bool {
         !self.permit.is_given()
     }
 
-    /// Returns whether a node is alive. In a cluster, a node about which nothing is known yet
-    /// counts as alive.
+    /// Returns whether a node is alive. A node counts as alive if the store cannot be read, and in
+    /// a cluster also if nothing is known about it.
     pub async fn is_alive(&self, node: &NodeId) -> bool {
         self.liveness.is_alive(node).await
     }
@@ -124,7 +125,8 @@ impl ClusterView {
             .is_some_and(|census| census.is_gone(node) == Some(true))
     }
 
-    /// Returns the time since this node last received its own heartbeat, or zero without a cluster.
+    /// Returns the time since this node last received its own heartbeat. Returns zero before the
+    /// first one, and without a cluster.
     pub fn heartbeat_age(&self) -> Duration {
         let age = self
             .census
@@ -159,8 +161,8 @@ impl ClusterView {
         self.others().filter_map(row).collect()
     }
 
-    /// Adds one to the number of agents on another node, because an agent was placed there. The
-    /// node's next heartbeat replaces this count.
+    /// Adds one to the number of agents on another node, because this node asks that node to host
+    /// an agent. The node's next heartbeat replaces this count.
     pub fn placed(&self, node: &NodeId) {
         if let Some(census) = &self.census {
             census.placed(node);
@@ -187,7 +189,7 @@ impl ClusterView {
     }
 }
 
-/// Returns a node's entry in the list of nodes, or `None` if only its heartbeats are known.
+/// Returns a node's entry in the list of nodes, or `None` if its record is unknown.
 fn row(
     KnownNode {
         node,
@@ -228,8 +230,7 @@ fn row(
     })
 }
 
-/// Returns a node as a candidate for placement, or `None` if it is gone or only its heartbeats are
-/// known.
+/// Returns a node as a candidate for placement, or `None` if it is gone or its record is unknown.
 fn candidate(
     KnownNode {
         node,

@@ -1,4 +1,5 @@
-//! Compaction by a sidecar. The sidecar's summary is used only if it is valid.
+//! Compaction by a sidecar. The sidecar's summary is used only if it is valid and makes the context
+//! small enough.
 
 use planck_common::{
     AgentId, CallId, PROTOCOL_VERSION, Seq, SessionId, Timestamp,
@@ -60,9 +61,9 @@ impl SummaryRequest {
         }
     }
 
-    /// Checks a summary. If the context has reached the threshold, a summary that does not bring it
-    /// below the threshold is refused, because compaction would immediately be due again and the
-    /// sidecar would be asked repeatedly.
+    /// Refuses a summary that is not valid. If the context has reached the threshold, also refuses
+    /// a summary that does not bring it below the threshold, because compaction would immediately
+    /// be due again and the sidecar would be asked repeatedly.
     fn judge(
         &self,
         material: &Material,

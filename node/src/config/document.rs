@@ -76,7 +76,7 @@ impl ConfigFile<'_> {
 }
 
 /// Returns a value without its position in the file. A number that cannot be represented becomes
-/// text, which every numeric key refuses.
+/// text.
 fn plain(value: &Spanned<DeValue<'_>>) -> Value {
     match value.get_ref() {
         DeValue::String(text) => Value::String(text.to_string()),

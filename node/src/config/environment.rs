@@ -95,10 +95,10 @@ fn is_read_by_libraries(name: &str) -> bool {
 }
 
 /// Returns whether a variable may hold a secret: it sets a key whose kind is a secret or an
-/// address, or its name or its value looks like that of a secret. The value is examined too,
-/// because a configuration may refer to any variable by `env:NAME`. False positives are harmless,
-/// because Planck reads its variables both from the environment and from the memory to which
-/// secrets are moved.
+/// address, or its name or its value looks like that of a secret and no library reads the variable
+/// from the environment. The value is examined too, because a configuration may refer to any
+/// variable by `env:NAME`. False positives are harmless, because Planck reads its variables both
+/// from the environment and from the memory to which secrets are moved.
 pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
     let kinds = [Secret::kind(), ConfiguredUrl::kind()];
     let holds = |path: &KeyPath| {
@@ -138,8 +138,9 @@ fn is_like_a_token(text: &str) -> bool {
         && has(u8::is_ascii_alphabetic)
 }
 
-/// Returns the values from the environment. Planck's own variables take precedence over those of
-/// other programs. An empty variable counts as unset.
+/// Returns the values that variables set, and a problem for each variable of Planck that names a
+/// section but none of its keys. Planck's own variables come last, so that they override those of
+/// other programs. An empty variable of either kind is ignored.
 pub fn read(
     environment: &BTreeMap<String, String>,
     keys: &[KeyDescription],
@@ -192,10 +193,10 @@ fn adapted(name: &str, text: &str) -> String {
 
 enum VariableMeaning {
     Key(KeyPath),
-    /// A variable whose name begins with a section of the configuration but matches none of its
-    /// keys.
+    /// A variable whose name begins with `PLANCK_` and a section of the configuration, but matches
+    /// none of its keys.
     Nothing(KeyPath),
-    /// A variable that does not concern the configuration.
+    /// Any other variable, including those in [`honoured`].
     Other,
 }
 
@@ -229,7 +230,7 @@ fn meant(name: &str, keys: &[KeyDescription]) -> VariableMeaning {
 
 /// Returns the key that a variable sets, for a pattern with a name that the user chooses:
 /// `PLANCK_WORKSPACES_SRC` sets `workspaces.src`. Returns `None` if the variable does not match the
-/// pattern.
+/// pattern, or if the pattern has no such name.
 fn open(name: &str, pattern: &KeyPath) -> Option<KeyPath> {
     let variable = pattern.variable();
     let (before, after) = variable.split_once("<NAME>")?;

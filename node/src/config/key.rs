@@ -47,7 +47,8 @@ impl KeyPath {
             .all(|(pattern, word)| pattern == "*" || pattern == word)
     }
 
-    /// Returns this pattern with each `*` replaced by the word of `path` at the same position.
+    /// Returns this pattern with each `*` replaced by the word of `path` at the same position, or
+    /// by `NAME` if `path` is too short.
     pub fn filled_from(&self, path: &Self) -> Self {
         let fill = |(at, word): (usize, &String)| match word.as_str() {
             "*" => path.0.get(at).cloned().unwrap_or_else(|| "NAME".into()),
@@ -56,7 +57,8 @@ impl KeyPath {
         Self(self.0.iter().enumerate().map(fill).collect())
     }
 
-    /// Returns the name of the environment variable that sets the key: `PLANCK_<SECTION>_<KEY>`.
+    /// Returns the name of the environment variable that sets the key: `PLANCK_<SECTION>_<KEY>`. A
+    /// `*` of a pattern becomes `<NAME>`.
     pub fn variable(&self) -> String {
         let words = self.0.iter().map(|word| {
             if word == "*" {
@@ -104,7 +106,7 @@ impl fmt::Display for KeyPath {
 pub struct KeyDescription {
     pub pattern: KeyPath,
     pub kind: String,
-    /// The default, or `None` if the key is unset by default.
+    /// The default, or `None` if the key is unset or empty by default.
     pub default: Option<String>,
     pub about: String,
 }

@@ -68,7 +68,8 @@ impl Sources {
         self.home.as_ref().map(|home| home.join(".planck"))
     }
 
-    /// Returns the default place for the sessions of `folder`.
+    /// Returns the default place for the sessions of `folder`, or `None` if neither a data
+    /// directory nor a home folder is known.
     pub fn place(&self) -> Option<ProjectPlace> {
         ProjectPlace::of(&self.world())
     }
@@ -144,8 +145,8 @@ impl Loader {
         }
     }
 
-    /// Reads the project's configuration. The text is the one that was hashed and compared with the
-    /// trusted state. The file is not read again, because it could have changed since.
+    /// Adds the values from a trusted project's configuration. Takes the text that was hashed and
+    /// compared with the trusted state, because the file could have changed since.
     fn project_file(&mut self, sources: &Sources) {
         if let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) {
             self.text(&path, text);

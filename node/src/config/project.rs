@@ -24,7 +24,7 @@ const LONGEST_NAME: usize = 40;
 pub struct ProjectPlace {
     /// The user's data directory. The place is in a subfolder that only Planck uses.
     pub data: PathBuf,
-    /// The folder in which planck was started, with symbolic links resolved.
+    /// The folder in which planck was started, with symbolic links resolved if that is possible.
     pub project: PathBuf,
 }
 
@@ -60,7 +60,7 @@ impl ProjectPlace {
 
 /// Returns `$XDG_DATA_HOME`, or else `~/.local/share`. An empty or relative value counts as unset,
 /// as the XDG Base Directory Specification requires. Returns `None` if the home folder is unknown
-/// too.
+/// or relative too.
 fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     let named = world
         .environment
@@ -77,8 +77,9 @@ fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     named.map(Path::to_path_buf).or_else(of_home)
 }
 
-/// Returns a readable name of a folder: at most [`LONGEST_NAME`] characters, with `_` instead of a
-/// leading dot and of all characters except ASCII letters, digits and `-_.`.
+/// Returns a readable name of a folder, or `root` if it has none: at most [`LONGEST_NAME`]
+/// characters, with `_` instead of a leading dot and of all characters except ASCII letters, digits
+/// and `-_.`.
 fn readable(name: Option<&OsStr>) -> String {
     let name = name.map(OsStr::to_string_lossy).unwrap_or("root".into());
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');

@@ -144,8 +144,8 @@ impl Field for ProjectPart {
 }
 
 impl Config {
-    /// Returns the folders for one part: the configured ones, then the project's, without
-    /// duplicates.
+    /// Returns the folders for one part: the configured ones, then the project's if it is in use,
+    /// without duplicates.
     pub fn sources(&self, part: SourcePart) -> Vec<ProjectSource> {
         let dirs = match part {
             SourcePart::Tools => &self.tools.dirs,

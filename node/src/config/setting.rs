@@ -51,19 +51,20 @@ pub trait Setting: Sized + Clone {
     fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue>;
     /// Returns the value as text for users, or `None` if it is unset. Secrets are never shown.
     fn show(&self) -> Option<String>;
-    /// Adapts a value to its context. Paths below `~` are expanded.
+    /// Returns the value adapted to its context. Paths below `~` are expanded, and the address of
+    /// the default store gets its place.
     fn at_home(self, _: &ValueContext) -> Self {
         self
     }
 }
 
-/// A field of a section: a single value, a nested section, or sections by name.
+/// A field of a section: a single value, a nested section, or fields by name.
 pub trait Field: Sized + Clone {
     /// Returns the descriptions of the keys at and below `at`, with `self` as their defaults.
     /// `about` is the description of this field in its section.
     fn keys(&self, at: &KeyPath, about: &'static str) -> Vec<KeyDescription>;
-    /// Returns the field with the values that were given. Keys without a given value keep the value
-    /// of `self`.
+    /// Returns the field with the values that were given. Keys without a valid value keep the value
+    /// of `self`, adapted to its context.
     fn read(self, at: &KeyPath, values: &mut Values) -> Self;
     /// Adds each value at and below `at`, as text, to `into`.
     fn show(&self, at: &KeyPath, into: &mut Vec<(KeyPath, Option<String>)>);

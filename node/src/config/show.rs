@@ -11,8 +11,9 @@ pub struct ShownValue {
     pub origin: ValueOrigin,
 }
 
-/// Returns the current value of every key, in the order of the sections. A secret that is set is
-/// returned as `(set)`.
+/// Returns the current value of every key, in the order of the sections. Of the keys with a name
+/// that the user chooses, only the configured ones are returned. A secret that is set is returned
+/// as `(set)`.
 pub fn values(loaded: &Loaded) -> Vec<ShownValue> {
     let mut shown = Vec::new();
     loaded.config.show(&KeyPath::default(), &mut shown);

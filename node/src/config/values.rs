@@ -11,8 +11,8 @@ use super::{
     setting::Setting,
 };
 
-/// A value as it was written. This type and all types that contain it do not implement `Debug`,
-/// because the value may be a secret.
+/// A value as it was written. This type does not implement `Debug`, because the value may be a
+/// secret.
 #[derive(Clone)]
 pub enum Raw {
     Toml(toml::Value),

@@ -20,9 +20,9 @@ pub struct WrittenKeys {
     pub problems: Vec<String>,
 }
 
-/// Parses the text of a file. Secrets and passwords in the values are masked. References such as
-/// `env:NAME` and `file:PATH` are included, because a change of the reference makes Planck use
-/// another secret.
+/// Parses the text of a file. The values of keys for secrets, and the passwords in addresses, are
+/// masked. The texts of headers are not masked. References such as `env:NAME` and `file:PATH` are
+/// included, because a change of the reference makes Planck use another secret.
 pub fn written(path: &Path, text: &str) -> WrittenKeys {
     let (values, problems) = document::parse(path.into(), text);
     let known = keys();

@@ -46,9 +46,9 @@ impl Agent {
         self
     }
 
-    /// Sets the names of the tools that the agent may use: tools of the program, tools of sidecars,
-    /// and tools between agents such as `spawn_agent`. By default an agent has all tools of the
-    /// program and, if the program gave the runtime a
+    /// Sets the names of the tools that the agent may use: tools of the program, tools for files,
+    /// tools of sidecars, and tools between agents such as `spawn_agent`. By default an agent has
+    /// all tools of the program and, if the program gave the runtime a
     /// [workspace](crate::RuntimeBuilder::workspace), the tools for files.
     #[must_use]
     pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {

@@ -22,7 +22,7 @@ use crate::{
 pub(super) const PROVIDER: &str = "scripted";
 
 /// A model for examples and tests, which needs no server and no key. It returns the scripted
-/// replies one after the other, whatever the requests contain.
+/// replies one after the other, whatever the requests contain. After the last reply, requests fail.
 ///
 /// Agents that use the same scripted model share its replies. To give agents separate replies, give
 /// each agent a model with a [name](ScriptedModel::named) of its own.
@@ -35,7 +35,7 @@ pub struct ScriptedModel {
 #[derive(Debug, Clone, Default)]
 struct Script {
     replies: VecDeque<Reply>,
-    /// The pause before each word of a text.
+    /// The pause before each piece of a reply.
     pace: Duration,
 }
 
@@ -66,8 +66,8 @@ impl ScriptedModel {
         }
     }
 
-    /// Sets the pause before each word of a text. By default there is no pause, so that many words
-    /// arrive in one event.
+    /// Sets the pause before each piece of a reply, such as a word of a text. By default there is
+    /// no pause, so that many words arrive in one event.
     #[must_use]
     pub fn pace(mut self, pace: Duration) -> Self {
         self.script.pace = pace;

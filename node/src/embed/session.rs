@@ -37,7 +37,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns [`ClientError::Refused`] if the session was deleted or its inbox is full.
+    /// Returns [`ClientError::Refused`], for example if the session was deleted or its inbox is
+    /// full.
     pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Accepted, ClientError> {
         self.client.prompt(self.id(), prompt).await
     }

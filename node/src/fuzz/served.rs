@@ -42,8 +42,8 @@ struct Served {
     _folder: TempDir,
 }
 
-/// Sends a command, and asserts that the node answers it. The first line is the subject, and the
-/// rest is the body.
+/// Sends a command, and asserts that the request does not time out. The first line is the subject,
+/// and the rest is the body.
 pub(super) fn command(bytes: &[u8]) {
     let served = served();
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');

@@ -5,11 +5,11 @@ use std::{fs, path::PathBuf};
 
 use super::TARGETS;
 
-/// The number of mutations of each seed. These mutations find simple errors, and `make fuzz`
-/// searches deeper.
+/// The number of mutations of each seed of most targets. These mutations find simple errors, and
+/// `make fuzz` searches deeper.
 const MUTATIONS: usize = 150;
-/// The number of mutations of each session file. It is smaller because a store opens each file from
-/// the disk.
+/// The number of mutations of each seed of the target `session`. It is smaller because each run
+/// opens a session file from the disk.
 const DAMAGES: usize = 30;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {

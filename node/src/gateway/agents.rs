@@ -1,5 +1,5 @@
-//! Handles `cmd.agent.<agent>.*`, either on this node or by passing the command on to the agent's
-//! host.
+//! Handles `cmd.agent.<agent>.*`: performs the command on this node, answers it from the agent's
+//! record, or passes it on to the host of the agent or of its session.
 
 use planck_common::{
     command::{

@@ -39,7 +39,8 @@ pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Com
     }
 }
 
-/// Performs a command that another node passed on because it considers this node the target's host.
+/// Performs a command that another node passed on. Refuses commands that are not for an agent, for
+/// a session or for `sessions`.
 async fn relay(services: &Services, relay: Relay) -> CommandReply {
     let address = Address::parse(&relay.subject).ok_or_else(|| {
         Refusal::bad_request(format!("`{}` is no command", excerpt(&relay.subject)))

@@ -18,7 +18,8 @@ impl Addresses {
     }
 
     /// Returns whether `url` is one of the allowed addresses, or has the same origin as one of them
-    /// and a path below its path.
+    /// and a path below its path. Refuses a URL with a user name, a query, a fragment or an
+    /// ambiguous path.
     pub fn allow(&self, url: &str) -> bool {
         parse(url)
             .filter(is_plain)

@@ -156,9 +156,9 @@ impl ModelCatalogue {
     }
 
     /// Returns the facts about a model. An entry under the name of the provider or its preset takes
-    /// precedence. If there is none and the provider serves models of several vendors, the vendors'
-    /// entries are searched. Otherwise models of the same vendors with similar names supply the
-    /// facts. Nothing is assumed from the name of downloaded weights.
+    /// precedence, then, if the provider serves models of several vendors, an entry of these
+    /// vendors, then a model or a family of the same vendors with a similar name, then [`UNKNOWN`].
+    /// Nothing is assumed from the name of downloaded weights.
     pub fn find(&self, provider: &str, preset: &Preset, model: &str) -> FoundModel {
         let own = [provider, preset.name]
             .into_iter()

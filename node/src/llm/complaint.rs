@@ -126,7 +126,7 @@ impl Complaint {
         )
     }
 
-    /// Returns the error message, preceded by the type of the error.
+    /// Returns the error message, preceded by the type of the error, or else by its code or status.
     pub fn text(&self) -> String {
         match self.words.first() {
             Some(word) => format!("{word}: {}", self.message),

@@ -131,8 +131,8 @@ fn excerpt(data: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(data.get(..SHOWN).unwrap_or(data))
 }
 
-/// Returns the stop reason of a reply. A reply with calls stops for its tools even if the provider
-/// reports a natural end.
+/// Returns the stop reason of a reply. If the provider reports a natural end or tool calls, the
+/// calls in the reply decide between the two.
 pub fn stop_of(stop: StopReason, calls: bool) -> StopReason {
     match (stop, calls) {
         (StopReason::End | StopReason::ToolUse, true) => StopReason::ToolUse,

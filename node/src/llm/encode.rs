@@ -50,7 +50,8 @@ pub fn side_of(message: &MessageBody) -> Option<Speaker> {
 /// message, and leaving it out would break the alternation of roles.
 pub const NOTHING: &str = "(empty message)";
 
-/// Returns the text of a tool result for a provider that has no flag for errors.
+/// Returns the text of a tool result for a provider that has no flag for errors. The text of an
+/// error begins with `error`.
 pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
     let says_so = text
         .get(..5)
@@ -62,7 +63,8 @@ pub fn result_text(text: &str, error: bool) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Returns the text of an attached file, or `None` if it is not a text file.
+/// Returns the text of an attached file, or `None` if the file is given by its URL or is not a text
+/// file in UTF-8.
 pub fn file_text(mime: &str, source: &MediaSource) -> Option<String> {
     let MediaSource::Data(data) = source else {
         return None;

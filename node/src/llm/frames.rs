@@ -286,7 +286,8 @@ impl Data {
     }
 }
 
-/// Splits lines of JSON, each of which is one value. Blank lines are ignored.
+/// Splits lines of JSON, each of which is one value. Blank lines are ignored, except for a last
+/// line without a line end.
 #[derive(Debug)]
 pub struct Ndjson {
     beginning: BodyStart,

@@ -14,7 +14,7 @@ use tokio::{
 /// The maximum time for which one overload delays other requests.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The delay after the first overload if the provider names no time. It doubles with each further
-/// overload.
+/// overload, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]

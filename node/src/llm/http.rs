@@ -202,8 +202,8 @@ fn is_closed(error: &reqwest::Error) -> bool {
     false
 }
 
-/// Returns the response if it is a stream. Otherwise reads the body and returns the reason for the
-/// refusal.
+/// Returns a successful response that may be a stream. For any other response, reads the body and
+/// returns the reason for the refusal.
 async fn accepted(
     response: Response,
     times: Times,

@@ -85,7 +85,8 @@ impl<'de> Visitor<'de> for WordVisitor {
     }
 }
 
-/// The content of a message: a string, or a list of items that contain texts and thoughts.
+/// The content of a message: a string, an item with a text or a thought, or a list of strings and
+/// items. Any other value counts as empty.
 #[derive(Debug, Default)]
 pub struct LooseContent(pub Vec<ContentPiece>);
 
@@ -175,7 +176,7 @@ fn piece(item: &Value) -> Option<ContentPiece> {
         .or_else(|| text().map(ContentPiece::Text))
 }
 
-/// Joins all texts in a value.
+/// Joins the texts in a value: a string, the texts in a list, or the `text` of an object.
 fn joined(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -200,7 +201,8 @@ pub enum Arguments {
     Json(String),
 }
 
-/// Reads the count at a path below a value. A fraction is rounded, and a missing count is zero.
+/// Reads the count at a path below a value. A fraction is rounded, and a missing or negative count
+/// is zero.
 pub fn count(value: &Value, path: &[&str]) -> u64 {
     let found = path.iter().try_fold(value, |value, name| value.get(name));
     let rounded = |number: f64| {
@@ -215,7 +217,7 @@ pub fn count(value: &Value, path: &[&str]) -> u64 {
         .unwrap_or(0)
 }
 
-/// Tracks whether JSON that arrives in pieces is complete.
+/// Tracks whether a JSON object or array that arrives in pieces is complete.
 #[derive(Debug, Default)]
 pub struct Balance {
     depth: usize,

@@ -20,8 +20,9 @@ pub struct LlmOptions {
     pub table: Option<ModelTable>,
     /// Entries that extend or override the table of models.
     pub models: Vec<ModelOptions>,
-    /// The addresses of servers whose error messages may be shown to users. A key is sent to one of
-    /// them only if the options of its provider list the address too.
+    /// The addresses of servers whose error messages may be shown to users. A provider's key is
+    /// sent to one of them only if the address also has the origin of the provider's base URL or of
+    /// one of its `trusted_urls`.
     pub addresses: Addresses,
     /// The limits of every provider's answers.
     pub answer: AnswerBounds,
@@ -31,18 +32,19 @@ pub struct LlmOptions {
 #[derive(Debug, Clone, Default)]
 pub struct ProviderOptions {
     /// The preset that supplies the address and the deviations from the wire format. If it is
-    /// `None`, the preset with the provider's name is used.
+    /// `None`, the preset with the provider's name is used. If there is no such preset, `wire` and
+    /// `base_url` must be set.
     pub preset: Option<String>,
     /// The wire format, or `None` for that of the preset or of the catalogue's entry for the model.
     pub wire: Option<WireKind>,
     pub key: Option<Secret>,
     /// The base URL, or `None` for that of the preset.
     pub base_url: Option<String>,
-    /// Further addresses whose origins may receive the key. A request to any other origin carries
-    /// no key, because an agent can choose the address.
+    /// Addresses whose origins may receive the key, in addition to the origin of the base URL. A
+    /// request to any other origin carries no key, because an agent can choose the address.
     pub trusted_urls: Vec<String>,
-    /// Headers that are added to every request after Planck's own headers. They are sent only to
-    /// origins that may receive the key.
+    /// Headers that are added after Planck's own headers to requests to those origins that may
+    /// receive the key.
     pub headers: Vec<(String, Secret)>,
     /// The version of Azure's API, for addresses that contain the deployment.
     pub api_version: Option<String>,

@@ -83,7 +83,8 @@ const LOCAL: Preset = Preset {
 };
 
 /// All presets. If no default model is configured, agents that name no model get the standard model
-/// of the first provider in this order that has a key.
+/// of the first provider that has both a key and a standard model. The providers of these presets
+/// come first, in this order.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "anthropic",
@@ -252,8 +253,8 @@ pub fn key_variables() -> String {
     variables.take(3).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the names of the providers that need neither a key nor an address, as a list for error
-/// messages.
+/// Returns the names of the providers that are available without any configuration, as a list for
+/// error messages.
 pub fn keyless() -> String {
     let names = PRESETS.iter().filter(|preset| preset.assumed);
     names

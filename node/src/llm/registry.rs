@@ -21,7 +21,7 @@ use super::{
 use crate::model::ModelCard;
 
 /// The maximum number of endpoints that are cached. Agents can name addresses, so the cache needs a
-/// limit.
+/// limit. At the limit, the cache is emptied.
 const MOST_ENDPOINTS: usize = 1024;
 const MAX_CONCURRENT: usize = 256;
 
@@ -122,8 +122,8 @@ impl Llm {
         }))
     }
 
-    /// Returns the facts about a model. An unknown model gets conservative ones, and
-    /// [`Self::warning`] reports it.
+    /// Returns the facts about a model. If the catalogue does not describe the model, the facts are
+    /// assumed, and [`Self::warning`] names their source.
     pub fn card(&self, model: &ModelRef) -> ModelCard {
         let known = self.known(&model.provider);
         let retry = known
@@ -169,7 +169,8 @@ impl Llm {
         })
     }
 
-    /// Returns the names of the providers that can be used: those that have an address, and a key
+    /// Returns the names of the providers that can be used: the provider in this process, and those
+    /// providers that are configured or need no configuration and that have an address, and a key
     /// if the address requires one.
     pub fn available(&self) -> Vec<String> {
         let assumed = PRESETS
@@ -287,6 +288,7 @@ impl KnownProvider<'_> {
     }
 
     /// Returns the base URL: `own`, or else the one in the configuration, or else the preset's.
+    /// Adds the configured `api_version` to its query.
     fn base_url(&self, own: Option<&str>) -> Result<Url, LlmError> {
         let given = own
             .or(self.options.base_url.as_deref())
@@ -339,9 +341,9 @@ impl KnownProvider<'_> {
         self.preset.needs_key && self.options.key.is_none() && self.is_vendor(base)
     }
 
-    /// Returns the description of the endpoint at `base`. The label for opaque tokens is the
-    /// provider's name. If `base` does not have the origin of the provider's base URL, the host and
-    /// port of `base` follow.
+    /// Returns the description of the endpoint at `base`. The label for signatures is the
+    /// provider's name. If `base` does not have the origin of the provider's base URL, the
+    /// authority of `base` (host and port) follows.
     fn target(&self, base: &Url) -> WireTarget {
         let is_usual = self
             .base_url(None)

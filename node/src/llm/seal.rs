@@ -1,12 +1,12 @@
-//! Labels opaque tokens with the provider that issued them, so that after a change of model they
-//! are not sent to another provider.
+//! Labels opaque tokens, such as signatures and encrypted reasoning, with the endpoint that issued
+//! them, so that after a change of model they are not sent to another endpoint.
 
-/// Returns the token with its label, as it is stored.
+/// Returns the token with its label, as it is stored. `provider` is the label of the endpoint.
 pub fn seal(provider: &str, token: &str) -> String {
     format!("{provider}:{token}")
 }
 
-/// Returns the token without its label, or `None` if it belongs to another provider.
+/// Returns the token without its label, or `None` if it belongs to another endpoint.
 pub fn open<'a>(provider: &str, sealed: &'a str) -> Option<&'a str> {
     sealed.strip_prefix(provider)?.strip_prefix(':')
 }

@@ -14,8 +14,8 @@ use super::{
 /// The facts about an endpoint that its wire format needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WireTarget {
-    /// The label under which the endpoint's opaque tokens are stored, so that they are not sent to
-    /// another endpoint.
+    /// The label that [`super::seal`] stores with the endpoint's signatures, so that they are not
+    /// sent to another endpoint.
     pub label: String,
     /// Whether this is the vendor's own address. Only the vendor accepts the newest request fields.
     pub is_vendor: bool,

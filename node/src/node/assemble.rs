@@ -94,7 +94,7 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<RunningNode, 
 }
 
 /// Builds and starts a node in the process of another program. The node starts no other processes.
-/// Also returns the names of the node's tools.
+/// Also returns the names of the program's tools and of the tools for files.
 pub(crate) async fn open_embedded(
     config: &Config,
     additions: Additions,
@@ -223,7 +223,8 @@ pub(crate) async fn look(
         .await?)
 }
 
-/// Returns the parts for joining the cluster, or `None` if NATS is not configured.
+/// Returns the parts for joining the cluster, or `None` if NATS is not configured or `registry` is
+/// `None`.
 fn joining(
     config: &Config,
     heartbeat: Option<ReaperHeartbeat>,
@@ -291,7 +292,7 @@ fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Returns the model of agents that do not name one: the configured default or, if there is none,
-/// the standard model of the first provider with a key.
+/// the standard model of the first provider that has both a key and a standard model.
 pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
     KnownModels::of(config)
         .default

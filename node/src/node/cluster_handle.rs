@@ -82,7 +82,8 @@ impl ClusterHandle {
 }
 
 impl Node {
-    /// Joins the cluster. Returns once this node may begin work.
+    /// Joins the cluster, and starts to react to its events. Returns once this node may begin work,
+    /// or at once if there is no cluster.
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), AssemblyError> {
         let (Some(joining), Some(census)) = (&self.cluster.joining, self.services.view.census())
         else {

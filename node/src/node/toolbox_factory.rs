@@ -1,5 +1,5 @@
-//! Builds the toolboxes of agents from the node's tools, the tools for reading skills, and the
-//! tools between agents.
+//! Builds the toolboxes of agents. The catalogue supplies the node's tools, the tools between
+//! agents and those of sidecars. The tools that read skills are built for each agent.
 
 use std::sync::Arc;
 

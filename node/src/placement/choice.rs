@@ -64,9 +64,9 @@ pub(crate) fn choose(candidates: &[NodeCandidate], wanted: &NodeNeeds) -> Result
 }
 
 impl Placement {
-    /// Starts an agent on a suitable node. If that node refuses or does not answer, tries others.
-    /// No agent is created twice, because the agent's row in SQL shows whether a node that did not
-    /// answer created it.
+    /// Starts an agent on a suitable node. If that node does not answer, or refuses for a reason
+    /// that applies only to it, tries others. No agent is created twice, because the agent's row in
+    /// SQL shows whether a node that did not answer created it.
     pub async fn place(
         self: &Arc<Self>,
         wanted: &NodeNeeds,
@@ -120,8 +120,7 @@ impl Placement {
         self.peers.host(node, request).await
     }
 
-    /// Asks another node to claim an agent whose lease this node holds. Returns whether that node
-    /// accepted.
+    /// Asks another node to claim and start an existing agent. Returns whether that node accepted.
     pub async fn hand_over(self: &Arc<Self>, node: &NodeId, request: &HostAgent) -> bool {
         match self.host_on(node, request).await {
             Ok(_) => true,
@@ -179,8 +178,8 @@ impl Placement {
 
     /// Returns the node that must perform an operation reserved for the session's host, or `None`
     /// if it is this node. The session's host is the live node that hosts the orchestrator. Without
-    /// such a node, it is this node if the orchestrator fits here, and otherwise another suitable
-    /// node.
+    /// such a node, it is this node, unless the orchestrator fits another node and not this one.
+    /// Fails if the workspace does not exist here and no other node with it accepts agents.
     pub async fn session_host(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
             if owner == self.view.id() {

@@ -36,7 +36,8 @@ impl Placement {
         }
     }
 
-    /// Claims an existing agent that has no host, or whose lease the requesting node gives up.
+    /// Claims and starts an existing agent that has no host, or whose lease the requesting node
+    /// gives up.
     async fn claim_here(
         &self,
         request: &HostAgent,
@@ -78,7 +79,7 @@ impl Placement {
         Ok(self.start(hosting, record.spec.name, permit))
     }
 
-    /// Claims the orchestrator of a live team, whose other members continue to run.
+    /// Claims and starts the orchestrator of a live team, whose other members continue to run.
     async fn claim_lead_here(
         &self,
         context: Arc<SessionContext>,
@@ -156,7 +157,7 @@ impl Placement {
     }
 }
 
-/// Returns the request with which another node claims an existing member.
+/// Returns a request for another node to claim and start an existing agent of the session.
 pub(crate) fn claim_request(
     session: &SessionContext,
     member: &AgentRecord,

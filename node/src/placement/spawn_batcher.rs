@@ -1,6 +1,6 @@
 //! Batches spawns. While one batch of a team's agents is being created, further requests for the
-//! same incarnation queue up and form the next batch. A batch costs one registry read, one registry
-//! write and one SQL statement.
+//! same incarnation queue up and form the next batch. A batch usually costs one registry read, one
+//! registry write and one SQL statement.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -18,7 +18,8 @@ fn placement(node: &TestNode) -> &Arc<Placement> {
     &node.services().placement
 }
 
-/// Returns a request to spawn an agent with the same spec as the session's orchestrator.
+/// Returns a request to spawn the worker `helper`, and the worker's spec, which otherwise equals
+/// that of the session's orchestrator.
 async fn spawn(node: &TestNode, started: &Started) -> (HostAgent, AgentSpec) {
     let lead = node.agent(&started.orchestrator).await;
     let hosting = node.services().host.hosting(&lead.id).unwrap();

@@ -58,15 +58,15 @@ impl Admitted {
         &self.0.folder
     }
 
-    /// Returns the path and the text of the project's configuration. The text is the one that was
-    /// hashed.
+    /// Returns the path and the text of the project's configuration, or `None` if it has none. The
+    /// text is the one that was hashed.
     pub fn config(&self) -> Option<(PathBuf, &str)> {
         let file = self.0.folder.join(FOLDER).join(CONFIG);
         self.0.config.as_deref().map(|text| (file, text))
     }
 
-    /// Fails if the content of a file differs from what was trusted. `name` is relative to
-    /// `.planck/`.
+    /// Fails if a file differs from what was trusted or is not among the trusted files. `name` is
+    /// relative to `.planck/`.
     pub(super) fn check(&self, name: &str, content: &FileContent) -> Result<(), AlteredFile> {
         match self.0.prints.get(name) {
             Some(print) if *print == Print::of(content) => Ok(()),
@@ -74,8 +74,8 @@ impl Admitted {
         }
     }
 
-    /// Fails if anything in a folder of `tools/` has changed since it was trusted. This function
-    /// reads files, so it may block.
+    /// Fails if anything in the folder `tools/<tool>` has changed since it was trusted or cannot be
+    /// read. This function reads files, so it may block.
     ///
     /// The check does not exclude every change: the program is started by its path afterwards.
     /// Another program of this user that runs outside of the sandbox can replace the tool's program

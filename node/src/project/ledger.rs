@@ -1,5 +1,5 @@
-//! `~/.planck/trusted`, the list of projects that the user trusts. Each line is one project as
-//! JSON.
+//! `~/.planck/trusted`, the list of projects that the user trusts. Planck writes one line of JSON
+//! for each project.
 //!
 //! Earlier versions of Planck stored only paths. They read the lines of this version as paths of
 //! folders that do not exist, and therefore do not trust these projects.
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::snapshot::{Print, Snapshot};
 
-/// The maximum size of the list in bytes.
+/// The maximum number of bytes that are read of the list. The rest is ignored.
 const MOST: u64 = 64 * 1024 * 1024;
 
 /// The state of a project when it was trusted.

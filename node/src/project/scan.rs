@@ -1,5 +1,6 @@
 //! Reads the files in a project's `.planck/` that are trusted by their content, and lists prompts
-//! and skills, within limits. Fails if an entry cannot be trusted by its content, such as a link.
+//! and skills, within limits. The scan fails if a limit is exceeded, or if the configuration or
+//! anything in `tools/` or `teams/` cannot be trusted by its content, such as a link.
 
 use std::{collections::BTreeMap, ffi::OsStr};
 
@@ -15,7 +16,8 @@ const MOST_CONFIG: u64 = 256 * 1024;
 const MOST_FILE: u64 = 8 * 1024 * 1024;
 /// The maximum size in bytes of all files together, without the configuration.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
-/// The maximum number of files and folders.
+/// The maximum number of entries that are trusted by their content, of prompts, and of entries in
+/// one folder.
 const MOST_ENTRIES: usize = 4096;
 /// The maximum depth of nested folders.
 const MOST_DEPTH: usize = 16;
@@ -24,7 +26,8 @@ const MOST_DEPTH: usize = 16;
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct Untrustable {
-    /// The name of the entry, relative to the project's folder.
+    /// The name of the entry. It is relative to the project's folder if
+    /// [`Project::read`](super::Project::read) returned it, and otherwise to `.planck/`.
     pub name: String,
     pub why: FileRefused,
 }
@@ -61,7 +64,8 @@ pub(super) fn scan(planck: &OpenFolder) -> Result<Snapshot, Untrustable> {
     Ok(snapshot)
 }
 
-/// Reads one tool's folder below `tools/`. `name` is relative to `.planck/`.
+/// Reads one tool's folder below `tools/`. `name` is relative to `.planck/`. The result is empty if
+/// the folder does not exist.
 pub(super) fn scan_tool(
     planck: &OpenFolder,
     name: &str,
@@ -128,7 +132,8 @@ impl Walk {
     }
 
     /// Reads a folder with everything in it: all files below `tools/`, and every `TEAM.json` below
-    /// `teams/`. Other files below `teams/` are only listed as prompts.
+    /// `teams/`. Of the other files below `teams/`, those with the ending `.md` or `.txt` are
+    /// listed as prompts.
     fn all(&mut self, folder: &OpenFolder, at: &str, depth: usize) -> Result<(), Untrustable> {
         if depth > MOST_DEPTH {
             return Err(Untrustable::new(at, FileRefused::TooMany(MOST_DEPTH)));

@@ -42,8 +42,8 @@ impl fmt::Debug for Print {
     }
 }
 
-/// The contents of `.planck/` from one reading. The contents that a user sees, those that are
-/// recorded as trusted and those that are used come from the same reading.
+/// The contents of `.planck/` from one reading. The contents that a user sees and those that are
+/// recorded as trusted come from the same reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The identities of all entries that are trusted by their content, by their path below

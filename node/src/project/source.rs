@@ -54,8 +54,8 @@ pub struct NameClash {
 /// refused.
 #[derive(Debug, Clone)]
 pub struct ProjectSource {
-    /// The path to the folder. It may contain links, because it comes from the user or the
-    /// configuration.
+    /// The folder that the user or the configuration names, or the project's folder. Its path may
+    /// contain links.
     base: PathBuf,
     /// The rest of the path, below `base`. Links in it are refused.
     below: PathBuf,
@@ -156,8 +156,8 @@ impl ProjectSource {
         )
     }
 
-    /// Returns the text of a file, or `None` if it does not exist. Fails if the file is trusted by
-    /// its content and has changed since it was trusted.
+    /// Returns the text of a file, or `None` if it does not exist. Fails if the file cannot be read
+    /// or has more than `most` bytes, or if it is trusted by its content and has changed since.
     pub fn read(&self, below: &Path, most: u64) -> Result<Option<String>, NotRead> {
         let Some(folder) = self.open()? else {
             return Ok(None);

@@ -81,8 +81,8 @@ impl Difference {
 }
 
 impl Project {
-    /// Returns the project in the folder in which planck was started. Returns `None` if the folder
-    /// has no `.planck/`, or if its `.planck/` is the user's own.
+    /// Returns the project in this folder. Returns `None` if the folder has no `.planck/`, or if
+    /// its `.planck/` is the user's own.
     pub fn find(folder: &Path, user_folder: Option<&Path>) -> io::Result<Option<Self>> {
         let planck = folder.join(FOLDER);
         if planck.symlink_metadata().is_err() {

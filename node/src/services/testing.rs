@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// Returns a request for a session with these members, whose orchestrator has the name `lead`.
+    /// Returns a request for a session with these members. The member `lead` is the orchestrator.
     pub(crate) fn request(&self, members: &[&str]) -> Start {
         // The orchestrator is the member that has the tool `spawn_agent`.
         let member = |name: &&str| Member {
@@ -129,7 +129,8 @@ impl TestNode {
         found.unwrap()
     }
 
-    /// Sends a command to this node in the same way as a client.
+    /// Sends a command over this node's bus, as a client does. Only a command for a node is sure to
+    /// reach that node. Any node of the test may get another command.
     pub(crate) async fn command<T: DeserializeOwned>(
         &self,
         address: &Address,

@@ -20,13 +20,14 @@ use crate::{
     takeover::IfClosed,
 };
 
-/// How long the node of an orchestrator may take to take up an agent that has no host.
+/// How long the session's host may take to take up the agents that have no host.
 const RESUME: Duration = Duration::from_secs(5);
 
 impl Sessions {
     /// Notifies the host of an agent about an input that was just committed. `node` is the host
     /// according to the agent's record. If the agent has no host, this node takes the agent up or
-    /// asks another node to do so.
+    /// asks the session's host to do so, but only a prompt reopens a closed session. Returns
+    /// `Taken` also if the agent was not reached, because a sweep then finds the input.
     pub async fn deliver(
         &self,
         session: &SessionId,
@@ -79,8 +80,8 @@ impl Sessions {
         }
     }
 
-    /// Notifies an asker on another node that its question has an outcome. If the message is lost,
-    /// the asker finds the outcome the next time it reads the question's row.
+    /// Notifies an asker that its question has an outcome, if another node hosts the asker. If the
+    /// message is lost, the asker finds the outcome the next time it reads the question's row.
     pub async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
         let sent = async {
             let record = self.lookup.agent(asker).await?;
@@ -170,8 +171,8 @@ impl Sessions {
         }
     }
 
-    /// Passes an input to an agent that runs on this node or is being admitted. Without an input,
-    /// makes the agent read its inbox.
+    /// Passes an input to an agent on this node. Without an input, makes the agent read its inbox.
+    /// An agent that is about to start here reads its inbox once it has started.
     async fn reach(
         &self,
         agent: &AgentId,
@@ -226,8 +227,9 @@ impl Sessions {
         }
     }
 
-    /// Takes up an agent without a host, on this node or on the node of its orchestrator. Only a
-    /// prompt reopens a closed session.
+    /// Takes up the agents of a session that have no host, on this node or by asking the session's
+    /// host. Does nothing if the session is closed, unless `may_open`. If the session's host fails
+    /// to take the agents up, leaves that to its next sweep.
     async fn take_up_agent(
         &self,
         session: &SessionId,

@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub enum CommandOrigin {
     /// A client. This node passes the command on if another node hosts the target.
     Client,
-    /// Another node, which considers this node the target's host.
+    /// Another node, which considers this node the target's host or chose it to start a session.
     Peer,
 }
 
@@ -60,8 +60,8 @@ impl Sessions {
         }
     }
 
-    /// Returns a refusal if another live node of this computer holds the agent and there is no NATS
-    /// connection to reach it.
+    /// Returns a refusal if `host` is another live node of this computer and this node works
+    /// without NATS, so that it cannot reach `host`.
     pub(super) async fn check_reachable(&self, host: Option<&NodeId>) -> Result<(), Refusal> {
         let Some(host) = host.filter(|host| self.view.is_alone() && *host != self.view.id()) else {
             return Ok(());
@@ -75,8 +75,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the information that the agent's host has, or `None` if the host does not answer in
-    /// time.
+    /// Returns the information that the agent's host has, or `None` if the agent has no host, or if
+    /// the host refuses or does not answer in time.
     pub async fn agent_info(&self, agent: &AgentRecord) -> Option<AgentInfo> {
         let Some(host) = self.placement.other_host(agent) else {
             return self.host.info(&agent.id).await.ok();
@@ -149,7 +149,7 @@ impl Sessions {
     }
 
     /// Asks every other node that hosts one of these agents to abort the session's running turns.
-    /// If one node fails, the others are still asked.
+    /// If one node fails, the others are still asked, and the call fails afterwards.
     async fn abort_elsewhere(
         &self,
         session: &SessionRecord,

@@ -115,8 +115,9 @@ impl Sessions {
         Ok(wanted(workspace, lead))
     }
 
-    /// Asks another suitable node to start the session. The session's id is generated first, so
-    /// that asking a second node cannot start a second session.
+    /// Asks up to [`TRIES`] suitable nodes, one after the other, to start the session. If the
+    /// request names no session, an id is generated first, so that asking a second node cannot
+    /// start a second session. Refuses a request that another node passed on.
     async fn start_elsewhere(
         &self,
         mut request: Start,
@@ -167,8 +168,8 @@ impl Sessions {
     }
 
     /// Starts the agents of a new session, whose leases this node holds: the orchestrator on this
-    /// node, and the others on their nodes in `nodes`. If AGENTS.md or parts of it were not used,
-    /// the orchestrator's log records that.
+    /// node, and each other agent on its node in `nodes`, or here if that node refuses it. If
+    /// AGENTS.md or parts of it were not used, the orchestrator's log records that.
     async fn host_all(
         &self,
         session: &SessionRecord,

@@ -23,7 +23,8 @@ use crate::{
 /// moving to another NATS server.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The pause before a request is repeated because an earlier try of the same call is still running.
+/// The maximum pause before a request is repeated because an earlier try of the same call is still
+/// running.
 const STILL_RUNS: Duration = Duration::from_millis(500);
 
 /// The receiver of a call.
@@ -41,7 +42,7 @@ pub struct SidecarCall<'a> {
     pub target: &'a CallTarget,
     pub call_id: &'a CallId,
     pub body: Bytes,
-    /// The maximum time between two messages of the sidecar.
+    /// The maximum time to wait for the answer or the next progress message.
     pub idle: Duration,
     /// The maximum duration of the call, whatever progress the sidecar reports.
     pub longest: Duration,
@@ -75,8 +76,9 @@ enum ReplyMessage {
 }
 
 impl SidecarCall<'_> {
-    /// Makes the call. Returns the text of the answer, or an error for the model. If the call may
-    /// have taken effect without an answer, sends `cancel` to the sidecar.
+    /// Makes the call. Returns the text of the answer, or an error for the model. Sends `cancel` to
+    /// the sidecar if the call may have taken effect without an answer, or if the future is
+    /// dropped.
     pub async fn run(self, context: &CallContext<'_>) -> Result<String, String> {
         let withdrawn = Withdrawal {
             bus: context.bus,

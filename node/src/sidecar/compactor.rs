@@ -82,7 +82,9 @@ impl RemoteCompactor {
         self.offer.timeout
     }
 
-    /// Asks the compactor for a summary. Returns the answer, or the reason why there is none.
+    /// Asks the compactor for a summary. Fails with the reason if the sidecar reports an error or
+    /// there is no answer. After a time-out, cancels the call, and does not ask the compactor again
+    /// for [`REST`].
     pub async fn ask(&self, request: &CompactRequest) -> Result<CompactMessage, String> {
         if self.is_resting() {
             return Err("it did not answer in time lately".into());

@@ -69,7 +69,8 @@ impl Directory {
         self.sidecars.retain(|_, instances| !instances.is_empty());
     }
 
-    /// Removes an instance that has stopped accepting calls.
+    /// Removes an instance that has stopped accepting calls, and remembers it so that its later
+    /// answers are ignored.
     pub fn left(&mut self, sidecar: &SidecarId, instance: &str) {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
@@ -128,7 +129,7 @@ fn offers(instances: &BTreeMap<String, SeenInstance>) -> Vec<SidecarOffer> {
     offers.into_values().cloned().collect()
 }
 
-/// Compares two versions such as `1.10.0`: number by number, and a pre-release such as `1.10.0-rc.1`
+/// Compares two versions such as `1.10.0`: number by number, and a pre-release like `1.10.0-rc.1`
 /// before its release. Other texts are lower than all versions.
 fn compare_versions(one: &str, other: &str) -> Ordering {
     let parts = |version: &str| {

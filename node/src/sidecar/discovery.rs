@@ -33,8 +33,8 @@ const AT_ONCE: usize = 256;
 type InfoStream = BoxStream<'static, Vec<Delivery>>;
 
 impl Sidecars {
-    /// Searches for sidecars at intervals. Never returns. Calls `changed` each time the offered
-    /// tools have changed.
+    /// Searches for sidecars at intervals, and handles their messages in between. Never returns.
+    /// Calls `changed` each time the offered tools or compactors have changed.
     pub async fn keep_looking(&self, changed: impl Fn() + Send + Sync) {
         let mut news: Option<InfoStream> = None;
         loop {

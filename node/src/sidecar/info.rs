@@ -33,7 +33,7 @@ pub struct SidecarOffer {
     pub name: String,
     /// The complete subject to which requests are sent.
     pub subject: String,
-    /// For a tool, the maximum time between two messages of the sidecar during a call. For a
+    /// For a tool, the maximum time to wait for the answer or the next progress message. For a
     /// compactor, the maximum duration of a call.
     pub timeout: Duration,
     pub kind: OfferKind,
@@ -62,7 +62,8 @@ impl Default for DefaultTimeouts {
 }
 
 impl SidecarInstance {
-    /// Parses a description. Returns `None` if it does not come from a sidecar of this cluster.
+    /// Parses a description. Returns `None` if it is not the description of a sidecar of this
+    /// cluster.
     pub fn read(answer: &[u8], prefix: &Prefix, patience: DefaultTimeouts) -> Option<Self> {
         let info: ServiceInfo = serde_json::from_slice(answer).ok()?;
         let metadata_of = |key: &str| info.metadata.get(key).map_or("", String::as_str);

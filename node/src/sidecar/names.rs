@@ -1,5 +1,5 @@
-//! Assigns the names under which agents use the tools of sidecars: a tool's own name if no other
-//! tool has it, and otherwise one with the sidecar's name. This module does no I/O.
+//! Assigns the names under which agents use the tools of sidecars: one with the sidecar's name, and
+//! also the tool's own name if no other tool has it. This module does no I/O.
 
 use std::collections::BTreeMap;
 

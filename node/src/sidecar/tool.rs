@@ -39,7 +39,7 @@ pub struct RemoteTool {
     name: String,
     subject: String,
     target: CallTarget,
-    /// The maximum time between two messages of the sidecar during a call.
+    /// The maximum time to wait for the answer or the next progress message.
     idle: Duration,
     /// Whether the tool's own schema has an argument `timeout_ms`. The argument is then passed on
     /// to the tool and does not set the idle time-out.

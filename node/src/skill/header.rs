@@ -75,7 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
     Ok(Header { name, description })
 }
 
-/// Returns the text of a SKILL.md after its header.
+/// Returns the text of a SKILL.md after its header, or the whole text if the header is not valid.
 pub(super) fn body(text: &str) -> &str {
     split(text)
         .map_or(text, |(_, body)| body)

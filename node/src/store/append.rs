@@ -55,8 +55,7 @@ pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
     rows
 }
 
-/// The maximum number of rows in one batch. Each row takes 19 of the 32,766 parameters that SQLite
-/// accepts in a statement.
+/// The maximum number of rows in one batch, and in one statement of the SQLite store.
 pub const MOST_ROWS: usize = 1_500;
 
 /// Returns the refusal of a batch that has too many rows or contains a NUL byte, which Postgres

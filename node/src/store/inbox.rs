@@ -8,14 +8,14 @@ use super::{InputOutcome, NewInput, StoreError, StoredInput, refusal};
 /// Inputs of agents: prompts, tasks, questions, responses and notes.
 #[async_trait]
 pub trait Inbox: Send + Sync {
-    /// Puts an input into an agent's inbox. The caller needs no lease. Putting the same id twice is
-    /// harmless.
+    /// Puts an input into an agent's inbox. The caller needs no lease. Returns `Known` if the agent
+    /// already has an input with this id, and the error `Limit` if an inbox is full.
     async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError>;
 
     /// Puts a question and records that its asker waits for the answer. Refuses a question that
     /// would close a cycle of waiting agents or nest questions deeper than `max_depth`. A question
     /// has depth 1 if no other agent waits for its asker. Asking the same question again records
-    /// the wait again.
+    /// the wait again, unless the question has an outcome.
     async fn ask(
         &self,
         session: &SessionId,
@@ -55,6 +55,7 @@ pub trait Inbox: Send + Sync {
 #[derive(Debug, Clone)]
 pub enum PutResult {
     /// The input is committed. `head` was the number of the log's last row when the input was put.
+    /// `node` and `epoch` are those of the agent's lease.
     Put {
         head: Seq,
         node: Option<NodeId>,
@@ -69,7 +70,8 @@ pub enum PutResult {
 /// The result of [`Inbox::ask`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskOutcome {
-    /// The question is in the inbox, and its asker is recorded as waiting.
+    /// The question is in the inbox of the target, whose lease `node` holds, and its asker is
+    /// recorded as waiting.
     Asked { node: Option<NodeId> },
     /// The question was asked before. `outcome` is `None` while the question has no outcome.
     Known { outcome: Option<InputOutcome> },

@@ -12,9 +12,10 @@ pub trait Leases: Send + Sync {
     /// Takes the lease of an agent on condition that its epoch is still `seen`. The store then
     /// refuses every write under the former holder's epoch.
     ///
-    /// Returns `None` if another node took the lease first, or if the orchestrator does not have
-    /// the incarnation that `claim` names. If the answer to a claim was lost, the node repeats the
-    /// claim with the same `seen` and gets the lease that it already took.
+    /// Returns `None` if the epoch is no longer `seen`, if the orchestrator does not have the
+    /// incarnation that `claim` names, or if a `Lead` claim names an agent that is not the
+    /// orchestrator. If the answer to a claim was lost, the node repeats the claim with the same
+    /// `seen` and gets the lease that it already took.
     async fn claim(
         &self,
         session: &SessionId,
@@ -24,9 +25,10 @@ pub trait Leases: Send + Sync {
         node: &NodeId,
     ) -> Result<Option<HeldLease>, StoreError>;
 
-    /// Releases a lease: raises its epoch by one and leaves the agent without a holder. With
-    /// `stopped`, the agent ends permanently, and its inputs without an outcome get the outcome
-    /// `stopped`. Releasing twice is harmless.
+    /// Releases a lease: raises its epoch by one, removes the holder, and makes an agent that is
+    /// not stopped idle. With `stopped`, the agent is stopped permanently instead, and its inputs
+    /// without an outcome get the outcome `stopped`. Returns `StaleEpoch` if the lease has another
+    /// epoch, except that a release may be repeated until a node claims the lease.
     async fn release(
         &self,
         session: &SessionId,
@@ -36,8 +38,9 @@ pub trait Leases: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Returns two kinds of agents: those whose lease is held by a node that is not in `alive`, and
-    /// those with unread inputs whose lease is free or held by a node in `alive`. The second kind
-    /// is included because the wake-up for an input may have been lost.
+    /// those that have unread inputs, are not stopped, and have a lease that is free or held by a
+    /// node in `alive`. The second kind is included because the wake-up for an input may have been
+    /// lost.
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError>;
 
     /// Returns the agents whose leases a node holds.
@@ -74,7 +77,7 @@ pub enum LeaseClaim {
     Member(LeadIncarnation),
 }
 
-/// The lease that a node got by a claim.
+/// The lease that a node got by a claim or by creating the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLease {
     pub epoch: i64,

@@ -16,10 +16,11 @@ pub trait Log: Send + Sync {
     /// Appends batches of several agents of one session. Each batch is committed completely or not
     /// at all. Returns one outcome for each batch, in order.
     ///
-    /// A batch is refused unless its epoch is that of the agent's lease and its `prev` is the
-    /// agent's last row. If the outcome of a call is unknown, the caller may send the same batches
-    /// again. Two batches of one agent in a call are a `BadRequest`. Inputs for stopped agents are
-    /// not put.
+    /// A batch is written only if its epoch is that of the agent's lease and its `prev` is the
+    /// agent's last row. If the log already has its rows, the outcome is `Written` with their
+    /// numbers, so the caller may send the same batches again if the outcome of a call is unknown.
+    /// Two batches of one agent in a call are a `BadRequest`. Inputs for stopped agents are not
+    /// put.
     async fn append(
         &self,
         session: &SessionId,
@@ -27,8 +28,8 @@ pub trait Log: Send + Sync {
         batches: &[Batch],
     ) -> Result<Appended, StoreError>;
 
-    /// Returns the rows that an agent needs to continue: from its latest checkpoint on, or from the
-    /// start of the open turn if that is earlier.
+    /// Returns the visible rows that an agent needs to continue: those after the rows that its
+    /// latest checkpoint replaces, or from the start of the open turn if that is earlier.
     async fn load(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError>;
 
     async fn head(&self, session: &SessionId) -> Result<Seq, StoreError>;
@@ -65,18 +66,20 @@ pub trait Log: Send + Sync {
         limit: Option<u32>,
     ) -> Result<Messages, StoreError>;
 
-    /// Hides a message and everything after it, raises the epoch of every agent without changing
-    /// its holder, and appends `rewound` to the orchestrator's log.
+    /// Hides a message and everything after it, raises the epoch of every agent, and appends the
+    /// row `rewound` for the orchestrator.
     ///
-    /// - Before `rewound`, the store appends a row that ends each open call and turn. The end of a
-    ///   call or turn stays visible if its beginning does.
+    /// - Before `rewound`, the store appends a row for the end of each open call and each open
+    ///   turn. The end of a call or turn stays visible if its beginning does.
     /// - Inputs of turns that began after the message, and unread messages between agents, get the
     ///   outcome `rewound`. Inputs of other open turns get `aborted`. Unread prompts stay in the
     ///   inbox. No agent waits for an answer any more.
-    /// - Agents whose creation is hidden are stopped.
+    /// - Agents whose creation is hidden are stopped and lose their holder. The others keep their
+    ///   holder, and are idle unless they were stopped before.
     ///
-    /// Returns `BadRequest` if `to` is not a visible message. Sending the same rewind again is
-    /// harmless.
+    /// Returns `BadRequest` if `to` is not a visible message, and `StaleEpoch` if `lead_epoch` is
+    /// not that of the orchestrator's lease. Until that epoch rises again, the same rewind may be
+    /// sent again.
     async fn rewind(
         &self,
         session: &SessionId,
@@ -86,7 +89,7 @@ pub trait Log: Send + Sync {
     ) -> Result<RewindOutcome, StoreError>;
 }
 
-/// Rows and marks of one agent, which are written completely or not at all.
+/// Rows, marks and puts of one agent, which are written completely or not at all.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub agent: AgentId,
@@ -120,17 +123,18 @@ pub enum BatchOutcome {
     Written(Vec<Seq>),
     /// The agent's lease has another epoch, or its last row is not `prev`.
     StaleEpoch,
-    /// These inputs were already withdrawn or consumed. The caller must build the batch again
-    /// without them.
+    /// These inputs can no longer be marked: each is unknown, has an outcome, or was already
+    /// consumed. The caller must build the batch again without them.
     InputsGone(Vec<InputId>),
-    /// The database refused the data, for example a NUL byte in a text.
+    /// The data cannot be stored: the batch has too many rows, a text contains a NUL byte, or the
+    /// database refused a value.
     Refused(String),
 }
 
 /// The result of a rewind.
 #[derive(Debug, Clone)]
 pub struct RewindOutcome {
-    /// The number of the `rewound` row, which is the last one of the log.
+    /// The number of the `rewound` row.
     pub head: Seq,
     /// All agents, with the new epochs of their leases.
     pub agents: Vec<(AgentId, i64)>,

@@ -4,10 +4,11 @@ use planck_common::{SessionId, Timestamp};
 
 use super::StoreError;
 
-/// The maximum number of rows in a page of the log or of messages.
+/// The maximum number of rows in a page of the log or of messages. Summaries are not counted.
 pub const LOG_ROWS: u32 = 500;
 
-/// The maximum number of bytes in a page of the log or of messages. A single row may be larger.
+/// The maximum number of bytes in a page of the log or of messages. Summaries are not counted, and
+/// a single row may be larger.
 pub const LOG_BYTES: usize = 512 * 1024;
 
 /// Returns the number of sessions in a page: `limit`, which defaults to 100 and is capped at 1,000.

@@ -61,7 +61,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects to the database and migrates its schema to this version.
+    /// Connects to the database and migrates its schema to this version. A node that may not change
+    /// the schema uses the version before its own if the database has that version.
     pub async fn connect(options: PostgresOptions) -> Result<Self, StoreError> {
         let database = Database::connect(&options)?;
         migrate::run(&database, planck_migrations::POSTGRES).await?;

@@ -25,8 +25,8 @@ use worker::QueueWorker;
 /// room.
 const PLACES: usize = 256;
 
-/// Rows and marks of one agent, which are written completely or not at all. The queue adds `prev`,
-/// the number of the agent's last row.
+/// Rows, marks and puts of one agent, which are written completely or not at all. The queue adds
+/// `prev`, the number of the agent's last row.
 #[derive(Debug, Clone)]
 pub struct PendingSave {
     pub agent: AgentId,
@@ -58,11 +58,11 @@ pub enum AppendError {
     /// same epoch fails at once.
     #[error("the lease was taken")]
     StaleEpoch,
-    /// These inputs were already withdrawn or consumed. The agent must build the save again without
-    /// them.
+    /// These inputs can no longer be marked: each is unknown, has an outcome, or was already
+    /// consumed. The agent must build the save again without them.
     #[error("inputs are gone")]
     InputsGone(Vec<InputId>),
-    /// The database refused the data itself.
+    /// The data cannot be stored, for example because a text contains a NUL byte.
     #[error("cannot store this: {0}")]
     Refused(String),
     /// The store is unusable until a person repairs it, or the session does not exist.
@@ -135,8 +135,9 @@ impl AppendQueue {
         Self { orders, failures }
     }
 
-    /// Registers an agent of this node whose last row is `last_seq`. The caller enrolls the agent
-    /// again after each claim and each rewind.
+    /// Registers an agent of this node whose last row is `last_seq`, and forgets its earlier
+    /// failures. The caller enrolls the agent each time it loads the agent, for example after a
+    /// claim or a rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
         self.orders
             .send(QueueRequest::Enroll { agent, last_seq })

@@ -23,7 +23,7 @@ pub trait SessionRecords: Send + Sync {
     ///
     /// If a session with this id exists, nothing changes and the result is [`Created::Known`].
     /// Returns `Exists` if another session has the name, and `Limit` if there are more agents than
-    /// the session may have.
+    /// the session may have or no free name was found.
     async fn create(&self, session: NewSession, node: &NodeId) -> Result<Created, StoreError>;
 
     async fn session(&self, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError>;
@@ -35,8 +35,8 @@ pub trait SessionRecords: Send + Sync {
         self.session(id.as_str()).await
     }
 
-    /// Returns a page of `limit` sessions (100 by default, at most 1,000), newest first. `after` is
-    /// the `next` of the preceding page.
+    /// Returns a page of at most `limit` sessions (100 by default, never more than 1,000), newest
+    /// first. `after` is the `next` of the preceding page.
     async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError>;
 
     /// Opens or closes a session. Fails unless `epoch` is that of the orchestrator's lease.
@@ -50,7 +50,8 @@ pub trait SessionRecords: Send + Sync {
     /// Removes a closed session with all its rows. Returns `Busy` if the session is open.
     async fn delete(&self, session: &SessionId) -> Result<RemovedCounts, StoreError>;
 
-    /// Returns the closed sessions whose last write was earlier than `before`.
+    /// Returns the closed sessions whose log was last written before `before`. An empty log counts
+    /// as written when the session was created.
     async fn expired(&self, before: Timestamp) -> Result<Vec<SessionId>, StoreError>;
 
     /// Finds an agent of any session by its id.
@@ -268,7 +269,7 @@ pub enum AgentCreation {
     TeamDead,
     /// The session already has its maximum number of agents.
     Full { max: u32 },
-    /// The database refused the data, or the id belongs to an agent of another session.
+    /// The data cannot be stored, or the id belongs to an agent of another session.
     Refused(String),
 }
 

@@ -3,7 +3,9 @@
 
 use super::StoreError;
 
-/// The maximum amounts of unread inputs in the inboxes of a session.
+/// The maximum amounts of unread inputs in the inboxes of a session. Only
+/// [`Inbox::put`](super::Inbox::put) refuses an input because of them. Questions and the puts of a
+/// batch are not limited, but count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InboxBounds {
     /// The maximum number of unread bytes of one agent.

@@ -227,7 +227,8 @@ impl Takeover {
 
     /// Returns whether the session is open under a lease that this node just claimed. No other node
     /// can close the session after the claim, but one may have closed it just before. In that case,
-    /// opens the session if `may_open` is set, and otherwise releases the lease.
+    /// opens the session if `may_open` is set, and otherwise releases the lease and marks the team
+    /// dead.
     async fn is_open_under(
         &self,
         lease: &HeldLease,
@@ -320,7 +321,8 @@ impl Takeover {
     }
 
     /// Asks another node to start the member. That is the member's previous host if it is alive,
-    /// and otherwise the node that placement chooses. Returns whether the other node accepted.
+    /// and otherwise the node that placement chooses. Returns `false` if that is this node or if
+    /// the other node does not accept.
     async fn hand_to_other_node(&self, led: &Led, member: &AgentRecord, plan: MemberPlan) -> bool {
         let node = match &member.node {
             Some(node) if node != self.view.id() && self.view.is_alive(node).await => {

@@ -20,7 +20,7 @@ use crate::{
     store::{AgentRecord, SessionRecord},
 };
 
-/// The reason that is recorded for agents of a dead node.
+/// The reason that is recorded when sessions or members end because their node died.
 const LOST: &str = "node_lost";
 
 /// The maximum number of times that a close checks for agents that are still held, because a spawn

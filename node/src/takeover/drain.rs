@@ -52,9 +52,9 @@ impl Takeover {
         }
     }
 
-    /// Moves the agents of this node to others. Returns when all agents that fit another node have
-    /// moved, or after a last attempt once `patience` is over. This node keeps the leases of the
-    /// rest, and a node that finds this one gone takes them up.
+    /// Marks this node as draining, and moves its agents to other nodes. Returns when each agent
+    /// has moved or cannot move, or after a last attempt once `patience` is over. This node keeps
+    /// the leases of the rest, and a node that finds this one gone takes them up.
     pub async fn drain(&self, patience: Duration) {
         self.view.draining().cancel();
         let until = Instant::now() + patience;

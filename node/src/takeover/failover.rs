@@ -1,7 +1,8 @@
-//! Takes over a session's orchestrator for this node. A state machine
-//! ([`crate::cluster::claiming`]) decides each step, and this module performs it. The lease in SQL
-//! is the fence. After the lease was taken, the rest of the team is stopped, the team's record is
-//! marked dead, and the record of the next incarnation is written. Only then does an agent start.
+//! Takes over a session's orchestrator for this node. If a new incarnation of the team must begin,
+//! a state machine ([`crate::cluster::claiming`]) decides each step, and this module performs it.
+//! The lease in SQL is the fence. After the lease was taken, the rest of the team is stopped, the
+//! team's record is marked dead, and the record of the next incarnation is written. Only then does
+//! an agent start.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -42,14 +43,14 @@ const STOPPING: Duration = Duration::from_millis(1_500);
 /// The orchestrator's lease, which this node holds now.
 pub(super) struct Won {
     pub lease: HeldLease,
-    /// Whether a new incarnation of the team began with the lease.
+    /// Whether the claim ended the previous incarnation of the team and began a new one.
     pub is_new_incarnation: bool,
     pub tools_from: Option<Moment>,
 }
 
 impl Takeover {
     /// Takes the orchestrator's lease in the way that `step` names. Returns `None` if another node
-    /// has the lease.
+    /// has the lease or `step` takes none.
     pub(super) async fn win_lead(
         &self,
         session: &SessionRecord,
@@ -264,7 +265,7 @@ impl Claiming<'_> {
     }
 
     /// Takes or reads the lease, whichever the effect requests. Returns `None` if the outcome is
-    /// unknown, in which case the state machine repeats the request.
+    /// unknown, in which case the state machine reads the lease later.
     async fn lease(&mut self, effect: &ClaimEffect) -> Result<Option<ClaimInput>, Refusal> {
         let outcome = if let ClaimEffect::TakeLease { seen } = effect {
             self.take_lease(*seen).await

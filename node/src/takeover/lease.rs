@@ -12,8 +12,10 @@ use crate::{
 };
 
 impl Takeover {
-    /// Claims a lease, or returns `None` if its epoch has changed. If the outcome is unknown, or
-    /// the agent is not started afterwards, the next sweep finds the agent.
+    /// Claims a lease. Returns `None` if its epoch has changed, or if the orchestrator does not
+    /// have the incarnation that `claim` names. If a stopped process of a dead node may block the
+    /// store, kills that process and tries again. If the outcome is unknown, or the agent is not
+    /// started afterwards, the next sweep finds the agent.
     pub(super) async fn claim(
         &self,
         session: &SessionId,

@@ -22,8 +22,8 @@ impl Takeover {
         }
     }
 
-    /// Drops the agents on this node whose leases other nodes hold. Returns whether the store could
-    /// return this node's leases.
+    /// Drops the agents on this node whose leases this node no longer holds. Returns whether the
+    /// store returned this node's leases in time.
     pub async fn drop_superseded(&self) -> bool {
         let here: Vec<(AgentId, i64)> = self
             .host

@@ -48,7 +48,7 @@ impl Maintenance {
         close.is_some_and(|close| close.is_lost)
     }
 
-    /// Records that a close is complete.
+    /// Forgets a close that is complete, or that this node is not to continue.
     pub(super) fn closed(&self, session: &SessionId) {
         self.open().closings.remove(session);
     }

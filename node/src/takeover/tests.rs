@@ -291,9 +291,9 @@ async fn session_that_is_to_stop_with_its_node_is_lost_with_it_only() {
     host.leave().await;
 }
 
-/// Starts a session on `host` that is to stop with its node. Has `other` take the orchestrator's
-/// lease, like a close that fails before it records the session as closed. The guard keeps the
-/// sweeps of `other` from the session.
+/// Starts a session on `host` that is to stop with its node. Has `other` record an unfinished close
+/// and take the orchestrator's lease, like a close that fails before it records the session as
+/// closed. The guard keeps the sweeps of `other` from the session.
 async fn cut_short_close(
     world: &World,
     host: &TestNode,

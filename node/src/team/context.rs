@@ -26,7 +26,7 @@ pub struct TeamContext {
     /// The text that describes each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,
     /// The names of the existing tools, if an unknown name is an error. If `None`, the resolution
-    /// accepts unknown names, and the node that starts the agent checks them.
+    /// accepts unknown names, and the node that starts the agent warns about them.
     pub tools: Option<BTreeSet<String>>,
     /// Tools and skills that exist both in a user's folder and in the project. Agents get neither
     /// of the two.
@@ -107,8 +107,10 @@ impl KnownModels {
             .chain(self.providers.iter().map(String::as_str))
     }
 
-    /// Returns the model of a member. The inherited model supplies the values that the member does
-    /// not name. If there is no valid model, adds a mistake and returns `None`.
+    /// Returns the model of a member. A member without `provider` and `model_id` gets the inherited
+    /// model. A `model_id` alone names an entry of the configuration, `provider:model`, or a model
+    /// of the inherited provider. A `provider` alone must be that of the inherited model. If there
+    /// is no valid model, adds a mistake and returns `None`.
     pub fn choose(
         &self,
         member: &Member,

@@ -1,5 +1,5 @@
-//! The mistakes in a template. Each mistake names the file, the member and the field that it
-//! concerns, and how to correct it.
+//! The mistakes in a template. Each mistake names the file and how to correct it, and the member
+//! and the field if it concerns one.
 
 use std::fmt;
 
@@ -81,8 +81,8 @@ impl<'a> Mistakes<'a> {
     }
 }
 
-/// Returns advice for an unknown name: the most similar known name, or else the list of known
-/// names.
+/// Returns advice for an unknown name: the most similar known name, or the list of known names if
+/// none is similar enough.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let nearest = known
         .clone()

@@ -153,7 +153,7 @@ fn settle(
 }
 
 /// Returns all tools of an agent: the named ones, those for team work if the agent is in a team or
-/// can spawn one, and those that read skills if it has any.
+/// can spawn agents, and those that read skills if the agent has skills.
 pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<String> {
     let in_team = several || named.contains(&SPAWN);
     let team = WORKER.into_iter().filter(|_| in_team);

@@ -68,9 +68,10 @@ pub fn spawn(
     })
 }
 
-/// Returns the tools that the member gets, and those that it named but may not have. A member that
-/// names no tools gets the default tools that the spawner may grant. The tool `spawn_agent` is
-/// never granted, because a team has only one orchestrator.
+/// Returns the tools that the member is granted, and those that it named but may not have. Neither
+/// list contains the tools for team work, which every member gets. A member that names no tools
+/// gets the default tools that the spawner may grant. The tool `spawn_agent` is never granted,
+/// because a team has only one orchestrator.
 fn granted_tools<'a>(member: &'a Member, spawner: &AgentSpec) -> (Vec<&'a str>, Vec<String>) {
     let Some(named) = &member.tools else {
         return (divide(DEFAULT, &spawner.grant.tools).0, Vec::new());

@@ -74,7 +74,8 @@ impl TeamRegistry {
         }
     }
 
-    /// Passes an input to the cascade, and starts a task for each effect.
+    /// Passes an input to the cascade, and starts a task for each effect. Does nothing without a
+    /// registry.
     fn feed(self: &Arc<Self>, input: CascadeInput) {
         let Some(registry) = &self.registry else {
             return;
@@ -165,7 +166,8 @@ impl TeamRegistry {
     }
 
     /// Writes the records of the team and of its members on this node again, because the registry
-    /// lost them. Skips the team's record if its orchestrator is not on this node.
+    /// lost them. Skips the team's record if its orchestrator is not on this node. If the team's
+    /// record cannot be written, writes none for the members.
     pub(super) async fn rewrite_records(&self, team: &TeamIncarnation) {
         let hosted = self.hosted_in(team);
         let led_here = hosted

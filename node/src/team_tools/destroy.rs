@@ -56,8 +56,8 @@ impl DestroyAgent {
     }
 }
 
-/// Returns whether the text refers to an agent that is already stopped. A resumed turn repeats the
-/// call and must find that it succeeded.
+/// Returns whether the text refers to an agent that is already stopped, and to no other. A resumed
+/// turn repeats the call and must find that it succeeded.
 async fn is_stopped(caller: &CallerContext, wanted: &str) -> Result<bool, Refusal> {
     let meant = caller
         .services

@@ -57,8 +57,8 @@ impl ListTeam {
     }
 }
 
-/// Returns the row of a member. If the member does not answer in time, the row shows the state in
-/// its record.
+/// Returns the row of a member. If the member cannot be asked, the row shows the state and the
+/// usage in its record, and no turn.
 async fn row(sessions: &Sessions, member: &AgentRecord, verbose: bool) -> Value {
     let info = sessions.agent_info(member).await;
     let spec = &member.spec;

@@ -1,5 +1,5 @@
-//! Records message texts as attributes of spans, if `telemetry.content` is set. Long texts are cut,
-//! and older messages are left out.
+//! Records message texts as attributes of spans, if `telemetry.content` is set and there is a
+//! collector. Long texts are cut, and the oldest messages of a long request are left out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,5 +1,5 @@
-//! The id of the node in this process. Traces and metrics contain the id from the start, so the id
-//! is created before the node.
+//! The id of the first node in this process. Traces and metrics contain the id from the start, so
+//! the id is created before the node.
 
 use std::sync::{
     LazyLock,

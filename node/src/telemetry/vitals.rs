@@ -32,7 +32,8 @@ pub trait Vitals: Send + Sync {
 
 static NODE: Mutex<Option<Weak<dyn Vitals>>> = Mutex::new(None);
 
-/// Registers the node of this process for metrics and probes, which use it until it is dropped.
+/// Registers the node of this process for metrics and probes, which use it until it is dropped or
+/// another node is registered.
 pub fn register(node: Weak<dyn Vitals>) {
     *NODE.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
 }

@@ -109,9 +109,10 @@ struct CgroupsInner {
 }
 
 impl Groups {
-    /// Ends the processes that calls of dead nodes left behind, and then checks whether calls can
-    /// have groups, by creating one and entering it with a thread. Other nodes may do the same in
-    /// the same folder at the same time. This function may block.
+    /// Ends the processes that calls of dead nodes left behind, enables the controller of tasks if
+    /// calls have a limit of processes, and then checks whether calls can have groups, by creating
+    /// one and entering it with a thread. Other nodes may do the same in the same folder at the
+    /// same time. This function may block.
     pub fn prepare(limits: CommandLimits) -> Result<Self, Missing> {
         let Delegated {
             folder,
@@ -208,7 +209,8 @@ impl CallGroup {
         write(&self.0, "cgroup.threads", "0")
     }
 
-    /// Returns whether the group has no live process. Zombies do not count as live.
+    /// Returns whether the group has no live process. Zombies do not count as live. A group that
+    /// cannot be read counts as empty.
     pub(super) fn is_empty(&self) -> bool {
         let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();
         !events.lines().any(|line| line == "populated 1")

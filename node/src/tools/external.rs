@@ -80,8 +80,8 @@ struct Described {
     trusted: Option<(Admitted, String)>,
 }
 
-/// Loads every tool of the sources. Returns the tools and all problems. A folder that does not
-/// exist contains no tools.
+/// Loads the tools of the sources. Returns those that can be used, and all problems. A folder that
+/// does not exist contains no tools.
 pub fn load(
     sources: &[ProjectSource],
     files: &Files,
@@ -118,7 +118,7 @@ pub fn names(sources: &[ProjectSource]) -> (Vec<(String, PathBuf)>, Vec<InvalidT
     )
 }
 
-/// Returns the problems that concern tools with the same name.
+/// Returns the name clashes: tools that exist both in a user's folder and in the project.
 pub fn clashes(problems: &[InvalidTool]) -> impl Iterator<Item = &NameClash> {
     problems.iter().filter_map(|problem| match problem {
         InvalidTool::Clash(clash) => Some(clash),
@@ -210,7 +210,7 @@ impl Tool for ExternalTool {
         &self.definition.spec
     }
 
-    /// Returns `None`, because each tool's description states a limit, which the tool enforces.
+    /// Returns `None`, because each tool has a limit of its own, which the tool enforces.
     fn timeout(&self, _usual: Duration) -> Option<Duration> {
         None
     }

@@ -74,8 +74,8 @@ impl Launcher {
         Self { groups, ..self }
     }
 
-    /// Runs a command until it ends, the time limit is over, or the call is aborted. Kills all of
-    /// the command's processes before this function returns.
+    /// Runs a command until it ends, the time limit is over, or the call is aborted. Kills the
+    /// command's processes before it returns, and reports those that it could not kill.
     pub async fn run(
         &self,
         launch: &Launch,
@@ -115,7 +115,7 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Finished {
     pub end: CommandEnd,
-    /// The processes of the command that could not be killed.
+    /// The processes that could not be killed. Processes of other calls may be among them.
     pub left: Vec<Pid>,
     pub stdout: Captured,
     pub stderr: Captured,

@@ -52,14 +52,14 @@ pub(super) const NAMES: &[&str] = &[
 /// redirects git to another folder that contains such hooks and files.
 pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
 
-/// Folders below a protected folder that tools may change. They hold sessions, which earlier
-/// versions kept in the project.
+/// Folders below a protected folder that are neither recorded nor restored. They hold sessions,
+/// which earlier versions kept in the project.
 const SESSIONS: &[&str] = &[".planck/sessions"];
 
 pub(super) const GIT: &str = ".git";
 
-/// Returns whether tools may change this path although it is below a protected folder. Sample hooks
-/// are exempt, because git never runs them.
+/// Returns whether this path is neither recorded nor restored although it is below a protected
+/// folder. Sample hooks are exempt, because git never runs them.
 fn is_exempt(below: &Path) -> bool {
     let is_sample =
         below.starts_with(".git/hooks") && below.extension() == Some(OsStr::new("sample"));

@@ -162,7 +162,8 @@ fn stopped(outcome: ToolOutcome) -> ToolOutcome {
 }
 
 /// Returns the outcome of a tool that was cancelled at its time limit. Only the runner knows that
-/// the time limit was the reason, so it adds the message.
+/// the time limit was the reason, so it adds the message to a partial result. A completed result is
+/// kept.
 fn timed_out(outcome: ToolOutcome, name: &str, limit: Duration) -> ToolOutcome {
     match outcome.end {
         CallEnd::Done | CallEnd::Failed => outcome,

@@ -85,8 +85,8 @@ struct SandboxInner {
     settings: SandboxSettings,
     /// Folders in the node's `PATH` that processes may not read.
     hidden: Vec<PathBuf>,
-    /// The entries of `/proc` that the rules name. They are kept open, because the kernel replaces
-    /// an entry that no process uses.
+    /// The entries of `/proc` and `/sys` that the rules name. They are kept open, because the
+    /// kernel replaces an entry that no process uses.
     _pinned: Vec<OwnedFd>,
     /// Whether it has been logged that bubblewrap can no longer be used.
     told_replaced: AtomicBool,
@@ -127,8 +127,9 @@ impl Sandbox {
         Self::new(Tier::Refused, reason, SandboxSettings::default())
     }
 
-    /// Finds the best sandbox that works on this machine. For each mechanism, a trial process tries
-    /// what the sandbox must refuse.
+    /// Finds the best sandbox that works on this machine, unless the settings turn the sandbox off.
+    /// A trial process tries what the sandbox must refuse: first in bubblewrap, and under Landlock
+    /// alone if bubblewrap does not work.
     pub async fn probe(settings: SandboxSettings) -> Self {
         if settings.demand == Demand::Off {
             return Self::off();
@@ -277,7 +278,7 @@ impl Sandbox {
 
     /// Prepares a command to run under Landlock instead of bubblewrap. This is needed after an
     /// upgrade replaced this program's file, because bubblewrap can no longer mount the running
-    /// program.
+    /// program. Refuses the command if the kernel's Landlock is not enough.
     fn without_bubblewrap(
         &self,
         launch: Launch,

@@ -20,7 +20,7 @@ pub struct CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles the schema of an object. An error names the place of the mistake.
+    /// Compiles a JSON Schema. Fails with a reason if it is invalid or its `type` is not `object`.
     pub fn compile(parameters: &str) -> Result<Self, String> {
         let schema: Value =
             serde_json::from_str(parameters).map_err(|why| format!("not JSON: {why}"))?;

@@ -65,8 +65,9 @@ impl Shell {
         self.0.env.clone()
     }
 
-    /// Runs a command in the sandbox, and then undoes its changes of protected files. The command
-    /// may read `readable` in addition to the workspace.
+    /// Runs a command in the sandbox. Then undoes changes of protected files, unless the
+    /// configuration turned the sandbox off. The command may read `readable` in addition to the
+    /// workspace.
     pub(super) async fn run(
         &self,
         launch: Launch,

@@ -67,8 +67,8 @@ impl World {
         }
     }
 
-    /// Runs a tool and returns the text for the model. If the call fails, the text begins with
-    /// `error: `.
+    /// Runs a tool and returns the text for the model, without the path of the temporary folder. If
+    /// the call fails, the text begins with `error: `.
     pub async fn run(&self, tool: impl Tool + 'static, args: Value) -> String {
         let name = tool.spec().name.clone();
         let outcome = Runner::default()

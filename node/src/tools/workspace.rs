@@ -54,8 +54,8 @@ impl Roots {
         }
     }
 
-    /// Returns the workspace of an agent with the working directory `dir`. Fails if `dir` is inside
-    /// a root but links in `dir` lead out of that root.
+    /// Returns the workspace of an agent with the working directory `dir`. Fails if `dir` cannot be
+    /// resolved, or if `dir` is inside a root but links in `dir` lead out of that root.
     pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
         let real = dir.canonicalize()?;
         if !self.confined {

@@ -27,8 +27,8 @@ async fn runtime_with_nats_is_a_node_whose_sessions_continue_in_its_sibling() {
     let first = turn(&session).await;
     assert_eq!(first.calls[0].result, "6 words, says one");
 
-    // After the first runtime has left, a client that is only connected to NATS can find and prompt
-    // the session.
+    // A client that is only connected to NATS finds the session, and prompts it after the first
+    // runtime has left.
     let client = Client::connect(&server.url()).await.unwrap();
     assert!(client.session(session.id()).await.is_ok());
     let two = start("two", calls_count(ScriptedModel::new()).text("Second."))

@@ -60,7 +60,7 @@ pub fn inputs(event: &Envelope) -> Vec<InputId> {
     }
 }
 
-/// Checks that the events of each agent were published in the order in which the log has them.
+/// Checks that the durable events of each agent were published in the order of the log.
 pub fn check_order(heard: &[Envelope]) -> Result<()> {
     let mut last: BTreeMap<&AgentId, &Envelope> = BTreeMap::new();
     for event in heard.iter().filter(|event| event.seq.is_some()) {

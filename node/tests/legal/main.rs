@@ -1,10 +1,11 @@
-//! Sends random commands to the sessions of a complete node whose process may be killed at any
-//! point. Checks three properties: the log is legal, each accepted prompt has one outcome, and
-//! subscribers receive each agent's events in the order of the log. The node has a bus in memory, a
-//! store on disk and a scripted model.
+//! Sends random commands to the sessions of a complete node, whose process is simulated and may be
+//! killed at any point. Checks three properties: the log is legal, each accepted prompt has one
+//! outcome, and subscribers receive each agent's events in the order of the log. The node has a bus
+//! in memory, a store on disk and a scripted model.
 //!
 //! A seed determines the commands, but not their timing. To repeat a seed that failed, set
-//! `PLANCK_LEGAL_SEED=N`. `PLANCK_LEGAL_ROUNDS` sets how many times it is repeated.
+//! `PLANCK_LEGAL_SEED=N`. `PLANCK_LEGAL_ROUNDS` sets how many times this seed is played, 1 by
+//! default.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +25,8 @@ use std::time::{Duration, Instant};
 use play::Play;
 use tokio::task::JoinSet;
 
-/// How long the test keeps starting new seeds.
+/// How long the test keeps starting new seeds, unless `PLANCK_LEGAL_SEED` names one. It starts at
+/// least [`AT_ONCE`] of them.
 const BUDGET: Duration = Duration::from_secs(9);
 /// The number of seeds that run concurrently. Each seed spends most of its time waiting.
 const AT_ONCE: u64 = 8;

@@ -3,7 +3,7 @@
 use planck_scripted_model::{Pace, Reply, Script, When};
 use serde_json::{Value, json};
 
-/// The texts of the prompts. Each makes the orchestrator do something different.
+/// The texts of the prompts. For each distinct text the orchestrator does something different.
 pub const TEXTS: [&str; 8] = [
     "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn",
 ];

@@ -25,7 +25,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How long a node may take to answer.
+/// How long a node may take to answer a request.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// The result of a request, or `None` if the node was killed before it answered.
@@ -116,7 +116,8 @@ impl NodeProcess {
         self.running.node().id()
     }
 
-    /// Returns all events that were published so far, in the order of their arrival.
+    /// Returns the events that were published so far on the subjects of agents, in the order of
+    /// their arrival.
     pub fn received(&self) -> Vec<Envelope> {
         self.heard
             .lock()

@@ -29,7 +29,7 @@ use crate::{
 
 /// The maximum number of commands for one seed.
 const MOVES: usize = 24;
-/// How long it may take until all accepted prompts have outcomes.
+/// How long [`Play::quiet`] and [`Play::kill`] wait.
 const QUIET: Duration = Duration::from_secs(15);
 
 pub struct Play {
@@ -145,7 +145,7 @@ impl Play {
         }
     }
 
-    /// Sends prompts and a rewind concurrently. Each prompt runs, or is hidden with an outcome.
+    /// Sends prompts and a rewind concurrently.
     async fn prompts_beside_rewind(&mut self) -> Result<()> {
         let before = self.dice.usize(0..3);
         let mut prompts: Vec<_> = (0..before).map(|_| self.prompt()).collect();
@@ -162,7 +162,7 @@ impl Play {
         self.settled(answered(rewind).await, &[Code::BadRequest])
     }
 
-    /// Rewinds while prompts wait for the running turn. They must run after the rewind.
+    /// Sends prompts, and then a rewind while some of them may still wait.
     async fn rewind_over_queue(&mut self) -> Result<()> {
         for _ in 0..self.dice.usize(2..4) {
             let asked = self.prompt();
@@ -199,8 +199,8 @@ impl Play {
         self.settled(answered(read).await, &[])
     }
 
-    /// Sends commands and the removal of their session concurrently. Each command must either be
-    /// carried out before the removal or fail because the session does not exist.
+    /// Sends commands and the removal of their session concurrently. Repeats the removal until the
+    /// session does not exist, and starts another.
     async fn delete(&mut self) -> Result<()> {
         self.quiet().await?;
         let beside = [
@@ -232,7 +232,7 @@ impl Play {
         self.start().await
     }
 
-    /// Starts a new process and kills the old one. Returns when the new one hosts the session.
+    /// Replaces the process by a new one. Returns when the new one hosts the session.
     async fn kill(&mut self) -> Result<()> {
         checks::check_order(&self.node.received())?;
         let next = NodeProcess::begin(self.folder.path(), &self.model.openai_url()).await?;
@@ -287,8 +287,7 @@ impl Play {
         )
     }
 
-    /// Sends a rewind to one of the last twelve visible messages, chosen at random. Returns `None`
-    /// if there is no such message.
+    /// Sends a rewind to one of the last twelve visible messages, or returns `None` if none exists.
     async fn rewind(&mut self) -> Result<Option<tokio::task::JoinHandle<Result<Value, Refusal>>>> {
         let log = self.log().await?;
         let messages = log
@@ -314,7 +313,7 @@ impl Play {
         self.settled(answer, allowed)
     }
 
-    /// Checks that a request succeeded, or that its refusal is retryable or has an allowed code.
+    /// Fails if the node refused a request, unless the refusal is retryable or has an allowed code.
     fn settled(&self, answer: Answered, allowed: &[Code]) -> Result<()> {
         match answer {
             Some(Err(refusal)) => {
@@ -350,7 +349,7 @@ impl Play {
     }
 
     /// Waits until all accepted prompts have outcomes and no agent is working. Then checks that the
-    /// log is legal.
+    /// log is legal and that events were published in its order.
     async fn quiet(&mut self) -> Result<()> {
         let (began, mut is_still) = (Instant::now(), 0);
         loop {

@@ -1,5 +1,4 @@
-//! Tests of the resource limits of a command, and of the file descriptors and variables that it
-//! inherits.
+//! Tests of the resource limits of a command, and of the file descriptors that it inherits.
 
 use std::{env, io, process::Command};
 
@@ -91,7 +90,8 @@ async fn a_file_grows_only_to_its_limit() {
     );
 }
 
-/// Each command starts at least 400 processes if it is not killed earlier.
+/// Each of the first three commands starts at least 400 processes if it is not killed earlier. The
+/// last one stays below the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_ended() {
     let limits = CommandLimits {

@@ -28,9 +28,9 @@ impl Mark {
         ("MARK".into(), self.0.clone().into())
     }
 
-    /// Returns the processes that inherited the variable. A dead process has no environment. Only
-    /// root can read the environment of a reaper, so this finds a reaper as the parent of such
-    /// processes.
+    /// Returns the processes that inherited the variable, and the reapers that are parents of such
+    /// processes, because only root can read the environment of a reaper. A dead process has no
+    /// environment, so it is left out.
     pub fn pids(&self) -> Vec<Pid> {
         let wanted = format!("MARK={}", self.0);
         let entries = fs::read_dir("/proc").unwrap().flatten();

@@ -70,7 +70,7 @@ pub struct ScriptedCall {
     /// Sent instead of `args`, byte for byte, to imitate a model's faulty arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
-    /// The id of the call. Default: a new one.
+    /// The id of the call. Default: a new one, or for Google none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -102,15 +102,15 @@ pub struct ScriptedUsage {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pace {
-    /// Deltas per second; 0 means as fast as the socket accepts them.
+    /// Events of the stream per second; 0 means as fast as the socket accepts them.
     pub per_second: f64,
     /// Characters per delta.
     pub chunk: usize,
-    /// Whether each stream begins at another instant within the time between two deltas. Otherwise
-    /// streams that are requested together send their deltas in the same millisecond.
+    /// Whether each stream begins at another instant within the time between two events. Otherwise
+    /// streams that are requested together send their events in the same millisecond.
     pub staggered: bool,
-    /// The number of bytes up to which events that are due at the same time are sent in one HTTP
-    /// chunk. With 1, each event is a chunk of its own, as providers send them.
+    /// The number of bytes up to which events are sent in one HTTP chunk if `per_second` is 0. With
+    /// 1, each event is a chunk of its own, as providers send them.
     pub block: usize,
 }
 
@@ -198,8 +198,8 @@ impl Pace {
         self
     }
 
-    /// Returns how long a stream waits before its first delta: up to the time between two deltas if
-    /// streams are staggered.
+    /// Returns how long a stream waits before its first event: up to the time between two events if
+    /// streams are staggered and have a rate, otherwise not at all.
     pub(crate) fn offset(self) -> Duration {
         if self.staggered && self.per_second > 0.0 {
             Duration::from_secs_f64(fastrand::f64() / self.per_second)

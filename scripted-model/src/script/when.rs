@@ -18,9 +18,9 @@ pub struct When {
     pub user: Option<String>,
     /// Texts of which each is in some user message or result.
     pub anywhere: Vec<String>,
-    /// A text in the latest results.
+    /// A text in one of the results in the latest message.
     pub result: Option<String>,
-    /// A tool that returned one of the latest results.
+    /// A tool that returned one of the results in the latest message.
     pub result_of: Option<String>,
     /// The number of answers that the model has given since the latest user message.
     pub round: Option<usize>,

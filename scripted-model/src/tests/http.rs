@@ -15,7 +15,7 @@ pub struct Answer {
     pub head: String,
     /// The body without chunk sizes.
     pub body: String,
-    /// Whether the last chunk arrived.
+    /// Whether the last chunk arrived. Always true for a body without chunks.
     pub whole: bool,
 }
 

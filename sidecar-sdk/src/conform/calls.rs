@@ -21,7 +21,8 @@ pub struct Good {
     pub works: Option<(OfferedEndpoint, Value)>,
 }
 
-/// Makes one valid call of every tool that may be called and is not always slow.
+/// Makes one valid call of every tool that may be called and is not always slow, and checks that it
+/// is answered once and with `ok`.
 pub async fn good_calls(checker: &Checker) -> Good {
     let mut good = Good {
         findings: Vec::new(),
@@ -90,7 +91,9 @@ async fn good_call(checker: &Checker, tool: &OfferedEndpoint, args: Value, good:
     }
 }
 
-/// Returns whether every valid call of the tool is slow.
+/// Returns whether every valid call of the tool is assumed to be slow. If the plan names a slow
+/// call, this is true of its tool unless the plan also has arguments for a quick call. Otherwise it
+/// is true if the tool requires the argument `seconds`.
 pub fn is_always_slow(checker: &Checker, tool: &OfferedEndpoint) -> bool {
     let required = tool.parameters.get("required").and_then(Value::as_array);
     let needs_seconds = required.is_some_and(|names| names.contains(&json!("seconds")));
@@ -200,7 +203,8 @@ fn large(checker: &Checker) -> Result<(&OfferedEndpoint, Value), String> {
 }
 
 /// Returns the slow call of the plan, or else a tool and arguments with which its call takes at
-/// least `at_least`. By convention such a tool has a numeric argument `seconds`.
+/// least `at_least`. By convention such a tool has a numeric argument `seconds`. Returns an error
+/// if there is none.
 pub fn slow(checker: &Checker, at_least: Duration) -> Result<(&OfferedEndpoint, Value), String> {
     if let Some((name, args)) = &checker.plan.slow {
         return named(checker, name).map(|tool| (tool, args.clone()));

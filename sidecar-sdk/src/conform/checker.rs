@@ -46,7 +46,7 @@ pub struct PendingCall {
     pub malformed: Option<String>,
 }
 
-/// How a call had ended when the checker stopped waiting.
+/// How a call ended, or that it had not ended when the checker stopped waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ObservedEnd {
     FinalReply(FinalReply),
@@ -237,7 +237,8 @@ impl PendingCall {
         Some(read(&message, self.compactor))
     }
 
-    /// Waits for the answer. Progress reports before it are counted, and do not extend the wait.
+    /// Waits for the answer for at most `within`. Counts the progress reports before it, which do
+    /// not extend the wait, and stores the first malformed one.
     pub async fn end(&mut self, within: Duration) -> ObservedEnd {
         let until = Instant::now() + within;
         loop {

@@ -17,7 +17,8 @@ pub enum EndpointKind {
     Compactor,
 }
 
-/// An endpoint of the sidecar. Invalid parts of its description are replaced by default values.
+/// An endpoint of the sidecar. Missing or invalid parts of its description are replaced by default
+/// values.
 #[derive(Debug, Clone)]
 pub struct OfferedEndpoint {
     pub name: String,

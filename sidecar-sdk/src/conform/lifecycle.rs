@@ -32,7 +32,8 @@ const SHARED: usize = 32;
 /// The number of calls at once while an instance leaves.
 const AT_ONCE: usize = 8;
 
-/// Connects to NATS, starts the sidecar if the plan has a command, and finds its instances.
+/// Connects to NATS, starts the sidecar if the plan has a command, and finds its instances. Reports
+/// the case `hello` if it has started the sidecar.
 pub async fn begin<T: FnMut(&Finding)>(
     plan: CheckPlan,
     report: &mut CaseReport<T>,
@@ -320,7 +321,8 @@ async fn share(checker: &Checker) -> Result<(), String> {
     Ok(())
 }
 
-/// Stops one of two instances while calls are made, and checks that each call is answered.
+/// Stops one of two instances while calls are made, and checks that each call is answered and that
+/// the instance ends with status 0.
 async fn lose_none(checker: &Checker, leaving: &mut ChildProcess) -> Result<(), String> {
     leaving.terminate();
     let until = Instant::now() + LEAVE;
@@ -349,7 +351,8 @@ async fn lose_none(checker: &Checker, leaving: &mut ChildProcess) -> Result<(), 
     }
 }
 
-/// Stops the last instance while a call runs. Checks its `bye`, its answer and its exit status.
+/// Stops the last instance, while a slow call runs if one is known. Checks the `bye`, the answer to
+/// the call, and the exit status.
 async fn drain(checker: &Checker, child: &mut ChildProcess) -> Result<(), String> {
     let subject = checker.prefix().on(Topic::Sidecar(&checker.plan.name));
     let mut news = listen(&checker.client, subject)

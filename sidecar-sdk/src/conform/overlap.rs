@@ -41,7 +41,8 @@ pub async fn concurrency(checker: &Checker) -> Vec<Finding> {
 }
 
 /// Returns different arguments for a tool, each with the result of a call during which no other
-/// call runs.
+/// call runs. Returns an error if a call fails, if equal calls have different results, or if the
+/// results do not depend on the arguments.
 async fn distinct(
     checker: &Checker,
     tool: &OfferedEndpoint,

@@ -23,8 +23,9 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts an instance. Its standard output is discarded, and its standard error is that of the
-    /// checker.
+    /// Starts an instance. Passes the URL, credentials, nkey and subject prefix of the connection
+    /// in environment variables. Its standard output is discarded, and its standard error is that
+    /// of the checker.
     pub fn start(plan: &CheckPlan) -> Result<Self, Error> {
         let (program, arguments) = plan
             .command

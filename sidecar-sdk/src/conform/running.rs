@@ -128,7 +128,8 @@ pub async fn deadline(checker: &Checker) -> Vec<Finding> {
 }
 
 /// Checks that a call has ended. A call has ended if it was answered, or if its id can be used
-/// again.
+/// again. With several instances only an answer counts, because another instance may get the
+/// repeated call.
 async fn ended(
     checker: &Checker,
     request: &CheckRequest,

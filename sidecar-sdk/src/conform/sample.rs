@@ -5,8 +5,8 @@ use serde_json::{Map, Number, Value, json};
 /// The maximum depth of nested schemas.
 const DEPTH: usize = 12;
 
-/// Returns arguments that fit. They differ for each `nth` if the schema leaves a choice. Returns
-/// `None` if none could be generated.
+/// Returns arguments that fit the schema, or `None` if none could be generated. Different values of
+/// `nth` give different arguments as far as the generator finds a choice.
 pub fn fitting(schema: &Value, nth: u32) -> Option<Value> {
     let args = Maker { root: schema, nth }.value(schema, DEPTH);
     fits(schema, &args).then_some(args)
@@ -17,7 +17,7 @@ pub fn fits(schema: &Value, args: &Value) -> bool {
     jsonschema::validator_for(schema).is_ok_and(|validator| validator.is_valid(args))
 }
 
-/// Returns arguments that do not fit, each with a description of its fault.
+/// Returns arguments that do not fit the schema, each with a description of its fault.
 pub fn misfits(schema: &Value) -> Vec<(String, Value)> {
     let mut misfits = vec![("arguments that are text".to_owned(), json!("no object"))];
     let Some(Value::Object(good)) = fitting(schema, 0) else {

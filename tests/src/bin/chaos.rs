@@ -1,4 +1,5 @@
-//! `make chaos`: runs a cluster under faults that are drawn from a seed, and prints the figures.
+//! `make chaos`: runs a cluster under faults in an order drawn from a seed, or kills the nodes of
+//! teams' orchestrators, and prints the figures.
 
 use std::time::Duration;
 

@@ -114,8 +114,7 @@ fn check_dense(session: &SessionId, log: &[Envelope]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that every acknowledged prompt ended once, every turn ended once, and every call has one
-/// result.
+/// Checks that each acknowledged prompt of the session has one end, and each call one result.
 fn check_ends(session: &SessionId, log: &[Envelope], asked: &[AcknowledgedPrompt]) -> Result<()> {
     let mut ends: BTreeMap<String, usize> = BTreeMap::new();
     for input in log.iter().flat_map(ended) {

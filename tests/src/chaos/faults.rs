@@ -18,28 +18,29 @@ const ENDS: Duration = Duration::from_secs(30);
 pub enum Kind {
     /// Sends SIGKILL to the node that hosts a session's orchestrator.
     Kill,
-    /// Stops the orchestrator's node with SIGSTOP until another node has continued its session,
-    /// then continues it with SIGCONT.
+    /// Stops the orchestrator's node with SIGSTOP. Sends it SIGCONT after another node has
+    /// continued the session.
     Pause,
     /// Stops the orchestrator's node with SIGSTOP for less time than suspicion takes.
     Hiccup,
     /// Stalls the link of the orchestrator's node to NATS until another node has continued its
     /// session.
     Cut,
-    /// Closes that link's connections and every new one, as a firewall does, until another node has
-    /// continued the session.
+    /// Closes the connections of the orchestrator's node to NATS and every new one, as a firewall
+    /// does, until another node has continued the session.
     Sever,
-    /// Stops nats-server, and starts it again.
+    /// Stops nats-server, and starts it again up to 6 s later.
     NatsAway,
     /// Kills nats-server, and starts it again at once.
     NatsKill,
     /// Stops nats-server for a whole minute.
     NatsMinute,
-    /// Kills the one of three servers that leads the registry, and starts it again later.
+    /// Kills the one of three servers that leads the registry, starts it again up to 6 s later, and
+    /// waits until every server has the whole registry.
     LeaderKill,
     /// Has Postgres end every connection. On Postgres only.
     SqlCut,
-    /// Freezes Postgres, and continues it. On Postgres only.
+    /// Freezes Postgres for up to 6 s. On Postgres only.
     SqlAway,
 }
 
@@ -86,7 +87,7 @@ impl Kind {
     }
 }
 
-/// A fault. `session` is the index of the session whose node it affects.
+/// A fault. If it affects one node, that is the node of the session with the index `session`.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub kind: Kind,
@@ -97,7 +98,8 @@ pub struct Fault {
 /// The measured times of one node's failure.
 #[derive(Debug, Clone, Copy)]
 pub struct Failover {
-    /// The time from the fault until a peer declared the node dead.
+    /// The time from the fault until a peer declared the node dead, or `None` if no event reported
+    /// it.
     pub detected: Option<Duration>,
     /// The time from the fault until a session of the node continued elsewhere.
     pub resumed: Duration,

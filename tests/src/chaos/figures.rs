@@ -22,8 +22,8 @@ impl Figures {
         )
     }
 
-    /// Returns the time within which this share of deaths was detected, or `None` if there was no
-    /// death.
+    /// Returns the time within which this share of deaths was detected, or `None` if no death was
+    /// detected.
     pub fn detected(&self, share: f64) -> Option<Duration> {
         quantile(
             self.failovers

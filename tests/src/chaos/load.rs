@@ -25,7 +25,7 @@ use tokio::{
 use super::stage::Stage;
 use crate::{caller::Caller, caller::session_at};
 
-/// How long a client waits for one reply. Two tries begin at least this far apart.
+/// How long a client waits for one reply. Two tries to send a prompt begin at least this far apart.
 const TRY: Duration = Duration::from_secs(2);
 /// How long it may take until a prompt is accepted. Outages of NATS and of the database are
 /// shorter.
@@ -106,7 +106,8 @@ impl Client {
         Ok(asked)
     }
 
-    /// Sends a prompt until it is acknowledged.
+    /// Sends a prompt until it is acknowledged. Fails if a refusal is not retryable, or after
+    /// [`REFUSED`].
     async fn ask(&self, prompt: &str) -> Result<()> {
         let body = json!({ "text": format!("work {prompt} for 1"), "prompt_id": prompt });
         let until = Instant::now() + REFUSED;
@@ -135,7 +136,8 @@ impl Client {
         }
     }
 
-    /// Waits until the prompt's turn has ended in the log. Published events may be lost.
+    /// Waits until the prompt's turn has ended in the log. It reads the log because published
+    /// events may be lost.
     async fn answered(&self, prompt: &str) -> Result<()> {
         let until = Instant::now() + ANSWERED;
         let mut from = 1;
@@ -161,8 +163,8 @@ impl Client {
     }
 }
 
-/// Returns the script of an orchestrator that does one piece of work itself, has its helper do
-/// another, and reports that both are done.
+/// Returns the script of an orchestrator and its helper. The orchestrator does one piece of work
+/// itself, has the helper do another, and reports that both are done.
 pub fn script(ledger: &Path) -> Script {
     let ledger = ledger.display();
     let writes = |mark: &str| json!({ "command": format!("echo {{{{word_after:work }}}}{mark} >> {ledger}; sleep 0.{{{{word_after:for }}}}") });

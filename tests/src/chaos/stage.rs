@@ -1,5 +1,5 @@
-//! The cluster on which the faults are inflicted. Its nodes reach NATS through links that can be
-//! cut.
+//! The cluster on which the faults are inflicted. If there is one nats-server, its nodes reach it
+//! through links that can be cut.
 
 use std::{
     net::SocketAddr,

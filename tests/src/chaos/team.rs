@@ -107,8 +107,8 @@ async fn one(workers: usize, stage: &mut Stage, mark: &str) -> Result<Round> {
     })
 }
 
-/// Waits for the end of a team. Returns when the node was declared dead, and when the last process
-/// and model call of the team had ended.
+/// Waits for the end of a team. Returns when the node `owner` was declared dead, and when the last
+/// process and model call of the team had ended.
 async fn ending(stage: &Stage, owner: &NodeId, mark: &str) -> Result<(Instant, Instant)> {
     let until = Instant::now() + LONG;
     let mut gone = None;

@@ -34,8 +34,8 @@ impl Timeline {
         Ok(Self { recorded, tasks })
     }
 
-    /// Returns when a session, at `after` or later, was first resumed from the node `gone`, or
-    /// `None` if it has not been resumed yet.
+    /// Returns when a node first resumed the session from the node `gone`, at `after` or later, or
+    /// `None` if no node has done so yet.
     pub fn resumed(&self, session: &SessionId, after: Instant, gone: &NodeId) -> Option<Instant> {
         let recorded = self.recorded();
         let here = recorded
@@ -45,7 +45,7 @@ impl Timeline {
         here.map(|(at, ..)| *at)
     }
 
-    /// Returns when a node was declared dead, or `None` if it was not.
+    /// Returns when the event arrived that declared a node dead, or `None` if none has.
     pub fn death(&self, node: &NodeId) -> Option<Instant> {
         self.recorded()
             .dead
@@ -54,7 +54,7 @@ impl Timeline {
             .map(|(at, _)| *at)
     }
 
-    /// Returns every node that was declared dead.
+    /// Returns every node that an event declared dead.
     pub fn deaths(&self) -> Vec<NodeId> {
         self.recorded()
             .dead

@@ -260,8 +260,8 @@ async fn a_running_session_is_deleted_completely() -> Result<()> {
     scene.end().await
 }
 
-/// Checks that a node that receives SIGTERM releases the leases of idle agents, and that the next
-/// node continues the running turns.
+/// Checks that a node that receives SIGTERM ends the processes of its tools, and that the next node
+/// continues the running turn.
 async fn leaving(backend: Backend) -> Result<()> {
     let marker = Marker::new();
     let script = Script::new()

@@ -1,4 +1,5 @@
-//! Commands that list, show and change sessions and agents, and the exit codes of these commands.
+//! Tests of the command line. This file has a session from its first prompt to its removal, exit
+//! codes, errors without a model, `planck chat` without a terminal, and a store of a newer Planck.
 
 mod answers;
 mod binary;

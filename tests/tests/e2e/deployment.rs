@@ -146,8 +146,8 @@ fn passwords_are_created_once_in_a_folder_that_only_its_owner_reads() -> Result<
 }
 
 /// Checks a file with the program that `make chart` compiles from Go modules: Helm's engine and the
-/// API types of Kubernetes and Grafana. If the program was not compiled, prints a warning and
-/// checks nothing.
+/// API types of Kubernetes and Grafana. The program must print `verdict`. If it was not compiled,
+/// panics if `PLANCK_TESTS_NEED_CHART` is set, else prints a warning and checks nothing.
 fn judged(file: &str, verdict: &str) -> Result<()> {
     let judge = at(".tools/bin/planck-chart");
     if !judge.is_file() {

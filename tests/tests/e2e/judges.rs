@@ -36,7 +36,7 @@ struct Wire {
     provider: &'static str,
     /// A model that thinks.
     model: &'static str,
-    /// Whether a call's arguments are text, which may therefore be invalid JSON.
+    /// Whether the format holds a call's arguments as text, which can be invalid JSON.
     has_text_arguments: bool,
     /// Other models, each with options of a member that change its requests.
     others: &'static [(&'static str, &'static str)],
@@ -49,8 +49,8 @@ const CLAUDE_SAMPLED: &str = r#"{"stop": ["END"], "max_output_tokens": 500, "cac
 const GEMINI_SAMPLED: &str =
     r#"{"temperature": 0.5, "stop": ["END"], "thinking_budget": 0, "seed": 7}"#;
 const THOUGHTFUL: &str = r#"{"thinking_budget": 4096}"#;
-/// The thinking options that Planck sends to the vendor by default. They are set explicitly because
-/// the address here is not the vendor's.
+/// The thinking options that Planck sends to Anthropic by default. They are set explicitly because
+/// the address here is not Anthropic's.
 const BOUND: &str = r#"{"thinking": {"type": "adaptive", "display": "omitted", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}}"#;
 
 const WIRES: &[Wire] = &[
@@ -293,7 +293,8 @@ fn attachments() -> Value {
     ])
 }
 
-/// Configures every provider to use the world's model.
+/// Configures every provider to use the world's model, and gives the wire's model a small context
+/// window.
 fn configure(world: &World, wire: &Wire) -> Result<()> {
     let (url, openai) = (world.model.url(), world.model.openai_url());
     let keyed = |name: &str, url: &str| {

@@ -19,7 +19,7 @@ fn read(path: &str) -> ScriptedCall {
     ScriptedCall::new("read", json!({ "path": path }))
 }
 
-/// The result of calls that a model made.
+/// The output and the events of a command in which a model made calls.
 struct CallResults {
     ran: Ran,
     events: Vec<Envelope>,

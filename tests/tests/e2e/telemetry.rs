@@ -49,7 +49,7 @@ impl Collector {
         Ok(url)
     }
 
-    /// Reads the only request of a connection, and keeps it.
+    /// Reads the only request of a connection, keeps its body, and accepts it.
     async fn take(self, mut stream: TcpStream) -> Option<()> {
         let mut seen = Vec::new();
         let (end, length) = loop {

@@ -1,5 +1,5 @@
-//! `planck sidecar new` and `planck team new`: the projects that they write pass their own tests,
-//! without a network, and the checker.
+//! `planck sidecar new` and `planck team new`. New sidecar projects pass their own tests, without a
+//! network, and the checker. A new team is valid.
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
@@ -30,7 +30,8 @@ async fn planck(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// Creates a folder with a new project `weather` that uses the SDK of this checkout.
+/// Creates a folder with a new project `weather`. A project that is not in Go uses the SDK of this
+/// checkout.
 async fn scaffold(lang: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let sdk = root().to_str().unwrap();
@@ -298,8 +299,8 @@ async fn a_new_team_is_valid() {
     );
 }
 
-/// The code of tools and tests that docs/sidecars.md shows must be in the generated projects, whose
-/// tests are run.
+/// The code of tools and tests that docs/sidecars.md shows must be in the templates of the
+/// projects, whose tests are run.
 #[test]
 fn code_in_the_guide_is_in_the_projects() {
     macro_rules! template {

@@ -30,8 +30,9 @@ fn with(pairs: &[(&str, &str)]) -> Environment {
         .collect()
 }
 
-/// Returns the example on each SDK. If `signs` is set and the machine has no Python package
-/// `nkeys`, leaves out the Python example, which signs with that package.
+/// Returns the example on each SDK, without the one in TypeScript if the machine cannot run it. If
+/// `signs` is set and the machine has no Python package `nkeys`, leaves out the Python example,
+/// which signs with that package.
 fn examples(signs: bool) -> Vec<Example> {
     let mut examples = vec![Example::rust().unwrap()];
     examples.extend(Example::typescript_sdk().unwrap());

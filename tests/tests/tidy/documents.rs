@@ -8,7 +8,8 @@ use crate::{
     source::{files, root},
 };
 
-/// The names are split in two halves, so that this file does not contain them.
+/// The names that no file may contain. Each is split in two halves, so that this file does not
+/// contain it.
 const NEVER_NAMED: &[(&str, &str)] = &[
     ("../", "shared"),
     ("/work/", "shared"),
@@ -55,7 +56,8 @@ fn paths_that_documents_name_exist() {
     none(breaches);
 }
 
-/// Every type and every method that docs/architecture.md names is defined or imported somewhere.
+/// Every type that docs/architecture.md names must occur in the sources, and a function with the
+/// name of each of its methods must be defined there.
 #[test]
 fn symbols_that_the_architecture_names_exist() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();

@@ -55,7 +55,8 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
     ("gateway", &["crate::llm", "crate::tools"]),
 ];
 
-/// The services of a node. Each may see only those before it.
+/// The services of a node, and the modules that they build on or that build on them, in order. Each
+/// may see only those before it.
 const SERVICES: &[&str] = &[
     "peers",
     "base",
@@ -70,7 +71,7 @@ const SERVICES: &[&str] = &[
     "cli",
 ];
 
-/// Field names of the providers' formats.
+/// Words of the providers' formats: fields, values, a method and a header.
 const PROVIDER_WORDS: &[&str] = &[
     "tool_use_id",
     "tool_calls",
@@ -126,8 +127,8 @@ fn module(path: &str) -> &str {
     inside.split(['/', '.']).next().unwrap_or_default()
 }
 
-/// Modules below the services, and those from which the services are built, must not import a
-/// service.
+/// No module in [`SERVICES`] may import a later one, and no module in `BELOW` may import any of
+/// them.
 #[test]
 fn services_know_only_those_before_them() {
     const BELOW: &[&str] = &[
@@ -241,7 +242,7 @@ fn modules_do_not_see_what_they_must_not() {
     none(breaches);
 }
 
-/// The files that may write to the process's standard output and error, and why.
+/// The files that may name the process's standard output and error, and why.
 const WRITERS: &[(&str, &str)] = &[
     ("node/src/cli/output.rs", "cleans what it writes"),
     ("node/src/terminal/log.rs", "cleans what it writes"),

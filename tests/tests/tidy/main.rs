@@ -1,5 +1,5 @@
-//! The house rules that a machine can check: sizes, layers, dependencies between modules, and paths
-//! that the documents name.
+//! The house rules that a machine can check: sizes, layers, dependencies between modules and of
+//! pure crates, names in documents, and refused words.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

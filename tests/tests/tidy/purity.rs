@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// The pure crates, each with all its allowed dependencies. Code cannot call a crate that is not
-/// listed, so the compiler refuses a clock, a wait, a query or a request in the agent loop. Every
-/// dependency in this list may only hold, parse or write data.
+/// listed, so the agent loop can use no crate for waits, queries or requests. Every dependency in
+/// this list may only hold, parse or write data.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "agent",
@@ -30,9 +30,10 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What the agent loop must not name: the parts of the standard library that have side effects, and
-/// the functions of `planck-common` that read the clock or draw a random number. `step` gets the
-/// time and ids as arguments, so a test can replay any order of events.
+/// What the agent loop must not name: the parts of the standard library that have side effects or
+/// read the clock and, in [`IMPURE_FUNCTIONS`], the functions of `planck-common` that read the
+/// clock or draw a random number. `step` gets the time and ids as arguments, so a test can replay
+/// any order of events.
 const IMPURE: &[&str] = &[
     "std::env",
     "std::fs",

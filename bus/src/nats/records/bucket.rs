@@ -27,7 +27,7 @@ struct BucketInfo {
     ts: String,
 }
 
-/// Opens the bucket, and returns its age.
+/// Creates the bucket if it does not exist, checks its settings, and returns its age.
 pub(super) async fn open(records: &NatsRecords) -> Result<Duration, RecordsError> {
     let info = match info(records).await {
         Err(RecordsError::Missing(_)) => make(records).await?,

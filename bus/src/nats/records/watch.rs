@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::NatsRecords;
 use crate::records::{DEADLINE, Hint, Record};
 
-/// The pause before a watch is restarted.
+/// The pause after a failed attempt to start a watch.
 const PAUSE: Duration = Duration::from_millis(500);
 
 struct Watching {

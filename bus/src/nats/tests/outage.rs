@@ -44,8 +44,8 @@ async fn next_head(heard: &mut BoxStream<'static, Delivery>) -> i64 {
     }
 }
 
-/// Kills the server for `away`, and publishes an event about every millisecond meanwhile. Returns
-/// the `seq` of the last event. Fails if a call blocks.
+/// Kills the server, publishes an event about every millisecond for `away`, and restarts the
+/// server. Returns the `seq` of the last event. Fails if a call blocks.
 async fn publish_through(world: &mut Nats, bus: &NatsBus, away: Duration) -> i64 {
     let (began, mut seq, mut slowest) = (Instant::now(), 0, Duration::ZERO);
     world.server.kill().unwrap();

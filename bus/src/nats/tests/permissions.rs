@@ -17,7 +17,7 @@ use super::*;
 use crate::conformance::{echo, node};
 
 /// The user `node` may use all subjects that the tests need. The user `reader` may only list and
-/// observe sessions.
+/// observe sessions and ask for JetStream's description of the account.
 const USERS: &str = r#"
 authorization { users: [
   { user: node, password: secret, permissions: {

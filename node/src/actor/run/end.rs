@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Actor {
-    /// Ends the actor's task. Releases the agent's lease if the agent was stopped, or if the store
-    /// refused its data again.
+    /// Ends the actor's task. Releases the agent's lease if the agent was stopped, or is given up
+    /// because the store refused its data again.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
         ended: Result<Leave, ActorLost>,

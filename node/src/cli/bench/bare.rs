@@ -15,7 +15,7 @@ use crate::llm;
 
 /// Runs the turns of all agents concurrently on a single thread, with one future for each agent. A
 /// short workload runs once before it is measured, so that its connections are open, and is then
-/// repeated for [`LEAST`].
+/// repeated for at least [`LEAST`].
 pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Waves> {
     let (base, answers, turns) = (base.to_owned(), workload.answers(), workload.turns());
     let work = move || {

@@ -41,7 +41,8 @@ const ASKED_AT_ONCE: usize = 200;
 /// The field of `/proc/self/status` that is compared for idle agents. It does not include pages of
 /// the executable file, which are loaded during the first turns.
 const HELD: &str = "RssAnon";
-/// How long to wait until the sweeps are over that a node makes when it starts.
+/// How long to wait, after a short workload has warmed the node up, for the end of the sweeps that
+/// a node makes when it starts.
 const STARTED: Duration = Duration::from_secs(3);
 /// How long to wait until idle agents are in the resting state, in which the memory for their next
 /// requests is freed.

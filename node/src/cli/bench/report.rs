@@ -47,9 +47,10 @@ impl BenchReport {
         self.loads.push(load);
     }
 
-    /// Prints a row for each workload. `turns` is the CPU time of the turns in milliseconds, `all`
-    /// includes the start of their sessions, `bare` is that of the bare loop. Each has its minimum,
-    /// median and maximum. The ratios compare the medians with the bare loop's.
+    /// Prints a row for each workload with CPU times in milliseconds per unit of its work. `turns`
+    /// is the time of the turns, `all` includes the start of their sessions, and `bare` is the time
+    /// of the bare loop. Each has its minimum, median and maximum. The ratios compare the medians
+    /// with the bare loop's.
     pub fn print(&self) {
         let mut named: Vec<&str> = Vec::new();
         for line in &self.lines {

@@ -24,7 +24,7 @@ use crate::cli::output::{say, warn};
 /// it has an answer.
 const CALLERS: [usize; 2] = [1, 64];
 
-/// The number of calls that precede the measurements with the same number of callers.
+/// The number of calls of each way that precede the measurements with the same number of callers.
 const WARM_UP: usize = 200;
 
 /// Starts a sidecar at a nats-server of its own, and calls one of its tools: bare and through the
@@ -129,8 +129,8 @@ trait ToolCaller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Distributes the calls among concurrent callers. Returns the mean, the median and the 99th
-/// percentile of the time per call.
+/// Distributes the calls among concurrent callers. Returns the total time divided by the number of
+/// calls, and the median and the 99th percentile of the time of one call.
 async fn time<C: ToolCaller>(
     way: &'static str,
     callers: usize,
@@ -169,8 +169,8 @@ async fn calls_of(mut caller: impl ToolCaller, calls: usize) -> Result<Vec<Durat
     Ok(times)
 }
 
-/// Prints the medians as a table, and how many calls each instance answered. The ratio compares the
-/// median times per call.
+/// Prints the medians as a table, and how many calls each instance answered. The ratio is the
+/// runtime's median time per call divided by that of the bare calls.
 fn report(timed: &[Timed], shares: &[u64]) {
     warn(&format!(
         "{:>8} {:>14} {:>14} {:>7} {:>14} {:>14}",

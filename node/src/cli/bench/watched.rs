@@ -37,7 +37,8 @@ impl WatchedBus {
         }
     }
 
-    /// Waits until `count` turns have ended. Returns the agent of each and when it ended.
+    /// Waits until `count` turns have ended. Returns the agent of each and when it ended. Fails if
+    /// a turn failed, or if that takes longer than `within`.
     pub async fn ends(&self, count: usize, within: Duration) -> Result<Vec<(AgentId, Instant)>> {
         let all = async {
             while self.lock().len() < count {

@@ -217,8 +217,8 @@ fn reply(round: usize, answer: ModelAnswer) -> Reply {
     })
 }
 
-/// Returns the `at`-th tool call of the `round`-th answer. No two calls are equal, because the loop
-/// guard would stop a turn that repeats a call.
+/// Returns the `at`-th tool call of the `round`-th answer. No two calls of a turn are equal,
+/// because the loop guard would stop a turn that repeats a call.
 pub fn call(round: usize, at: usize) -> ScriptedCall {
     let args = json!({ "path": FILE, "offset": round * 8 + at, "limit": 1 });
     ScriptedCall::new("read", args).id(&format!("call_{round}_{at}"))

@@ -35,7 +35,8 @@ pub struct Keyboard {
     ask: std::sync::mpsc::Sender<()>,
     typed: mpsc::Receiver<Option<String>>,
     pub has_editor: bool,
-    /// The terminal's settings when the chat began, or `None` if there is no editor.
+    /// The terminal's settings when the chat began, or `None` if there is no editor or the settings
+    /// cannot be read.
     before: Option<Termios>,
 }
 
@@ -82,9 +83,9 @@ impl Keyboard {
         Ok(self.typed.recv().await.flatten())
     }
 
-    /// Turns the terminal's echo off until the returned guard is dropped. Text that is typed
-    /// meanwhile stays in the terminal's input, where the editor reads it later. Returns `None` if
-    /// there is no editor.
+    /// Turns bracketed paste on, and turns the terminal's echo off until the returned guard is
+    /// dropped. Text that is typed meanwhile stays in the terminal's input, where the editor reads
+    /// it later. Returns `None` if there is no editor.
     pub fn hush(&self) -> io::Result<Option<NoEcho>> {
         let Some(before) = &self.before else {
             return Ok(None);
@@ -122,7 +123,8 @@ impl Drop for NoEcho {
     }
 }
 
-/// Reads a line from standard input. Returns `None` at the end of the input.
+/// Reads a line from standard input. Returns `None` at the end of the input, or if it cannot be
+/// read.
 fn line() -> Option<String> {
     let mut line = String::new();
     let read = stdin().lock().read_line(&mut line).ok()?;

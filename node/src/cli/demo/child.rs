@@ -32,7 +32,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a program. The calling thread must run as long as the demo, because the child is
+    /// Starts a program in `folder`, with only `PATH`, `LANG`, `TMPDIR` and, as `HOME`, the folder
+    /// in its environment. The calling thread must run as long as the demo, because the child is
     /// killed when that thread ends.
     pub fn start<A: AsRef<OsStr>>(
         name: &'static str,

@@ -78,7 +78,7 @@ pub struct Python {
 
 impl Python {
     /// Writes the sidecar's program and the SDK into the demo's folder, and checks that Python can
-    /// import the SDK. The inner `Err` says what is missing on this machine.
+    /// import the SDK. The inner `Err` says why it cannot.
     pub async fn prepare(folder: &Path) -> anyhow::Result<Result<Self, String>> {
         let home = folder.join("sidecar");
         let package = home.join("planck_sidecar");

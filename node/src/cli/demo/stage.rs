@@ -116,7 +116,8 @@ impl DemoStage {
         self.client.as_ref().context("NATS is not up")
     }
 
-    /// Removes a node from the list and returns it. The caller has to stop it.
+    /// Removes a node from the list and returns it, or returns `None` if the list has no such node.
+    /// The caller has to stop the node.
     pub fn take(&mut self, id: &NodeId) -> Option<DemoNode> {
         let at = self.nodes.iter().position(|node| node.id == *id)?;
         Some(self.nodes.remove(at))

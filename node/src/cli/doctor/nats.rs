@@ -119,7 +119,8 @@ async fn messages(bus: &NatsBus) -> DoctorFinding {
 }
 
 /// Checks the registry, and compares the clock of its leader with this machine's clock. It reads
-/// the registry and attempts a write whose condition is false, so that nothing changes.
+/// the registry and attempts a write whose condition is false, so that nothing changes. Before the
+/// first node has created the registry, it only checks that JetStream answers.
 async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
     let replicas = config.nats.replicas as usize;
     match bus.try_records(replicas).await {

@@ -55,7 +55,7 @@ fn way_to_write(config: &Config) -> &'static str {
     }
 }
 
-/// Reports session files in the current directory that belong to no store.
+/// Reports the sessions that an earlier version stored in the project's folder.
 pub fn strays(config: &Config) -> Option<DoctorFinding> {
     let what = earlier::what_is_there(config)?;
     Some(DoctorFinding::note(

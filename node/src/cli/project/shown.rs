@@ -44,7 +44,7 @@ pub fn describe(found: &FoundProject) -> String {
 }
 
 /// Returns lines that list what trusting the project would allow, or what has changed since it was
-/// trusted.
+/// trusted. Returns an empty text if the project is trusted, is empty or cannot be trusted.
 pub fn lines(standing: &ProjectStanding) -> String {
     let lines = match standing {
         ProjectStanding::Nothing

@@ -79,7 +79,8 @@ impl Floor {
         }
     }
 
-    /// Writes a part of an agent's output, or buffers it until the current agent's text has ended.
+    /// Writes a part of an agent's output, or buffers it until the current agent's text has ended
+    /// or more than [`WAITING`] bytes are buffered.
     pub fn take(&mut self, agent: &AgentId, name: &str, piece: OutputPiece, out: &mut Drawing) {
         if self.holder.as_ref().is_some_and(|holder| holder != agent) {
             self.waiting.bytes += piece.weight();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::terminal::Drawing;
 
-/// Returns the line for an event, or `None` for an event of another kind.
+/// Returns the line for an event, or `None` if the event takes no line.
 pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,

@@ -94,8 +94,8 @@ impl SpeechRenderer {
         }
     }
 
-    /// Begins a reply. If the text of the previous request was never saved, returns a line that
-    /// says that the reply broke off.
+    /// Begins a reply. If text of the previous request was written but its message was never saved,
+    /// ends that text and returns a line that says that the reply broke off.
     fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<OutputPiece> {
         let request = (envelope.epoch, envelope.turn, envelope.request);
         let superseded = request != self.request && !self.shown.is_empty();

@@ -15,7 +15,7 @@ pub struct Summary {
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     usage: Usage,
-    /// Whether a line with its cost is written for each turn.
+    /// Whether a line with the duration and the cost is written at the end of each turn.
     pub each_turn: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Renders a tool call on one line. Messages between agents become a sentence, and other calls are
-//! shown with their most important arguments.
+//! Renders a tool call on one line. Calls between agents and changes to files become a sentence,
+//! and other calls are shown with all their arguments.
 
 use serde_json::{Map, Value};
 
@@ -23,7 +23,8 @@ pub fn call(name: &str, args: &str, names: &AgentNames) -> String {
         .unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
 }
 
-/// Renders calls between agents and changes to files as sentences. Returns `None` for other calls.
+/// Renders calls between agents and changes to files as sentences. Returns `None` for other calls,
+/// and if a necessary argument is missing.
 fn describe_call(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> Option<String> {
     let text = |key: &str| {
         args.get(key)
@@ -70,8 +71,8 @@ pub fn result(tool: &str, text: &str) -> String {
     }
 }
 
-/// Renders the value of the only argument, or all arguments with their names, beginning with the
-/// one that identifies the call.
+/// Renders the value of the only argument, or all arguments with their names. The argument that
+/// identifies the call comes first and without its name.
 fn arguments(args: &Map<String, Value>) -> String {
     if args.len() == 1 {
         return args.values().map(value).collect();

@@ -71,7 +71,7 @@ enum WantedState {
     Waiting,
 }
 
-/// The time before which sessions are left out.
+/// Sessions that were last used before this time are left out.
 #[derive(Debug, Clone, Copy)]
 struct Since(Timestamp);
 
@@ -179,7 +179,8 @@ impl Ls {
 }
 
 /// Determines the activity of a session whose node has an earlier version and therefore does not
-/// include the activity in its list. Returns `None` if the session was removed meanwhile.
+/// include the activity in its list. Returns `None` if the session or one of its agents was removed
+/// meanwhile.
 async fn asked_for(
     client: &Client,
     row: &SessionRow,

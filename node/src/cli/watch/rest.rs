@@ -11,8 +11,8 @@ use crate::client::Client;
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The state that decides when to ask whether the session is at rest. The first question is due
-/// when the last known turn has ended. Further questions follow at intervals while another agent
-/// works, because that agent's events may be lost or late.
+/// when the last known turn has ended. Further questions follow at intervals until the session is
+/// at rest, because events of an agent that still works may be lost or late.
 #[derive(Debug, Default)]
 pub struct RestCheck {
     /// The sequence number of the latest event that was shown.
@@ -20,12 +20,14 @@ pub struct RestCheck {
     /// The head of the log at the last check that found no agent at work, or `None` before such a
     /// check and after all events up to that head were shown.
     head: Option<Seq>,
-    /// The time of the next question, or `None` while a turn is known to be open.
+    /// The time of the next question, or `None` while a turn is known to be open and before the
+    /// prompt's turn has ended.
     due: Option<Instant>,
 }
 
 impl RestCheck {
-    /// Records that an event was shown. If `at_rest` is true, no turn is known to be open.
+    /// Records that an event was shown. If `at_rest` is true, the prompt's turn has ended and no
+    /// turn is known to be open.
     pub fn seen(&mut self, seq: Option<Seq>, at_rest: bool) {
         self.seen = self.seen.max(seq.unwrap_or_default());
         let has_caught_up = self.head.take_if(|head| *head <= self.seen).is_some();
@@ -45,7 +47,7 @@ impl RestCheck {
     }
 
     /// Returns whether no agent of the session is working or has unread input, and all events of
-    /// the session were shown. Also schedules the next question.
+    /// the session were shown, apart from lost ones. Also schedules the next question.
     pub async fn is_over(&mut self, client: &Client, session: &SessionId) -> anyhow::Result<bool> {
         self.due = Some(Instant::now() + ASK_AGAIN);
         for agent in client.session(session).await?.agents {

@@ -53,9 +53,10 @@ pub struct WorkEnd {
     /// event.
     pub seq: Option<Seq>,
     pub outcome: WorkOutcome,
-    /// The answer of this turn or, if this turn has no text, of an earlier one.
+    /// The answer of this turn or, if this turn was completed without a text, of an earlier one.
     pub answer: Option<String>,
-    /// The number of the event that ended the turn with the answer.
+    /// The number of the event that ended the turn with the answer, or `None` if there is no
+    /// answer.
     pub answered_at: Option<Seq>,
     pub error: Option<TurnError>,
 }

@@ -18,7 +18,8 @@ pub enum MembershipEffect {
         sent_at: Moment,
         expects: Revision,
     },
-    /// Write this node's record, on condition that it is at `expects`, or that there is none.
+    /// Write this node's record, on condition that it is at `expects`. If `expects` is `None`,
+    /// there must be neither a final record nor one of this process.
     Write {
         standing: NodeStanding,
         expects: Option<Revision>,
@@ -34,8 +35,9 @@ pub enum MembershipEffect {
     },
     /// Read the records of all nodes from the stream's leader.
     ReadAll,
-    /// Write one atomic batch: a proof of this node on condition that its record is at `own`, and
-    /// the death of `node` on condition that its record is at `expects`, or that there is none.
+    /// Write one atomic batch: a proof of this node on condition that this node's record is at
+    /// `own`, and the death of `node` on condition that the record of `node` is at `expects`. If
+    /// `expects` is `None`, `node` must have no record.
     DeclareDead {
         node: NodeId,
         expects: Option<Revision>,

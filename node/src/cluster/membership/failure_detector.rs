@@ -31,9 +31,11 @@ const PATIENCE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
 const GONE_REMEMBERED: usize = 1_000;
 
 impl Membership {
-    /// Updates whether this node is an observer. An observer is not suspended, has a recent proof,
-    /// and has received its own heartbeats without a gap for `cluster.settle`. A node that becomes
-    /// an observer requests all records.
+    /// Updates whether this node is an observer. An observer is not suspended, knows the revision
+    /// of its record, has a recent proof, and has received its own heartbeats without a gap for
+    /// `cluster.settle`. A node that becomes an observer requests all records. A node that lacks a
+    /// recent proof or steady heartbeats, or is suspended, forgets what it knows about its peers'
+    /// proofs.
     pub(super) fn update_observer(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         let proven =
             self.own.held().is_some() && self.proofs.is_younger(self.times.proof_fresh.0, now);
@@ -60,8 +62,9 @@ impl Membership {
         })
     }
 
-    /// Reports silent peers as suspect, and requests `DeclareDead` for those that have been silent
-    /// for long enough.
+    /// If this node is an observer, reports silent peers as suspect, and requests `DeclareDead` for
+    /// each suspect that has been silent for long enough. For a suspect whose record was not read
+    /// yet, requests the record instead.
     pub(super) fn detect(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
         let (Some(observer), Some(own), Some(echo)) =
             (self.observer(), self.own.held(), self.echo(now))
@@ -125,7 +128,7 @@ impl Membership {
     }
 
     /// Handles the report that a node without a known record holds a lease. Requests the node's
-    /// record unless it was read before.
+    /// record, unless it was read before or an answer about the node is awaited.
     pub(super) fn leaseholder(
         &mut self,
         now: Moment,

@@ -110,6 +110,6 @@ pub enum MembershipInput {
     },
     /// This node takes no new work from now on.
     Drain,
-    /// This node leaves, because all its work is done or handed over.
+    /// This node leaves the cluster for good.
     Leave,
 }

@@ -47,7 +47,7 @@ pub struct OwnRecord {
     nonce: Nonce,
     wanted: NodeStanding,
     phase: OwnRecordPhase,
-    /// When the write of the current record was requested.
+    /// When the latest write that the registry confirmed was requested.
     written: Option<Moment>,
     /// When the latest read that found the record was requested.
     read: Option<Moment>,
@@ -116,7 +116,7 @@ impl OwnRecord {
         }
     }
 
-    /// Returns whether the record was written at this moment or later.
+    /// Returns whether the latest confirmed write of the record was requested at `moment` or later.
     pub fn is_written_since(&self, moment: Moment) -> bool {
         self.written.is_some_and(|written| written >= moment)
     }

@@ -55,8 +55,9 @@ impl ProofHistory {
         self.void
     }
 
-    /// Records a proof that was requested at `asked_at` and received at `now`. Its age is measured
-    /// between two answers, so a registry that does not answer makes no peer suspect.
+    /// Records a proof that was requested at `asked_at` and received at `now`. The age of a proof
+    /// is measured from the answer that first showed it to a later request, so a registry that does
+    /// not answer makes no peer suspect.
     fn take(&mut self, proof: Option<Revision>, asked_at: Moment, now: Moment, limit: Duration) {
         match self.newest {
             Some((known, since)) if known == proof => {

@@ -65,7 +65,7 @@ impl Proofs {
         self.newest.is_some_and(|newest| now.since(newest) <= than)
     }
 
-    /// Makes the next proof due at once, because this node's record was written again.
+    /// Makes the next proof due at once, because this node's record has a new revision.
     pub fn restart(&mut self) {
         (self.last_sent, self.in_flight) = (None, None);
     }

@@ -27,7 +27,8 @@ pub enum Settled {
 pub enum DeathOf {
     /// Any record. If there is none, a dead one is created.
     AnyRecord,
-    /// The record at this revision, or none. A team that has changed since is not marked dead.
+    /// The record at this revision. `None` requires that there is no record. A team that has
+    /// changed since is not marked dead.
     RecordAt(Option<u64>),
 }
 
@@ -36,7 +37,8 @@ pub enum DeathOf {
 pub enum TeamDeathStep {
     /// Nothing, because the team is dead already.
     IsDead,
-    /// A write on condition that the record is at this revision, or that there is none.
+    /// A write on condition that the record is at `expects`, or, if `expects` is `None`, that there
+    /// is no record.
     Write { expects: Option<u64> },
     /// The team has changed and is not to be marked dead.
     Changed,
@@ -114,7 +116,8 @@ impl ClusterRegistry {
 
     /// Marks a team dead. The first recorded reason stays. If there is no record, `otherwise` is
     /// written as dead. Returns [`Settled::Theirs`] if the record was dead before, or is not the
-    /// one that may be marked dead.
+    /// one that may be marked dead. Fails if `which` requires a record and there is none, or if the
+    /// record changes again and again.
     pub async fn end_team(
         &self,
         team: &TeamId,

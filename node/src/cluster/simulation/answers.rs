@@ -146,8 +146,8 @@ impl SimWorld {
         self.member(process, MembershipInput::Record { node, seen, source });
     }
 
-    /// Schedules the report of a changed node record on every watch, with a delay but in order.
-    /// Some watches miss it.
+    /// Schedules the report of a changed node record on every watch, with a delay but in order. The
+    /// watches of nodes that do not reach the registry miss it.
     pub fn notify(&mut self, peer: usize) {
         for process in 0..self.processes.len() {
             let machine = self.processes[process].machine;

@@ -26,17 +26,21 @@ const BEATS_LOOKED_AT: u64 = 6_000;
 const LEAST_SILENCE: u64 = 2_300;
 /// How long a machine may take to be connected again and to receive its own heartbeats.
 const RECONNECTS_WITHIN: u64 = 500;
-/// How long after its lease was taken an agent must be stopped. The next comparison with the
-/// registry begins within twelve seconds, and the stop takes up to one.
+/// The time within which an agent must be stopped after its lease was taken or a new incarnation
+/// began. The next comparison with the registry begins within twelve seconds, and the stop takes up
+/// to one.
 const STOPS_WITHIN: u64 = 13_000;
 /// How long a suspended node, which reads its leases in SQL every second, may take to stop an agent
 /// whose lease was taken. Several answers may be lost meanwhile.
 const STOPS_WHEN_SUSPENDED: u64 = 5_000;
-/// How long before and after a crash no other fault may occur if limits on time are to be checked.
+/// How long before a crash, or before an agent became stale, no other fault may have occurred if a
+/// limit on time is to be checked.
 const CALM_FOR: u64 = 15_000;
-/// How long after such a crash the node must be declared dead.
+/// The time within which a crashed node must be declared dead if no other fault occurs around the
+/// crash.
 const DEATH_WITHIN: u64 = 4_000;
-/// How long after such a crash its sessions must be claimed.
+/// The time within which a crashed node's sessions must be claimed if no other fault occurs around
+/// the crash.
 const FAILOVER_WITHIN: u64 = 8_000;
 
 /// A fault as the checks see it.
@@ -68,7 +72,7 @@ pub struct Checks {
     left: BTreeSet<usize>,
     /// When the lease of each agent was last taken.
     pub taken: BTreeMap<AgentKey, u64>,
-    /// Since when a process has run an agent whose lease was taken.
+    /// Since when a process has run an agent whose lease was taken or whose incarnation is over.
     stale_since: BTreeMap<(usize, AgentKey), u64>,
     /// The sessions that are to close, because their lead's node is gone.
     pub lost: BTreeSet<usize>,
@@ -309,8 +313,8 @@ impl SimWorld {
     /// Checks that the cascade marks no team dead whose lead's node is still there.
     pub fn check_team_death(&mut self, process: usize, team: TeamKey, node: usize) {
         let is_gone = self.checks.is_gone(node) || self.processes[node].state == ProcessState::Gone;
-        // A registry that lost its tail reuses revisions, so the record of a team that moved may
-        // have the revision that was read before.
+        // A registry that lost data reuses revisions, so the record of a team that moved may have
+        // the revision that was read before.
         if !is_gone && self.registry.losses == 0 {
             self.checks.violate(format!(
                 "n{process:03} marked incarnation {} of s{} dead, which n{node:03} leads",
@@ -320,7 +324,7 @@ impl SimWorld {
     }
 
     /// Checks that no member is created in a dead incarnation. The check is skipped after the
-    /// registry lost its tail and reuses revisions, because then only the condition in SQL prevents
+    /// registry lost data and reuses revisions, because then only the condition in SQL prevents
     /// such a member.
     pub fn check_member(&mut self, team: TeamKey) {
         let found = self.registry.team(team);
@@ -367,7 +371,7 @@ impl SimWorld {
     }
 
     /// Returns the other node from which a claim takes the lease, or `None` if it takes the lease
-    /// from none.
+    /// from none or the epoch has changed.
     fn taken_from(&self, process: usize, claim: &LeaseClaim) -> Option<usize> {
         let lease = self.sql.row(claim.agent);
         lease
@@ -441,8 +445,8 @@ impl SimWorld {
     }
 
     /// Checks that no agent is stopped that runs under its lease in the living incarnation of its
-    /// team. The check is skipped after the registry lost its tail, because the registry may then
-    /// name a dead incarnation as alive.
+    /// team. The check is skipped after the registry lost data, because the registry may then name
+    /// a dead incarnation as alive.
     pub fn check_stopped(&mut self, process: usize, agent: AgentKey, ended: &TeamIncarnation) {
         let row = &self.sql.sessions[agent.0].row;
         let lease = row.leases[agent.1];
@@ -461,7 +465,7 @@ impl SimWorld {
         }
     }
 
-    /// Checks that agents whose lease was taken are stopped in time.
+    /// Checks that agents whose lease was taken, or whose incarnation is over, are stopped in time.
     pub fn check(&mut self) {
         for process in 0..self.processes.len() {
             if !self.processes[process].is_running() {

@@ -9,8 +9,9 @@ use super::{
 };
 
 impl SimWorld {
-    /// Checks that, after all faults are over, every node may work, no node runs a stale agent, and
-    /// every agent of an open session has a host unless it was stopped.
+    /// Checks that, after all faults are over, every node may work, no node runs a stale agent,
+    /// every agent of an open session has a host unless it was stopped, no session is open that had
+    /// to close, and the logs are in order.
     pub fn check_end(&mut self) {
         for process in 0..self.processes.len() {
             let is_gone = self.processes[process].state == ProcessState::Gone;

@@ -31,13 +31,14 @@ pub enum InjectedFault {
     Island { machines: Vec<usize> },
     /// NATS is unreachable.
     Outage,
-    /// JetStream elects a leader. Heartbeats continue.
+    /// JetStream elects a leader, and the registry does not answer meanwhile. Heartbeats continue.
     Election,
     /// Watches are late.
     Lag { most: u64 },
     /// NATS restarts without the last writes that it acknowledged.
     LostTail { back_to: u64 },
-    /// The registry is gone. The first node that requests something from it creates it again.
+    /// NATS restarts without the registry. The first node that misses the registry creates it
+    /// again.
     Wiped,
     /// The database is unreachable.
     NoSql,

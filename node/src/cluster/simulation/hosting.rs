@@ -1,6 +1,6 @@
-//! Starts agents on a simulated node, as in `placement/hosting.rs` and `takeover/claim.rs`. The
-//! node writes the agent's record on condition of its team's record, then claims the lease, and
-//! then starts the actor.
+//! Starts agents on a simulated node, as in `placement/hosting.rs` and `takeover/claim.rs`. For a
+//! member, the node writes the member's record on condition of the team's record, then claims the
+//! lease, and then starts the actor. A lead's lease is claimed before its record is written.
 
 use planck_common::registry::TeamStanding;
 

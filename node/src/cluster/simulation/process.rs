@@ -189,7 +189,7 @@ pub enum HostPurpose {
 pub struct HostOrder {
     pub agent: AgentKey,
     pub purpose: HostPurpose,
-    /// Whether the agent's last host is gone.
+    /// Whether the last host of a member is gone. Always `false` for a lead.
     pub after_death: bool,
     /// The epoch of the lease when it was read.
     pub seen: i64,

@@ -184,7 +184,8 @@ impl SimWorld {
         }
     }
 
-    /// Executes the atomic batch that the real registry client builds, if its conditions hold.
+    /// Checks the conditions of the atomic batch that the real registry client builds, and writes
+    /// the death if they hold.
     fn declare_dead(
         &mut self,
         (observer, own): (usize, Revision),
@@ -261,7 +262,7 @@ impl SimWorld {
         }
     }
 
-    /// Creates a team's record. Succeeds also if this node created the record before.
+    /// Creates a team's record. Succeeds also if there is a living record that names this node.
     fn create_team(&mut self, process: usize, team: TeamKey) -> RegistryAnswer {
         match self.registry.team(team) {
             Some((revision, team))

@@ -56,7 +56,8 @@ impl SimWorld {
         self.query(process, statement, SqlCaller::Sweep);
     }
 
-    /// Returns this node and the nodes that sent a heartbeat or became known within [`SILENCE`].
+    /// Returns this node and the nodes that are not gone and sent a heartbeat or became known
+    /// within [`SILENCE`].
     fn alive(&self, process: usize) -> Vec<usize> {
         let state = &self.processes[process];
         let silence = u64::try_from(SILENCE.as_millis()).unwrap();

@@ -38,7 +38,8 @@ impl TakeUp {
 }
 
 impl SimWorld {
-    /// Begins to take a session up, unless this node is already doing that.
+    /// Begins to take a session up. If this node is already doing that, continues the sweep and
+    /// requests another one after it.
     pub fn take_up(&mut self, process: usize, session: usize) {
         let state = &mut self.processes[process];
         if state.take_ups.contains_key(&session) {

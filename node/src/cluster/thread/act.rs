@@ -170,8 +170,8 @@ impl MembershipThread {
         self.over = true;
     }
 
-    /// Reports a fact to the node. If too many facts wait already, this one is dropped, and the
-    /// node finds it later in the census and the store.
+    /// Reports a fact to the node. Drops the fact if too many wait already or the node receives no
+    /// more.
     fn tell(&self, fact: ClusterFact) {
         match self.facts.try_send(fact) {
             Ok(()) => {}

@@ -20,7 +20,8 @@ use crate::{
 /// How long a node may take to answer the request that shows that it is alive.
 const ANSWERED: Duration = Duration::from_secs(2);
 
-/// Fails if this node's times differ from those of a living node.
+/// Fails if this node's times differ from those of a living node. Succeeds without a comparison if
+/// the registry does not answer now.
 pub(super) async fn check(
     mine: &NodeRecord,
     registry: &ClusterRegistry,
@@ -44,9 +45,9 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Records this node's store as the one that the cluster shares, in place of another. Fails while a
-/// node of the cluster is connected, even if that node does not answer, because it may be frozen
-/// and later continue with the other store.
+/// Records this node's store as the one that the cluster shares, in place of `theirs`. Fails while
+/// a node that has neither left nor died is connected, even if that node does not answer, because
+/// it may be frozen and later continue with the store `theirs`.
 pub(super) async fn take_over(
     theirs: Box<StoreRecord>,
     mine: &StoreRecord,

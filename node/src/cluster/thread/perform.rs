@@ -32,7 +32,7 @@ pub(super) struct RegistryJob {
 
 /// The outcome of a request.
 pub(super) enum JobResult {
-    /// There is no answer. The state machine repeats the request later.
+    /// There is no answer. If the request is still needed, it is repeated later.
     Nothing,
     Happened(MembershipInput),
     Read(NodeId, Option<StoredRecord<NodeRecord>>),
@@ -85,8 +85,8 @@ impl RegistryJob {
         }
     }
 
-    /// Returns whether `record` belongs to this node but was written by another process that is not
-    /// an observer.
+    /// Returns whether `record` is stored under this node's id but was written by another process.
+    /// A final record does not count, because an observer may have written it.
     fn is_foreign(&self, node: &NodeId, record: &NodeRecord) -> bool {
         *node == self.node && !record.state.is_final() && record.nonce != self.record.nonce
     }
@@ -196,7 +196,7 @@ fn failed(error: &RegistryError, input: Option<MembershipInput>) -> JobResult {
     input.map_or(JobResult::Nothing, JobResult::Happened)
 }
 
-/// Returns a record for a node about which only its leases are known.
+/// Returns a record with placeholders for a node whose record is missing.
 fn unknown(node: &NodeId) -> NodeRecord {
     NodeRecord {
         name: node.to_string(),

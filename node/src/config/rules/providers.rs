@@ -47,8 +47,8 @@ fn provider_problems(name: &str, provider: &Provider) -> Vec<BrokenRule> {
     broken
 }
 
-/// Returns a violated rule if the preset is unknown, or if a value is missing that neither the
-/// preset nor a default supplies.
+/// Returns a violated rule if the preset is unknown, or if `wire` or `base_url` is missing and no
+/// preset supplies it. A preset without an address is allowed for a provider without a key.
 fn assumed(name: &str, provider: &Provider, at: &dyn Fn(&str) -> KeyPath) -> Option<BrokenRule> {
     let presets = PRESETS.iter().map(|preset| preset.name);
     let presets = presets.collect::<Vec<_>>().join(", ");

@@ -36,7 +36,7 @@ section! {
 }
 
 impl Cluster {
-    /// Returns the keys and values as a configuration shows them.
+    /// Returns each key of this section with its value as text.
     pub fn shown(&self) -> BTreeMap<String, String> {
         let mut all = Vec::new();
         self.show(&KeyPath::default(), &mut all);

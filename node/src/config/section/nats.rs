@@ -40,8 +40,8 @@ section! {
 }
 
 impl Nats {
-    /// Returns whether all servers are on this machine or none is configured. If so, no other
-    /// machine can send messages.
+    /// Returns whether every configured server has a loopback address. Also returns `true` if no
+    /// server is configured.
     pub fn is_on_this_machine(&self) -> bool {
         let urls = self
             .url

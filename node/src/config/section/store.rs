@@ -27,7 +27,8 @@ section! {
 }
 
 impl Store {
-    /// Returns the kind of store that the address names, or `None` if the address is not valid.
+    /// Returns the kind of store that the address names, or `None` if its scheme is not that of a
+    /// store.
     pub fn kind(&self) -> Option<StoreKind> {
         match self.url.scheme() {
             "sqlite" => Some(StoreKind::Sqlite),
@@ -37,7 +38,8 @@ impl Store {
     }
 
     /// Returns the folder of session files. Returns `None` if the store does not consist of files,
-    /// or if the default place is unknown because the user has no home folder.
+    /// or if the default place is unknown because neither a data directory nor a home folder is
+    /// known.
     pub fn folder(&self) -> Option<PathBuf> {
         if self.url.is_of_project() {
             return Some(self.project()?.folder());

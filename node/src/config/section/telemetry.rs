@@ -28,7 +28,8 @@ section! {
 }
 
 impl Telemetry {
-    /// Returns the address at which a node listens, or `None` if no address is configured.
+    /// Returns the address at which a node listens, or `None` if none is configured or its port is
+    /// 0.
     pub fn listener(&self) -> Option<SocketAddr> {
         self.listen
             .address()

@@ -59,7 +59,7 @@ choices! {
         Required = "required",
         Off = "off",
     }
-    /// Whether tool processes may open sockets.
+    /// Whether tool processes may open IP sockets.
     Network {
         Off = "off",
         /// Tool processes may open IP sockets to any address.

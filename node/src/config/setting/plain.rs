@@ -138,7 +138,8 @@ impl<T: Setting> Setting for Option<T> {
     }
 }
 
-/// In an environment variable or a flag, commas separate the items of a list.
+/// In an environment variable, a flag or a setting of the embedding program, commas separate the
+/// items of a list.
 impl<T: Setting> Setting for Vec<T> {
     fn kind() -> String {
         format!("a list, each {}", T::kind())

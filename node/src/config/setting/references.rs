@@ -46,7 +46,8 @@ fn from_environment(name: &str, world: &ValueContext) -> Result<Secret, InvalidV
         })
 }
 
-/// Returns the path that a `file:` reference names, and the contents of that file.
+/// Returns the path that a `file:` reference names, and the contents of that file without
+/// surrounding white space. Fails if they are empty.
 fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), InvalidValue> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let remedy = || "put the value there, readable to you alone, or take the key out".into();
@@ -73,7 +74,8 @@ enum AddressOrigin {
     /// The address was configured, or its default does not depend on the folder.
     Named,
     /// The address is that of the project's own session store. The place is `None` before the
-    /// configuration is read, and stays `None` if the user has no home folder.
+    /// configuration is read, and stays `None` if neither a data directory nor a home folder is
+    /// known.
     Project(Option<ProjectPlace>),
 }
 
@@ -111,8 +113,8 @@ impl ConfiguredUrl {
     }
 }
 
-/// Writes the addresses without the text between `//` and `@`, and without the values in their
-/// queries.
+/// Writes the addresses, which are separated by commas. Replaces the text between `//` and the last
+/// `@` of each, and its query.
 impl fmt::Display for ConfiguredUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self

@@ -25,7 +25,7 @@ const LONGEST_SIGNATURE: usize = 8 << 20;
 /// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct AnthropicReply {
-    /// The label under which opaque tokens of this endpoint are stored.
+    /// The label that [`seal`] stores with the signatures of this endpoint.
     label: String,
     is_vendor: bool,
     parts: PartNumbers,

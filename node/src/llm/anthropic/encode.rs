@@ -48,8 +48,9 @@ pub struct AnthropicMessages {
     /// The encoded turns. The last one lacks its closing `]}`.
     turns: Vec<u8>,
     open: Option<Speaker>,
-    /// The position of the closing brace of the last block in the user's second-to-last turn. The
-    /// previous request ended with that block, so the provider has cached the prompt up to it.
+    /// The position of the closing brace of the last block in the user's turn before the latest
+    /// turn of the assistant. An earlier request ended with that block, so the provider has cached
+    /// the prompt up to it.
     earlier: Option<usize>,
     mark: &'static [u8],
     features: Option<&'static str>,
@@ -274,10 +275,11 @@ fn settings(
     members
 }
 
-/// Returns the `thinking` field, or `None` if the model is not asked to think. A budget is reduced
-/// so that it leaves room for the reply. For [`Thinking::Bound`], the field asks the vendor to drop
-/// invalid thinking instead of refusing the request. A compaction or a change of tools makes
-/// earlier thinking invalid. Other servers refuse that option.
+/// Returns the `thinking` field, or `None` if the model is not asked to think. A budget is raised
+/// to [`LEAST_THINKING`], and reduced so that it leaves room for the reply. For
+/// [`Thinking::Bound`], the field asks the vendor to drop invalid thinking instead of refusing the
+/// request. A compaction or a change of tools makes earlier thinking invalid. Other servers refuse
+/// that option.
 fn thinking(
     budget: Option<u64>,
     max_tokens: u64,

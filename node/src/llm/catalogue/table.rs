@@ -34,7 +34,8 @@ pub struct TableModel {
     pub entry: ModelFacts,
 }
 
-/// The facts that are assumed for those models of a vendor that are not in the table.
+/// The facts that are assumed for those models of a vendor that are not in the table and whose
+/// names begin with the same text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFamily {
     vendor: String,

@@ -1,4 +1,4 @@
-//! TLS for all clients of the process. The system's root certificates are read only when a server
+//! TLS for all clients that call models. The system's root certificates are read only when a server
 //! presents its certificate for the first time, because reading them takes milliseconds and nodes
 //! that use only local models never need them.
 

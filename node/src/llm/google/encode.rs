@@ -271,7 +271,7 @@ impl<'a> GoogleRequestPart<'a> {
 }
 
 /// Encodes a part of the model's message. Thoughts are summaries for people, so they are sent back
-/// only if they have a signature.
+/// only if they have a signature of this endpoint.
 fn encode_assistant_part<'a>(part: &'a Part, label: &str) -> Option<GoogleRequestPart<'a>> {
     let opened = |signature: &'a Option<String>| {
         signature

@@ -27,8 +27,8 @@ const FORMATS: &[&str] = &["enum", "date-time", "int32", "int64", "float", "doub
 /// schema that refers to itself would never end.
 const DEEPEST: usize = 16;
 
-/// Returns the parameters of a function, or `None` if it has no properties, since Gemini refuses an
-/// object without them.
+/// Returns the parameters of a function, or `None` if its schema is not an object with properties,
+/// since Gemini refuses an object without them.
 pub fn parameters(schema: &str) -> Option<Value> {
     let root: Value = serde_json::from_str(schema).ok()?;
     let plain = simplified(&root, &root, 0);

@@ -96,7 +96,7 @@ fn by_status(
     }
 }
 
-/// Returns the failure for a request that could not be sent.
+/// Returns the failure for a request that could not be sent or got no answer.
 pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     let kind = if error.is_builder() {
         FailureKind::Refused

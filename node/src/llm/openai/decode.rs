@@ -22,7 +22,7 @@ use crate::{
 /// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct ChatReply {
-    /// The label under which opaque tokens of this endpoint are stored.
+    /// The label that [`seal`] stores with the signatures of this endpoint.
     label: String,
     parts: PartNumbers,
     calls: Vec<OpenCall>,

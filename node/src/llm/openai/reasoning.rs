@@ -24,7 +24,7 @@ const REASONING: &str = "reasoning";
 const LIST: &str = "list";
 
 impl ReasoningMember {
-    /// Returns whether the stored form is known only when the part is complete.
+    /// Returns whether [`Self::token`] is final only when the part is complete.
     pub fn grows(&self) -> bool {
         matches!(self, Self::Details(_))
     }

@@ -41,8 +41,9 @@ pub fn settings(
     members
 }
 
-/// Returns whether a model accepts `max_completion_tokens`. OpenAI's models do, and OpenAI's
-/// reasoning models refuse `max_tokens`. Other servers often accept only `max_tokens`.
+/// Returns whether the limit is sent as `max_completion_tokens`. If `quirks` do not decide, the
+/// name of the model does: OpenAI's reasoning models refuse `max_tokens`, and other servers often
+/// accept only `max_tokens`.
 fn has_new_limit(model: &str, quirks: Quirks) -> bool {
     let name = model.strip_prefix("openai/").unwrap_or(model);
     let reasoning = name

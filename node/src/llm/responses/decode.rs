@@ -24,7 +24,7 @@ use crate::{
 /// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct ResponsesReply {
-    /// The label under which opaque tokens of this endpoint are stored.
+    /// The label that is stored with the signatures of this endpoint; see [`sealed::label`].
     label: String,
     parts: PartNumbers,
     items: Vec<OpenItem>,
@@ -370,7 +370,7 @@ fn says_something(raw: &&RawValue) -> bool {
     raw.get() != "null"
 }
 
-/// Returns the text of a delta, or `None` if it is empty.
+/// Returns the text of a delta, or `None` if the delta has no text.
 fn text_of(delta: Option<&RawValue>) -> Option<String> {
     serde_json::from_str::<LooseWord>(delta?.get()).ok()?.0
 }

@@ -23,9 +23,9 @@ pub struct MessagePhase {
     pub phase: String,
 }
 
-/// Returns the label under which tokens of this wire format are stored. It differs from the label
-/// for chat completions: an endpoint may use chat completions for another of its models, and that
-/// model must not receive these tokens.
+/// Returns the label that is stored with the signatures of this wire format. It differs from the
+/// label for chat completions: an endpoint may use chat completions for another of its models, and
+/// that model must not receive these signatures.
 pub fn label(target: &WireTarget) -> String {
     format!("{}/responses", target.label)
 }

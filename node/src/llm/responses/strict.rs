@@ -29,7 +29,8 @@ const MOST_LEVELS: usize = 5;
 const MOST_BYTES: usize = 12_000;
 const MOST_VALUES: usize = 250;
 
-/// Returns the schema, and whether it satisfies the rules of strict mode.
+/// Returns the schema, with empty `properties` if it had none, and whether it satisfies the rules
+/// of strict mode.
 pub fn parameters(schema: &RawValue) -> (Cow<'_, RawValue>, bool) {
     let Ok(Value::Object(mut members)) = serde_json::from_str::<Value>(schema.get()) else {
         return (Cow::Borrowed(schema), false);

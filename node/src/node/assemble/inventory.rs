@@ -1,5 +1,5 @@
-//! Lists the tools and skills that this machine could give to agents, and the problems of the files
-//! that describe them. Listing needs no running node.
+//! Lists the tools and skills that this machine could give to agents without sidecars, and the
+//! problems of the files that describe them. Listing needs no running node.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,11 @@ use crate::{
 };
 
 pub(crate) struct Inventory {
-    /// The names of all tools, including the tools between agents.
+    /// The names of the built-in tools, the external tools, the tools between agents and the tools
+    /// that read skills.
     pub(crate) tools: BTreeSet<String>,
     pub(crate) skills: Skills,
-    /// The problems of the files, each with the file, the place in the file, and how to correct it.
+    /// The problems of the files, each with the file and what is wrong with it.
     pub(crate) problems: Vec<String>,
     pub(crate) clashes: Vec<NameClash>,
 }

@@ -150,8 +150,8 @@ fn prices(section: &Prices) -> Option<command::Prices> {
     })
 }
 
-/// Returns the standard model of the first provider with a key, for agents that do not name a
-/// model.
+/// Returns the standard model of the first provider that has both a key and a standard model, for
+/// agents that do not name a model.
 pub(super) fn default(config: &Config, models: &Llm) -> Option<ModelRef> {
     config
         .providers

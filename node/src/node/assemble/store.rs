@@ -31,7 +31,7 @@ pub(super) async fn open(
     }
 }
 
-/// Opens the store read-only.
+/// Opens the store read-only. A store that does not exist yet counts as empty.
 pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => {

@@ -7,7 +7,7 @@ use super::{
     team::{Team, entry, message, warnings},
 };
 
-/// Reads the whole log in pages of three rows.
+/// Reads the whole log, or all rows of one agent, in pages of three rows.
 pub async fn all(team: &Team, agent: Option<&AgentId>) -> Vec<Envelope> {
     let (mut events, mut from) = (vec![], 1);
     loop {

@@ -43,8 +43,8 @@ pub struct Database {
     trouble: Trouble,
 }
 
-/// The time at which a connection last turned out to be broken. Connections that were idle at that
-/// time may be broken too.
+/// The time of the latest failure that may come from a broken connection. Connections that were
+/// idle at that time may be broken too.
 #[derive(Debug, Clone, Default)]
 struct Trouble(Arc<Mutex<Option<Instant>>>);
 

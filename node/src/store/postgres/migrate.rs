@@ -13,7 +13,8 @@ use super::{
 
 /// The key of the advisory lock that a migration holds: `planck` in ASCII.
 const LOCK: i64 = 0x706c_616e_636b;
-/// How long a node may take to wait for another node's migration and to run its own.
+/// How long a node may take to wait for another node's migration and to run its own, or only to
+/// read the version.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub async fn run(database: &Database, migrations: &[Migration]) -> Result<(), StoreError> {

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::server_clock::ServerClock;
 
-/// The time-out of the whole check. In addition, the server limits each statement.
+/// The time-out of the check once the connection is open. In addition, the server limits each
+/// statement.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The result of checking a database.
@@ -25,8 +26,9 @@ pub struct PostgresTrial {
     pub found: u32,
     pub known: u32,
     pub clock: ServerClock,
-    /// Whether the server accepts the writes of a node. On a newer schema the check is skipped, and
-    /// the value is `Ok`.
+    /// Whether the server accepts the writes of a node. Without a schema, these are only the
+    /// creation of a table and an insert into it. On a newer schema the check is skipped, and the
+    /// value is `Ok`.
     pub write: Result<(), StoreError>,
 }
 

@@ -10,7 +10,8 @@ use planck_common::AgentId;
 
 use super::AppendError;
 
-/// A failure and its number. Numbers rise with each failure.
+/// A failure and its number. Numbers rise with each failure, but the failure of an agent that is
+/// not enrolled has the number 0.
 #[derive(Debug, Clone)]
 pub struct SaveFailure {
     pub number: u64,

@@ -25,7 +25,7 @@ struct Stopped;
 /// The state of an enrolled agent.
 struct EnrolledAgent {
     last_seq: Seq,
-    /// The latest failure, and the epoch of the save that failed.
+    /// The latest failure other than `StaleEpoch`, and the epoch of the save that failed.
     failed: Option<(SaveFailure, i64)>,
     /// The failure of the save with the highest epoch that the store refused as stale, and that
     /// epoch.
@@ -121,8 +121,8 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         statement
     }
 
-    /// Registers an agent, or adds a save to the statement. Returns the request if it has to wait
-    /// for the next statement.
+    /// Registers an agent, adds a save to the statement, or answers a save that must not be sent.
+    /// Returns the request if it has to wait for the next statement.
     fn admit(
         &mut self,
         statement: &mut AppendStatement,

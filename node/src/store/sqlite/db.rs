@@ -32,12 +32,12 @@ pub use options::DbOptions;
 
 pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
-/// An open file.
+/// An open file, or a database in memory.
 #[derive(Debug)]
 pub struct Db {
     path: PathBuf,
     /// The inode of the open file, which shows whether another process replaced or removed the
-    /// file. `None` for a database in memory.
+    /// file. Not used for a database in memory.
     inode: Option<u64>,
     in_memory: bool,
     /// Whether the connection's thread has ended, after which every call fails.
@@ -50,8 +50,9 @@ pub struct Db {
 }
 
 impl Db {
-    /// Opens a file and migrates its schema to this version. Refuses a newer schema. If
-    /// `opening.look` is set, opens the file read-only instead, and refuses every other schema.
+    /// Opens a file and migrates its schema to this version. With `create`, creates the file if it
+    /// is missing. Refuses a newer schema, and tables that do not match the file's schema version.
+    /// If `opening.look` is set, opens the file read-only instead, and refuses every other schema.
     pub async fn open(
         path: &Path,
         opening: DbOptions,
@@ -84,7 +85,7 @@ impl Db {
     }
 
     /// Creates a file with the tables of this version. If the file exists already or cannot be
-    /// created in one step, opens it as [`Self::open`] does.
+    /// created in one step, opens it as [`Self::open`] with `create` does.
     pub async fn create(
         path: &Path,
         opening: DbOptions,
@@ -102,7 +103,8 @@ impl Db {
         Self::connect(path, view, opening).await
     }
 
-    /// Opens a database in memory, which no other process can access.
+    /// Opens a database in memory and applies the migrations `schema`. Errors name the file at
+    /// `path`, which is not opened.
     pub async fn in_memory(
         path: &Path,
         opening: DbOptions,

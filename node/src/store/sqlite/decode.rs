@@ -67,8 +67,8 @@ impl<'a> RowReader<'a> {
         fault::damaged(self.path, format!("malformed {column}: {error}")).into()
     }
 
-    /// Reads a count or a row number. Fails unless it is small enough to be exact in JSON and not
-    /// to overflow in arithmetic.
+    /// Reads a count or a row number. Fails if the number is negative, or too large to be exact in
+    /// JSON.
     pub fn number(&self, column: &str) -> Result<i64, StoreError> {
         const LARGEST: i64 = 1 << 53;
         let number = self.get(column)?;

@@ -38,7 +38,7 @@ pub enum SqliteFault {
     Aborted(Abort),
     /// The statement violates a constraint of the schema, or a value is too large.
     Refused(String),
-    /// The file does not exist.
+    /// The file does not exist, or has no tables or no session yet.
     Missing(String),
     /// The content of the file is damaged.
     Damaged(String),

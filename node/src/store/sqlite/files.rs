@@ -30,7 +30,7 @@ pub struct SessionFile {
     pub lead: AgentId,
 }
 
-/// A session file in use. The file stays open until the `InUse` is dropped.
+/// A session file in use. The file stays open at least until the `InUse` is dropped.
 #[derive(Debug)]
 pub struct InUse {
     file: Arc<SessionFile>,
@@ -48,7 +48,7 @@ impl Deref for InUse {
 #[derive(Debug)]
 pub struct NewFile {
     pub db: Db,
-    /// The permit that limits the number of open files. It is released after `db` is closed.
+    /// The permit to use one file. There are as many permits as files that may be open.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -85,7 +85,8 @@ impl SessionFiles {
         self.folder.join(format!("{id}_{name}.db"))
     }
 
-    /// Returns the file of a session if it is open and its path still leads to the open file.
+    /// Returns the file of a session if it is open, its connection works, and its path still leads
+    /// to the open file. Otherwise returns `None`, and removes the file from the pool.
     pub async fn open_one(&self, id: &SessionId) -> Result<Option<InUse>, StoreError> {
         let permit = self.permit().await?;
         let cell = self.pool().find(id);
@@ -125,7 +126,7 @@ impl SessionFiles {
         }
     }
 
-    /// Creates the file of a session with empty tables.
+    /// Creates the file of a session with empty tables, or opens the file if it exists.
     pub async fn create(&self, id: &SessionId, name: &SessionName) -> Result<NewFile, StoreError> {
         let permit = self.permit().await?;
         let db = Db::create(&self.path(id, name), self.opening, SQLITE_SESSION).await?;
@@ -147,8 +148,8 @@ impl SessionFiles {
         let _ = cell.set(Arc::new(file));
     }
 
-    /// Closes the files that were not used for this long, because each keeps a thread and cached
-    /// pages.
+    /// Closes the files that are not in use and that no caller requested for this long, because
+    /// each keeps a thread and cached pages.
     pub fn close_unused(&self, for_long: Duration) {
         self.pool()
             .slots

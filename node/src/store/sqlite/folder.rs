@@ -1,5 +1,7 @@
-//! An open directory of the store. Files are opened relative to its descriptor, so that the store
-//! never follows a symbolic link, blocks on a FIFO, or writes to a file that has another hard link.
+//! An open directory of the store, and the checks of files before they are opened. The store must
+//! not follow a symbolic link, block on a FIFO, or write to a file that has another hard link. It
+//! opens files relative to the directory's descriptor, except databases, which SQLite opens by
+//! their paths.
 
 use std::{
     fs::{self, File},
@@ -224,9 +226,9 @@ enum FileRefusal {
     Store(StoreError),
 }
 
-/// Checks the file at `path` and its journals before SQLite opens them. Each must be a regular file
-/// with one hard link. With `create`, creates a missing file that only this user can read and
-/// write. SQLite gives the journals the same permissions.
+/// Checks the file at `path` and its journals before SQLite opens them. Each that exists must be a
+/// regular file with one hard link. With `create`, creates a missing file that only this user can
+/// read and write. SQLite gives the journals the same permissions.
 pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm", "-journal"] {
         let beside = view::beside(path, end);
@@ -286,7 +288,7 @@ fn refuse(path: &Path) -> StoreError {
     fault::broken(path, what, PUT_RIGHT)
 }
 
-/// Returns why the store refuses a file, or `None` if it accepts it.
+/// Returns why the store refuses to write to a file, or `None` if it accepts the file.
 fn complaint(there: &fs::Metadata) -> Option<&'static str> {
     let foreign = there.uid() != nix::unistd::geteuid().as_raw();
     kind_complaint(there).or(foreign.then_some("it belongs to another user"))

@@ -12,8 +12,8 @@ use crate::store::{
     unread::Unread,
 };
 
-/// Builds the query that counts the unread inputs of an agent and of its session. The query reads
-/// only the index of open inputs, so its cost does not grow with the history.
+/// Builds the query that counts the unread inputs of an agent and of its session. The query finds
+/// the inputs by the index of open inputs, so its cost does not grow with the history.
 macro_rules! unread {
     ($agent:literal) => {
         concat!(
@@ -41,8 +41,9 @@ const PUT: &str = concat!(
     RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch"
 );
 
-/// The statement that puts a question unless its target already waits, directly or indirectly, for
-/// the asker, or the question would be nested too deeply.
+/// The statement that puts a question. It puts nothing if the target is stopped, the asker's lease
+/// has another epoch, the id is taken, the question would be nested too deeply, or the target
+/// already waits, directly or indirectly, for the asker.
 const ASK: &str =
     "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head, waiting)
     SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1, 1
@@ -56,8 +57,8 @@ const ASK: &str =
         SELECT max(n) FROM u)
     ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
 
-/// The statement that records that the asker of an existing question waits, unless that would close
-/// a cycle or the question would be nested too deeply.
+/// The statement that records that the asker of an existing question waits, unless the question has
+/// an outcome, would close a cycle or would be nested too deeply.
 const WAIT_AGAIN: &str = "UPDATE inputs SET waiting = 1 WHERE id = ?1 AND outcome IS NULL
       AND NOT EXISTS (WITH RECURSIVE p(a) AS (
           SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)

@@ -58,8 +58,8 @@ impl Index {
         }
     }
 
-    /// Returns the open index. Reopens it if another process replaced it, and rebuilds it if it is
-    /// missing or damaged.
+    /// Returns the open index. Reopens it if another process replaced it or the connection failed,
+    /// and rebuilds it if it is missing or damaged. A read-only index is rebuilt in memory.
     async fn db(&self) -> Result<Arc<Db>, StoreError> {
         let mut open = self.open.lock().await;
         if let Some(db) = open.as_ref().filter(|db| db.is_current()) {
@@ -132,7 +132,8 @@ impl Index {
     }
 
     /// Returns those of the inputs that this process added to the index, and removes them from the
-    /// cache. A sweep removes the index entries that other processes added.
+    /// cache. The caller then removes them from the index. A sweep removes those that other
+    /// processes added.
     pub fn announced_here<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
         self.known.take_announced(inputs)
     }
@@ -209,7 +210,8 @@ impl Index {
         Ok(found.into_iter().next())
     }
 
-    /// Adds a session whose file was copied from another folder.
+    /// Adds the agents of a session that was adopted from another folder, and the session if the
+    /// index does not have it.
     pub async fn adopted(&self, id: &SessionId, name: &SessionName) -> Result<(), StoreError> {
         let db = self.db().await?;
         rebuild::add(

@@ -106,7 +106,8 @@ fn is_empty(file: &File) -> bool {
     file.metadata().is_ok_and(|there| there.len() == 0)
 }
 
-/// Returns whether any node holds a lock in a store.
+/// Returns whether any process holds a lock file of a store. Locks that cannot be read count as
+/// free.
 pub fn is_in_use(store: &StoreFolder) -> bool {
     let Ok(Some(folder)) = store.find_folder(FOLDER) else {
         return false;

@@ -1,7 +1,6 @@
 //! The default folder of a project's sessions, in the user's data directory. Planck creates the
-//! folder, and uses it only if all directories from the data directory down to it belong to this
-//! user, cannot be written by other users, and are no symbolic links. A marker file names the
-//! project.
+//! folder, and uses it only if it and all its parents below the data directory belong to this user,
+//! cannot be written by other users, and are no symbolic links. A marker file names the project.
 
 use std::{
     fs::{self, DirBuilder},

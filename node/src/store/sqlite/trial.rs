@@ -20,8 +20,8 @@ const WRITABLE: &str =
 /// The result of checking a folder.
 #[derive(Debug)]
 pub enum SqliteTrial {
-    /// The folder does not exist, and the first session would create it. Its nearest existing
-    /// parent, `above`, is writable.
+    /// The folder does not exist, and a node would create it. Its nearest existing parent, `above`,
+    /// is writable.
     Missing { above: PathBuf },
     /// The folder exists. The value tells what the check could write, or why it could not write.
     There(Result<TrialWrite, StoreError>),

@@ -37,8 +37,8 @@ pub type Way = fn(&Path) -> Result<View, SqliteFault>;
 /// - A database that a process is writing, or was writing when it was killed, has a journal and a
 ///   journal index. Both are read as they are. If no process maintains the index, SQLite rebuilds
 ///   it in memory.
-/// - If there is a journal without an index, the database and the journal are copied to a private
-///   folder, where SQLite can apply the journal.
+/// - If there is a journal without an index, or reading both failed, the database and the journal
+///   are copied to a private folder, where SQLite can apply the journal.
 pub fn ways(path: &Path) -> Vec<Way> {
     let is_there =
         |end: &str| fs::symlink_metadata(beside(path, end)).is_ok_and(|file| file.len() > 0);

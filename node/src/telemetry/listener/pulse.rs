@@ -1,5 +1,5 @@
-//! Checks the node once a second and stores the result, so that a probe is answered immediately
-//! even if the node hangs.
+//! Checks the node about once a second and stores the result, so that a probe is answered
+//! immediately even if the node hangs.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,8 +14,7 @@ use tokio::{
 use crate::telemetry::vitals::{self, Vitals};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// How long one check of the node may take. With this limit and the pause between two checks, a
-/// problem is detected within five seconds.
+/// How long each step of a check may take, so that a problem is detected within a few seconds.
 const PATIENCE: Duration = Duration::from_millis(2_500);
 /// How long a runtime may make no progress before the liveness probe fails. After that time, only a
 /// restart helps: a busy runtime responds within a few milliseconds.

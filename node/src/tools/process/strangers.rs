@@ -42,8 +42,8 @@ const KILLING: Duration = Duration::from_secs(60);
 /// The running reapers. The set is global, because the children belong to the process as a whole.
 static REAPERS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// The lock that is held for reading while a reaper is started, and for writing while strangers are
-/// searched, so that the search never finds an unregistered reaper.
+/// The lock that is held for reading while a reaper is started, and for writing while [`living`]
+/// searches for strangers, so that this search never finds an unregistered reaper.
 static STARTING: RwLock<()> = RwLock::new(());
 
 /// The lock that is held while strangers are killed and collected, so that no process id is reused
@@ -85,9 +85,10 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kills all strangers, whichever call they belong to, and returns those that are still alive after
-/// [`PATIENCE`], with their descendants. It must be called after a reaper has ended, because the
-/// processes that the reaper left behind become children of this process only then.
+/// Kills all strangers, whichever call they belong to, unless all of them were reported before.
+/// Returns the unreported ones that are still alive after [`PATIENCE`], with their descendants. It
+/// must be called after a reaper has ended, because the processes that the reaper left behind
+/// become children of this process only then.
 pub(super) async fn end() -> Vec<Pid> {
     if unreported(candidates()).is_empty() {
         return Vec::new();

@@ -16,9 +16,9 @@ use nix::{
 
 use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
 
-/// The maximum number of protected files that are recorded, and of bytes of their contents. Files
-/// beyond the number are not recorded. Files that exceed the limit of bytes are recorded without
-/// content, so a change of them is detected but cannot be undone.
+/// The maximum number of protected files and folders that are recorded, and of bytes of their
+/// contents. Files beyond the number are not recorded. Files that exceed the limit of bytes are
+/// recorded without content, so a change of them is detected but cannot be undone.
 const MOST_FILES: usize = 4096;
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -60,7 +60,7 @@ pub(super) enum FoundFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecordedFile {
     pub mode: u32,
-    /// The content, or `None` if it exceeded the limits.
+    /// The content, or `None` if it exceeded the limit of bytes or could not be read.
     pub content: Option<Vec<u8>>,
     stamp: Stamp,
 }

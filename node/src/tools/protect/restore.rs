@@ -20,7 +20,8 @@ use super::{
     undone::UndoneChanges,
 };
 
-/// The maximum number of files that a report names.
+/// The maximum number of undone changes that a report names, and also of those that could not be
+/// undone.
 const NAMED: usize = 8;
 
 /// The changes of a root's protected files that were undone, and those that could not be undone.
@@ -75,7 +76,8 @@ impl fmt::Display for RestoreReport {
     }
 }
 
-/// Compares a root with its record, and undoes every difference that can be undone.
+/// Compares a root with its record, stores the changed versions in `undone`, and undoes every
+/// difference that can be undone.
 pub(super) fn restore(
     tree: &Tree,
     record: &ProtectionRecord,

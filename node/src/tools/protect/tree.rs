@@ -99,7 +99,7 @@ impl Tree {
         })?)
     }
 
-    /// Moves a file from any path on this machine to a path in the tree.
+    /// Moves a file or folder from a path on the same file system to a path in the tree.
     pub fn bring(&self, from: &Path, to: &Path) -> io::Result<()> {
         Ok(self.at(to, |folder, name| renameat(AT_FDCWD, from, folder, name))?)
     }

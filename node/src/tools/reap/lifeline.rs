@@ -66,7 +66,8 @@ impl Lifeline {
         Some(input)
     }
 
-    /// Waits for an event. Returns `LifelineEvent::Alive` if nothing else happens within `at_most`.
+    /// Waits for an event. Returns `LifelineEvent::Alive` after a heartbeat, or if nothing happens
+    /// within `at_most`.
     pub fn wait(
         &mut self,
         signals: &SignalFd,

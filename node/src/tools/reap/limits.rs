@@ -62,7 +62,7 @@ impl CommandLimits {
     }
 }
 
-/// Lowers a limit of the process. A limit that is already lower is kept.
+/// Lowers a limit of the process to `bound`, or keeps it if it is already lower or `bound` is 0.
 fn lower(resource: Resource, bound: u64) -> nix::Result<()> {
     let (soft, hard) = getrlimit(resource)?;
     let bound = |now: rlim_t| if bound == 0 { now } else { now.min(bound) };

@@ -20,15 +20,15 @@ pub(super) enum ReapMode {
     Under { parent: Pid },
     /// Becomes the command inside bubblewrap, which ends the command when the reaper ends.
     Inside,
-    /// Runs no command, but tries what the sandbox must refuse: reading this file, and connecting
-    /// to this local port.
+    /// Runs no command, but tries what the sandbox must refuse: reading this file, writing next to
+    /// it, and connecting to this local port.
     Check { file: OsString, port: u16 },
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ReapOptions {
     pub mode: ReapMode,
-    /// The limits, or `None` for a command that is not a tool's.
+    /// The limits that the process gets, or `None` if it gets none.
     pub limits: Option<CommandLimits>,
     /// The sandbox rules of the command, or `None` if there are none to apply.
     pub sandbox: Option<SandboxPolicy>,

@@ -64,8 +64,9 @@ impl SandboxPolicy {
 }
 
 /// Enters the sandbox and tries to break out of it. Reads `file`, writes next to `file` unless this
-/// process runs inside bubblewrap, and connects to `port` if the network is closed. Returns an
-/// error if one of these succeeds, or if programs of the system cannot be read.
+/// process runs inside bubblewrap, and connects to `port` if the network is closed. Prints
+/// [`HOLDS`] if the sandbox refuses all of these and programs of the system can be read, and
+/// otherwise returns an error.
 pub(in crate::tools) fn check(
     policy: Option<&SandboxPolicy>,
     file: &Path,

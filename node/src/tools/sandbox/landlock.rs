@@ -143,8 +143,8 @@ pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), LandlockFailure> {
     }
 }
 
-/// Creates rules that allow nothing yet. Fails if the kernel lacks one of the features of the
-/// level.
+/// Creates rules that allow no access to files yet, and none to TCP ports unless `network` is set
+/// or the level is below 4. Fails if the kernel lacks one of the features of the level.
 fn unconnected(level: Level, network: bool) -> Result<RulesetCreated, RulesetError> {
     let abi = level.abi();
     let mut rules = Ruleset::default()
@@ -168,7 +168,7 @@ fn writing(level: Level) -> BitFlags<AccessFs> {
 }
 
 /// Adds a rule that allows access to a path of the system or the configuration. The path may be a
-/// link, and a missing path is skipped.
+/// link, and a path that cannot be opened is skipped.
 fn allow_known(
     rules: RulesetCreated,
     path: &Path,

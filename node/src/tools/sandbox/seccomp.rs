@@ -1,5 +1,5 @@
-//! The system calls that a tool process may not make: those that bypass the rules for files, and
-//! those that reach the network or other processes.
+//! The system calls that a tool process may not make: those that bypass the rules for files, those
+//! that reach the network or other processes, and those that affect the whole machine.
 
 mod program;
 
@@ -107,8 +107,8 @@ const OLD_PACKET: i32 = 10;
 /// Landlock does not check changes of modes.
 const LENDING: u32 = 0o6000;
 
-/// The calls that set a file's mode, and the position of the mode among their arguments. The last
-/// is `fchmodat2`, whose number is the same on all architectures.
+/// The calls that change the mode of an existing file, and the position of the mode among their
+/// arguments. The last is `fchmodat2`, whose number is the same on all architectures.
 const MODES: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),

@@ -123,7 +123,8 @@ fn result(place: &str, response: &Value) -> Result<ToolResult, WireRefusal> {
     })
 }
 
-/// Checks that each response answers one call: by id if there are ids, otherwise by name.
+/// Checks that each response answers one call with the same name, and with the same id if the
+/// response has one, and that every call is answered.
 fn pair(mut waiting: Vec<ToolCall>, results: &[ToolResult]) -> Result<(), WireRefusal> {
     if waiting.is_empty() && !results.is_empty() {
         return Err(WireRefusal::invalid(
@@ -219,8 +220,8 @@ fn call(place: &str, function: &Value) -> Result<ToolCall, WireRefusal> {
     })
 }
 
-/// Checks a call's signature. Gemini 3 requires the signature of the first call of a turn. Every
-/// model refuses a wrong signature.
+/// Checks a call's signature, which may be missing unless `required` is set. Every model refuses a
+/// wrong signature, except [`UNSIGNED`].
 fn signed(part: &Value, tool: &str, position: usize, required: bool) -> Result<(), WireRefusal> {
     match either(part, "thoughtSignature", "thought_signature").and_then(Value::as_str) {
         None if required => Err(WireRefusal::invalid(format!(

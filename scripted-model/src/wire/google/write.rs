@@ -1,5 +1,5 @@
-//! Writes the stream of an answer. Each event has a candidate with some parts. The last event has
-//! the finish reason and the usage.
+//! Writes the stream of an answer. Each event has a candidate with one part. The last event also
+//! has the finish reason and the whole usage.
 
 use super::signature;
 use crate::{

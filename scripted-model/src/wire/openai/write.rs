@@ -1,5 +1,5 @@
-//! Writes the stream of an answer: one chunk per delta, then the finish reason, the usage and
-//! `[DONE]`.
+//! Writes the stream of an answer: one chunk per delta, then the finish reason, the usage if the
+//! client asked for it, and `[DONE]`.
 
 use crate::{
     frames::{

@@ -81,8 +81,8 @@ impl InputReader<'_> {
         }
     }
 
-    /// Refuses the request if `next` is not the kind of item that originally followed the last
-    /// reasoning item.
+    /// Refuses the request if a reasoning item comes just before and `next` is not the kind of item
+    /// that originally followed it.
     fn follows(&mut self, next: Follower) -> Result<(), WireRefusal> {
         let Some(id) = self.open.take() else {
             return Ok(());

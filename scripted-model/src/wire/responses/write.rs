@@ -202,8 +202,8 @@ impl EventWriter<'_> {
         whole
     }
 
-    /// Writes a reasoning item, and returns the complete item. Its first event has only the
-    /// beginning of the encrypted content. Its last event has all of it.
+    /// Writes a reasoning item, and returns the complete item. If the client asked for the
+    /// encrypted content, the first event has only its beginning, and the last event all of it.
     fn reasoning(&mut self, index: usize, text: Option<&str>) -> Value {
         let id = reasoning_id(self.speech, index);
         let ciphertext = self.speech.wants_ciphertext.then(|| ciphertext(&id));

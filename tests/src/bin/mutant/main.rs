@@ -1,5 +1,5 @@
-//! A sidecar that breaks the protocol in one way: `mutant NAME MUTATION`. The conformance checker
-//! must find the fault.
+//! A sidecar that breaks the protocol in the way that MUTATION names: `mutant NAME MUTATION`. The
+//! conformance checker must find the fault. With the mutation `nothing` there is none.
 
 #![allow(
     clippy::wildcard_enum_match_arm,

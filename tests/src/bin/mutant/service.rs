@@ -1,4 +1,4 @@
-//! The mutant's answers to discovery requests.
+//! The mutant's answers to discovery requests, and its announcements that it comes and goes.
 
 use async_nats::{Client, Message};
 use serde_json::{Value, json};

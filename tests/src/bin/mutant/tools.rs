@@ -1,4 +1,4 @@
-//! The mutant's behaviour when one of its tools is called.
+//! The mutant's behaviour when one of its tools or its compactor is called, or a call is cancelled.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ pub struct RequestHandler {
     open: watch::Sender<usize>,
 }
 
-/// The keys of a request that this version of the protocol defines.
+/// The keys of a tool call that this version of the protocol defines.
 const KNOWN: &[&str] = &[
     "v",
     "call_id",

@@ -13,10 +13,10 @@ use std::{
 use anyhow::Result;
 use planck_tests::machine::{PersonalMachine, Ran};
 
-/// The description of a tool that runs the script beside it.
+/// The definition of the tool `lint`, which runs the script beside it.
 const LINT: &str = r#"{"name": "lint", "description": "Lints.", "command": "./run.sh", "parameters": {"type": "object"}}"#;
 
-/// A team of one agent that has the tool.
+/// A team of one agent that has the tool `lint`.
 const LINTER: &str = r#"[{"type": "linter", "tools": ["lint"], "system_prompt": "prompt.md"}]"#;
 
 /// A listener at an address to which a repository tries to redirect the user's requests.
@@ -39,7 +39,8 @@ impl Trap {
     }
 }
 
-/// Writes a tool with an executable script into a folder, which is relative to the working folder.
+/// Writes the tool `lint` with an executable script into a folder, which is relative to the working
+/// folder.
 fn write_tool(machine: &PersonalMachine, folder: &str, script: &str) -> Result<()> {
     machine.write(&format!("{folder}/TOOL.json"), LINT)?;
     machine.write(
@@ -52,7 +53,7 @@ fn write_tool(machine: &PersonalMachine, folder: &str, script: &str) -> Result<(
     )?)
 }
 
-/// Writes a team of one agent that has the tool.
+/// Writes a team of one agent that has the tool `lint`.
 fn write_team(machine: &PersonalMachine, folder: &str) -> Result<()> {
     machine.write(&format!("{folder}/TEAM.json"), LINTER)?;
     machine.write(&format!("{folder}/prompt.md"), "You lint.")

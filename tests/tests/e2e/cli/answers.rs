@@ -59,7 +59,7 @@ async fn the_answer_alone_is_on_standard_output() -> Result<()> {
             assert!(ran.err.contains(told), "{told}: {ran:?}");
         }
     }
-    // A collector must not cause log output.
+    // A telemetry collector, here one that cannot be reached, must not cause log output.
     for collector in [None, Some("http://127.0.0.1:9")] {
         let mut command = machine.planck(&run(&["-q", "look"]))?;
         command.envs(collector.map(|url| ("OTEL_EXPORTER_OTLP_ENDPOINT", url)));

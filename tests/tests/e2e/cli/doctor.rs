@@ -207,7 +207,8 @@ async fn doctor_tells_how_far_the_databases_clock_is_off() -> Result<()> {
     let url = database.url();
     let mut admin = database.connect().await?;
     for (off, state, code) in [("30 seconds", "note", 0), ("-2 hours", "bad", 1)] {
-        // The server has no clock of its own besides the machine's, so this function replaces it.
+        // The server has only the machine's clock, so a function of the same name hides
+        // `clock_timestamp`.
         admin
             .execute(AssertSqlSafe(format!(
                 "CREATE SCHEMA IF NOT EXISTS off;

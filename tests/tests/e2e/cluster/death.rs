@@ -42,7 +42,7 @@ const EXCUSED: &[&str] = &[
     "another node holds the lease",
 ];
 
-/// Returns a call that appends a line to the ledger, prints it, and does not end.
+/// Returns a call that appends a line to the ledger, and then runs for 1000 s.
 fn endless() -> Reply {
     Reply::call(
         "bash",

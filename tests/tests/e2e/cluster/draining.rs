@@ -40,7 +40,8 @@ enum By {
     Signal,
 }
 
-/// Returns a call that runs until the file `go` exists.
+/// Returns a call that runs until the file `go` exists. It appends a line to the ledger at its
+/// beginning and at its end.
 fn until_go(who: &str) -> Reply {
     let command = format!(
         "echo {who} begun >> ledger; while [ ! -e go ]; do sleep 0.05; done; echo {who} done >> ledger"

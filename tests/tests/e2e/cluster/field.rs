@@ -56,7 +56,7 @@ pub async fn node_at(world: &World, place: &str, more: &[(&str, &str)]) -> Resul
     world.node_with(&[&own, more].concat()).await
 }
 
-/// Nodes `a`, `b` and `c` in a world.
+/// Nodes `a`, `b` and `c` in a world, or only `a` and `b`.
 pub struct ThreeNodes {
     pub world: World,
     pub nodes: Vec<Node>,
@@ -105,8 +105,8 @@ impl ThreeNodes {
         Ok(field)
     }
 
-    /// Waits until each node has answered with a list of all nodes. The node that answers lists
-    /// itself, and only itself, as silent for 0 ms.
+    /// Waits until each node has answered with a list of all nodes. The node that answers is the
+    /// one that the list has as silent for 0 ms. A list with several such nodes is ignored.
     async fn wait_until_all_known(&self) -> Result<()> {
         let mut knowing: BTreeSet<NodeId> = BTreeSet::new();
         within(ACQUAINTANCE, "all nodes know each other", async || {
@@ -196,7 +196,7 @@ impl Team {
         Ok(PLACES[at])
     }
 
-    /// Starts the node that was missing at first.
+    /// Starts node `c`, and waits until all nodes see each other.
     pub async fn join_c(&mut self) -> Result<()> {
         self.nodes.push(node_at(&self.scene.world, "c", &[]).await?);
         until_all_see(&self.scene.world, &self.nodes.iter().collect::<Vec<_>>()).await

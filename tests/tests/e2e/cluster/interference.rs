@@ -171,7 +171,7 @@ async fn a_node_that_dies_while_jetstream_loses_its_data_is_found() -> Result<()
     })
     .await?;
     assert_eq!(dead.data.node.as_ref(), Some(&gone));
-    // No node has the worker's label any more.
+    // No node has the worker's label any more, so the worker ends.
     let exit = within(
         LONG,
         "the lead is notified that its worker ended",
@@ -234,7 +234,7 @@ async fn tools_of_a_frozen_node_end_by_themselves() -> Result<()> {
     team.end_despite(EXCUSED).await
 }
 
-/// In this state no peer can tell whether the leases are still the node's own.
+/// A node that reaches neither NATS nor the store cannot tell whether its leases are still its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_of_a_node_that_reaches_neither_nats_nor_the_store_are_killed() -> Result<()> {
     let marker = Marker::new();

@@ -134,7 +134,8 @@ async fn workers_spread_over_nodes_on_sqlite() -> Result<()> {
 }
 
 /// Checks that each member of a new session is placed on the node with its label, whichever node
-/// gets the request, and that a session is refused if no node has a member's label.
+/// gets the request, that a repeated start returns the same session, and that a session is refused
+/// if no node has a member's label.
 async fn template(backend: Backend) -> Result<()> {
     let script = Script::new().always(Reply::text("ready"));
     let field = ThreeNodes::start(backend, script).await?;

@@ -98,7 +98,8 @@ pub async fn until_listed(world: &World, node: &NodeId, state: NodeState) -> Res
     }
 }
 
-/// Waits until every node lists exactly these nodes as alive.
+/// Waits until each of these nodes answers, and a series of lists, each from a node that NATS
+/// chooses, has exactly these nodes as alive.
 pub async fn until_all_see(world: &World, nodes: &[&Node]) -> Result<()> {
     let mut ids: Vec<NodeId> = nodes.iter().map(|node| node.id().clone()).collect();
     ids.sort();

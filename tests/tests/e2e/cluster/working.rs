@@ -97,7 +97,7 @@ async fn a_circle_over_three_nodes_is_refused_on_sqlite() -> Result<()> {
 }
 
 /// Checks that a task goes from the lead through one worker to another, and that its response comes
-/// back.
+/// back. Also checks that the lead gets the text of a worker that sends no response.
 async fn delegating(backend: Backend) -> Result<()> {
     let delegate = |agent: &str, task: &str| {
         Reply::call("delegate_task", json!({ "agent": agent, "task": task }))

@@ -227,8 +227,8 @@ async fn malformed_ids_are_refused() -> Result<()> {
             "{subject}"
         );
     }
-    // No node subscribes to subjects that are not shaped like a command, so the server replies at
-    // once.
+    // No node subscribes to these subjects, so the server replies at once. All but the last are not
+    // shaped like a command, and the last names a node that does not exist.
     for subject in [
         "cmd.agent.a.b.info",
         "cmd.agent.info",

@@ -52,8 +52,8 @@ async fn error_of_a_node_without_nats_says_so() -> Result<()> {
     Ok(())
 }
 
-/// Returns a script of a turn with a reply, a tool and another reply, which takes longer than the
-/// outage.
+/// Returns a script of a turn with a reply, a tool call and another reply. The first reply takes
+/// longer than the outage.
 fn long_turn(outage: Duration) -> Script {
     let words = u32::try_from(outage.as_millis() / 20).unwrap_or(u32::MAX) + 50;
     let text = |count: u32| {

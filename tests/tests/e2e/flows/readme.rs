@@ -30,7 +30,7 @@ fn commands(heading: &str) -> Result<Vec<String>> {
     Ok(block.lines().skip(1).map(str::to_owned).collect())
 }
 
-/// Returns a line of the README as a person types it who has the programs on the PATH and
+/// Returns a command that runs a line of the README, with the programs on the PATH and with
 /// `NATS_URL` set.
 fn typed(world: &World, line: &str) -> Result<Command> {
     let folder = |program: PathBuf| {
@@ -116,8 +116,8 @@ async fn commands_of_the_readme_do_what_it_says() -> Result<()> {
     node.leave().await
 }
 
-/// Checks the lines of the block that start the server, as far as they can run beside other servers
-/// of this machine.
+/// Has nats-server check the arguments and the configuration of the README's command. The check
+/// starts no server, because other servers run on this machine.
 #[test]
 fn server_accepts_the_settings_that_the_readme_names() -> Result<()> {
     let lines = commands("## Run a node, and watch it")?;

@@ -34,7 +34,7 @@ impl Gate {
         })
     }
 
-    /// Returns the server's address with a user in it.
+    /// Returns the server's URL with `user` before the host, for example `name:password@`.
     fn url(&self, user: &str) -> String {
         self.server.url().replace("//", &format!("//{user}"))
     }
@@ -63,8 +63,8 @@ impl Gate {
         node.leave().await
     }
 
-    /// Checks that a node cannot connect, and that its error and `planck doctor` contain these
-    /// words.
+    /// Checks that a node cannot connect, that its error and `planck doctor` contain these words,
+    /// and that it does not print the seed of an nkey.
     async fn refuses(&self, environment: Environment<'_>, words: &[&str]) -> Result<()> {
         let Ran { code, err, out } = run(self.planck(&["node"], environment)?).await?;
         assert!(

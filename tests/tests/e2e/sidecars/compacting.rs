@@ -23,7 +23,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("PLANCK_COMPACTION_KEEP_RECENT", "3"),
 ];
 
-/// Returns a compactor's answer to a request, or `None` for a compactor that never answers.
+/// A function that returns a compactor's answer to a request, or `None` for a compactor that never
+/// answers.
 type Answer = fn(&Value) -> Option<String>;
 
 /// Starts a bare service with one compactor.
@@ -71,7 +72,7 @@ fn from_end(asked: &Value, back: usize) -> &Value {
     &messages[messages.len() - back]["id"]
 }
 
-/// Sends prompts until the window was full several times. Returns which compactors were used, and
+/// Sends 14 prompts, which fill the window several times. Returns which compactors were used, and
 /// the warnings.
 async fn talk(answer: Answer) -> Result<(Vec<String>, Vec<String>)> {
     talk_on(NatsServer::start()?, "4000", "blah ".repeat(300), answer).await

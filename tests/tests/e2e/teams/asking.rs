@@ -206,7 +206,7 @@ async fn an_aborted_asker_withdraws_its_unread_question() -> Result<()> {
 }
 
 /// Has the lead ask a helper that does not answer, and sends `verb` to the helper. Returns the
-/// scene, and the result of the lead's call.
+/// scene, and the lead's answer, which contains the result of its call.
 async fn outcome_when_helper_gets(verb: AgentVerb) -> Result<(Scene, String)> {
     let script = Script::new()
         .rounds(

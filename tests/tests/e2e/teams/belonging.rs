@@ -106,8 +106,8 @@ async fn a_spawned_worker_gets_only_granted_tools_and_its_task() -> Result<()> {
     scene.end().await
 }
 
-/// The session's log must have the warning, because a person who starts a session over NATS does
-/// not see the node's log.
+/// The session's log must have the warning that instructions were left out, because a person who
+/// starts a session over NATS does not see the node's log.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_log_says_which_instructions_are_left_out() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always("Yes.")).await?;

@@ -63,7 +63,8 @@ impl Scene {
         })
     }
 
-    /// Waits for the end of the turn of the first prompt, and returns the lead's answer.
+    /// Waits for the end of the turn of the prompt in `started`, and returns the agent's answer.
+    /// Fails if the turn was not completed.
     pub async fn answer(&self) -> Result<String> {
         let prompt = self
             .started

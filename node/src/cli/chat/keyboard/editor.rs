@@ -33,7 +33,8 @@ impl Editor {
         }
     }
 
-    /// Reads a prompt, which may have several lines. Returns `None` when the user leaves.
+    /// Reads a prompt, which may have several lines, and adds it to the history. Returns `None`
+    /// when the user leaves, or after a warning if the terminal cannot be used.
     pub fn line(&mut self, prompt: &str) -> Option<String> {
         let editor = match &mut self.editor {
             Ok(editor) => editor,

@@ -57,7 +57,8 @@ impl History {
         &self.entries
     }
 
-    /// Appends an entry to the file, unless it has more than [`LONGEST`] bytes.
+    /// Appends an entry to the file, unless the entry has more than [`LONGEST`] bytes. If the file
+    /// cannot be written, prints a warning and stores no further entries.
     pub fn add(&mut self, entry: &str) {
         let Some(path) = self.file.as_ref().filter(|_| entry.len() <= LONGEST) else {
             return;

@@ -246,7 +246,8 @@ fn totals(row: &Columns<'_>) -> Result<Option<Usage>, StoreError> {
         .transpose()
 }
 
-/// Returns the row numbers of each batch that is already in the log, and the session's totals.
+/// Returns, for each batch, its row numbers or `None` if it is not in the log, and the session's
+/// totals.
 async fn find_known(
     database: &Database,
     session: &SessionId,

@@ -30,8 +30,8 @@ use crate::{
 const NODES: usize = 3;
 const AGENTS: usize = 4;
 const TIME: Duration = Duration::from_secs(4);
-/// The time limit on a busy machine. After [`TIME`], the test ends once every operation has
-/// occurred at least three times.
+/// The time limit on a busy machine. After [`TIME`], the test ends once every count except `gone`
+/// is at least three.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A store that loses one in 33 answers to an append.

@@ -70,7 +70,8 @@ async fn checked(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
 }
 
 /// Renames a damaged index, so that the user can examine it, and opens a new one. A lock file keeps
-/// other processes from doing so at the same time.
+/// other processes from doing so at the same time. If another process did so first, only opens the
+/// new one.
 async fn put_aside(folder: &Path, opening: DbOptions) -> Result<Db, SqliteFault> {
     let _guard = guard(folder, opening).await?;
     let why = match checked(folder, opening).await {
@@ -169,7 +170,7 @@ async fn fill(db: &Db, folder: &Path, opening: DbOptions) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Adds session files that the index does not have.
+/// Adds session files to the index, except those that cannot be read.
 pub async fn add(
     db: &Db,
     folder: &Path,

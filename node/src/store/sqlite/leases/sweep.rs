@@ -19,7 +19,7 @@ use crate::store::{
 /// input that is missing for longer counts as never put.
 const ANNOUNCED_MS: u64 = 60_000;
 
-/// How long a session file stays open without being used.
+/// How long a session file must be unused for a sweep to close it.
 const UNUSED: Duration = Duration::from_secs(20);
 
 const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
@@ -27,7 +27,8 @@ const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN
       WHERE (a.node_id IS NULL OR a.node_id IN (SELECT value FROM json_each(?1))) AND a.state <> 'stopped'
       AND EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)";
 
-/// The entries of one session in the index.
+/// The index entries of one session that a sweep checks: the nodes with leases that are not alive,
+/// and the inputs that may be unread.
 #[derive(Default)]
 struct Hints {
     nodes: Vec<NodeId>,

@@ -153,8 +153,9 @@ async fn session_totals(file: &InUse) -> Result<Usage, StoreError> {
     row.map_or(Ok(Usage::default()), |row| file.reader(&row).usage())
 }
 
-/// Returns the outcome of a batch whose statement the file refused: its rows are already in the
-/// log, its lease has another epoch, an input is gone, or its data is invalid.
+/// Returns the outcome of a batch whose statement the file refused. The rows or marks of the batch
+/// may already be written, its epoch or `prev` may be stale, an input may be gone, or its data may
+/// be invalid.
 async fn why_not(
     file: &InUse,
     batch: &Batch,

@@ -77,7 +77,8 @@ impl Filter {
     }
 
     /// Compiles the filter for an architecture, which is named as in `std::env::consts::ARCH`.
-    /// Calls of any other architecture kill their process.
+    /// Calls of any other architecture kill their process, and calls of the x32 interface fail as
+    /// if the kernel did not have them.
     pub fn assemble(&self, architecture: &'static str) -> Result<BpfProgram, Unassembled> {
         let mut code = Assembler::default();
         let (kill, allow) = (code.end(KILL), code.end(ALLOW));

@@ -38,8 +38,8 @@ const LONG: Duration = Duration::from_secs(90);
 /// The size of one prompt, in bytes. Nine such prompts exceed an inbox.
 const PROMPT: usize = 7_900_000;
 
-/// Returns whether a refusal states its reason. The refusal of a full inbox must name the limit.
-/// The refusal of an unavailable node must not be empty.
+/// Returns whether a refusal is that of a full inbox and names the limit, or that of an unavailable
+/// node and is not empty.
 fn says_why(refusal: &Refusal) -> bool {
     match refusal.code {
         Code::Limit => refusal.message.contains("64 MiB may wait"),
@@ -48,8 +48,9 @@ fn says_why(refusal: &Refusal) -> bool {
     }
 }
 
-/// Checks that an inbox has a limit. Sends prompts to an agent that is always busy: twelve at once,
-/// then one after the other until the inbox is full.
+/// Checks that an inbox has a limit, that the node uses less than 640 MiB, and that it still
+/// answers. Sends prompts to an agent that is always busy: twelve at once, then one after the other
+/// until the inbox is full.
 async fn is_bounded(backend: Backend) -> Result<()> {
     let script =
         Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 }));
@@ -110,7 +111,7 @@ async fn flood_of_large_prompts_is_bounded_on_postgres() -> Result<()> {
 }
 
 /// Checks the limit of an inbox that two nodes fill at the same time: 24 prompts are sent at once,
-/// and exactly eight of them fit.
+/// and exactly eight of them fit. Then checks that a prompt over `limits.max_prompt` is refused.
 async fn fits_exactly(backend: Backend) -> Result<()> {
     let script =
         Script::new().always(Reply::text("a b c").with_fault(ScriptedFault::Hang { after: 1 }));

@@ -33,8 +33,8 @@ fn team(member: serde_json::Value) -> String {
     json!([member]).to_string()
 }
 
-/// Returns the script of a model that says the hostile text, has a tool print it, and passes it as
-/// the argument of another tool.
+/// Returns the script of a model that says the hostile text, has a tool print it, and passes it to
+/// a tool that does not exist.
 fn script() -> Script {
     let call = Reply::text(HOSTILE).and_call(
         "bash",

@@ -88,8 +88,9 @@ async fn user_who_may_only_list_deletes_nothing_by_a_reply_subject() -> Result<(
     node.leave_despite(&[REFUSED]).await
 }
 
-/// Checks that a sidecar answers no call whose reply subject would make the answer an event of a
-/// session, a command, a record of the registry or a call of another sidecar.
+/// Checks that a sidecar answers no call and no discovery request whose reply subject would make
+/// the answer an event of a session, a command, a record of the registry or a call of another
+/// sidecar.
 async fn is_no_deputy(world: &World, sidecar: &str, tool: &str) -> Result<()> {
     let nats = &world.caller.nats;
     let targets = [

@@ -158,8 +158,8 @@ fn password(role: &str) -> String {
     format!("secret-of-{role}")
 }
 
-/// Returns the path of the configuration. In the configuration the lines for this way to
-/// authenticate are uncommented.
+/// Returns the path of `deploy/nats-cluster.conf` for passwords. For another form, copies the file
+/// into `folder`, uncomments the lines for that form, and returns the path of the copy.
 fn config(form: Form, folder: &Path) -> Result<PathBuf> {
     let deployed = deployed("nats-cluster.conf");
     let text = fs::read_to_string(&deployed)?;

@@ -92,7 +92,7 @@ const MAY: &[(&str, &[Act])] = &[
     ),
 ];
 
-/// Actions on JetStream, the registry's stream and other streams that no role may do.
+/// Actions on JetStream and its streams, other buckets and the system account that no role may do.
 const STORES: &[Act] = &[
     Publish("$JS.API.STREAM.DELETE.KV_planck_registry"),
     Publish("$JS.API.STREAM.PURGE.KV_planck_registry"),
@@ -118,7 +118,7 @@ const REGISTRY: &[Act] = &[
     Subscribe("$JS.>"),
 ];
 
-/// Actions that only a node may do.
+/// Actions that no client, answerer or observer may do. Most are a node's own.
 const NODES: &[Act] = &[
     Publish("session.s1"),
     Publish("agent.a1"),

@@ -122,7 +122,7 @@ impl Cluster {
 }
 
 /// Has a client start a session that uses sidecars' tools, an observer watch it, and an answerer
-/// continue it.
+/// continue it. Then checks that a command fails if its role lacks a right that it needs.
 async fn roles_work(form: Form) -> Result<()> {
     let cluster = Cluster::start(form).await?;
     let folder = cluster.gate.folder.path();
@@ -202,8 +202,8 @@ async fn roles_work(form: Form) -> Result<()> {
     cluster.end().await
 }
 
-/// Checks that an answerer cannot make the node delete a session or overwrite the registry through
-/// the reply to a request that the answerer may send.
+/// Has an answerer send requests whose reply subjects would delete the session, overwrite the
+/// registry or publish an event. Checks that the session still exists.
 async fn deputy_is_no_way_around(cluster: &Cluster) -> Result<()> {
     let attacker = cluster.gate.attacker("answerer").await?;
     for to in [

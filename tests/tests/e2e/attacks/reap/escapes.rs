@@ -126,7 +126,8 @@ async fn nothing_outlives_a_call_whatever_it_does_to_its_reaper() -> Result<()> 
     Ok(())
 }
 
-/// A stopped reaper is continued when its node dies.
+/// A tool stops its reaper, and then the node is killed. The processes of the tool must die
+/// nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Result<()> {
     let marker = Marker::new();

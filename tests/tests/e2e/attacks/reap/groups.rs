@@ -128,8 +128,8 @@ async fn the_reaper_of_a_killed_node_removes_the_group() -> Result<()> {
     .await
 }
 
-/// The reaper and the node of a call die at the same moment, so only the call's control group shows
-/// which processes are left.
+/// The reaper is killed while its node is frozen, and then the node is killed, so only the call's
+/// control group shows which processes are left.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_node_ends_what_a_node_and_its_reaper_left() -> Result<()> {
     let marker = Marker::new();

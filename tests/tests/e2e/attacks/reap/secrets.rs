@@ -1,4 +1,5 @@
-//! What other processes can learn from a node: a tool, and any process of the node's user.
+//! What a tool, and any process of the node's user, can learn from a node, and which secrets its
+//! log must not contain.
 
 use std::{
     fs::{self, File},
@@ -108,7 +109,8 @@ async fn a_process_of_the_same_user_reads_neither_environment_nor_memory_of_a_no
     node.leave_despite(&["root"]).await
 }
 
-/// A tool searches the environment of every process that it may read.
+/// A tool searches the environment of every process that it may read, and looks for the file
+/// descriptor 9 in itself and in its reaper.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_finds_no_key_of_its_node() -> Result<()> {
     let search = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c 'ca''nary\\|hun''ter2'; true";
@@ -212,8 +214,9 @@ async fn passwords_of_nats_and_postgres_are_in_no_log() -> Result<()> {
     Ok(())
 }
 
-/// Returns the URL with this password, unless it has a password already. A server whose URL has
-/// none asks for none, and ignores the added one.
+/// Returns the URL with this password, unless it has a password already. If the URL has no user,
+/// the user is `postgres`. A server whose URL has no password asks for none, and ignores the added
+/// one.
 fn with_password(url: &str, password: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
     match rest.split_once('@') {

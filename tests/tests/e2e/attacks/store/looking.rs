@@ -25,7 +25,9 @@ const LOOKING: [&[&str]; 13] = [
     &["model", "ls"],
 ];
 
-/// Runs every command that only looks. All must succeed if the session exists.
+/// Runs every command that only looks, and checks that no file changes and no model is asked. All
+/// commands must succeed, except that those about the session `one` end with 3 if `is_there` is
+/// false.
 async fn leave_no_trace(machine: &PersonalMachine, is_there: bool) -> Result<()> {
     let before = listing(machine.folder())?;
     let asked = machine.model.request_count();

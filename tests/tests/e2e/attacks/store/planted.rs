@@ -22,7 +22,8 @@ fn script() -> Script {
         .always(attack)
 }
 
-/// Returns a folder as it is after `git clone`. It contains an interrupted session `old`.
+/// Returns a machine whose working folder is as it is after `git clone`, and contains an
+/// interrupted session `old`.
 async fn cloned() -> Result<PersonalMachine> {
     let machine = PersonalMachine::start(script()).await?;
     interrupted(&machine, &["--store", SHIPPED, "--session", "old", "go"]).await?;

@@ -211,7 +211,8 @@ async fn a_person_at_a_terminal_is_asked_and_the_answer_is_used() -> Result<()> 
     Ok(())
 }
 
-/// Runs a command on its own terminal. Returns its exit code and everything on the screen.
+/// Runs a command on a terminal of its own, at which `typed` was typed before. Returns the exit
+/// code and everything that was drawn.
 async fn on_a_terminal(
     machine: &PersonalMachine,
     arguments: &[&str],

@@ -41,7 +41,8 @@ async fn bwrap_of_a_project_is_never_run() -> Result<()> {
     node.leave().await
 }
 
-/// A program that starts its command unconfined is detected, although its exit status is 0.
+/// A `bwrap` that does nothing, or that starts its command unconfined, is detected although its
+/// exit status is 0.
 #[tokio::test(flavor = "multi_thread")]
 async fn bwrap_that_hides_nothing_is_rejected() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;

@@ -62,7 +62,8 @@ impl Outside {
         serde_json::from_str(said.trim()).with_context(|| said)
     }
 
-    /// Returns whether any data arrived.
+    /// Returns whether a connection or a datagram arrived at a listener other than the abstract
+    /// one.
     fn heard(&self) -> bool {
         let mut byte = [0; 64];
         let stream = self
@@ -212,7 +213,7 @@ async fn network_that_is_given_is_ip_alone() -> Result<()> {
 }
 
 /// An escape that a security review found, with shell commands only: the tool sends a command over
-/// NATS that starts a session in the root folder.
+/// NATS that starts a session.
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_commands_no_node_over_nats() -> Result<()> {
     for tier in tiers() {

@@ -11,7 +11,7 @@ use super::{Walled, put, tiers};
 /// Part of the warning that a node logs when a tool has changed protected files.
 const SAID: &str = "changed protected files";
 
-/// Writes the minimal files of a repository.
+/// Writes the minimal files of a repository, and settings of Planck and of an editor.
 fn repository(dir: &Path) -> Result<()> {
     put(dir.join(".git/HEAD"), "ref: refs/heads/main\n")?;
     put(
@@ -25,7 +25,8 @@ fn repository(dir: &Path) -> Result<()> {
     put(dir.join(".vscode/settings.json"), "{}")
 }
 
-/// Checks that no file that runs code later was added or changed.
+/// Checks that the files of [`repository`] that run code later are unchanged, and that none of
+/// several others was added.
 fn assert_unharmed(dir: &Path, after: &str) {
     let text = |path: &str| {
         fs::read_to_string(dir.join(path)).unwrap_or_else(|why| panic!("{after}: {path}: {why}"))

@@ -1,5 +1,6 @@
-//! Builds the statement that appends batches. Its text is always the same, so SQLite compiles it
-//! once for each open file.
+//! Builds the statement that appends batches. It inserts one row into the view `append`, whose
+//! trigger writes the batches. The statement's text is always the same, so SQLite compiles it once
+//! for each open file.
 
 use planck_common::{AgentId, NodeId, Seq, event::json, usage::Usage};
 use serde::Serialize;
@@ -58,7 +59,7 @@ struct RowFields<'a>(
     u32,
     u32,
     i64,
-    /// The last message that this row's summary replaces.
+    /// The last message that the row replaces, if it is a checkpoint or a summary.
     Option<Seq>,
     /// The offset of the body in `bodies`, from 1, and its length in bytes.
     usize,
