@@ -15,6 +15,7 @@ mod leave;
 mod maintenance;
 mod session_locks;
 mod sweep;
+mod team_stopper;
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,6 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use planck_common::{
     NodeId,
-    command::StopTeam,
     decision::{DecisionData, DecisionKind},
     registry::TeamEnd,
     reply::Refusal,
@@ -18,7 +17,7 @@ use tokio::{
     time::{Duration, Instant, sleep_until},
 };
 
-use super::{Takeover, claim::Purpose};
+use super::{Takeover, claim::Purpose, team_stopper::TeamStopper};
 use crate::{
     actor::parts::SessionContext,
     cluster::{
@@ -27,18 +26,13 @@ use crate::{
         clock,
         moment::Moment,
         recovery::{self, LeadStep, TeamHost},
-        view::ClusterView,
     },
-    peers::Peers,
     store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError},
-    team_registry::TeamRegistry,
 };
 
 /// How long the state machine may run. If the registry is unreachable for longer, the next sweep
 /// tries again.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long another node may take to stop its members of a team.
-const STOPPING: Duration = Duration::from_millis(1_500);
 
 /// The orchestrator's lease, which this node holds now.
 pub(super) struct Won {
@@ -367,39 +361,5 @@ impl Claiming<'_> {
             | ClaimEffect::Close { .. }
             | ClaimEffect::Lost => {}
         }
-    }
-}
-
-/// The services that make a node, possibly this one, stop its members of a team.
-pub(super) struct TeamStopper {
-    pub view: Arc<ClusterView>,
-    pub peers: Arc<Peers>,
-    pub teams: Arc<TeamRegistry>,
-}
-
-impl TeamStopper {
-    /// Makes a node stop its members of a team. Returns `None` if the node does not confirm this.
-    /// The claim then delays tools, because those of the members may still be running.
-    pub async fn stop_team(
-        &self,
-        session: &SessionRecord,
-        node: NodeId,
-        incarnation: i64,
-    ) -> Option<ClaimInput> {
-        let order = StopTeam {
-            team_id: session.spec.team_id.clone(),
-            incarnation,
-            reason: TeamEnd::NodeDead,
-            log_reason: None,
-        };
-        if node == *self.view.id() {
-            self.teams.stop_here(&order).await;
-        } else if let Err(refusal) = self.peers.stop_team(&node, &order, STOPPING).await {
-            if self.view.is_alive(&node).await {
-                tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members; tools start later");
-            }
-            return None;
-        }
-        Some(ClaimInput::Stopped { node })
     }
 }

@@ -9,7 +9,8 @@ use planck_common::{
 };
 
 use super::{
-    IfClosed, Purpose, SessionGuard, Takeover, failover::TeamStopper, maintenance::UnfinishedClose,
+    IfClosed, Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose,
+    team_stopper::TeamStopper,
 };
 use crate::{
     cluster::claiming::ClaimInput,

@@ -32,8 +32,7 @@ const SHARED: usize = 32;
 /// The number of calls at once while an instance leaves.
 const AT_ONCE: usize = 8;
 
-/// Connects to NATS, starts the sidecar if the plan has a command, and finds its instances. Reports
-/// the case `hello` if it has started the sidecar.
+/// Connects to NATS, starts the sidecar if the plan has a command, and finds its instances.
 pub async fn begin<T: FnMut(&Finding)>(
     plan: CheckPlan,
     report: &mut CaseReport<T>,

@@ -316,8 +316,7 @@ impl ChatReply {
         }
     }
 
-    /// Returns the position of the call that a delta belongs to, and begins a new call if
-    /// necessary.
+    /// Returns the position of the call that a delta belongs to, and begins one if there is none.
     fn find_or_begin(
         &mut self,
         index: Option<usize>,
