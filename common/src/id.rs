@@ -165,7 +165,8 @@ impl CallId {
         Self(Uuid::new_v5(&CALLS, place.as_bytes()).to_string().into())
     }
 
-    /// Returns the id of the question or task that this call puts into another agent's inbox.
+    /// Returns the id of the question, task or response that this call puts into another agent's
+    /// inbox.
     pub fn as_input(&self) -> InputId {
         InputId(self.0.clone())
     }

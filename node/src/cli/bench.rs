@@ -29,7 +29,7 @@ Examples:
 pub struct BenchArgs {
     #[command(subcommand)]
     role: Option<BenchRole>,
-    /// The workloads to run; by default all but those that measure the memory of idle agents
+    /// The workloads to run; by default all but `fresh`
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     workload: Vec<Workload>,
     /// The number of repetitions

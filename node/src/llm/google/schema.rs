@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// The keywords that are copied unchanged.
+/// The keywords that are copied. Three of them are adapted afterwards: a `type` that is a list, an
+/// `enum` with values that are not strings, and the names in `required` that are no properties.
 const KEPT: &[&str] = &[
     "type",
     "title",

@@ -233,8 +233,9 @@ enum ChatMessage<'a> {
         content: &'a str,
     },
     Assistant {
-        /// The text. It is null for a message with calls and no text, because some servers refuse
-        /// an empty text.
+        /// The text, or, if the endpoint sent its reasoning as items of a list, a list of the
+        /// reasoning and the text. It is null if it would be empty, because some servers refuse an
+        /// empty text.
         content: Option<ChatContent<'a>>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
