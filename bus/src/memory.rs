@@ -132,6 +132,10 @@ impl Bus for MemoryBus {
         true
     }
 
+    fn room(&self) -> usize {
+        MAX_PAYLOAD
+    }
+
     fn is_connected(&self) -> bool {
         true
     }

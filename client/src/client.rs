@@ -128,6 +128,7 @@ impl Client {
     ) -> Result<T, ClientError> {
         let body = Bytes::from(json(body));
         let mut retries = 0;
+        let mut unclear = None;
         let mut timeout = if policy == RetryPolicy::Idempotent {
             FIRST_TRY.min(self.request_timeout)
         } else {
@@ -147,10 +148,15 @@ impl Client {
                 | (FailedTry::MaybeExecuted, RetryPolicy::AtMostOnce) => false,
             };
             if !may_retry || retries == RETRIES {
-                return Err(error);
+                // An earlier attempt may have been executed, although the last one was not.
+                let is_unsent = error.failed_try() == FailedTry::NotExecuted;
+                return Err(unclear.filter(|_| is_unsent).unwrap_or(error));
             }
             retries += 1;
             tracing::debug!(%to, retries, %error, "sending a request again");
+            if error.failed_try() == FailedTry::MaybeExecuted {
+                unclear = Some(error);
+            }
             timeout = self.request_timeout.min(timeout * 2);
             tokio::time::sleep_until(next).await;
         }

@@ -108,6 +108,20 @@ fn prompt(mode: InputMode) -> Prompt {
 }
 
 #[tokio::test(start_paused = true)]
+async fn error_tells_that_an_earlier_attempt_may_have_been_executed() {
+    let nobody = || Err(BusError::NoResponders("x".into()));
+    for (first, expected) in [(Err(timed_out()), true), (nobody(), false)] {
+        let answers = std::iter::once(first).chain(std::iter::repeat_with(nobody).take(20));
+        let (client, _bus) = client(answers.collect::<Vec<_>>());
+        let error = client
+            .prompt("s", prompt(InputMode::Queue))
+            .await
+            .unwrap_err();
+        assert_eq!(error.may_have_been_executed(), expected, "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn prompt_is_sent_again_with_its_id_until_it_is_accepted() {
     let foreign = Ok(r#"{"stream":"X","seq":1}"#.to_owned());
     let nobody = Err(BusError::NoResponders("x".into()));

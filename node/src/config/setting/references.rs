@@ -117,28 +117,52 @@ impl ConfiguredUrl {
 /// `@` of each, and its query.
 impl fmt::Display for ConfiguredUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self
-            .0
-            .split(',')
-            .map(without_password)
-            .collect::<Vec<_>>()
-            .join(",");
-        f.write_str(&shown)
+        let (address, query) = match self.0.split_once('?') {
+            Some((address, _)) => (address, "?…"),
+            None => (self.0.as_str(), ""),
+        };
+        let shown: Vec<String> = servers(address)
+            .iter()
+            .map(|server| without_password(server))
+            .collect();
+        write!(f, "{}{query}", shown.join(","))
     }
 }
 
-fn without_password(address: &str) -> String {
-    let (address, query) = address
-        .split_once('?')
-        .map_or((address, ""), |(address, _)| (address, "?…"));
-    let shown = match address
-        .split_once("//")
-        .map(|(scheme, rest)| (scheme, rest.rsplit_once('@')))
-    {
-        Some((scheme, Some((_, host)))) => format!("{scheme}//***@{host}"),
-        Some((_, None)) | None => address.into(),
+/// Splits a list of servers. A comma may also belong to a password. A part that has an `@` but no
+/// scheme is therefore joined to the parts before it, back to the latest one with a scheme or to the
+/// latest complete server.
+fn servers(address: &str) -> Vec<String> {
+    let mut servers: Vec<String> = Vec::new();
+    for part in address.split(',') {
+        let mut server = part.to_owned();
+        if part.contains('@') && !part.contains("//") {
+            let at = servers
+                .iter()
+                .rposition(|server| server.contains("//") || server.contains('@'));
+            let from = match at {
+                Some(at) => {
+                    at + usize::from(servers.get(at).is_some_and(|last| last.contains('@')))
+                }
+                None => 0,
+            };
+            let mut joined = servers.split_off(from);
+            joined.push(server);
+            server = joined.join(",");
+        }
+        servers.push(server);
+    }
+    servers
+}
+
+fn without_password(server: &str) -> String {
+    let Some((user, host)) = server.rsplit_once('@') else {
+        return server.to_owned();
     };
-    shown + query
+    match user.split_once("//") {
+        Some((scheme, _)) => format!("{scheme}//***@{host}"),
+        None => format!("***@{host}"),
+    }
 }
 
 impl fmt::Debug for ConfiguredUrl {
@@ -214,6 +238,16 @@ mod tests {
                 "nats://***@one:4222,nats://two:4222",
             ),
             ("postgres://me:p@w@db/x", "postgres://***@db/x"),
+            ("postgres://me:a,b@db/x", "postgres://***@db/x"),
+            (
+                "postgres://me:a,b,c@db/x?password=a,b",
+                "postgres://***@db/x?…",
+            ),
+            ("me:pw@nats:4222", "***@nats:4222"),
+            (
+                "nats://a:x,y@one:4222,nats://b:z@two:4222,three:4222",
+                "nats://***@one:4222,nats://***@two:4222,three:4222",
+            ),
             ("sqlite:.planck/sessions", "sqlite:.planck/sessions"),
         ] {
             assert_eq!(ConfiguredUrl::new(address).to_string(), shown);

@@ -252,9 +252,9 @@ pub fn classify(error: &sqlx::Error) -> StoreError {
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
 fn of_code(code: &str, message: String) -> StoreError {
     match code {
-        // A person has to free a full disk or memory, but a server without free connections
-        // recovers by itself.
-        "53100" | "53200" => StoreError::Broken(message),
+        // The disk is full. The statement was rolled back, so it can be repeated once there is
+        // space.
+        "53100" => StoreError::Full(message),
         "23505" => StoreError::Exists(message),
         // The server is a standby and therefore read-only.
         "25006" => StoreError::Away(message),
@@ -265,5 +265,18 @@ fn of_code(code: &str, message: String) -> StoreError {
             Some("22" | "23" | "54") => StoreError::BadRequest(message),
             _ => StoreError::Broken(message),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saves_wait_for_space_on_a_full_disk() {
+        let error = |code: &str| of_code(code, "no space".into());
+        assert!(matches!(error("53100"), StoreError::Full(_)));
+        assert!(matches!(error("53200"), StoreError::Away(_)));
+        assert!(matches!(error("XX001"), StoreError::Broken(_)));
     }
 }
