@@ -85,16 +85,26 @@ impl SidecarCall<'_> {
             sidecar: self.target.sidecar(),
             call_id: self.call_id,
         };
-        let answer = self.converse(context).await;
+        let mut has_run = false;
+        let mut answer = self.converse(context, &mut has_run).await;
+        if let Err(CallFailure::Undone(why)) = answer {
+            answer = Err(match has_run {
+                true => CallFailure::Open(why),
+                false => CallFailure::Undone(why),
+            });
+        }
         if !matches!(answer, Err(CallFailure::Open(_))) {
             withdrawn.forget();
         }
         answer.unwrap_or_else(|failure| Err(failure.describe()))
     }
 
+    /// Sends the request, again if that may help, and reads the replies up to the answer. Sets
+    /// `has_run` as soon as a reply shows that some try of the call is running.
     async fn converse(
         &self,
         context: &CallContext<'_>,
+        has_run: &mut bool,
     ) -> Result<Result<String, String>, CallFailure> {
         let (mut deadline, mut has_retried) = (CallDeadline::new(self.idle, self.longest), false);
         let mut answers = self.ask(context).await?;
@@ -108,6 +118,7 @@ impl SidecarCall<'_> {
             match received {
                 Some(Ok(message)) => match self.read(message) {
                     ReplyMessage::Progress(progress) => {
+                        *has_run = true;
                         deadline.renew();
                         (context.progress)(progress);
                     }
@@ -118,6 +129,7 @@ impl SidecarCall<'_> {
                         return Err(CallFailure::Open(deadline.over()));
                     }
                     ReplyMessage::Running if self.may_run_again => {
+                        *has_run = true;
                         sleep(STILL_RUNS.min(self.idle)).await;
                         answers = self.ask(context).await?;
                     }

@@ -267,6 +267,16 @@ async fn a_call_that_still_runs_is_awaited_if_it_may_run_again() {
         (ran.outcome.text.as_str(), ran.asked.len()),
         ("in progress", 1)
     );
+    let gone = vec![running(), nobody(), nobody()];
+    let ran = run_plainly(ToolEffect::Idempotent, gone).await;
+    assert!(
+        ran.outcome
+            .text
+            .ends_with("it may or may not have taken effect"),
+        "{}",
+        ran.outcome.text
+    );
+    assert_eq!((ran.asked.len(), ran.published.len()), (3, 1));
     let never = run_plainly(ToolEffect::Pure, (0..1000).map(|_| running()).collect()).await;
     assert!(
         never.outcome.text.starts_with("it timed out"),
