@@ -67,6 +67,31 @@ pub enum Chunk {
     },
 }
 
+impl Chunk {
+    /// Returns the index of the part that the chunk belongs to.
+    pub fn part(&self) -> usize {
+        match self {
+            Self::Text { part, .. }
+            | Self::Thinking { part, .. }
+            | Self::Signature { part, .. }
+            | Self::Redacted { part, .. }
+            | Self::Call { part, .. }
+            | Self::Args { part, .. } => *part,
+        }
+    }
+
+    /// Returns the number of bytes that the chunk adds to the reply.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text { text, .. } | Self::Thinking { text, .. } => text.len(),
+            Self::Signature { signature, .. } => signature.len(),
+            Self::Redacted { data, .. } => data.len(),
+            Self::Call { id, name, .. } => id.len() + name.len(),
+            Self::Args { json, .. } => json.len(),
+        }
+    }
+}
+
 /// How a complete reply ended. If `cost_usd` of the usage is 0 and the model's prices are known,
 /// the loop computes the cost.
 #[derive(Clone, PartialEq)]

@@ -42,7 +42,7 @@ impl HeldChunks {
 
     /// Adds chunks. Returns whether the held chunks are due now.
     pub fn push(&mut self, chunks: Vec<Chunk>, now: Instant) -> bool {
-        self.bytes += chunks.iter().map(size).sum::<usize>();
+        self.bytes += chunks.iter().map(Chunk::bytes).sum::<usize>();
         if self.chunks.is_empty() {
             self.since = now;
             self.chunks = chunks;
@@ -76,17 +76,6 @@ impl HeldChunks {
         self.is_begun = true;
         self.bytes = 0;
         std::mem::take(&mut self.chunks)
-    }
-}
-
-/// Returns the number of bytes that a chunk adds to the reply.
-fn size(chunk: &Chunk) -> usize {
-    match chunk {
-        Chunk::Text { text, .. } | Chunk::Thinking { text, .. } => text.len(),
-        Chunk::Signature { signature, .. } => signature.len(),
-        Chunk::Redacted { data, .. } => data.len(),
-        Chunk::Call { id, name, .. } => id.len() + name.len(),
-        Chunk::Args { json, .. } => json.len(),
     }
 }
 

@@ -53,17 +53,8 @@ impl Allowance {
     }
 
     fn add(&mut self, chunk: &Chunk) -> Result<(), Failure> {
-        let (part, bytes) = match chunk {
-            Chunk::Text { part, text } | Chunk::Thinking { part, text } => (*part, text.len()),
-            Chunk::Signature { part, signature } => (*part, signature.len()),
-            Chunk::Redacted { part, data } => (*part, data.len()),
-            Chunk::Args { part, json } => (*part, json.len()),
-            Chunk::Call { part, id, name } => {
-                self.calls += 1;
-                (*part, id.len() + name.len())
-            }
-        };
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.calls += usize::from(matches!(chunk, Chunk::Call { .. }));
+        self.bytes = self.bytes.saturating_add(chunk.bytes());
         let AnswerBounds { bytes, calls } = self.bounds;
         if self.bytes > bytes {
             let most = if bytes & 0xf_ffff == 0 {
@@ -76,7 +67,7 @@ impl Allowance {
         if self.calls > calls {
             return Err(over(&format!("has more than {calls} tool calls")));
         }
-        if part >= MOST_PARTS {
+        if chunk.part() >= MOST_PARTS {
             return Err(over(&format!("has more than {MOST_PARTS} parts")));
         }
         Ok(())
