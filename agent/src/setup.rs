@@ -101,7 +101,7 @@ impl Memory {
     }
 }
 
-/// What a loaded agent does with a turn that its rows leave open.
+/// The way in which a loaded agent treats a turn that its rows leave open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum OpenTurn {
     /// The turn continues where it was.

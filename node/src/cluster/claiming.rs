@@ -33,7 +33,7 @@ pub struct LeadLease {
     pub incarnation: i64,
 }
 
-/// What becomes of a session after its claim.
+/// Whether a session continues or is closed after its claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimPolicy {
     /// The session continues on this node.
@@ -42,7 +42,7 @@ pub enum ClaimPolicy {
     Stop,
 }
 
-/// What a node claims, and what must end before tools start.
+/// The lease that a node claims, and the hosts that must stop before tools start.
 #[derive(Debug, Clone)]
 pub struct ClaimPlan {
     pub me: NodeId,

@@ -10,7 +10,7 @@ pub struct NodeLoad {
     pub running: u32,
 }
 
-/// What a heartbeat says about its node, apart from what [`Beat::numbered`] measures itself.
+/// The content of a heartbeat, without the measurements of [`Beat::numbered`].
 pub(super) struct Beat<'a> {
     pub node: &'a NodeId,
     pub record: &'a NodeRecord,

@@ -265,7 +265,7 @@ fn tools_from(team: Option<Moment>, quiet_from: Option<Moment>) -> Option<Moment
     team.max(quiet_from)
 }
 
-/// What the plan for a member depends on in the member's team.
+/// The facts about a member's team on which the plan for the member depends.
 #[derive(Debug, Clone, Copy)]
 pub struct LedTeam {
     /// Whether this node hosts the lead.
