@@ -322,8 +322,8 @@ pub enum MemberStep {
     Place,
     /// Start the member on this node.
     ClaimHere,
-    /// Claim the member here and stop it for good, because the member's node is gone and the member
-    /// is not to continue.
+    /// Claim the member here and stop it for good, because the member's node is gone, the session
+    /// continues and the member is not to continue.
     StopLost,
 }
 
@@ -356,7 +356,9 @@ pub fn member_plan(led: LedTeam, member: MemberFacts) -> MemberPlan {
         .or(led.is_new_incarnation.then_some(ClaimCause::Free))
         .filter(|_| is_ours && !member.is_hosted_here);
     let after_death = cause == Some(ClaimCause::HolderGone);
+    // A session that ends keeps its members, so that a later prompt finds the whole team.
     let is_lost = after_death
+        && member.is_for_work
         && led.is_led_here
         && !led.is_new_incarnation
         && led.on_node_death == OnNodeDeath::Stop;

@@ -204,6 +204,20 @@ fn member_that_is_not_to_go_on_is_stopped_with_its_node() {
 }
 
 #[test]
+fn session_that_ends_after_a_death_stops_no_member_for_good() {
+    let stop = LedTeam {
+        on_node_death: OnNodeDeath::Stop,
+        ..led(true, false)
+    };
+    let ending = MemberFacts {
+        is_for_work: false,
+        ..member(LeaseHolder::Gone)
+    };
+    let plan = member_plan(stop, ending);
+    assert_eq!((plan.step, plan.after_death), (MemberStep::ClaimHere, true));
+}
+
+#[test]
 fn tools_of_a_member_wait_for_its_dead_node() {
     let from = |holder| member_plan(led(true, false), member(holder)).tools_from;
     assert_eq!(from(LeaseHolder::Gone), Some(QUIET));
