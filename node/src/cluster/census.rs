@@ -15,6 +15,8 @@ use planck_common::{
 };
 use tokio::{sync::Notify, time::Instant};
 
+use super::{clock, moment::Moment};
+
 /// How long the census keeps a node without a record and without heartbeats, unless the node left
 /// or died.
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -57,6 +59,8 @@ struct CensusEntry {
     /// Whether the membership thread reported that the node left or died. The flag stays set if the
     /// registry loses the node's record.
     gone: bool,
+    /// Since when the node has been silent, if the membership thread reported that it died.
+    quiet_since: Option<Moment>,
     /// How many agents this node asked the other node to host since its last heartbeat.
     placed: u32,
 }
@@ -69,6 +73,7 @@ impl CensusEntry {
             heard: Instant::now(),
             suspect: false,
             gone: false,
+            quiet_since: None,
             placed: 0,
         }
     }
@@ -152,6 +157,17 @@ impl Census {
         (entry.gone || entry.record.is_some()).then(|| entry.is_gone())
     }
 
+    /// Returns since when a node that died has been silent, or `None` if the census does not know
+    /// of its death. The record of a death may arrive before the membership thread has reported
+    /// since when the node has been silent. Until then the silence counts as beginning now, so that
+    /// nothing starts too early.
+    pub fn quiet_since(&self, node: &NodeId) -> Option<Moment> {
+        let entries = self.entries();
+        let entry = entries.get(node)?;
+        let is_dead = entry.standing() == Some(NodeStanding::Dead);
+        entry.quiet_since.or_else(|| is_dead.then(clock::now))
+    }
+
     /// Waits until the registry reports that a node left or died.
     pub async fn until_gone(&self, node: &NodeId) {
         loop {
@@ -206,10 +222,11 @@ impl Census {
         }
     }
 
-    /// Records that a node left or died. The census keeps the node even if the registry loses its
+    /// Records that a node left or died. `quiet_since` says since when a node that died has been
+    /// silent, and is `None` for a node that left. The census keeps the node even if the registry loses its
     /// record, because its leases may still have to be claimed. If there are too many such nodes,
     /// forgets the one that was heard the longest time ago.
-    pub(super) fn gone(&self, node: &NodeId) {
+    pub(super) fn gone(&self, node: &NodeId, quiet_since: Option<Moment>) {
         let mut entries = self.entries();
         let gone = |entries: &BTreeMap<NodeId, CensusEntry>| {
             entries.values().filter(|entry| entry.gone).count()
@@ -223,10 +240,9 @@ impl Census {
         {
             entries.remove(&oldest);
         }
-        entries
-            .entry(node.clone())
-            .or_insert_with(CensusEntry::new)
-            .gone = true;
+        let entry = entries.entry(node.clone()).or_insert_with(CensusEntry::new);
+        entry.gone = true;
+        entry.quiet_since = quiet_since;
         drop(entries);
         self.one_is_gone.notify_waiters();
     }

@@ -90,11 +90,7 @@ pub enum JoinError {
 /// What the membership thread reports to the rest of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClusterFact {
-    PeerDied {
-        node: NodeId,
-        /// The moment at which the node's silence began, as far as this node knows.
-        quiet_since: Moment,
-    },
+    PeerDied(NodeId),
     PeerLeft(NodeId),
     Suspended,
     Resumed,

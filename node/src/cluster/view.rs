@@ -1,11 +1,10 @@
 //! A node's view of its cluster: which nodes it knows, which of them are alive, and whether it may
 //! begin work itself. All services read the view, which sends no requests to other nodes.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     NodeId,
@@ -32,8 +31,6 @@ pub struct ClusterView {
     liveness: Arc<Liveness>,
     permit: Permit,
     tool_grace: Duration,
-    /// Since when each node that died has been silent.
-    quiet: Mutex<BTreeMap<NodeId, Moment>>,
     sweep: Notify,
 }
 
@@ -73,7 +70,6 @@ impl ClusterView {
             census,
             permit,
             tool_grace,
-            quiet: Mutex::default(),
             sweep: Notify::new(),
         }
     }
@@ -135,15 +131,11 @@ impl ClusterView {
         age.unwrap_or_default()
     }
 
-    /// Records since when a node that died has been silent.
-    pub fn died(&self, node: NodeId, quiet_since: Moment) {
-        self.quiet().insert(node, quiet_since);
-    }
-
-    /// Returns from when tools may start in place of those of a dead node, or `None` if this node
-    /// did not see that node die.
+    /// Returns from when tools may start in place of those of a dead node, or `None` if the census
+    /// does not know of the node's death.
     pub fn tools_from(&self, dead: &NodeId) -> Option<Moment> {
-        self.quiet().get(dead).map(|since| *since + self.tool_grace)
+        let quiet_since = self.census.as_ref()?.quiet_since(dead)?;
+        Some(quiet_since + self.tool_grace)
     }
 
     /// Returns how long tools may still run on a node that no longer answers.
@@ -182,10 +174,6 @@ impl ClusterView {
     fn others(&self) -> impl Iterator<Item = KnownNode> {
         let known = self.census.iter().flat_map(|census| census.known());
         known.filter(|known| known.node != self.node)
-    }
-
-    fn quiet(&self) -> MutexGuard<'_, BTreeMap<NodeId, Moment>> {
-        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

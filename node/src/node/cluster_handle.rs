@@ -1,6 +1,9 @@
 //! A node's membership in its cluster: joining, reacting to what the membership thread reports, and
 //! leaving.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use planck_common::{
@@ -155,13 +158,21 @@ impl Node {
         }
     }
 
-    /// Receives the facts that the membership thread reports, and applies them to the services.
-    /// Returns when this node must end.
-    async fn react(self: Arc<Self>, mut facts: mpsc::Receiver<ClusterFact>) {
+    /// Applies the facts that the membership thread reports until this node must end. Then drops
+    /// all agents and says why the node must end.
+    async fn react(self: Arc<Self>, facts: mpsc::Receiver<ClusterFact>) {
+        let why = self.apply(facts).await;
+        self.services.takeover.drop_all();
+        self.cluster.ended.send_replace(Some(why));
+    }
+
+    /// Applies the facts to the services. Returns why this node must end. If the membership thread
+    /// ends without a reason, for example because of a panic, the node must end too, because nothing
+    /// renews its permit or sends its heartbeats any more.
+    async fn apply(&self, mut facts: mpsc::Receiver<ClusterFact>) -> String {
         while let Some(fact) = facts.recv().await {
             match fact {
-                ClusterFact::PeerDied { node, quiet_since } => {
-                    self.services.view.died(node.clone(), quiet_since);
+                ClusterFact::PeerDied(node) => {
                     self.services.teams.node_died(node);
                     self.services.view.request_sweep();
                 }
@@ -176,12 +187,9 @@ impl Node {
                         joined.leases_checked(asked_at);
                     }
                 }
-                ClusterFact::MustDie(why) => {
-                    self.services.takeover.drop_all();
-                    self.cluster.ended.send_replace(Some(why));
-                    return;
-                }
+                ClusterFact::MustDie(why) => return why,
             }
         }
+        "the membership thread ended".into()
     }
 }

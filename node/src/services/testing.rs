@@ -100,6 +100,10 @@ impl World {
 }
 
 impl TestNode {
+    pub(crate) fn running(&self) -> &RunningNode {
+        &self.running
+    }
+
     pub(crate) fn services(&self) -> &Services {
         self.running.node().services()
     }

@@ -7,7 +7,7 @@ use planck_common::{
     registry::NodeStanding,
     subject::Topic,
 };
-use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::{
     ClusterFact, JoinOptions,
@@ -130,13 +130,13 @@ impl MembershipThread {
             PeerNews::Back => census.suspected(&node, false),
             PeerNews::Left => {
                 tracing::info!(%node, "a peer left");
-                census.gone(&node);
+                census.gone(&node, None);
                 self.tell(ClusterFact::PeerLeft(node));
             }
             PeerNews::Died { quiet_since } => {
                 tracing::info!(%node, "a peer is dead");
-                census.gone(&node);
-                self.tell(ClusterFact::PeerDied { node, quiet_since });
+                census.gone(&node, Some(quiet_since));
+                self.tell(ClusterFact::PeerDied(node));
             }
         }
     }
@@ -170,16 +170,8 @@ impl MembershipThread {
         self.over = true;
     }
 
-    /// Reports a fact to the node. Drops the fact if too many wait already or the node receives no
-    /// more.
     fn tell(&self, fact: ClusterFact) {
-        match self.facts.try_send(fact) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                tracing::warn!("dropped a cluster event: the channel to the node is full")
-            }
-            Err(TrySendError::Closed(_)) => tracing::debug!("the node is leaving"),
-        }
+        send(&self.facts, fact);
     }
 
     pub(super) fn decided(&self, kind: DecisionKind, data: DecisionData) {
@@ -188,5 +180,45 @@ impl MembershipThread {
             Topic::Cluster(kind.name()).to_string(),
             json(&decision).into(),
         );
+    }
+}
+
+/// Reports a fact to the node. Drops the fact if too many wait already or the node receives no
+/// more. A request to check the leases is repeated every second while the node is suspended, and a
+/// check lasts longer if the store hangs. Such a request is therefore dropped once half of the
+/// channel is in use, so that the facts that are reported only once still fit.
+fn send(facts: &mpsc::Sender<ClusterFact>, fact: ClusterFact) {
+    let is_repeated = matches!(fact, ClusterFact::CheckLeases { .. });
+    if is_repeated && facts.capacity() < facts.max_capacity() / 2 {
+        tracing::debug!("skipped a check of the leases: earlier ones still wait");
+        return;
+    }
+    match facts.try_send(fact) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => {
+            tracing::warn!("dropped a cluster event: the channel to the node is full")
+        }
+        Err(TrySendError::Closed(_)) => tracing::debug!("the node is leaving"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::moment::Moment;
+
+    #[test]
+    fn requests_to_check_the_leases_leave_room_for_other_facts() {
+        let (facts, mut told) = mpsc::channel(8);
+        for second in 0..100 {
+            let asked_at = Moment::from_millis(second * 1_000);
+            send(&facts, ClusterFact::CheckLeases { asked_at });
+        }
+        let death = ClusterFact::MustDie("it was declared dead".into());
+        send(&facts, death.clone());
+        drop(facts);
+        let received: Vec<_> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+        assert!(received.len() > 1, "{received:?}");
+        assert_eq!(received.last(), Some(&death));
     }
 }
