@@ -215,6 +215,14 @@ async fn command_that_may_have_been_executed_is_not_sent_again() {
     done.nudge(&agent, None).await.unwrap_err();
     assert_eq!(bus.asked.lock().unwrap().len(), 1);
 
+    let (relayed, bus) = client([
+        refused(Code::Internal),
+        Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into()),
+    ]);
+    let error = relayed.checkpoint(&agent, "so far".into()).await;
+    assert!(error.unwrap_err().may_have_been_executed());
+    assert_eq!(bus.asked.lock().unwrap().len(), 1);
+
     let (not_done, bus) = client([
         refused(Code::Unavailable),
         Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into()),

@@ -8,10 +8,13 @@ use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     AgentId, NodeId,
-    command::{AgentVerb, Empty, HostAgent, Hosted, NodeVerb, Relay, StopTeam, StoppedTeam, Wake},
+    command::{
+        AgentVerb, Empty, HostAgent, Hosted, NodeVerb, Relay, SessionVerb, StopTeam, StoppedTeam,
+        Wake,
+    },
     event::json,
     reply::{self, Code, Refusal, ReplyError},
-    subject::Address,
+    subject::{Address, Target},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -43,12 +46,15 @@ impl Peers {
 
     /// Asks a node to host an agent, and returns where the agent runs.
     pub async fn host(&self, node: &NodeId, request: &HostAgent) -> Result<Hosted, Refusal> {
-        self.ask(node, NodeVerb::Host, request, HOST).await
+        self.ask(node, NodeVerb::Host, request, HOST, Code::Unavailable)
+            .await
     }
 
     /// Notifies a node that rows of an agent that it hosts have changed in SQL.
     pub async fn wake(&self, node: &NodeId, wake: &Wake) -> Result<(), Refusal> {
-        let Empty {} = self.ask(node, NodeVerb::Wake, wake, WAKE).await?;
+        let Empty {} = self
+            .ask(node, NodeVerb::Wake, wake, WAKE, Code::Unavailable)
+            .await?;
         Ok(())
     }
 
@@ -59,7 +65,9 @@ impl Peers {
         order: &StopTeam,
         patience: Duration,
     ) -> Result<StoppedTeam, Refusal> {
-        self.ask(node, NodeVerb::StopTeam, order, patience).await
+        let verb = NodeVerb::StopTeam;
+        self.ask(node, verb, order, patience, Code::Unavailable)
+            .await
     }
 
     /// Sends a command for an agent to the node that hosts the agent.
@@ -76,7 +84,9 @@ impl Peers {
     }
 
     /// Passes a client's command on to the node that hosts its target. That node performs the
-    /// command and does not pass it on again.
+    /// command and does not pass it on again. If it is unknown whether that node performed a command
+    /// that is not idempotent, the refusal is `internal`, so that the client does not send the
+    /// command again.
     pub async fn relay<T: DeserializeOwned>(
         &self,
         node: &NodeId,
@@ -93,32 +103,39 @@ impl Peers {
             subject: address.to_string(),
             body,
         };
-        self.ask(node, NodeVerb::Relay, &relay, patience).await
+        let if_unclear = match is_idempotent(address) {
+            true => Code::Unavailable,
+            false => Code::Internal,
+        };
+        self.ask(node, NodeVerb::Relay, &relay, patience, if_unclear)
+            .await
     }
 
-    /// Sends a request to a node, and returns the answer. If the request fails, the node may still
-    /// have performed it, unless the node itself refused it.
+    /// Sends a request to a node, and returns the answer. `if_unclear` is the code of the refusal
+    /// if the node may have performed the request, although it did not answer.
     async fn ask<T: DeserializeOwned>(
         &self,
         node: &NodeId,
         verb: NodeVerb,
         body: &impl Serialize,
         patience: Duration,
+        if_unclear: Code,
     ) -> Result<T, Refusal> {
         let address = Address::node(node, verb.name());
         let answer = tokio::select! {
             answer = self.bus.request(&address, json(body).into(), patience) => answer,
             () = self.until_silent_for_good(node) => {
-                return Err(Refusal::unavailable(format!(
+                let why = format!(
                     "node {node} was gone before it answered; it may have done what it was asked"
-                )));
+                );
+                return Err(Refusal::new(if_unclear, why));
             }
         };
-        let answer = answer.map_err(|error| unanswered(node, &error))?;
+        let answer = answer.map_err(|error| unanswered(node, &error, if_unclear))?;
         reply::decode(&answer).map_err(|error| match error {
             ReplyError::Refused(refusal) => refusal,
             ReplyError::Foreign | ReplyError::Malformed(_) => {
-                Refusal::unavailable(format!("node {node}: {error}"))
+                Refusal::new(if_unclear, format!("node {node}: {error}"))
             }
         })
     }
@@ -129,15 +146,47 @@ impl Peers {
     }
 }
 
-fn unanswered(node: &NodeId, error: &BusError) -> Refusal {
+fn unanswered(node: &NodeId, error: &BusError, if_unclear: Code) -> Refusal {
+    let why = format!("node {node} does not answer: {error}");
     match error {
         BusError::TooLarge { .. } => Refusal::new(Code::TooLarge, error.to_string()),
-        BusError::NoResponders(_)
-        | BusError::TimedOut { .. }
-        | BusError::Denied(_)
-        | BusError::Away(_)
-        | BusError::Unfit(_) => {
-            Refusal::unavailable(format!("node {node} does not answer: {error}"))
+        BusError::TimedOut { .. } | BusError::Away(_) => Refusal::new(
+            if_unclear,
+            format!("{why}; it may have done what it was asked"),
+        ),
+        BusError::NoResponders(_) | BusError::Denied(_) | BusError::Unfit(_) => {
+            Refusal::unavailable(why)
         }
+    }
+}
+
+/// Returns whether a client may send a command again although the first try may have been
+/// performed. The client library decides by the same rule.
+fn is_idempotent(address: &Address) -> bool {
+    match &address.target {
+        Target::Agent(_) => AgentVerb::find(&address.verb).is_none_or(|verb| match verb {
+            AgentVerb::Abort | AgentVerb::Stop | AgentVerb::Nudge | AgentVerb::Checkpoint => false,
+            AgentVerb::Prompt
+            | AgentVerb::Info
+            | AgentVerb::Snapshot
+            | AgentVerb::AddTool
+            | AgentVerb::RemoveTool
+            | AgentVerb::ChangeModel => true,
+        }),
+        Target::Session(_) => SessionVerb::find(&address.verb).is_none_or(|verb| match verb {
+            SessionVerb::Abort | SessionVerb::Rewind | SessionVerb::Delete => false,
+            SessionVerb::Prompt
+            | SessionVerb::Events
+            | SessionVerb::Messages
+            | SessionVerb::Info
+            | SessionVerb::Resume
+            | SessionVerb::Close => true,
+        }),
+        Target::Node(_)
+        | Target::Sessions
+        | Target::Nodes
+        | Target::Teams
+        | Target::Models
+        | Target::Sidecars => true,
     }
 }

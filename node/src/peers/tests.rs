@@ -86,6 +86,22 @@ fn wake() -> Wake {
     }
 }
 
+fn dead() -> NodeRecord {
+    NodeRecord {
+        name: "other".into(),
+        state: NodeStanding::Dead,
+        version: String::new(),
+        labels: Map::new(),
+        capacity: 0,
+        workspaces: Vec::new(),
+        providers: Vec::new(),
+        started_at: Timestamp::from_millis(0),
+        nonce: String::new(),
+        times: Default::default(),
+        verdict: None,
+    }
+}
+
 #[tokio::test]
 async fn wake_reaches_the_node_it_names() {
     let scene = Scene::new(says(Ok("{}"))).await;
@@ -162,30 +178,62 @@ async fn errors_name_an_absent_node_and_one_with_a_malformed_reply() {
 async fn request_to_a_node_that_dies_ends_early() {
     let scene = Scene::new(|| std::future::pending().boxed()).await;
     tokio::time::pause();
-    let died = NodeRecord {
-        name: "other".into(),
-        state: NodeStanding::Dead,
-        version: String::new(),
-        labels: Map::new(),
-        capacity: 0,
-        workspaces: Vec::new(),
-        providers: Vec::new(),
-        started_at: Timestamp::from_millis(0),
-        nonce: String::new(),
-        times: Default::default(),
-        verdict: None,
-    };
     let (began, wake) = (Instant::now(), wake());
     let dies = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        scene.census.recorded(&scene.peer, 1, died);
+        scene.census.recorded(&scene.peer, 1, dead());
     };
     let patience = Duration::from_secs(600);
-    let asks = scene
-        .peers
-        .ask::<Empty>(&scene.peer, NodeVerb::Wake, &wake, patience);
+    let asks = scene.peers.ask::<Empty>(
+        &scene.peer,
+        NodeVerb::Wake,
+        &wake,
+        patience,
+        Code::Unavailable,
+    );
     let (answer, ()) = tokio::join!(asks, dies);
     let refusal = answer.unwrap_err();
     assert!(refusal.message.contains("it may have done"), "{refusal}");
     assert_eq!(began.elapsed().as_secs(), 1);
+}
+
+#[tokio::test]
+async fn relayed_command_that_may_have_been_done_is_retried_only_if_it_is_idempotent() {
+    let (session, agent) = (SessionId::mint(), AgentId::mint());
+    let silent = Scene::new(|| std::future::pending().boxed()).await;
+    let gone = Scene::new(|| std::future::pending().boxed()).await;
+    gone.census.recorded(&gone.peer, 1, dead());
+    let garbled = Scene::new(says(Ok("7"))).await;
+    tokio::time::pause();
+    let cases = [
+        (Address::session(&session, "rewind"), Code::Internal),
+        (Address::session(&session, "delete"), Code::Internal),
+        (Address::session(&session, "abort"), Code::Internal),
+        (Address::session(&session, "close"), Code::Unavailable),
+        (Address::agent(&agent, "checkpoint"), Code::Internal),
+        (Address::agent(&agent, "stop"), Code::Internal),
+        (Address::agent(&agent, "add_tool"), Code::Unavailable),
+        (Address::new(Target::Sessions, "start"), Code::Unavailable),
+    ];
+    for (address, code) in &cases {
+        for (scene, patience) in [(&silent, SOON), (&gone, 100 * SOON), (&garbled, SOON)] {
+            let relay = scene
+                .peers
+                .relay::<Empty>(&scene.peer, address, b"", patience);
+            let refusal = relay.await.unwrap_err();
+            assert_eq!(refusal.code, *code, "{address}: {refusal}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn relayed_command_that_reached_no_node_may_be_sent_again() {
+    let scene = Scene::new(says(Ok("{}"))).await;
+    let (nobody, address) = (
+        NodeId::mint(),
+        Address::session(&SessionId::mint(), "rewind"),
+    );
+    let relay = scene.peers.relay::<Empty>(&nobody, &address, b"", SOON);
+    let refusal = relay.await.unwrap_err();
+    assert_eq!(refusal.code, Code::Unavailable, "{refusal}");
 }
