@@ -87,7 +87,10 @@ impl Agent {
             args: args.to_owned(),
             effect,
         }));
-        self.run_again(round, call, args, remark, step)
+        ToolRun {
+            is_repeat: false,
+            ..self.run_again(round, call, args, remark, step)
+        }
     }
 
     /// Begins a call whose `tool_start` is already in the log, and returns the run to start.
@@ -105,6 +108,7 @@ impl Agent {
             call_id: call.call_id.clone(),
             name: call.name.clone(),
             args: args.to_owned(),
+            is_repeat: true,
         };
         round.start(call, ticket, step.now, remark);
         run

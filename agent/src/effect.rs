@@ -78,6 +78,9 @@ pub struct ToolRun {
     pub call_id: CallId,
     pub name: String,
     pub args: Box<RawValue>,
+    /// Whether the call was interrupted and now runs again, so that an earlier try may have taken
+    /// effect.
+    pub is_repeat: bool,
 }
 
 /// Rows of the log, changes of inputs, and usage that are committed together or not at all.

@@ -62,6 +62,7 @@ impl Measured {
             agent_id: AgentId::parse("a").unwrap(),
             epoch: 1,
             call_id: CallId::parse("c").unwrap(),
+            is_repeat: false,
             args: to_raw_value(&json!({ "command": "true" })).unwrap().into(),
             dir: dir.to_owned(),
             cancel: CancellationToken::new(),

@@ -84,6 +84,8 @@ pub struct Invocation {
     pub agent_id: AgentId,
     pub epoch: i64,
     pub call_id: CallId,
+    /// Whether an earlier try of the call may have taken effect.
+    pub is_repeat: bool,
     pub args: Arc<RawValue>,
     /// The working directory of the agent.
     pub dir: PathBuf,

@@ -25,6 +25,7 @@ fn interrupted_call_is_repeated_or_failed_by_its_effect() {
     .concat();
     world.answer(calls, StopReason::ToolUse);
     let before: Vec<_> = world.tools.iter().map(|run| run.call_id.clone()).collect();
+    assert!(world.tools.iter().all(|run| !run.is_repeat));
     world.tools.swap(0, 3);
     world.tool_done(ToolOutcome::ok("had finished"));
     world.commit_all();
@@ -35,6 +36,7 @@ fn interrupted_call_is_repeated_or_failed_by_its_effect() {
         before[1..3],
         "pure and idempotent calls run again under the same id"
     );
+    assert!(world.tools.iter().all(|run| run.is_repeat));
     world.tool_done(ToolOutcome::ok("read"));
     world.tool_done(ToolOutcome::ok("asked"));
     assert_eq!(world.agent.request(), 2);

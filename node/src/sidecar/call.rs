@@ -47,6 +47,8 @@ pub struct SidecarCall<'a> {
     /// The maximum duration of the call, whatever progress the sidecar reports.
     pub longest: Duration,
     pub may_run_again: bool,
+    /// Whether an earlier try of the call may have taken effect.
+    pub is_repeat: bool,
 }
 
 /// The bus, the cancellation and the progress callback of the agent that makes the call.
@@ -85,7 +87,7 @@ impl SidecarCall<'_> {
             sidecar: self.target.sidecar(),
             call_id: self.call_id,
         };
-        let mut has_run = false;
+        let mut has_run = self.is_repeat;
         let mut answer = self.converse(context, &mut has_run).await;
         if let Err(CallFailure::Undone(why)) = answer {
             answer = Err(match has_run {

@@ -27,6 +27,7 @@ pub fn message(bytes: &[u8]) {
             idle: Duration::ZERO,
             longest: Duration::ZERO,
             may_run_again: false,
+            is_repeat: false,
         };
         call.reads(StreamedReply {
             payload: Bytes::copy_from_slice(bytes),

@@ -158,6 +158,7 @@ impl Tool for RemoteTool {
             idle,
             longest,
             may_run_again: self.spec.effect != ToolEffect::Mutating,
+            is_repeat: call.is_repeat,
         };
         let caller = CallContext {
             bus: &*self.bus,

@@ -60,6 +60,7 @@ impl World {
             agent_id: AgentId::parse("a").unwrap(),
             epoch: 1,
             call_id: CallId::parse("c").unwrap(),
+            is_repeat: false,
             args: to_raw_value(args).unwrap().into(),
             dir: self.at("ws"),
             cancel: CancellationToken::new(),

@@ -188,21 +188,10 @@ impl Actor {
             call_id,
             name,
             args,
+            is_repeat,
         } = run;
-        let (cancel, pieces, since) = (
-            CancellationToken::new(),
-            self.work.answers(),
-            Instant::now(),
-        );
-        let progress = move |tools::CallProgress { message, percent }| {
-            let news = Input::ToolProgress {
-                ticket,
-                message,
-                percent,
-            };
-            // Progress is dropped if the channel is full, because only the call's result matters.
-            let _ = pieces.try_send(Box::new(news));
-        };
+        let (cancel, since) = (CancellationToken::new(), Instant::now());
+        let progress = progress_of(ticket, self.work.answers());
         let session = &self.identity.session;
         let invocation = Invocation {
             session_id: session.id.clone(),
@@ -210,6 +199,7 @@ impl Actor {
             agent_id: self.identity.agent.clone(),
             epoch: self.identity.epoch,
             call_id,
+            is_repeat,
             args: args.into(),
             dir: session.dir.clone(),
             cancel: cancel.clone(),
@@ -330,6 +320,19 @@ impl Drop for Actor {
         self.spans.leave_open();
         self.turn(false);
         self.note_queue(0);
+    }
+}
+
+/// Returns the function through which a tool call reports progress to the agent.
+fn progress_of(ticket: Ticket, pieces: Answers) -> impl Fn(tools::CallProgress) + Send + Sync {
+    move |tools::CallProgress { message, percent }| {
+        let news = Input::ToolProgress {
+            ticket,
+            message,
+            percent,
+        };
+        // Progress is dropped if the channel is full, because only the call's result matters.
+        let _ = pieces.try_send(Box::new(news));
     }
 }
 

@@ -83,6 +83,7 @@ fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
         agent_id: AgentId::mint(),
         epoch: 1,
         call_id: CallId::mint(),
+        is_repeat: false,
         args: args.into(),
         dir: std::path::PathBuf::new(),
         cancel: cancel.clone(),

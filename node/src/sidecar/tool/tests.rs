@@ -92,6 +92,15 @@ struct RunResult {
 }
 
 async fn run(effect: ToolEffect, schema: Value, args: Value, scripts: Vec<Script>) -> RunResult {
+    run_try(false, effect, (schema, args), scripts).await
+}
+
+async fn run_try(
+    is_repeat: bool,
+    effect: ToolEffect,
+    (schema, args): (Value, Value),
+    scripts: Vec<Script>,
+) -> RunResult {
     let bus = Arc::new(ScriptedBus {
         scripts: Mutex::new(scripts.into()),
         ..ScriptedBus::default()
@@ -114,6 +123,7 @@ async fn run(effect: ToolEffect, schema: Value, args: Value, scripts: Vec<Script
         agent_id: AgentId::parse("ag").unwrap(),
         epoch: 3,
         call_id: CallId::parse("ca").unwrap(),
+        is_repeat,
         args: RawValue::from_string(args.to_string()).unwrap().into(),
         dir: "/".into(),
         cancel: CancellationToken::new(),
@@ -283,4 +293,22 @@ async fn a_call_that_still_runs_is_awaited_if_it_may_run_again() {
         "{}",
         never.outcome.text
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeat_that_finds_nobody_may_have_taken_effect_before() {
+    for scripts in [vec![nobody(), nobody()], vec![]] {
+        let schema = json!({"type": "object"});
+        let ran = run_try(true, ToolEffect::Idempotent, (schema, json!({})), scripts).await;
+        let told = &ran.outcome.text;
+        assert!(
+            told.ends_with("it may or may not have taken effect"),
+            "{told}"
+        );
+        assert_eq!(
+            ran.published,
+            ["cancel.s"],
+            "an instance may still run the earlier try"
+        );
+    }
 }

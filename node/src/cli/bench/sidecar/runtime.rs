@@ -94,6 +94,7 @@ impl ToolCaller for BenchAgent {
             agent_id: self.agent.clone(),
             epoch: 1,
             call_id: CallId::mint(),
+            is_repeat: false,
             args: self.args.clone(),
             dir: PathBuf::new(),
             cancel: CancellationToken::new(),
