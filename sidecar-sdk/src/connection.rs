@@ -63,7 +63,11 @@ impl Connection {
     /// Returns an error if a prefix is malformed, if only one of the certificate and its key is
     /// set, or if the file with the seed of the nkey cannot be read.
     pub fn from_environment() -> Result<Self, Error> {
-        let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        Self::from_variables(|name| env::var(name).ok())
+    }
+
+    pub(crate) fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let said = |name: &str| variable(name).filter(|value| !value.is_empty());
         let own = |name: &str| said(&format!("PLANCK_NATS_{name}"));
         let inbox = |text: &str| {
             InboxPrefix::parse(text.trim()).map_err(|error| Error::Connection(error.to_string()))
