@@ -286,8 +286,7 @@ impl Data {
     }
 }
 
-/// Splits lines of JSON, each of which is one value. Blank lines are ignored, except for a last
-/// line without a line end.
+/// Splits lines of JSON, each of which is one value. Blank lines are ignored.
 #[derive(Debug)]
 pub struct Ndjson {
     beginning: BodyStart,
@@ -321,17 +320,26 @@ impl FrameSplitter for Ndjson {
         let Some(bytes) = self.beginning.pass(bytes) else {
             return Ok(());
         };
-        self.lines.feed(&bytes, |line| {
-            if line.trim_ascii().is_empty() {
-                Ok(())
-            } else {
-                each(line)
-            }
-        })
+        self.lines
+            .feed(&bytes, |line| unless_blank(line, &mut each))
     }
 
-    fn finish(&mut self, each: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
-        self.lines.finish(each)
+    fn finish(
+        &mut self,
+        mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.lines.finish(|line| unless_blank(line, &mut each))
+    }
+}
+
+fn unless_blank(
+    line: &[u8],
+    each: &mut impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if line.trim_ascii().is_empty() {
+        Ok(())
+    } else {
+        each(line)
     }
 }
 

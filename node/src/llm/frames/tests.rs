@@ -55,6 +55,18 @@ fn lines_of_json_are_split_wherever_the_network_splits_them() {
 }
 
 #[test]
+fn last_line_of_json_that_is_blank_is_ignored() {
+    for end in [" ", "\r", " \r", "\t"] {
+        let pieces: [&[u8]; 2] = [b"{}\n", end.as_bytes()];
+        assert_eq!(
+            events(Ndjson::default(), &pieces).unwrap(),
+            ["{}"],
+            "{end:?}"
+        );
+    }
+}
+
+#[test]
 fn an_event_longer_than_the_limit_is_refused() {
     let endless = |pieces: &[&[u8]]| events(Sse::with_limit(8), pieces).unwrap_err().kind;
     assert_eq!(endless(&[b"data: 123456789"]), FailureKind::Transient);
