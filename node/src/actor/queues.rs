@@ -18,7 +18,6 @@ struct QueuesInner {
     store: Arc<dyn SessionStore>,
     node: NodeId,
     tasks: TaskTracker,
-    stop: CancellationToken,
     open: Mutex<HashMap<SessionId, OpenQueue>>,
 }
 
@@ -36,12 +35,10 @@ pub struct QueueHold {
 
 impl Queues {
     pub fn new(store: Arc<dyn SessionStore>, node: NodeId) -> Self {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         Self(Arc::new(QueuesInner {
             store,
             node,
-            tasks,
-            stop,
+            tasks: TaskTracker::new(),
             open: Mutex::default(),
         }))
     }
@@ -63,25 +60,17 @@ impl Queues {
         }
     }
 
-    /// Stops all queues. The outcome of appends in flight is then unknown.
-    pub fn stop(&self) {
-        self.0.stop.cancel();
-    }
-
     fn start(&self, session: &SessionId) -> AppendQueue {
         let QueuesInner {
-            store,
-            node,
-            tasks,
-            stop,
-            ..
+            store, node, tasks, ..
         } = &*self.0;
         AppendQueue::start(
             Arc::clone(store),
             session.clone(),
             node.clone(),
             tasks,
-            stop.clone(),
+            // A queue of a node ends only with its last handle.
+            CancellationToken::new(),
         )
     }
 

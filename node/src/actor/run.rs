@@ -193,7 +193,7 @@ impl Actor {
                 None => Ok(Performed::GoOn),
             },
             Mail::Leave(answer) => {
-                let may_leave = !self.work.is_bound() && self.saves.are_settled();
+                let may_leave = !self.work.is_bound() && self.saves.is_idle();
                 if answer.send(may_leave).is_ok() && may_leave {
                     // The agent must not begin work now, because it is about to be dropped.
                     self.acks.dropped.cancelled().await;

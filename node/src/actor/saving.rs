@@ -75,11 +75,6 @@ impl Saves {
         }
     }
 
-    /// Returns whether no save is in flight, so that all decisions are committed.
-    pub fn are_settled(&self) -> bool {
-        self.under_way.is_empty()
-    }
-
     /// Submits a save to the session's queue.
     pub async fn begin(&mut self, save: Save) {
         let Save {
@@ -117,6 +112,7 @@ impl Saves {
         self.under_way = FuturesOrdered::new();
     }
 
+    /// Returns whether no save is in flight, so that all decisions are committed.
     pub fn is_idle(&self) -> bool {
         self.under_way.is_empty()
     }
