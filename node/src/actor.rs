@@ -22,7 +22,9 @@ mod spans;
 mod work;
 
 /// The maximum number of agents that an operation on many agents handles at once.
-pub const AT_ONCE: usize = 32;
+///
+/// Saves and releases of agents that are handled at once share SQL statements.
+pub const AT_ONCE: usize = 128;
 
 pub use host::Host;
 pub use hosting::{Hosting, Opening};

@@ -30,7 +30,7 @@ use planck_common::reply::{Code, Refusal};
 
 pub use self::{
     inbox::{AskOutcome, Inbox, PutResult, TaskRecord},
-    leases::{HeldLease, LeaseClaim, Leases, Stray},
+    leases::{HeldLease, LeaseClaim, LeaseRelease, Leases, Stray},
     log::{Appended, Batch, BatchOutcome, Log, RewindOutcome},
     records::*,
 };

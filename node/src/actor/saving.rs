@@ -14,7 +14,10 @@ use super::queues::QueueHold;
 use crate::{
     agent::{Entry, Input, Mark, Save, Ticket, Unstorable, input::Saved},
     bus::{Bus, Published},
-    store::queue::{AppendError, PendingSave, Receipt, WrittenRows},
+    store::{
+        LeaseRelease, StoreError,
+        queue::{AppendError, PendingSave, Receipt, WrittenRows},
+    },
     telemetry::metrics,
 };
 
@@ -105,6 +108,16 @@ impl Saves {
             attempt
         };
         self.under_way.push_back(Box::pin(attempt));
+    }
+
+    /// Releases the agent's lease. The caller has to ensure that no save is in flight.
+    pub async fn release(&mut self, stopped: bool) -> Result<(), StoreError> {
+        let release = LeaseRelease {
+            agent: self.writer.agent_id.clone(),
+            epoch: self.writer.epoch,
+            stopped,
+        };
+        self.hold.queue.release(release).await
     }
 
     /// Frees memory. The caller has to ensure that no save is in flight.

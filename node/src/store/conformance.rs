@@ -69,6 +69,7 @@ cases! {
         an_exit_is_found_until_it_is_reported
         releasing_ends_a_lease
         releasing_leaves_a_stopped_agent_stopped
+        leases_released_together_have_a_result_each
         a_stopped_agent_takes_no_input
         a_spec_is_replaced_under_its_lease
         leases_are_swept;

@@ -25,17 +25,33 @@ pub trait Leases: Send + Sync {
         node: &NodeId,
     ) -> Result<Option<HeldLease>, StoreError>;
 
-    /// Releases a lease: raises its epoch by one, removes the holder, and makes an agent that is
-    /// not stopped idle. With `stopped`, the agent is stopped permanently instead, and its inputs
-    /// without an outcome get the outcome `stopped`. Returns `StaleEpoch` if the lease has another
-    /// epoch, except that a release may be repeated until a node claims the lease.
+    /// Releases leases of one session with one statement, and returns the result of each release.
+    /// A release raises the epoch by one, removes the holder, and makes an agent that is not
+    /// stopped idle. With `stopped`, the agent is stopped permanently instead, and its inputs
+    /// without an outcome get the outcome `stopped`. The result is `StaleEpoch` if the lease has
+    /// another epoch, except that a release may be repeated until a node claims the lease.
+    async fn release_all(
+        &self,
+        session: &SessionId,
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError>;
+
+    /// Releases one lease, as described at [`Self::release_all`].
     async fn release(
         &self,
         session: &SessionId,
         agent: &AgentId,
         epoch: i64,
         stopped: bool,
-    ) -> Result<(), StoreError>;
+    ) -> Result<(), StoreError> {
+        let release = LeaseRelease {
+            agent: agent.clone(),
+            epoch,
+            stopped,
+        };
+        let mut results = self.release_all(session, &[release]).await?;
+        results.pop().unwrap_or(Ok(()))
+    }
 
     /// Returns two kinds of agents: those whose lease is held by a node that is not in `alive`, and
     /// those that have unread inputs, are not stopped, and have a lease that is free or held by a
@@ -66,6 +82,16 @@ pub trait Leases: Send + Sync {
     async fn end_stopped_node(&self, _node: &NodeId) -> Result<bool, StoreError> {
         Ok(false)
     }
+}
+
+/// The release of an agent's lease.
+#[derive(Debug, Clone)]
+pub struct LeaseRelease {
+    pub agent: AgentId,
+    /// The epoch of the lease.
+    pub epoch: i64,
+    /// Whether the agent is stopped permanently.
+    pub stopped: bool,
 }
 
 /// The kind of agent whose lease is claimed.

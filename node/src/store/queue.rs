@@ -16,7 +16,7 @@ use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, command::AgentStat
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Appended, Batch, Log, NewInput, StoreError};
+use super::{Appended, Batch, LeaseRelease, Leases, Log, NewInput, StoreError};
 use crate::agent::{Entry, Mark};
 use failures::{Failures, SaveFailure};
 use worker::QueueWorker;
@@ -77,7 +77,7 @@ pub enum AppendError {
 
 /// The part of the store that the queue uses.
 #[async_trait]
-pub trait AppendLog: Send + Sync {
+pub trait QueueStore: Send + Sync {
     /// Appends batches, as described at [`Log::append`].
     async fn send(
         &self,
@@ -85,10 +85,17 @@ pub trait AppendLog: Send + Sync {
         node: &NodeId,
         batches: &[Batch],
     ) -> Result<Appended, StoreError>;
+
+    /// Releases leases, as described at [`Leases::release_all`].
+    async fn give_back(
+        &self,
+        session: &SessionId,
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError>;
 }
 
 #[async_trait]
-impl<S: Log + ?Sized> AppendLog for S {
+impl<S: Log + Leases + ?Sized> QueueStore for S {
     async fn send(
         &self,
         session: &SessionId,
@@ -97,11 +104,26 @@ impl<S: Log + ?Sized> AppendLog for S {
     ) -> Result<Appended, StoreError> {
         self.append(session, node, batches).await
     }
+
+    async fn give_back(
+        &self,
+        session: &SessionId,
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        self.release_all(session, releases).await
+    }
 }
 
 enum QueueRequest {
     Enroll { agent: AgentId, last_seq: Seq },
     Append(Queued),
+    Release(QueuedRelease),
+}
+
+/// A release with the channel for its result.
+struct QueuedRelease {
+    release: LeaseRelease,
+    reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
 /// A save with the channel for its answer and the number of the agent's latest failure that its
@@ -121,7 +143,7 @@ pub struct AppendQueue {
 }
 
 impl AppendQueue {
-    pub fn start<S: AppendLog + ?Sized + 'static>(
+    pub fn start<S: QueueStore + ?Sized + 'static>(
         store: Arc<S>,
         session: SessionId,
         node: NodeId,
@@ -169,6 +191,20 @@ impl AppendQueue {
     /// Submits a save and returns its outcome.
     pub async fn append(&self, pending: PendingSave) -> Result<WrittenRows, AppendError> {
         self.submit(pending).await?.outcome().await
+    }
+
+    /// Releases a lease after all earlier saves of its agent. Releases that wait in the queue share
+    /// a statement, which is sent once: after an error, a sweep finds the leases that are still
+    /// held.
+    pub async fn release(&self, release: LeaseRelease) -> Result<(), StoreError> {
+        let closed = || StoreError::Away(AppendError::Closed.to_string());
+        let (reply, result) = oneshot::channel();
+        let queued = QueuedRelease { release, reply };
+        self.orders
+            .send(QueueRequest::Release(queued))
+            .await
+            .map_err(|_| closed())?;
+        result.await.unwrap_or_else(|_| Err(closed()))
     }
 }
 

@@ -108,20 +108,10 @@ impl Actor {
     }
 
     async fn release(&mut self) -> StopAck {
-        let ActorIdentity {
-            session,
-            agent,
-            epoch,
-            ..
-        } = &self.identity;
         let stopping = self.acks.stopping.take();
         let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
-        if let Err(error) = self
-            .parts
-            .store
-            .release(&session.id, agent, *epoch, for_good)
-            .await
-        {
+        if let Err(error) = self.saves.release(for_good).await {
+            let agent = &self.identity.agent;
             tracing::warn!(%agent, %error, "cannot release the lease; the next sweep releases it");
         }
         let state = if for_good {

@@ -163,9 +163,13 @@ impl Once {
         let span = Span::begin(self.nats);
         world.start_agents(self.size, dir).await?;
         waves.starts += span.end();
-        let (span, mut times) = (Span::begin(self.nats), Vec::new());
+        let (mut span, mut times) = (Span::begin(self.nats), Vec::new());
         for _ in 0..self.workload.turns() {
             times.extend(world.turn().await?);
+        }
+        if self.workload == Workload::Stop {
+            span = Span::begin(self.nats);
+            times = world.close_sessions().await?;
         }
         world.bus.flush(Duration::from_secs(5)).await?;
         waves.turns += span.end();
@@ -293,12 +297,15 @@ impl BenchNode {
         Ok(())
     }
 
-    /// Closes all sessions.
-    async fn close_sessions(&mut self) -> Result<()> {
+    /// Closes all sessions. Returns how long each close took.
+    async fn close_sessions(&mut self) -> Result<Vec<Duration>> {
+        let mut times = Vec::with_capacity(self.sessions.len());
         for session in self.sessions.drain(..) {
+            let began = Instant::now();
             self.client.close(session.as_str(), None).await?;
+            times.push(began.elapsed());
         }
-        Ok(())
+        Ok(times)
     }
 
     /// Prompts all agents concurrently. Returns how long each turn took.

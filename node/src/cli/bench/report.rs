@@ -68,8 +68,18 @@ impl BenchReport {
             "CPU in ms as minimum/median/maximum; load of the machine {least:.1} to {most:.1}"
         ));
         warn(&format!(
-            "{:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6} {:>7} {:>8} {:>9}",
-            "", "per", "turns", "all", "bare", "turns", "all", "nats", "p99 ms", "peak MiB"
+            "{:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6} {:>7} {:>8} {:>8} {:>9}",
+            "",
+            "per",
+            "turns",
+            "all",
+            "bare",
+            "turns",
+            "all",
+            "nats",
+            "p50 ms",
+            "p99 ms",
+            "peak MiB"
         ));
         for workload in named {
             self.row(workload);
@@ -96,13 +106,14 @@ impl BenchReport {
         };
         let nats = own(|line| line.aux_cpu_s).map_or(0.0, |spread| spread.median);
         warn(&format!(
-            "{workload:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6} {nats:>7.3} {:>8.1} {:>9.1}",
+            "{workload:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6} {nats:>7.3} {:>8.1} {:>8.1} {:>9.1}",
             unit(first).1,
             Spread::shown(turns),
             Spread::shown(all),
             Spread::shown(bare),
             ratio(turns),
             ratio(all),
+            median(|line| line.p50_ms),
             median(|line| line.p99_ms),
             median(|line| line.peak_kib as f64) / 1024.0,
         ));

@@ -24,6 +24,8 @@ pub enum Workload {
     Crowd,
     /// The same agents, each in a session of its own
     CrowdSessions,
+    /// The end of a team of 100 agents that have had a turn
+    Stop,
     /// 1,000 agents with 20 messages each that have nothing to do, at once and a minute later
     Idle,
     /// Agents that were never prompted
@@ -50,7 +52,7 @@ pub struct ModelAnswer {
 const DELTA: &str = "word ";
 
 impl Workload {
-    pub const USUAL: [Self; 10] = [
+    pub const USUAL: [Self; 11] = [
         Self::Start,
         Self::Burst,
         Self::Stream,
@@ -60,6 +62,7 @@ impl Workload {
         Self::Wide,
         Self::Crowd,
         Self::CrowdSessions,
+        Self::Stop,
         Self::Idle,
     ];
 
@@ -74,6 +77,7 @@ impl Workload {
             Self::Wide => "wide",
             Self::Crowd => "crowd",
             Self::CrowdSessions => "crowd-sessions",
+            Self::Stop => "stop",
             Self::Idle => "idle",
             Self::Fresh => "fresh",
         }
@@ -82,7 +86,7 @@ impl Workload {
     pub fn size(self, agents: Option<usize>, sessions: Option<usize>) -> WorkloadSize {
         let usual = match self {
             Self::Start | Self::Burst | Self::Rounds | Self::Long | Self::Wide => 1,
-            Self::Stream | Self::StreamSessions => 100,
+            Self::Stream | Self::StreamSessions | Self::Stop => 100,
             Self::Crowd | Self::CrowdSessions => 200,
             Self::Idle => 1_000,
             Self::Fresh => 10_000,
@@ -97,6 +101,7 @@ impl Workload {
             | Self::Long
             | Self::Wide
             | Self::Crowd
+            | Self::Stop
             | Self::Idle
             | Self::Fresh => 1_000,
         };
@@ -112,7 +117,12 @@ impl Workload {
     /// [`LEAST`](super::measure::LEAST). The other workloads take seconds or measure a process.
     pub fn is_short(self) -> bool {
         match self {
-            Self::Burst | Self::Rounds | Self::Wide | Self::Crowd | Self::CrowdSessions => true,
+            Self::Burst
+            | Self::Rounds
+            | Self::Wide
+            | Self::Crowd
+            | Self::CrowdSessions
+            | Self::Stop => true,
             Self::Start
             | Self::Stream
             | Self::StreamSessions
@@ -131,7 +141,7 @@ impl Workload {
             answers
         };
         match self {
-            Self::Start => rounds(0, 0, 1),
+            Self::Start | Self::Stop => rounds(0, 0, 1),
             Self::Burst => rounds(0, 0, 2_000),
             Self::Stream | Self::StreamSessions => rounds(0, 0, 250),
             Self::Rounds | Self::Long => rounds(50, 1, 1),
@@ -154,6 +164,7 @@ impl Workload {
             | Self::Wide
             | Self::Crowd
             | Self::CrowdSessions
+            | Self::Stop
             | Self::Idle => 1,
             Self::Fresh => 0,
         }
@@ -182,8 +193,9 @@ impl Workload {
         matches!(self, Self::Idle | Self::Fresh)
     }
 
+    /// Returns whether the bare loop can do the work of this workload.
     pub fn has_bare(self) -> bool {
-        !self.is_idle()
+        !self.is_idle() && self != Self::Stop
     }
 
     pub fn script(self) -> Script {
@@ -248,6 +260,7 @@ mod tests {
             (Workload::Wide, 1, 1, 1, 160),
             (Workload::Crowd, 200, 1, 50, 4),
             (Workload::CrowdSessions, 200, 1, 50, 4),
+            (Workload::Stop, 100, 1, 1, 0),
             (Workload::Idle, 1_000, 1, 1, 9),
             (Workload::Fresh, 10_000, 0, 0, 0),
         ];

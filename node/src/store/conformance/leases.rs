@@ -4,7 +4,7 @@
 use std::slice;
 
 use planck_common::{
-    NodeId,
+    AgentId, NodeId,
     command::{AgentState, SessionState},
     event::{EventKind, InputKind},
     spec::SessionLimits,
@@ -16,8 +16,8 @@ use super::{
     team::{Team, entry, message, new_agent, warnings},
 };
 use crate::store::{
-    AgentCreation, Batch, BatchOutcome, HeldLease, InputOutcome, LeaseClaim, NAMESAKES, NewInput,
-    NewMember, PutResult, StoreError, StoredInput, Stray,
+    AgentCreation, Batch, BatchOutcome, HeldLease, InputOutcome, LeaseClaim, LeaseRelease,
+    NAMESAKES, NewInput, NewMember, PutResult, StoreError, StoredInput, Stray,
 };
 
 pub async fn claiming_fences(world: &dyn World) {
@@ -515,6 +515,52 @@ pub async fn releasing_leaves_a_stopped_agent_stopped(world: &dyn World) {
     release(false).await.unwrap();
     let record = team.record(1).await;
     assert_eq!((record.node, record.state), (None, AgentState::Stopped));
+}
+
+pub async fn leases_released_together_have_a_result_each(world: &dyn World) {
+    let team = Team::start(world, 4).await;
+    let release = |agent: &AgentId, epoch, stopped| LeaseRelease {
+        agent: agent.clone(),
+        epoch,
+        stopped,
+    };
+    let agents = &team.agents;
+    team.store
+        .release(&team.session, &agents[3], 1, false)
+        .await
+        .unwrap();
+    let asked = [
+        release(&agents[2], 1, true),
+        release(&AgentId::mint(), 1, false),
+        release(&agents[1], 2, false),
+        release(&agents[3], 1, false),
+        release(&agents[0], 1, false),
+    ];
+    let results = team.store.release_all(&team.session, &asked).await.unwrap();
+    assert!(
+        matches!(
+            &results[..],
+            [
+                Ok(()),
+                Err(StoreError::NotFound(_)),
+                Err(StoreError::StaleEpoch(_)),
+                Ok(()),
+                Ok(())
+            ]
+        ),
+        "{results:?}"
+    );
+    let mut states = vec![];
+    for agent in 0..4 {
+        let record = team.record(agent).await;
+        states.push((record.node.is_some(), record.epoch, record.state));
+    }
+    let released = (false, 2, AgentState::Idle);
+    let stopped = (false, 2, AgentState::Stopped);
+    assert_eq!(
+        states,
+        [released, (true, 1, AgentState::Idle), stopped, released]
+    );
 }
 
 pub async fn a_stopped_agent_takes_no_input(world: &dyn World) {

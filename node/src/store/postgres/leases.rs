@@ -8,7 +8,7 @@ use super::{
     PostgresStore,
     rows::{self, Columns},
 };
-use crate::store::{HeldLease, LeaseClaim, Leases, StoreError, Stray, refusal};
+use crate::store::{HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, refusal};
 
 const CLAIM_LEAD: &str = "
 UPDATE agents SET node_id = $4, epoch = epoch + 1, incarnation = incarnation + $5
@@ -22,6 +22,12 @@ WHERE a.session_id = $1 AND a.id = $2 AND a.epoch = $3 RETURNING a.epoch, a.last
 
 const CURRENT: &str =
     "SELECT epoch, last_seq, incarnation, node_id FROM agents WHERE session_id = $1 AND id = $2";
+
+/// The agents are locked in the order of their ids, so that two such statements cannot deadlock.
+const RELEASE: &str = "
+WITH asked AS (SELECT * FROM unnest($2::text[], $3::bigint[], $4::boolean[]) WITH ORDINALITY AS r (id, epoch, stopped, n)),
+  done AS MATERIALIZED (SELECT n, planck_release($1, id, epoch, stopped) AS verdict FROM (SELECT * FROM asked ORDER BY id) sorted)
+SELECT verdict FROM done ORDER BY n";
 
 const SWEEP: &str = "
 SELECT session_id, id, node_id, epoch FROM agents WHERE node_id <> ALL ($1)
@@ -67,26 +73,31 @@ impl Leases for PostgresStore {
         Ok(lease(&row)?.of_lost_claim(holder.as_ref(), seen, node))
     }
 
-    async fn release(
+    async fn release_all(
         &self,
         session: &SessionId,
-        agent: &AgentId,
-        epoch: i64,
-        stopped: bool,
-    ) -> Result<(), StoreError> {
-        let statement = sqlx::query("SELECT planck_release($1, $2, $3, $4) AS verdict");
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        let agents: Vec<&str> = releases.iter().map(|one| one.agent.as_str()).collect();
+        let epochs: Vec<i64> = releases.iter().map(|one| one.epoch).collect();
+        let stopped: Vec<bool> = releases.iter().map(|one| one.stopped).collect();
+        let statement = sqlx::query(RELEASE);
         let statement = statement
             .bind(session.as_str())
-            .bind(agent.as_str())
-            .bind(epoch)
+            .bind(agents)
+            .bind(epochs)
             .bind(stopped);
-        let row = self.database.one(statement).await?;
-        match Columns(&row).get::<&str>("verdict")? {
-            "released" => Ok(()),
-            "not_found" => Err(refusal::no_agent(agent, session)),
-            "stale_epoch" => Err(refusal::stale_lease(agent)),
-            other => Err(rows::unknown_verdict(other)),
+        let rows = self.database.all(statement).await?;
+        let mut results: Vec<Result<(), StoreError>> = Vec::with_capacity(releases.len());
+        for (release, row) in releases.iter().zip(&rows) {
+            results.push(match Columns(row).get::<&str>("verdict")? {
+                "released" => Ok(()),
+                "not_found" => Err(refusal::no_agent(&release.agent, session)),
+                "stale_epoch" => Err(refusal::stale_lease(&release.agent)),
+                other => Err(rows::unknown_verdict(other)),
+            });
         }
+        Ok(results)
     }
 
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {

@@ -4,11 +4,11 @@
 use planck_common::{AgentId, Seq, command::AgentState, usage::Usage};
 use tokio::sync::oneshot;
 
-use super::{PendingSave, Queued, SaveFailure, WrittenRows};
+use super::{PendingSave, Queued, QueuedRelease, SaveFailure, WrittenRows};
 use crate::store::Batch;
 
-/// The numbers of batches, rows and bytes of rows at which a statement is full. The last save that
-/// was added may exceed them.
+/// The numbers of batches (and of releases), rows and bytes of rows at which a statement is full. The
+/// last save that was added may exceed them.
 const MAX_BATCHES: usize = 256;
 const MAX_ROWS: usize = 2_000;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -24,11 +24,13 @@ pub struct BatchedSave {
     pub knows: u64,
 }
 
-/// The batches of a statement, each with the saves of which it is made.
+/// The batches of a statement, each with the saves of which it is made, and the releases that follow
+/// the statement.
 #[derive(Default)]
 pub struct AppendStatement {
     pub batches: Vec<Batch>,
     pub parts: Vec<Vec<BatchedSave>>,
+    pub releases: Vec<QueuedRelease>,
     rows: usize,
     bytes: usize,
 }
@@ -39,7 +41,8 @@ impl AppendStatement {
     }
 
     pub fn is_full(&self) -> bool {
-        self.batches.len() >= MAX_BATCHES || self.rows >= MAX_ROWS || self.bytes >= MAX_BYTES
+        let most = self.batches.len().max(self.releases.len());
+        most >= MAX_BATCHES || self.rows >= MAX_ROWS || self.bytes >= MAX_BYTES
     }
 
     pub fn has(&self, agent: &AgentId) -> bool {

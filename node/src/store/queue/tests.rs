@@ -2,6 +2,7 @@
 //! request.
 
 mod model;
+mod releases;
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The task of the queue. It gathers saves into statements, sends them, and answers each save.
+//! The task of the queue. It gathers saves and releases into statements, sends them, and answers
+//! each.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,11 +8,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AppendError, AppendLog, QueueRequest, Queued, WrittenRows,
+    AppendError, QueueRequest, QueueStore, Queued, QueuedRelease, WrittenRows,
     failures::{Failures, SaveFailure},
     statement::{AppendStatement, BatchedSave, split},
 };
-use crate::store::{Appended, Batch, BatchOutcome, StoreError};
+use crate::store::{Appended, Batch, BatchOutcome, LeaseRelease, StoreError};
 
 /// The first and the maximum pause between attempts while the store is unavailable. Each pause is
 /// multiplied by a random factor between 0.75 and 1.25.
@@ -65,7 +66,7 @@ pub struct QueueWorker<S: ?Sized> {
     stop: CancellationToken,
 }
 
-impl<S: AppendLog + ?Sized> QueueWorker<S> {
+impl<S: QueueStore + ?Sized> QueueWorker<S> {
     pub fn new(
         store: Arc<S>,
         session: SessionId,
@@ -89,10 +90,35 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
 
     pub async fn run(mut self) {
         while let Some(order) = self.next().await {
-            let statement = self.gather(order);
+            let mut statement = self.gather(order);
+            let releases = std::mem::take(&mut statement.releases);
             if !statement.is_empty() && self.write(statement).await.is_err() {
                 return;
             }
+            if !releases.is_empty() {
+                self.release(releases).await;
+            }
+        }
+    }
+
+    /// Releases leases with one statement, and answers each release.
+    async fn release(&self, queued: Vec<QueuedRelease>) {
+        let (releases, replies): (Vec<LeaseRelease>, Vec<_>) = queued
+            .into_iter()
+            .map(|one| (one.release, one.reply))
+            .unzip();
+        let sent = self.store.give_back(&self.session, &releases);
+        let results = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return,
+            results = sent => results,
+        };
+        let results = results.unwrap_or_else(|error| {
+            let failed = || Err(StoreError::Away(error.to_string()));
+            releases.iter().map(|_| failed()).collect()
+        });
+        for (reply, result) in replies.into_iter().zip(results) {
+            let _ = reply.send(result);
         }
     }
 
@@ -121,7 +147,8 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
         statement
     }
 
-    /// Registers an agent, adds a save to the statement, or answers a save that must not be sent.
+    /// Registers an agent, adds a save or a release to the statement, or answers a save that must
+    /// not be sent.
     /// Returns the request if it has to wait for the next statement.
     fn admit(
         &mut self,
@@ -142,6 +169,10 @@ impl<S: AppendLog + ?Sized> QueueWorker<S> {
                 None
             }
             waits @ QueueRequest::Enroll { .. } => Some(waits),
+            QueueRequest::Release(queued) => {
+                statement.releases.push(queued);
+                None
+            }
             QueueRequest::Append(queued) => {
                 self.admit_save(statement, queued).map(QueueRequest::Append)
             }

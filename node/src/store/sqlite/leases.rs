@@ -2,12 +2,14 @@
 
 mod sweep;
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
-use planck_common::{AgentId, NodeId, SessionId};
+use planck_common::{AgentId, NodeId, SessionId, event::json};
 use sqlx::query;
 
 use super::{SqliteStore, decode::RowReader, files::InUse, lock};
-use crate::store::{HeldLease, LeaseClaim, Leases, StoreError, Stray, refusal};
+use crate::store::{HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, refusal};
 
 const CLAIM_LEAD: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1, incarnation = incarnation + ?4
     WHERE id = ?2 AND epoch = ?3 AND id = (SELECT lead FROM sessions) RETURNING epoch, last_seq, incarnation";
@@ -61,36 +63,31 @@ impl Leases for SqliteStore {
         }))
     }
 
-    async fn release(
+    async fn release_all(
         &self,
         session: &SessionId,
-        agent: &AgentId,
-        epoch: i64,
-        stopped: bool,
-    ) -> Result<(), StoreError> {
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         const RELEASE: &str =
-            "UPDATE agents SET node_id = NULL, epoch = epoch + 1, 
-                state = CASE WHEN ?3 THEN 'stopped' WHEN state = 'stopped' THEN state ELSE 'idle' END
-            WHERE id = ?1 AND epoch = ?2";
+            "UPDATE agents SET node_id = NULL, epoch = agents.epoch + 1,
+                state = CASE WHEN r.value->>2 THEN 'stopped' WHEN state = 'stopped' THEN state ELSE 'idle' END
+            FROM json_each(?1) r WHERE agents.id = r.value->>0 AND agents.epoch = r.value->>1 RETURNING id";
         let file = self.file(session).await?;
-        if file
-            .db
-            .execute(
-                query(RELEASE)
-                    .bind(agent.as_str())
-                    .bind(epoch)
-                    .bind(stopped),
-            )
-            .await?
-            > 0
-        {
-            return Ok(());
+        let fields: Vec<(&AgentId, i64, bool)> = releases
+            .iter()
+            .map(|release| (&release.agent, release.epoch, release.stopped))
+            .collect();
+        let rows = file.db.rows(query(RELEASE).bind(json(&fields))).await?;
+        let released = rows.iter().map(|row| file.reader(row).agent_id("id"));
+        let released: BTreeSet<AgentId> = released.collect::<Result<_, _>>()?;
+        let mut results = Vec::with_capacity(releases.len());
+        for release in releases {
+            results.push(match released.contains(&release.agent) {
+                true => Ok(()),
+                false => was_released(&file, release).await,
+            });
         }
-        match file.agent(agent).await? {
-            None => Err(refusal::no_agent(agent, session)),
-            Some(record) if record.node.is_none() && record.epoch == epoch + 1 => Ok(()),
-            Some(_) => Err(refusal::stale_lease(agent)),
-        }
+        Ok(results)
     }
 
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
@@ -147,6 +144,15 @@ impl SqliteStore {
         rows.iter()
             .map(|row| stray(&file, file.reader(row)))
             .collect()
+    }
+}
+
+/// Succeeds if a release that changed nothing is a repetition. Otherwise returns why it was refused.
+async fn was_released(file: &InUse, release: &LeaseRelease) -> Result<(), StoreError> {
+    match file.agent(&release.agent).await? {
+        None => Err(refusal::no_agent(&release.agent, &file.id)),
+        Some(record) if record.node.is_none() && record.epoch == release.epoch + 1 => Ok(()),
+        Some(_) => Err(refusal::stale_lease(&release.agent)),
     }
 }
 

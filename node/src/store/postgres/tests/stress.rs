@@ -19,11 +19,11 @@ use super::Private;
 use crate::{
     agent::{Mark, effect::Change},
     store::{
-        Appended, AskOutcome, Batch, Inbox as _, LeadIncarnation, LeaseClaim, Leases as _,
-        Log as _, SessionRecords as _, StoreError,
+        Appended, AskOutcome, Batch, Inbox as _, LeadIncarnation, LeaseClaim, LeaseRelease,
+        Leases as _, Log as _, SessionRecords as _, StoreError,
         conformance::{Team, assert_log_is_sound, message, whole_log},
         postgres::PostgresStore,
-        queue::{AppendError, AppendLog, AppendQueue, PendingSave},
+        queue::{AppendError, AppendQueue, PendingSave, QueueStore},
     },
 };
 
@@ -38,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 struct Lossy(PostgresStore);
 
 #[async_trait]
-impl AppendLog for Lossy {
+impl QueueStore for Lossy {
     async fn send(
         &self,
         session: &SessionId,
@@ -51,6 +51,14 @@ impl AppendLog for Lossy {
         } else {
             Ok(appended)
         }
+    }
+
+    async fn give_back(
+        &self,
+        session: &SessionId,
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        self.0.release_all(session, releases).await
     }
 }
 

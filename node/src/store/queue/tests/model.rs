@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use planck_common::{AgentId, NodeId, Seq, SessionId, usage::Usage};
 use tokio::sync::watch;
 
-use super::super::AppendLog;
-use crate::store::{Appended, Batch, BatchOutcome, StoreError};
+use super::super::QueueStore;
+use crate::store::{Appended, Batch, BatchOutcome, LeaseRelease, StoreError};
 
 /// A fault that the log applies to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ struct State {
     totals: Usage,
     faults: VecDeque<Fault>,
     statements: usize,
+    /// The number of releases of each statement that released leases.
+    releases: Vec<usize>,
     /// The text of the last statement if the queue does not know its outcome. The next statement
     /// must have the same text.
     unsettled: Option<String>,
@@ -94,6 +96,10 @@ impl Model {
         self.state().statements
     }
 
+    pub fn releases(&self) -> Vec<usize> {
+        self.state().releases.clone()
+    }
+
     pub fn bodies(&self) -> Vec<String> {
         self.state()
             .log
@@ -104,7 +110,7 @@ impl Model {
 }
 
 #[async_trait]
-impl AppendLog for Model {
+impl QueueStore for Model {
     async fn send(
         &self,
         _: &SessionId,
@@ -119,6 +125,21 @@ impl AppendLog for Model {
             .await
             .unwrap();
         self.state().statement(batches)
+    }
+
+    async fn give_back(
+        &self,
+        _: &SessionId,
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        self.gate
+            .send_modify(|count| *count = count.map(|count| count + 1));
+        self.gate
+            .subscribe()
+            .wait_for(Option::is_none)
+            .await
+            .unwrap();
+        Ok(self.state().release(releases))
     }
 }
 
@@ -141,6 +162,19 @@ impl State {
             batches: outcomes,
             session: self.totals,
         })
+    }
+
+    fn release(&mut self, releases: &[LeaseRelease]) -> Vec<Result<(), StoreError>> {
+        self.releases.push(releases.len());
+        let release = |one: &LeaseRelease| {
+            let (epoch, _) = self.agents.get_mut(&one.agent).unwrap();
+            if *epoch != one.epoch {
+                return Err(StoreError::StaleEpoch(one.agent.to_string()));
+            }
+            *epoch += 1;
+            Ok(())
+        };
+        releases.iter().map(release).collect()
     }
 
     fn write(&mut self, batch: &Batch) -> BatchOutcome {
