@@ -27,7 +27,8 @@ pub struct Guards {
 #[derive(Debug, Default)]
 struct GuardedRoot {
     calls: usize,
-    record: Option<(Tree, ProtectionRecord)>,
+    /// The record, or the reason why it could not be taken. `None` if no call is running.
+    record: Option<Result<(Tree, ProtectionRecord), String>>,
 }
 
 /// The guard of the protected files during one call. [`end`](Self::end) compares the files with the
@@ -56,7 +57,7 @@ impl Guards {
             let watch = Arc::clone(lock(&self.roots).entry(root.clone()).or_default());
             let mut watch = lock(&watch);
             if watch.calls == 0 {
-                watch.record = record(root);
+                watch.record = Some(record(root));
             }
             watch.calls += 1;
         }
@@ -70,7 +71,7 @@ impl Guards {
         let Some(watch) = lock(&self.roots).get(root).cloned() else {
             return RestoreReport::default();
         };
-        let report = compare(&mut lock(&watch), root, &self.undone);
+        let report = compare(&mut lock(&watch), &self.undone);
         let mut all = lock(&self.roots);
         // A count of 2 means that only the map and this function hold a reference, so no other call
         // is beginning in this root.
@@ -81,36 +82,32 @@ impl Guards {
     }
 }
 
-fn record(root: &Path) -> Option<(Tree, ProtectionRecord)> {
-    match Tree::open(root)
-        .and_then(|tree| ProtectionRecord::take(&tree).map(|record| (tree, record)))
-    {
-        Ok(taken) => Some(taken),
-        Err(why) => {
-            tracing::warn!(root = %root.display(), %why, "cannot record protected files before a call");
-            None
-        }
-    }
+fn record(root: &Path) -> Result<(Tree, ProtectionRecord), String> {
+    let tree = Tree::open(root).map_err(|why| {
+        tracing::warn!(root = %root.display(), %why, "cannot record protected files before a call");
+        format!("{}: {why}", root.display())
+    })?;
+    let record = ProtectionRecord::take(&tree);
+    Ok((tree, record))
 }
 
-fn compare(watch: &mut GuardedRoot, root: &Path, undone: &UndoneChanges) -> RestoreReport {
-    let compared = watch.record.as_ref().map_or_else(
-        || Ok(RestoreReport::default()),
-        |(tree, record)| restore(tree, record, undone),
-    );
+fn compare(watch: &mut GuardedRoot, undone: &UndoneChanges) -> RestoreReport {
+    let report = match &watch.record {
+        Some(Ok((tree, record))) => restore(tree, record, undone),
+        Some(Err(why)) => RestoreReport::unguarded(why),
+        None => RestoreReport::default(),
+    };
     watch.calls -= 1;
     if watch.calls == 0 {
         watch.record = None;
     }
-    compared.unwrap_or_else(|why| {
-        tracing::warn!(root = %root.display(), %why, "cannot compare protected files after a call");
-        RestoreReport::default()
-    })
+    report
 }
 
 impl Guard {
     /// Compares the files with the record, and undoes the changes. Returns a report for each root
-    /// with changes. This function reads and writes files, so it may block.
+    /// with changes, and for each root that could not be compared. This function reads and writes
+    /// files, so it may block.
     pub fn end(mut self) -> Vec<RestoreReport> {
         self.leave()
     }
@@ -119,8 +116,10 @@ impl Guard {
         let mut reports = Vec::new();
         for root in std::mem::take(&mut self.roots) {
             let report = self.guards.leave(&root);
-            if !report.is_empty() {
+            if report.has_changes() {
                 tracing::warn!(root = %root.display(), %report, "a tool changed protected files");
+            }
+            if !report.is_empty() {
                 reports.push(report);
             }
         }

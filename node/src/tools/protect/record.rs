@@ -1,9 +1,8 @@
 //! Records the state of a root's protected files at one time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     ffi::OsString,
-    io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -14,13 +13,23 @@ use nix::{
     sys::stat::{FileStat, SFlag},
 };
 
-use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
+use super::{
+    GIT, IN_GIT, NAMES, is_exempt,
+    tree::{Tree, unlock},
+};
 
-/// The maximum number of protected files and folders that are recorded, and of bytes of their
-/// contents. Files beyond the number are not recorded. Files that exceed the limit of bytes are
-/// recorded without content, so a change of them is detected but cannot be undone.
+/// The number of entries below one protected name after which the contents of further folders are
+/// not recorded. The entries are counted for each name, so many files in one folder hide nothing in
+/// another. Folders are recorded from the top down, because settings are in the upper ones.
 const MOST_FILES: usize = 4096;
+
+/// The maximum number of bytes of contents that are recorded. Files that exceed it are recorded
+/// without content, so a change of them is detected but cannot be undone.
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The rights of a folder's owner that a record needs, and those that a restoration needs.
+const TO_READ: u32 = 0o500;
+pub(super) const TO_CHANGE: u32 = 0o700;
 
 /// An upper bound for the resolution of file times. Two changes of a file within one tick may have
 /// the same change time. If a file's change time was more than one tick old when the record was
@@ -34,6 +43,9 @@ pub(super) struct ProtectionRecord {
     pub found: BTreeMap<PathBuf, FoundFile>,
     /// The folder `.git`, kept open so that it can be found after it was moved.
     pub git: Option<Repository>,
+    /// The folders to which the walk gave its owner the missing rights, each with its mode before.
+    pub unlocked: Vec<(PathBuf, u32)>,
+    root_mode: Option<u32>,
     taken: Duration,
     bytes: u64,
 }
@@ -42,12 +54,16 @@ pub(super) struct ProtectionRecord {
 pub(super) struct Repository {
     pub folder: OwnedFd,
     pub identity: (u64, u64),
+    mode: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FoundFile {
     Folder {
         mode: u32,
+        /// A stamp of the folder if its contents are not recorded, because they are too many or
+        /// cannot be read.
+        unread: Option<Stamp>,
     },
     File(RecordedFile),
     Link {
@@ -55,6 +71,8 @@ pub(super) enum FoundFile {
     },
     /// A pipe, a socket or a device.
     Other,
+    /// An entry that exists and whose metadata cannot be read.
+    Unreadable,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,31 +85,44 @@ pub(super) struct RecordedFile {
 
 /// Properties of a file of which at least one changes with nearly every change of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub(super) struct Stamp {
     inode: u64,
     size: i64,
     changed: Duration,
 }
 
-/// The files whose content is read.
-#[derive(Debug, Clone, Copy)]
-enum ContentsToRead<'a> {
-    All,
-    /// Only files that may differ from this record.
-    DifferentFrom(&'a ProtectionRecord),
-}
-
 impl ProtectionRecord {
-    pub fn take(tree: &Tree) -> io::Result<Self> {
-        Self::walk(tree, ContentsToRead::All)
+    /// Records the current state. Leaves the modes of folders as they are.
+    pub fn take(tree: &Tree) -> Self {
+        let mut record = Self::walk(tree, None);
+        for (path, mode) in std::mem::take(&mut record.unlocked).into_iter().rev() {
+            set_mode_again(tree, &path, mode);
+        }
+        record
     }
 
-    /// Records the current state, to be compared with this record.
-    pub fn again(&self, tree: &Tree) -> io::Result<Self> {
-        Self::walk(tree, ContentsToRead::DifferentFrom(self))
+    /// Records the current state, to be compared with this record and restored. The folders that
+    /// this record contains are read completely, whatever was added to them.
+    pub fn again(&self, tree: &Tree) -> Self {
+        Self::walk(tree, Some(self))
     }
 
-    fn walk(tree: &Tree, contents: ContentsToRead) -> io::Result<Self> {
+    /// Returns the mode that a folder had. The empty path stands for the root.
+    pub fn mode_of(&self, folder: &Path) -> Option<u32> {
+        if folder.as_os_str().is_empty() {
+            return self.root_mode;
+        }
+        match self.found.get(folder) {
+            Some(FoundFile::Folder { mode, .. }) => Some(*mode),
+            Some(_) => None,
+            None => {
+                let git = self.git.as_ref().filter(|_| folder == Path::new(GIT));
+                git.map(|git| git.mode)
+            }
+        }
+    }
+
+    fn walk(tree: &Tree, before: Option<&Self>) -> Self {
         let taken = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -99,59 +130,103 @@ impl ProtectionRecord {
             taken,
             ..Self::default()
         };
+        let (root, git) = (Path::new(""), Path::new(GIT));
+        record.root_mode = tree.mode_of_folder(root).ok();
+        record.unlock(tree, root, before);
         for name in NAMES {
-            record.add(tree, PathBuf::from(name), contents)?;
+            record.add(tree, PathBuf::from(name), before);
         }
-        let git = Path::new(GIT);
-        match tree.stat(git)? {
-            Some(found) if is(&found, SFlag::S_IFDIR) => {
-                record.git = Some(Repository {
-                    folder: tree.hold(git)?,
+        match tree.stat(git) {
+            Ok(Some(found)) if is(&found, SFlag::S_IFDIR) => {
+                record.unlock(tree, git, before);
+                record.git = tree.hold(git).ok().map(|folder| Repository {
+                    folder,
                     identity: (found.st_dev, found.st_ino),
+                    mode: found.st_mode & 0o7777,
                 });
                 for name in IN_GIT {
-                    record.add(tree, git.join(name), contents)?;
+                    record.add(tree, git.join(name), before);
                 }
             }
-            Some(_) => record.add(tree, git.to_owned(), contents)?,
-            None => {}
+            Ok(Some(_)) | Err(_) => record.add(tree, git.to_owned(), before),
+            Ok(None) => {}
         }
-        Ok(record)
+        record
+    }
+
+    /// Gives the folder's owner the rights that this walk needs. A tool may have removed them, to
+    /// hide what it changed. If that fails, the folder's entries are recorded as unreadable.
+    fn unlock(&mut self, tree: &Tree, folder: &Path, before: Option<&Self>) {
+        let needed = before.map_or(TO_READ, |_| TO_CHANGE);
+        let unlocked = tree.hold(folder).and_then(|open| unlock(&open, needed));
+        if let Ok(Some(mode)) = unlocked {
+            self.unlocked.push((folder.to_owned(), mode));
+        }
     }
 
     /// Adds a path and everything below it, except exempt paths. A file that is deleted in the
     /// meantime counts as absent.
-    fn add(&mut self, tree: &Tree, top: PathBuf, contents: ContentsToRead) -> io::Result<()> {
-        let mut next = vec![top];
-        while let Some(path) = next.pop() {
-            if is_exempt(&path) || self.found.len() >= MOST_FILES {
-                continue;
+    fn add(&mut self, tree: &Tree, top: PathBuf, before: Option<&Self>) {
+        let mut left = MOST_FILES;
+        let mut folders = VecDeque::new();
+        let mut entries = vec![top];
+        loop {
+            left = left.saturating_sub(entries.len());
+            for path in entries {
+                let Some(found) = self.entry(tree, &path, before) else {
+                    continue;
+                };
+                if let FoundFile::Folder { .. } = found {
+                    folders.push_back(path.clone());
+                }
+                self.found.insert(path, found);
             }
-            let Some(stat) = tree.stat(&path)? else {
-                continue;
+            let Some(folder) = folders.pop_front() else {
+                return;
             };
-            let found = if is(&stat, SFlag::S_IFDIR) {
-                next.extend(
-                    tree.list(&path)
-                        .unwrap_or_default()
-                        .into_iter()
-                        .map(|name| path.join(name)),
-                );
-                FoundFile::Folder {
-                    mode: stat.st_mode & 0o777,
-                }
-            } else if is(&stat, SFlag::S_IFLNK) {
-                FoundFile::Link {
-                    target: tree.link_target(&path).unwrap_or_default(),
-                }
-            } else if is(&stat, SFlag::S_IFREG) {
-                FoundFile::File(self.file(tree, &path, &stat, contents))
-            } else {
-                FoundFile::Other
+            entries = Vec::new();
+            // A folder that the first record lacks is removed as a whole, so its contents are only
+            // read to keep them.
+            let is_read = match before.and_then(|before| before.found.get(&folder)) {
+                Some(FoundFile::Folder { unread, .. }) => unread.is_none(),
+                Some(_) | None => left > 0,
             };
-            self.found.insert(path, found);
+            if is_read {
+                self.unlock(tree, &folder, before);
+                if let Ok(names) = tree.list(&folder) {
+                    let paths = names.into_iter().map(|name| folder.join(name));
+                    entries = paths.filter(|path| !is_exempt(path)).collect();
+                    continue;
+                }
+            }
+            let stat = tree.stat(&folder).ok().flatten();
+            if let Some(FoundFile::Folder { unread, .. }) = self.found.get_mut(&folder) {
+                *unread = stat.as_ref().map(Stamp::of);
+            }
         }
-        Ok(())
+    }
+
+    /// Returns the record of an entry, or `None` if nothing is there. The contents of a folder are
+    /// not read yet.
+    fn entry(&mut self, tree: &Tree, path: &Path, before: Option<&Self>) -> Option<FoundFile> {
+        let stat = match tree.stat(path) {
+            Ok(stat) => stat?,
+            Err(_) => return Some(FoundFile::Unreadable),
+        };
+        Some(if is(&stat, SFlag::S_IFDIR) {
+            FoundFile::Folder {
+                mode: stat.st_mode & 0o7777,
+                unread: None,
+            }
+        } else if is(&stat, SFlag::S_IFLNK) {
+            FoundFile::Link {
+                target: tree.link_target(path).unwrap_or_default(),
+            }
+        } else if is(&stat, SFlag::S_IFREG) {
+            FoundFile::File(self.file(tree, path, &stat, before))
+        } else {
+            FoundFile::Other
+        })
     }
 
     fn file(
@@ -159,15 +234,11 @@ impl ProtectionRecord {
         tree: &Tree,
         path: &Path,
         stat: &FileStat,
-        contents: ContentsToRead,
+        before: Option<&Self>,
     ) -> RecordedFile {
-        let stamp = Stamp {
-            inode: stat.st_ino,
-            size: stat.st_size,
-            changed: time(stat.st_ctime, stat.st_ctime_nsec),
-        };
+        let stamp = Stamp::of(stat);
         let mode = stat.st_mode & 0o7777;
-        if let ContentsToRead::DifferentFrom(before) = contents
+        if let Some(before) = before
             && let Some(FoundFile::File(old)) = before.found.get(path)
             && old.stamp == stamp
             && old.mode == mode
@@ -185,9 +256,28 @@ impl ProtectionRecord {
     }
 }
 
+/// Sets the mode of a folder to a recorded one. An error is only logged, because the owner then has
+/// more rights than before, and nobody else has.
+pub(super) fn set_mode_again(tree: &Tree, folder: &Path, mode: u32) {
+    if let Err(why) = tree.set_folder_mode(folder, mode) {
+        tracing::warn!(folder = %folder.display(), %why, "cannot set the mode of a protected folder again");
+    }
+}
+
+impl Stamp {
+    fn of(stat: &FileStat) -> Self {
+        Self {
+            inode: stat.st_ino,
+            size: stat.st_size,
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
 impl FoundFile {
     /// Returns whether two entries are equal. Modes of folders are ignored. If the content of one
-    /// of the files was not recorded, their stamps are compared instead.
+    /// of the files or the contents of the folders were not recorded, the stamps are compared
+    /// instead.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File(one), Self::File(two))
@@ -196,10 +286,15 @@ impl FoundFile {
                 one.mode == two.mode && one.content == two.content
             }
             (Self::File(one), Self::File(two)) => one.mode == two.mode && one.stamp == two.stamp,
-            (Self::Folder { .. }, Self::Folder { .. }) => true,
-            (Self::Link { .. } | Self::Other | Self::Folder { .. } | Self::File(_), _) => {
-                self == other
-            }
+            (Self::Folder { unread: one, .. }, Self::Folder { unread: two, .. }) => one == two,
+            (
+                Self::Link { .. }
+                | Self::Other
+                | Self::Unreadable
+                | Self::Folder { .. }
+                | Self::File(_),
+                _,
+            ) => self == other,
         }
     }
 }

@@ -15,8 +15,8 @@ use nix::{
 
 use super::{
     GIT,
-    record::{FoundFile, ProtectionRecord, Repository},
-    tree::Tree,
+    record::{FoundFile, ProtectionRecord, Repository, TO_CHANGE, set_mode_again},
+    tree::{Tree, unlock},
     undone::UndoneChanges,
 };
 
@@ -33,16 +33,36 @@ pub struct RestoreReport {
     /// The folder in which the changed versions of files were stored before the changes were
     /// undone, or `None` if nothing was stored.
     kept: Option<PathBuf>,
+    /// The reason why the files could not be compared, or `None` if they were.
+    unguarded: Option<String>,
 }
 
 impl RestoreReport {
+    /// Returns the report for a root whose protected files could not be compared.
+    pub(super) fn unguarded(why: &str) -> Self {
+        Self {
+            unguarded: Some(why.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    pub fn has_changes(&self) -> bool {
+        !self.undone.is_empty() || !self.lasting.is_empty()
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.undone.is_empty() && self.lasting.is_empty()
+        !self.has_changes() && self.unguarded.is_none()
     }
 }
 
 impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.unguarded {
+            write!(
+                f,
+                "[the protected files could not be recorded before this ran, so changes of them were not undone: {why}]"
+            )?;
+        }
         if !self.undone.is_empty() {
             let names: Vec<String> = self
                 .undone
@@ -82,14 +102,18 @@ pub(super) fn restore(
     tree: &Tree,
     record: &ProtectionRecord,
     undone: &UndoneChanges,
-) -> io::Result<RestoreReport> {
+) -> RestoreReport {
     let mut work = Restoration {
         tree,
         record,
+        unlocked: Vec::new(),
         report: RestoreReport::default(),
     };
+    work.unlock_root();
     work.bring_back_repository();
-    let now = record.again(tree)?;
+    let now = record.again(tree);
+    let unlocked = now.unlocked.iter().map(|(path, _)| path.clone());
+    work.unlocked.extend(unlocked);
     let differs = |path: &&PathBuf| match (record.found.get(*path), now.found.get(*path)) {
         (Some(then), Some(now)) => !then.is_same(now),
         (Some(_), None) | (None, Some(_)) => true,
@@ -100,18 +124,53 @@ pub(super) fn restore(
     work.keep(&changed, &now, undone);
     // The paths are in order, so a folder is restored before its contents.
     for path in changed {
-        work.undo(path);
+        if !work.is_in_new_folder(path, &now) {
+            work.undo(path);
+        }
     }
-    Ok(work.report)
+    work.lock_again();
+    work.report
 }
 
 struct Restoration<'a> {
     tree: &'a Tree,
     record: &'a ProtectionRecord,
+    /// The folders to which the restoration gave its owner rights.
+    unlocked: Vec<PathBuf>,
     report: RestoreReport,
 }
 
 impl Restoration<'_> {
+    /// Gives the owner of the root the rights without which nothing in it can be restored.
+    fn unlock_root(&mut self) {
+        let root = PathBuf::new();
+        let open = self.tree.hold(&root);
+        if let Ok(Some(_)) = open.and_then(|open| unlock(&open, TO_CHANGE)) {
+            self.unlocked.push(root);
+        }
+    }
+
+    /// Gives the folders to which the restoration gave its owner rights the recorded modes.
+    fn lock_again(&self) {
+        for folder in self.unlocked.iter().rev() {
+            if let Some(mode) = self.record.mode_of(folder) {
+                set_mode_again(self.tree, folder, mode);
+            }
+        }
+    }
+
+    /// Returns whether a path is in a folder that the record lacks. The path is then removed with
+    /// the folder.
+    fn is_in_new_folder(&self, path: &Path, now: &ProtectionRecord) -> bool {
+        path.parent().is_some_and(|folder| {
+            now.found.contains_key(folder)
+                && !matches!(
+                    self.record.found.get(folder),
+                    Some(FoundFile::Folder { .. })
+                )
+        })
+    }
+
     /// Moves a renamed repository back. Renames an entry that is now in the repository's place.
     fn bring_back_repository(&mut self) {
         let Some(repository) = &self.record.git else {
@@ -120,6 +179,10 @@ impl Restoration<'_> {
         let git = Path::new(GIT);
         if self.is_in_place(repository) {
             return;
+        }
+        // Moving a folder into another one changes its entry `..`, which needs rights in it.
+        if let Ok(Some(_)) = unlock(&repository.folder, TO_CHANGE) {
+            self.unlocked.push(git.into());
         }
         let brought = match whereabouts(repository) {
             Some(place) => self
@@ -147,8 +210,7 @@ impl Restoration<'_> {
             .iter()
             .filter_map(|path| match now.found.get(*path) {
                 Some(FoundFile::File(file)) => Some((path.as_path(), file.content.as_deref()?)),
-                Some(FoundFile::Folder { .. } | FoundFile::Link { .. } | FoundFile::Other)
-                | None => None,
+                Some(_) | None => None,
             });
         let contents: Vec<_> = contents.collect();
         if contents.is_empty() {
@@ -162,7 +224,7 @@ impl Restoration<'_> {
 
     fn undo(&mut self, path: &Path) {
         let done = match self.record.found.get(path) {
-            None => self.tree.remove(path),
+            None => self.remove(path),
             Some(then) => self.put_back(path, then),
         };
         match done {
@@ -189,11 +251,20 @@ impl Restoration<'_> {
                 self.clear(path, true)?;
                 self.tree.make_link(path, target)
             }
-            FoundFile::Folder { mode } => {
-                self.clear(path, !is_folder)?;
-                self.tree.make_folder(path, *mode)
+            FoundFile::Folder {
+                unread: Some(_), ..
+            } => Err(io::Error::other(
+                "its contents were too many to be recorded, or could not be read",
+            )),
+            FoundFile::Folder { .. } if is_folder => Err(io::Error::other("it cannot be read")),
+            FoundFile::Folder { mode, .. } => {
+                self.clear(path, true)?;
+                // The folder gets its recorded mode once its contents are restored.
+                self.unlocked.push(path.into());
+                self.tree.make_folder(path, (mode & 0o777) | TO_CHANGE)
             }
             FoundFile::Other => Err(io::Error::other("it was no regular file")),
+            FoundFile::Unreadable => Err(io::Error::other("it could not be read before")),
         }
     }
 
@@ -201,9 +272,15 @@ impl Restoration<'_> {
     fn clear(&self, path: &Path, needed: bool) -> io::Result<()> {
         match needed {
             true if path == Path::new(GIT) => self.set_aside(path),
-            true => self.tree.remove(path),
+            true => self.remove(path),
             false => Ok(()),
         }
+    }
+
+    /// Removes an entry. A folder that cannot be removed, because it is nested too deeply or parts
+    /// of it are locked, gets a name under which no program looks for it.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.tree.remove(path).or_else(|_| self.set_aside(path))
     }
 
     fn set_aside(&self, path: &Path) -> io::Result<()> {

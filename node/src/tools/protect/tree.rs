@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
@@ -16,7 +16,7 @@ use nix::{
     dir::Dir,
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat, renameat},
-    sys::stat::{FileStat, Mode, fchmod, fstatat, mkdirat},
+    sys::stat::{FchmodatFlags, FileStat, Mode, fchmod, fchmodat, fstat, fstatat, mkdirat},
     unistd::{UnlinkatFlags, symlinkat, unlinkat},
 };
 
@@ -53,8 +53,12 @@ impl Tree {
         }
     }
 
-    /// Opens a folder. The open folder can be found even after it was moved.
+    /// Opens a folder, or the root if the path is empty. The open folder can be found even after it
+    /// was moved. The caller needs no rights in the folder itself.
     pub fn hold(&self, path: &Path) -> io::Result<OwnedFd> {
+        if path.as_os_str().is_empty() {
+            return self.0.try_clone();
+        }
         Ok(self.at(path, |folder, name| {
             openat(folder, name, FOLDER, Mode::empty())
         })?)
@@ -114,6 +118,15 @@ impl Tree {
         Ok(self.at(path, |folder, name| symlinkat(target, folder, name))?)
     }
 
+    pub fn mode_of_folder(&self, path: &Path) -> io::Result<u32> {
+        Ok(fstat(self.hold(path)?)?.st_mode & 0o7777)
+    }
+
+    /// Sets the mode of a folder, or of the root if the path is empty.
+    pub fn set_folder_mode(&self, path: &Path, mode: u32) -> io::Result<()> {
+        change_mode(&self.hold(path)?, mode)
+    }
+
     /// Creates a file or replaces it atomically. Other hard links to the old file keep the old
     /// content.
     pub fn write(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
@@ -147,6 +160,28 @@ impl Tree {
         }
         act(folder.as_ref().unwrap_or(&self.0).as_fd(), name)
     }
+}
+
+/// Gives the owner of an open folder the rights in `needed`. Returns the mode that the folder had if
+/// this function changed the mode. Fails if the folder belongs to another user.
+pub(super) fn unlock(folder: &OwnedFd, needed: u32) -> io::Result<Option<u32>> {
+    let mode = fstat(folder)?.st_mode & 0o7777;
+    if mode & needed == needed {
+        return Ok(None);
+    }
+    change_mode(folder, mode | needed)?;
+    Ok(Some(mode))
+}
+
+/// Changes the mode of an open folder. The kernel refuses `fchmod` of a descriptor that was opened
+/// with `O_PATH`, so this function uses the descriptor's name in `/proc`.
+fn change_mode(folder: &OwnedFd, mode: u32) -> io::Result<()> {
+    Ok(fchmodat(
+        AT_FDCWD,
+        format!("/proc/self/fd/{}", folder.as_raw_fd()).as_str(),
+        Mode::from_bits_truncate(mode),
+        FchmodatFlags::FollowSymlink,
+    )?)
 }
 
 fn open_to_list(folder: BorrowedFd, name: &OsStr) -> nix::Result<Dir> {

@@ -80,6 +80,13 @@ async fn bash_leaves_no_file_that_runs_code_later() -> Result<()> {
             "rm -r .vscode; mkdir .vscode; printf evil > .vscode/settings.json",
             "printf evil > .envrc; printf evil > .bashrc; printf evil > .mcp.json; mkdir .idea; printf evil > .idea/x",
             "ln -s /etc .idea; ln -s .git/config .envrc",
+            "mkdir .bash_aliases; (cd .bash_aliases; touch $(seq 5000)); printf evil > .envrc; printf evil > .git/hooks/post-checkout",
+            "(cd .vscode; touch $(seq 5000)); printf evil > .vscode/settings.json; mkdir .idea; printf evil > .idea/x",
+            "mkdir .idea; touch .idea/x; chmod 444 .idea; printf evil > .envrc",
+            "mkdir .idea; printf evil > .idea/x; printf evil > .bashrc; chmod 0 .idea",
+            "printf evil > .git/hooks/post-checkout; chmod 0 .git/hooks; chmod 0 .git; printf evil > .envrc",
+            "printf evil > .envrc; chmod 0 .",
+            "mkdir .idea; (cd .idea; for i in $(seq 200); do mkdir d && cd d; done); printf evil > .idea/x",
             "(setsid sh -c 'sleep 0.2; printf evil > .git/hooks/post-checkout' &) ; sleep 0.1",
         ] {
             walled.bash(attack).await?;
