@@ -10,6 +10,10 @@ use std::{
     time::Duration,
 };
 
+use rustix::thread::{
+    CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
+};
+
 use super::{
     landlock,
     policy::{Mounted, SandboxPolicy},
@@ -30,6 +34,8 @@ pub enum EnterFailure {
         "{0} is not the file that was chosen: another call has changed it meanwhile; call again"
     )]
     Replaced(String),
+    #[error("cannot drop capabilities: {0}")]
+    Capabilities(#[from] rustix::io::Errno),
     #[error(transparent)]
     Landlock(#[from] landlock::LandlockFailure),
     #[error(transparent)]
@@ -42,10 +48,36 @@ pub(in crate::tools) fn enter(policy: &SandboxPolicy) -> Result<(), EnterFailure
     if let Some(replaced) = policy.mounted.iter().find(|mounted| !is_there(mounted)) {
         return Err(EnterFailure::Replaced(replaced.path.display().to_string()));
     }
+    // Bubblewrap has dropped all capabilities.
+    if !policy.inside {
+        drop_capabilities()?;
+    }
     if !policy.level.is_none() {
         landlock::restrict(policy)?;
     }
     Ok(seccomp::restrict(policy.network)?)
+}
+
+/// Drops the capabilities with which a process of root creates files that grant privileges to other
+/// users. Without `CAP_SETFCAP` it cannot give a file capabilities. Without `CAP_FSETID` the first
+/// write to a file clears the setuid and setgid bits that `open` created the file with. Seccomp
+/// refuses those bits in `chmod` only, because it cannot read the arguments of `openat2`.
+fn drop_capabilities() -> rustix::io::Result<()> {
+    let granting = [CapabilitySet::FSETID, CapabilitySet::SETFCAP];
+    let mut sets = capabilities(None)?;
+    // A process without `CAP_SETPCAP` cannot change the bounding set. Then `no_new_privs`, which is
+    // set later, keeps the capabilities from returning when a program is executed.
+    if sets.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in granting {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
+    for capability in granting {
+        sets.effective.remove(capability);
+        sets.permitted.remove(capability);
+        sets.inheritable.remove(capability);
+    }
+    set_capabilities(None, sets)
 }
 
 fn is_there(mounted: &Mounted) -> bool {

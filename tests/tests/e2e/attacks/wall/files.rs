@@ -242,3 +242,35 @@ async fn replaced_file_keeps_no_bit_that_grants_privileges() -> Result<()> {
     );
     walled.end(&[]).await
 }
+
+/// A Python program that creates a file with the setuid and setgid bits, writes to it, and tries to
+/// give it capabilities.
+const LENDING: &str = r"
+import os, struct
+file = os.open('made', os.O_CREAT | os.O_WRONLY, 0o6755)
+os.write(file, b'x')
+print('bits', oct(os.fstat(file).st_mode & 0o6000))
+try:
+    os.setxattr('made', 'security.capability', struct.pack('<5I', 0x02000001, 1 << 7, 0, 0, 0))
+    print('capabilities set')
+except PermissionError:
+    print('capabilities refused')
+";
+
+/// Root's processes behind Landlock alone keep most capabilities, so this test shows the most if root
+/// runs it.
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_creates_no_file_that_grants_privileges() -> Result<()> {
+    if !super::has("python3") {
+        return Ok(());
+    }
+    for tier in tiers() {
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
+        let said = walled
+            .bash(&format!("umask 0; python3 - <<'E'\n{LENDING}\nE"))
+            .await?;
+        assert_eq!(said, "bits 0o0\ncapabilities refused\n", "{tier:?}");
+        walled.end(&[]).await?;
+    }
+    Ok(())
+}
