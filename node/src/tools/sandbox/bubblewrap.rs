@@ -153,11 +153,9 @@ impl Bubblewrap {
     }
 
     fn system(&self, tmp: u64) -> Vec<OsString> {
-        let cpus = system::MACHINE
-            .iter()
-            .filter(|path| path.starts_with("/sys/"));
-        let known = system::PROGRAMS.iter().chain(system::SETTINGS).chain(cpus);
+        let known = system::PROGRAMS.iter().chain(system::SETTINGS).copied();
         let mut args: Vec<OsString> = known
+            .chain(system::hardware())
             .flat_map(|path| bind("--ro-bind-try", Path::new(path)))
             .collect();
         args.extend(["--proc", "/proc", "--dev", "/dev"].map(OsString::from));

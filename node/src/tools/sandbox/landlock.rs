@@ -103,17 +103,19 @@ pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), LandlockFailure> {
     let read = reading(policy.level);
     let (own_readable, own_writable, own) = match policy.inside {
         true => (
-            system::OWN_READABLE,
+            system::hardware()
+                .chain(system::OWN_READABLE.iter().copied())
+                .collect(),
             system::OWN_WRITABLE,
             read | writing(policy.level),
         ),
         false => (
-            system::MACHINE,
+            system::MACHINE.to_vec(),
             system::DEVICES,
             AccessFs::ReadFile | AccessFs::WriteFile,
         ),
     };
-    for path in [system::PROGRAMS, system::SETTINGS, own_readable].concat() {
+    for path in [system::PROGRAMS, system::SETTINGS, &own_readable].concat() {
         rules = allow_known(rules, Path::new(path), read)?;
     }
     for path in own_writable {

@@ -66,9 +66,9 @@ pub(super) const SETTINGS: &[&str] = &[
     "/etc/xml",
 ];
 
-/// Paths that processes without bubblewrap may read. They describe the machine and not its
-/// processes: command lines, environments and memory of other processes are in `/proc/<pid>`, and
-/// connections and sockets in `/proc/net`.
+/// Paths that processes without bubblewrap may read, if they exist. They describe the machine and
+/// not its processes: command lines, environments and memory of other processes are in
+/// `/proc/<pid>`, and connections and sockets in `/proc/net`.
 pub(super) const MACHINE: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/filesystems",
@@ -94,6 +94,13 @@ pub(super) const MACHINE: &[&str] = &[
     "/sys/devices/system/node",
     "/sys/kernel/mm/transparent_hugepage",
 ];
+
+/// Returns the paths of [`MACHINE`] that processes in bubblewrap may read too. The others are in
+/// `/proc`, of which bubblewrap makes a private one.
+pub(super) fn hardware() -> impl Iterator<Item = &'static str> {
+    let machine = MACHINE.iter().copied();
+    machine.filter(|path| path.starts_with("/sys/"))
+}
 
 /// Devices that processes without bubblewrap may read and write. Terminals, shared memory and disks
 /// are not among them.

@@ -40,6 +40,10 @@ const WORK: &[(&str, &str)] = &[
         "mkdir -p t && echo x > t/x && tar czf t.tgz t && tar xzf t.tgz -C t",
     ),
     ("find", "find . -name '*.c' | xargs -r grep -l main; true"),
+    (
+        "cat",
+        "cat /sys/devices/system/cpu/online && ls /sys/devices/system/cpu",
+    ),
     ("awk", "awk 'BEGIN { \"date\" | getline d; print d }'"),
 ];
 
