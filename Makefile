@@ -19,11 +19,11 @@ lint:
 	else echo "WARNING: cargo-deny is not installed: licences and advisories were NOT checked (cargo install --locked cargo-deny)" >&2; fi
 
 bench: tools
-	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --release -p planck-node -p planck-sidecar --features planck-node/bench --bin planck --example text-rust
-	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/planck bench --bare --with-nats
+	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-node -p planck-sidecar --features planck-node/bench --bin planck --example text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench --bare --with-nats
 	$(CARGO) bench --locked -p planck-agent -p planck-node
-	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/release/examples/text-rust
-	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/release/planck \
+	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/dist/planck \
 		bench sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
 
 # Fetches the servers that tests and the demo start, if the machine lacks them.

@@ -61,7 +61,7 @@ section! {
         /// The longest wait between two attempts.
         max_retry_delay: Period = Period::seconds(60);
         /// The maximum number of requests of this node that run at once.
-        max_concurrent: u32 = 64;
+        max_concurrent: u32 = 256;
     }
 }
 
