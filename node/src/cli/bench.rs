@@ -86,7 +86,7 @@ impl BenchArgs {
                 size: workload.size(self.agents, self.sessions),
                 model: model.url().into(),
                 server: nats.as_ref().map(|nats| nats.url().into()),
-                nats: nats.as_ref().map(NatsServer::pid),
+                nats_pid: nats.as_ref().map(NatsServer::pid),
                 bare: false,
             };
             self.repetitions(&once, &mut report).await?;

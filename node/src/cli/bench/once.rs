@@ -63,7 +63,7 @@ pub struct Once {
     pub server: Option<String>,
     /// The process id of that server, to measure its CPU time
     #[arg(long)]
-    pub nats: Option<u32>,
+    pub nats_pid: Option<u32>,
     #[arg(long)]
     pub bare: bool,
 }
@@ -97,7 +97,7 @@ impl Once {
                 .as_ref()
                 .map(|server| format!("--server={server}")),
         );
-        arguments.extend(self.nats.map(|pid| format!("--nats={pid}")));
+        arguments.extend(self.nats_pid.map(|pid| format!("--nats-pid={pid}")));
         arguments.extend(self.bare.then(|| "--bare".to_owned()));
         arguments
     }
@@ -125,7 +125,7 @@ impl Once {
     }
 
     async fn node(&self) -> Result<BenchLine> {
-        let process = Span::of(self.workload, self.nats);
+        let process = Span::of(self.workload, self.nats_pid);
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join(FILE), lines())?;
         let mut world = BenchNode::open(&self.config(&folder)).await?;
@@ -160,15 +160,15 @@ impl Once {
 
     /// Starts the agents of the workload, and runs their turns.
     async fn wave(&self, world: &mut BenchNode, dir: &Path, waves: &mut Waves) -> Result<()> {
-        let span = Span::begin(self.nats);
+        let span = Span::begin(self.nats_pid);
         world.start_agents(self.size, dir).await?;
         waves.starts += span.end();
-        let (mut span, mut times) = (Span::begin(self.nats), Vec::new());
+        let (mut span, mut times) = (Span::begin(self.nats_pid), Vec::new());
         for _ in 0..self.workload.turns() {
             times.extend(world.turn().await?);
         }
         if self.workload == Workload::Stop {
-            span = Span::begin(self.nats);
+            span = Span::begin(self.nats_pid);
             times = world.close_sessions().await?;
         }
         world.bus.flush(Duration::from_secs(5)).await?;
@@ -365,4 +365,28 @@ fn members(count: usize) -> Vec<Member> {
         }
     };
     (0..count).map(member).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Planck;
+
+    #[test]
+    fn a_child_process_understands_its_arguments() {
+        let once = Once {
+            workload: Workload::CrowdSessions,
+            size: Workload::CrowdSessions.size(None, None),
+            model: "http://127.0.0.1:1".into(),
+            server: Some("nats://127.0.0.1:2".into()),
+            nats_pid: Some(3),
+            bare: true,
+        };
+        let arguments = ["planck".to_owned(), "bench".to_owned()];
+        let parsed = Planck::try_parse_from(arguments.into_iter().chain(once.arguments()));
+        let shown = format!("{:?}", parsed.unwrap());
+        assert!(shown.contains(&format!("{once:?}")), "{shown}");
+    }
 }
