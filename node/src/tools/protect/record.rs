@@ -246,7 +246,9 @@ impl ProtectionRecord {
         {
             return old.clone();
         }
-        let content = tree.read(path, MOST_BYTES.saturating_sub(self.bytes)).ok();
+        let room = MOST_BYTES.saturating_sub(self.bytes);
+        let fits = u64::try_from(stat.st_size).is_ok_and(|size| size <= room);
+        let content = fits.then(|| tree.read(path, room).ok()).flatten();
         self.bytes += content.as_ref().map_or(0, |content| content.len() as u64);
         RecordedFile {
             mode,
@@ -257,7 +259,7 @@ impl ProtectionRecord {
 }
 
 /// Sets the mode of a folder to a recorded one. An error is only logged, because the owner then has
-/// more rights than before, and nobody else has.
+/// more rights than before, and no other user has.
 pub(super) fn set_mode_again(tree: &Tree, folder: &Path, mode: u32) {
     if let Err(why) = tree.set_folder_mode(folder, mode) {
         tracing::warn!(folder = %folder.display(), %why, "cannot set the mode of a protected folder again");

@@ -159,16 +159,19 @@ impl Restoration<'_> {
         }
     }
 
-    /// Returns whether a path is in a folder that the record lacks. The path is then removed with
-    /// the folder.
+    /// Returns whether the record lacks a path and the folder that contains it. The path is then
+    /// removed with the folder.
     fn is_in_new_folder(&self, path: &Path, now: &ProtectionRecord) -> bool {
-        path.parent().is_some_and(|folder| {
-            now.found.contains_key(folder)
-                && !matches!(
-                    self.record.found.get(folder),
-                    Some(FoundFile::Folder { .. })
-                )
-        })
+        let had_folder = |folder| {
+            matches!(
+                self.record.found.get(folder),
+                Some(FoundFile::Folder { .. })
+            )
+        };
+        !self.record.found.contains_key(path)
+            && path
+                .parent()
+                .is_some_and(|folder| now.found.contains_key(folder) && !had_folder(folder))
     }
 
     /// Moves a renamed repository back. Renames an entry that is now in the repository's place.

@@ -200,6 +200,17 @@ fn a_deleted_repository_is_reported_and_its_settings_are_restored() {
 }
 
 #[test]
+fn settings_of_a_repository_that_a_file_replaced_are_reported() {
+    let world = World::new();
+    let said = world.after(|| {
+        fs::remove_dir_all(world.at(".git")).unwrap();
+        world.write(".git", "gitdir: elsewhere");
+    });
+    assert!(said.contains("file .git/config was changed"), "{said}");
+    assert!(!world.at(".git").exists());
+}
+
+#[test]
 fn a_folder_replaced_by_a_link_is_not_followed() {
     let world = World::new();
     let outside = tempfile::tempdir().unwrap();
