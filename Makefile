@@ -4,7 +4,7 @@ CARGO ?= cargo
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test lint bench chaos fuzz judges chart try docs tools
+.PHONY: demo test lint bench regress chaos fuzz judges chart try docs tools
 
 demo: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
@@ -25,6 +25,10 @@ bench: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/dist/planck \
 		bench sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
+
+# Compares the CPU time per turn with that of an earlier commit: `make regress BASE=main~5`. Both are built, which takes minutes.
+regress:
+	./tools/regress $(BASE)
 
 # Fetches the servers that tests and the demo start, if the machine lacks them.
 tools:

@@ -7,16 +7,24 @@ mod model;
 mod nats;
 mod once;
 mod part;
+mod peer;
 mod report;
 mod sidecar;
 mod watched;
 mod workload;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use self::{
-    measure::load, model::ModelServer, nats::NatsServer, once::Once, report::BenchReport,
-    sidecar::SidecarBench, workload::Workload,
+    measure::{Contender, load},
+    model::ModelServer,
+    nats::NatsServer,
+    once::Once,
+    report::BenchReport,
+    sidecar::SidecarBench,
+    workload::Workload,
 };
 use super::{exit::Exit, output::say};
 
@@ -47,6 +55,9 @@ pub struct BenchArgs {
     /// Run the bare loop before and after each repetition for comparison
     #[arg(long)]
     bare: bool,
+    /// Run this program too, for comparison; `bench/rig` builds one
+    #[arg(long, value_name = "PROGRAM")]
+    peer: Option<PathBuf>,
 }
 
 /// Other measurements, and the processes of a benchmark, which people never start.
@@ -96,17 +107,27 @@ impl BenchArgs {
     }
 
     /// Runs the repetitions of a workload. With `--bare`, the bare loop runs before the first one
-    /// and after each, unless the workload measures idle agents.
+    /// and after each, and with `--peer` the peer runs after each, unless only a node can do the
+    /// work.
     async fn repetitions(&self, once: &Once, report: &mut BenchReport) -> anyhow::Result<()> {
-        let bare = self.bare && once.workload.has_bare();
-        let mut kinds: Vec<bool> = bare.then_some(true).into_iter().collect();
+        let has_others = once.workload.has_bare();
+        let bare = (self.bare && has_others).then_some(Contender::Bare);
+        let peer = self.peer.as_ref().filter(|_| has_others);
+        let mut contenders: Vec<Contender> = bare.into_iter().collect();
         for _ in 0..self.repeat {
-            kinds.push(false);
-            kinds.extend(bare.then_some(true));
+            contenders.push(Contender::Node);
+            contenders.extend(peer.map(|_| Contender::Peer));
+            contenders.extend(bare);
         }
-        for bare in kinds {
+        for contender in contenders {
             let load = load();
-            let line = once.clone().with_bare(bare).run_apart().await?;
+            let line = match (contender, peer) {
+                (Contender::Peer, Some(program)) => peer::run(program, once).await?,
+                (contender, _) => {
+                    let once = once.clone().with_bare(contender == Contender::Bare);
+                    once.run_apart().await?
+                }
+            };
             say(&(serde_json::to_string(&line)? + "\n"))?;
             report.add(line, load);
         }

@@ -21,8 +21,7 @@ pub const LEAST: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BenchLine {
     pub workload: String,
-    /// Whether this was the bare loop, which only sends the HTTP requests.
-    pub bare: bool,
+    pub contender: Contender,
     pub turns: usize,
     /// The time of all turns in seconds.
     pub wall_s: f64,
@@ -41,6 +40,17 @@ pub struct BenchLine {
     pub tools: usize,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
+}
+
+/// The program that did the work of a repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contender {
+    Node,
+    /// The bare loop, which only sends the HTTP requests.
+    Bare,
+    /// A program of another library.
+    Peer,
 }
 
 /// The memory of idle agents in KiB, without the memory of the process itself.

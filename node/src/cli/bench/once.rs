@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::{
     bare,
-    measure::{BenchLine, Cost, Idle, LEAST, Span, Waves, memory_kib, quantile},
+    measure::{BenchLine, Contender, Cost, Idle, LEAST, Span, Waves, memory_kib, quantile},
     part::{BenchProcess, orphaned},
     watched::WatchedBus,
     workload::{FILE, Workload, WorkloadSize, lines},
@@ -189,7 +189,11 @@ impl Once {
         let agents = self.size.agents * count;
         BenchLine {
             workload: self.workload.name().into(),
-            bare: self.bare,
+            contender: if self.bare {
+                Contender::Bare
+            } else {
+                Contender::Node
+            },
             turns: agents * self.workload.turns(),
             wall_s: turns.wall.as_secs_f64(),
             cpu_s: turns.cpu.as_secs_f64(),

@@ -1,6 +1,6 @@
 //! Prints the results of a benchmark as a table.
 
-use super::measure::BenchLine;
+use super::measure::{BenchLine, Contender};
 use crate::cli::output::warn;
 
 #[derive(Debug, Default)]
@@ -92,17 +92,19 @@ impl BenchReport {
         };
         let each = |line: &BenchLine, seconds: f64| seconds * 1e3 / unit(line).0;
         let own = |of: fn(&BenchLine) -> f64| {
-            Spread::of(self.values(workload, false, |line| each(line, of(line))))
+            Spread::of(self.values(workload, Contender::Node, |line| each(line, of(line))))
         };
         let turns = own(|line| line.cpu_s);
         let all = own(|line| line.cpu_s + line.start_cpu_s);
-        let bare = Spread::of(self.values(workload, true, |line| each(line, line.cpu_s)));
+        let bare =
+            Spread::of(self.values(workload, Contender::Bare, |line| each(line, line.cpu_s)));
         let ratio = |own: Option<Spread>| match (own, bare) {
             (Some(own), Some(bare)) => format!("{:.1}", own.median / bare.median),
             (Some(_) | None, Some(_) | None) => "-".into(),
         };
         let median = |of: fn(&BenchLine) -> f64| {
-            Spread::of(self.values(workload, false, of)).map_or(0.0, |spread| spread.median)
+            Spread::of(self.values(workload, Contender::Node, of))
+                .map_or(0.0, |spread| spread.median)
         };
         let nats = own(|line| line.aux_cpu_s).map_or(0.0, |spread| spread.median);
         warn(&format!(
@@ -117,6 +119,20 @@ impl BenchReport {
             median(|line| line.p99_ms),
             median(|line| line.peak_kib as f64) / 1024.0,
         ));
+        let peer =
+            Spread::of(self.values(workload, Contender::Peer, |line| each(line, line.cpu_s)));
+        if peer.is_some() {
+            warn(&format!(
+                "{:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6}",
+                "  the peer",
+                "",
+                Spread::shown(peer),
+                "",
+                "",
+                ratio(peer),
+                ""
+            ));
+        }
         if let Some(idle) = first.idle {
             let of = |kib: u64| kib as f64 / 1024.0 * 1_000.0 / idle.agents as f64;
             warn(&format!(
@@ -128,11 +144,16 @@ impl BenchReport {
         }
     }
 
-    fn values(&self, workload: &str, bare: bool, of: impl Fn(&BenchLine) -> f64) -> Vec<f64> {
+    fn values(
+        &self,
+        workload: &str,
+        contender: Contender,
+        of: impl Fn(&BenchLine) -> f64,
+    ) -> Vec<f64> {
         let chosen = self
             .lines
             .iter()
-            .filter(|line| line.workload == workload && line.bare == bare);
+            .filter(|line| line.workload == workload && line.contender == contender);
         chosen.map(of).collect()
     }
 }
