@@ -8,6 +8,7 @@ use planck_common::{
     },
     subject::Address,
 };
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     client::{Client, RetryPolicy},
@@ -20,6 +21,16 @@ fn to(agent: &AgentId, verb: AgentVerb) -> Address {
 }
 
 impl Client {
+    async fn call_agent<T: DeserializeOwned>(
+        &self,
+        agent: &AgentId,
+        verb: AgentVerb,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, ClientError> {
+        let policy = RetryPolicy::of(verb.is_idempotent());
+        self.call(&to(agent, verb), body, policy).await
+    }
+
     /// Sends a prompt to one agent. The call is retried like [`prompt`](Self::prompt).
     pub async fn prompt_agent(
         &self,
@@ -33,23 +44,13 @@ impl Client {
 
     /// Describes an agent. The call is idempotent.
     pub async fn agent(&self, agent: &AgentId) -> Result<AgentInfo, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::Info),
-            &Empty {},
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::Info, &Empty {}).await
     }
 
     /// Reads the work in progress of an agent: the streaming reply and the running tools. The call
     /// is idempotent.
     pub async fn snapshot(&self, agent: &AgentId) -> Result<Snapshot, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::Snapshot),
-            &Empty {},
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::Snapshot, &Empty {}).await
     }
 
     /// Aborts an agent's running turn. The call is not idempotent.
@@ -58,12 +59,8 @@ impl Client {
         agent: &AgentId,
         reason: Option<String>,
     ) -> Result<AgentStateNow, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::Abort),
-            &Because { reason },
-            RetryPolicy::AtMostOnce,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::Abort, &Because { reason })
+            .await
     }
 
     /// Stops an agent permanently. The call is not idempotent.
@@ -72,12 +69,8 @@ impl Client {
         agent: &AgentId,
         reason: Option<String>,
     ) -> Result<AgentStateNow, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::Stop),
-            &Because { reason },
-            RetryPolicy::AtMostOnce,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::Stop, &Because { reason })
+            .await
     }
 
     /// Opens a turn without an input, if the agent is idle and its history is not empty. The call
@@ -87,12 +80,8 @@ impl Client {
         agent: &AgentId,
         reason: Option<String>,
     ) -> Result<AgentStateNow, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::Nudge),
-            &Because { reason },
-            RetryPolicy::AtMostOnce,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::Nudge, &Because { reason })
+            .await
     }
 
     /// Saves a summary as the agent's checkpoint, after the running turn if there is one. Older
@@ -102,32 +91,20 @@ impl Client {
         agent: &AgentId,
         summary: String,
     ) -> Result<SavedAt, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::Checkpoint),
-            &SetCheckpoint { summary },
-            RetryPolicy::AtMostOnce,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::Checkpoint, &SetCheckpoint { summary })
+            .await
     }
 
     /// Adds the tool `name` to an agent. The call is idempotent.
     pub async fn add_tool(&self, agent: &AgentId, name: String) -> Result<Tools, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::AddTool),
-            &ToolName { name },
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::AddTool, &ToolName { name })
+            .await
     }
 
     /// Removes the tool `name` from an agent. The call is idempotent.
     pub async fn remove_tool(&self, agent: &AgentId, name: String) -> Result<Tools, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::RemoveTool),
-            &ToolName { name },
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::RemoveTool, &ToolName { name })
+            .await
     }
 
     /// Changes the model of an agent from its next request on. The call is idempotent.
@@ -136,11 +113,6 @@ impl Client {
         agent: &AgentId,
         model: &ChangeModel,
     ) -> Result<Model, ClientError> {
-        self.call(
-            &to(agent, AgentVerb::ChangeModel),
-            model,
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_agent(agent, AgentVerb::ChangeModel, model).await
     }
 }

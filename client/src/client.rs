@@ -39,6 +39,15 @@ pub(super) enum RetryPolicy {
     Never,
 }
 
+impl RetryPolicy {
+    pub(super) const fn of(is_idempotent: bool) -> Self {
+        match is_idempotent {
+            true => Self::Idempotent,
+            false => Self::AtMostOnce,
+        }
+    }
+}
+
 /// A handle to a cluster, or to a node in this process. Clones share one connection.
 #[derive(Clone)]
 pub struct Client {

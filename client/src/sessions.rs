@@ -9,6 +9,7 @@ use planck_common::{
     },
     subject::{Address, Target},
 };
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     client::{Client, RetryPolicy},
@@ -31,6 +32,16 @@ pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
 }
 
 impl Client {
+    async fn call_session<T: DeserializeOwned>(
+        &self,
+        session: &str,
+        verb: SessionVerb,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, ClientError> {
+        let policy = RetryPolicy::of(verb.is_idempotent());
+        self.call(&to(session, verb), body, policy).await
+    }
+
     /// Starts a session. `dir` or `workspace` must say where the session's agents work. Without
     /// `members` and `team` the session has one agent, with the node's defaults.
     ///
@@ -78,12 +89,7 @@ impl Client {
     /// Reads a page of a session's log. The call is idempotent. To see events as they happen, use
     /// [`follow`](Self::follow).
     pub async fn events(&self, session: &str, read: &ReadEvents) -> Result<Events, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Events),
-            read,
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_session(session, SessionVerb::Events, read).await
     }
 
     /// Reads messages of one agent or of all agents: those since the latest checkpoint, or earlier
@@ -93,43 +99,27 @@ impl Client {
         session: &str,
         read: &ReadMessages,
     ) -> Result<Messages, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Messages),
-            read,
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_session(session, SessionVerb::Messages, read)
+            .await
     }
 
     /// Describes a session: its state, its agents, and its usage. The call is idempotent.
     pub async fn session(&self, session: &str) -> Result<SessionInfo, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Info),
-            &Empty {},
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_session(session, SessionVerb::Info, &Empty {})
+            .await
     }
 
     /// Aborts the running turns of a session's agents. The call is not idempotent.
     pub async fn abort_session(&self, session: &str) -> Result<Aborted, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Abort),
-            &Empty {},
-            RetryPolicy::AtMostOnce,
-        )
-        .await
+        self.call_session(session, SessionVerb::Abort, &Empty {})
+            .await
     }
 
     /// Hides a message and all later ones, so that the session continues from the message before
     /// it. Aborts running turns. The call is not idempotent.
     pub async fn rewind(&self, session: &str, to_message: Seq) -> Result<HeadAt, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Rewind),
-            &Rewind { to: to_message },
-            RetryPolicy::AtMostOnce,
-        )
-        .await
+        self.call_session(session, SessionVerb::Rewind, &Rewind { to: to_message })
+            .await
     }
 
     /// Resumes a session that was closed or interrupted. The call is idempotent.
@@ -138,12 +128,8 @@ impl Client {
         session: &str,
         reason: Option<String>,
     ) -> Result<Started, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Resume),
-            &Because { reason },
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_session(session, SessionVerb::Resume, &Because { reason })
+            .await
     }
 
     /// Closes a session: its agents stop, and its log is kept. The call is idempotent.
@@ -152,12 +138,8 @@ impl Client {
         session: &str,
         reason: Option<String>,
     ) -> Result<SessionStateNow, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Close),
-            &Because { reason },
-            RetryPolicy::Idempotent,
-        )
-        .await
+        self.call_session(session, SessionVerb::Close, &Because { reason })
+            .await
     }
 
     /// Closes a session and deletes it with its log. The call is not idempotent.
@@ -166,11 +148,7 @@ impl Client {
         session: &str,
         reason: Option<String>,
     ) -> Result<Removed, ClientError> {
-        self.call(
-            &to(session, SessionVerb::Delete),
-            &Because { reason },
-            RetryPolicy::AtMostOnce,
-        )
-        .await
+        self.call_session(session, SessionVerb::Delete, &Because { reason })
+            .await
     }
 }

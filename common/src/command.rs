@@ -38,6 +38,38 @@ verbs! {
     }
 }
 
+impl SessionVerb {
+    /// Returns whether a client may send the command again although the first attempt may have been
+    /// executed. A prompt is idempotent by its id; a client nevertheless sends a prompt once if the
+    /// mode is [`InputMode::Reject`], because the client needs the first answer.
+    pub const fn is_idempotent(self) -> bool {
+        match self {
+            Self::Abort | Self::Rewind | Self::Delete => false,
+            Self::Prompt
+            | Self::Events
+            | Self::Messages
+            | Self::Info
+            | Self::Resume
+            | Self::Close => true,
+        }
+    }
+}
+
+impl AgentVerb {
+    /// Returns the same as [`SessionVerb::is_idempotent`].
+    pub const fn is_idempotent(self) -> bool {
+        match self {
+            Self::Abort | Self::Stop | Self::Nudge | Self::Checkpoint => false,
+            Self::Prompt
+            | Self::Info
+            | Self::Snapshot
+            | Self::AddTool
+            | Self::RemoveTool
+            | Self::ChangeModel => true,
+        }
+    }
+}
+
 macro_rules! bodies {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })+) => {$(
         $(#[$doc])*

@@ -161,27 +161,13 @@ fn unanswered(node: &NodeId, error: &BusError, if_unclear: Code) -> Refusal {
 }
 
 /// Returns whether a client may send a command again although the first try may have been
-/// performed. The client library decides by the same rule.
+/// performed.
 fn is_idempotent(address: &Address) -> bool {
     match &address.target {
-        Target::Agent(_) => AgentVerb::find(&address.verb).is_none_or(|verb| match verb {
-            AgentVerb::Abort | AgentVerb::Stop | AgentVerb::Nudge | AgentVerb::Checkpoint => false,
-            AgentVerb::Prompt
-            | AgentVerb::Info
-            | AgentVerb::Snapshot
-            | AgentVerb::AddTool
-            | AgentVerb::RemoveTool
-            | AgentVerb::ChangeModel => true,
-        }),
-        Target::Session(_) => SessionVerb::find(&address.verb).is_none_or(|verb| match verb {
-            SessionVerb::Abort | SessionVerb::Rewind | SessionVerb::Delete => false,
-            SessionVerb::Prompt
-            | SessionVerb::Events
-            | SessionVerb::Messages
-            | SessionVerb::Info
-            | SessionVerb::Resume
-            | SessionVerb::Close => true,
-        }),
+        Target::Agent(_) => AgentVerb::find(&address.verb).is_none_or(AgentVerb::is_idempotent),
+        Target::Session(_) => {
+            SessionVerb::find(&address.verb).is_none_or(SessionVerb::is_idempotent)
+        }
         Target::Node(_)
         | Target::Sessions
         | Target::Nodes
