@@ -57,7 +57,7 @@ pub trait SessionStore: SessionRecords + Leases + Inbox + Log {
 }
 
 /// An error of a store call. The variants differ in how the caller has to react.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The database is unreachable, busy or slow. The outcome of the call may be unknown, and the
     /// caller may retry the call.

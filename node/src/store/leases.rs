@@ -49,8 +49,7 @@ pub trait Leases: Send + Sync {
             epoch,
             stopped,
         };
-        let mut results = self.release_all(session, &[release]).await?;
-        results.pop().unwrap_or(Ok(()))
+        only_result(self.release_all(session, &[release]).await?)
     }
 
     /// Returns two kinds of agents: those whose lease is held by a node that is not in `alive`, and
@@ -135,4 +134,26 @@ pub struct Stray {
     pub agent: AgentId,
     pub node: Option<NodeId>,
     pub epoch: i64,
+}
+
+/// Returns the result of a statement's only release. Fails if the store returned no result.
+fn only_result(mut results: Vec<Result<(), StoreError>>) -> Result<(), StoreError> {
+    results.pop().unwrap_or_else(|| {
+        let why = "the store returned no result of a release";
+        Err(StoreError::Broken(why.into()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release_without_a_result_is_an_error() {
+        let released = only_result(Vec::new());
+        assert!(
+            matches!(released, Err(StoreError::Broken(_))),
+            "{released:?}"
+        );
+    }
 }

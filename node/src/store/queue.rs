@@ -87,7 +87,7 @@ pub trait QueueStore: Send + Sync {
     ) -> Result<Appended, StoreError>;
 
     /// Releases leases, as described at [`Leases::release_all`].
-    async fn give_back(
+    async fn send_releases(
         &self,
         session: &SessionId,
         releases: &[LeaseRelease],
@@ -105,7 +105,7 @@ impl<S: Log + Leases + ?Sized> QueueStore for S {
         self.append(session, node, batches).await
     }
 
-    async fn give_back(
+    async fn send_releases(
         &self,
         session: &SessionId,
         releases: &[LeaseRelease],

@@ -95,31 +95,26 @@ impl<S: QueueStore + ?Sized> QueueWorker<S> {
             if !statement.is_empty() && self.write(statement).await.is_err() {
                 return;
             }
-            if !releases.is_empty() {
-                self.release(releases).await;
+            if !releases.is_empty() && self.release(releases).await.is_err() {
+                return;
             }
         }
     }
 
     /// Releases leases with one statement, and answers each release.
-    async fn release(&self, queued: Vec<QueuedRelease>) {
+    async fn release(&self, queued: Vec<QueuedRelease>) -> Result<(), Stopped> {
         let (releases, replies): (Vec<LeaseRelease>, Vec<_>) = queued
             .into_iter()
             .map(|one| (one.release, one.reply))
             .unzip();
-        let sent = self.store.give_back(&self.session, &releases);
-        let results = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return,
-            results = sent => results,
-        };
-        let results = results.unwrap_or_else(|error| {
-            let failed = || Err(StoreError::Away(error.to_string()));
-            releases.iter().map(|_| failed()).collect()
-        });
+        let sent = self
+            .unless_stopped(self.store.send_releases(&self.session, &releases))
+            .await?;
+        let results = sent.unwrap_or_else(|error| vec![Err(error); releases.len()]);
         for (reply, result) in replies.into_iter().zip(results) {
             let _ = reply.send(result);
         }
+        Ok(())
     }
 
     async fn next(&mut self) -> Option<QueueRequest> {

@@ -53,7 +53,7 @@ impl QueueStore for Lossy {
         }
     }
 
-    async fn give_back(
+    async fn send_releases(
         &self,
         session: &SessionId,
         releases: &[LeaseRelease],

@@ -88,6 +88,16 @@ impl Model {
         self.gate.send_replace(None);
     }
 
+    async fn pass_gate(&self) {
+        self.gate
+            .send_modify(|count| *count = count.map(|count| count + 1));
+        self.gate
+            .subscribe()
+            .wait_for(Option::is_none)
+            .await
+            .unwrap();
+    }
+
     pub fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state().faults.extend(faults);
     }
@@ -117,29 +127,17 @@ impl QueueStore for Model {
         _: &NodeId,
         batches: &[Batch],
     ) -> Result<Appended, StoreError> {
-        self.gate
-            .send_modify(|count| *count = count.map(|count| count + 1));
-        self.gate
-            .subscribe()
-            .wait_for(Option::is_none)
-            .await
-            .unwrap();
+        self.pass_gate().await;
         self.state().statement(batches)
     }
 
-    async fn give_back(
+    async fn send_releases(
         &self,
         _: &SessionId,
         releases: &[LeaseRelease],
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        self.gate
-            .send_modify(|count| *count = count.map(|count| count + 1));
-        self.gate
-            .subscribe()
-            .wait_for(Option::is_none)
-            .await
-            .unwrap();
-        Ok(self.state().release(releases))
+        self.pass_gate().await;
+        self.state().release(releases)
     }
 }
 
@@ -164,8 +162,14 @@ impl State {
         })
     }
 
-    fn release(&mut self, releases: &[LeaseRelease]) -> Vec<Result<(), StoreError>> {
+    fn release(
+        &mut self,
+        releases: &[LeaseRelease],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         self.releases.push(releases.len());
+        if self.faults.pop_front() == Some(Fault::Away) {
+            return Err(StoreError::Away("told so".into()));
+        }
         let release = |one: &LeaseRelease| {
             let (epoch, _) = self.agents.get_mut(&one.agent).unwrap();
             if *epoch != one.epoch {
@@ -174,7 +178,7 @@ impl State {
             *epoch += 1;
             Ok(())
         };
-        releases.iter().map(release).collect()
+        Ok(releases.iter().map(release).collect())
     }
 
     fn write(&mut self, batch: &Batch) -> BatchOutcome {

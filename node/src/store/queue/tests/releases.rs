@@ -2,7 +2,7 @@
 
 use crate::store::{LeaseRelease, StoreError};
 
-use super::{agent, save, start};
+use super::{agent, model::Fault, save, start};
 
 fn release(n: usize, epoch: i64) -> LeaseRelease {
     LeaseRelease {
@@ -38,6 +38,28 @@ async fn waiting_releases_share_a_statement_after_the_saves() {
     last.outcome().await.unwrap();
     assert_eq!(world.model.releases(), [3]);
     assert_eq!(world.model.statements(), 2);
+}
+
+#[tokio::test]
+async fn error_of_a_statement_answers_each_of_its_releases_unchanged() {
+    let world = start();
+    world.enroll(2).await;
+    let first = world.hold_up().await;
+    world.model.fail([Fault::None, Fault::Away]);
+    let released = futures_util::future::join_all([
+        world.queue.release(release(0, 1)),
+        world.queue.release(release(1, 1)),
+    ]);
+    let (results, _) = tokio::join!(released, async {
+        tokio::task::yield_now().await;
+        world.model.open();
+    });
+    first.outcome().await.unwrap();
+    assert_eq!(world.model.releases(), [2]);
+    for result in results {
+        let error = result.unwrap_err();
+        assert_eq!(error.to_string(), "the session store is away: told so");
+    }
 }
 
 #[tokio::test]
