@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use futures_util::future;
 use planck_common::{
-    NodeId,
+    NodeId, SessionId,
     command::{AgentState, SessionState, StopTeam},
     event::{Event, Reason},
     registry::TeamEnd,
@@ -17,7 +17,7 @@ use super::{SessionGuard, Takeover, claim::Purpose, maintenance::UnfinishedClose
 use crate::{
     actor::AT_ONCE,
     agent::Command,
-    store::{AgentRecord, SessionRecord},
+    store::{AgentRecord, LeaseRelease, SessionRecord},
 };
 
 /// The reason that is recorded when sessions or members end because their node died.
@@ -134,7 +134,7 @@ impl Takeover {
         };
         let mut ends = Vec::with_capacity(by_node.len());
         for (node, members) in &by_node {
-            ends.push(self.end_on(node, &order, members));
+            ends.push(self.end_on(node, &session.id, &order, members));
         }
         future::try_join_all(ends).await.map(drop)
     }
@@ -144,18 +144,22 @@ impl Takeover {
     async fn end_on(
         &self,
         node: &NodeId,
+        session: &SessionId,
         order: &StopTeam,
         members: &[AgentRecord],
     ) -> Result<(), Refusal> {
         let ended = self.peers.stop_team(node, order, ENDING).await?;
-        if ended.agents == 0 {
-            for member in members {
-                self.store
-                    .release(&member.session, &member.id, member.epoch, false)
-                    .await?;
-            }
+        if ended.agents > 0 {
+            return Ok(());
         }
-        Ok(())
+        let release = |member: &AgentRecord| LeaseRelease {
+            agent: member.id.clone(),
+            epoch: member.epoch,
+            stopped: false,
+        };
+        let releases: Vec<LeaseRelease> = members.iter().map(release).collect();
+        let results = self.store.release_all(session, &releases).await?;
+        Ok(results.into_iter().collect::<Result<(), _>>()?)
     }
 
     /// Returns the agents of a session whose leases some node holds, alive or not.

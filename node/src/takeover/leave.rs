@@ -5,11 +5,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future;
-use planck_common::{AgentId, command::AgentState};
+use planck_common::{AgentId, SessionId, command::AgentState};
 use tokio::time::timeout;
 
 use super::Takeover;
-use crate::{actor::AT_ONCE, cluster::recovery};
+use crate::{actor::AT_ONCE, cluster::recovery, store::LeaseRelease};
 
 /// How long the store may take to return this node's leases.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -18,7 +18,15 @@ impl Takeover {
     /// Drops the idle agents on this node and releases their leases.
     pub async fn release_idle(&self) {
         for some in self.host.agents(None).chunks(AT_ONCE) {
-            future::join_all(some.iter().map(|agent| self.release_if_idle(agent))).await;
+            let dropped = future::join_all(some.iter().map(|agent| self.drop_if_idle(agent))).await;
+            let mut by_session: BTreeMap<SessionId, Vec<LeaseRelease>> = BTreeMap::new();
+            for (session, release) in dropped.into_iter().flatten() {
+                by_session.entry(session).or_default().push(release);
+            }
+            let releases = by_session
+                .iter()
+                .map(|(session, releases)| self.release_leases(session, releases));
+            future::join_all(releases).await;
         }
     }
 
@@ -60,20 +68,29 @@ impl Takeover {
         }
     }
 
-    async fn release_if_idle(&self, agent: &AgentId) {
-        let Some(hosting) = self.host.hosting(agent) else {
-            return;
-        };
+    /// Drops an agent if it is idle. Returns its session and the release of its lease, or `None` if
+    /// the agent was not dropped.
+    async fn drop_if_idle(&self, agent: &AgentId) -> Option<(SessionId, LeaseRelease)> {
+        let hosting = self.host.hosting(agent)?;
         if !self.is_idle(agent).await {
-            return;
+            return None;
         }
         self.host.drop_agent(agent);
-        if let Err(error) = self
-            .store
-            .release(&hosting.session.id, agent, hosting.epoch, false)
-            .await
-        {
-            tracing::warn!(%agent, %error, "cannot release the lease; another node's sweep will find it");
+        let release = LeaseRelease {
+            agent: agent.clone(),
+            epoch: hosting.epoch,
+            stopped: false,
+        };
+        Some((hosting.session.id.clone(), release))
+    }
+
+    async fn release_leases(&self, session: &SessionId, releases: &[LeaseRelease]) {
+        let results = self.store.release_all(session, releases).await;
+        let results = results.unwrap_or_else(|error| vec![Err(error); releases.len()]);
+        for (LeaseRelease { agent, .. }, result) in releases.iter().zip(results) {
+            if let Err(error) = result {
+                tracing::warn!(%agent, %error, "cannot release the lease; another node's sweep will find it");
+            }
         }
     }
 
