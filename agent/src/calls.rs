@@ -74,8 +74,7 @@ impl Agent {
         rows: &mut Rows,
         step: &StepEffects,
     ) -> ToolRun {
-        let RequestedCall { call, args, .. } = wanted;
-        let CallNames { id, call_id, name } = call.clone();
+        let CallNames { id, call_id, name } = wanted.call.clone();
         let effect = self
             .config
             .tool(&name)
@@ -84,31 +83,39 @@ impl Agent {
             call_id,
             id,
             name,
-            args: args.to_owned(),
+            args: wanted.args.to_owned(),
             effect,
         }));
-        ToolRun {
-            is_repeat: false,
-            ..self.run_again(round, call, args, remark, step)
-        }
+        self.begin(round, wanted, remark, false, step)
     }
 
     /// Begins a call whose `tool_start` is already in the log, and returns the run to start.
     pub(super) fn run_again(
         &mut self,
         round: &mut Round,
-        call: CallNames,
-        args: &RawValue,
+        wanted: RequestedCall<'_>,
         remark: Option<String>,
         step: &StepEffects,
     ) -> ToolRun {
+        self.begin(round, wanted, remark, true, step)
+    }
+
+    fn begin(
+        &mut self,
+        round: &mut Round,
+        wanted: RequestedCall<'_>,
+        remark: Option<String>,
+        is_repeat: bool,
+        step: &StepEffects,
+    ) -> ToolRun {
+        let RequestedCall { call, args, .. } = wanted;
         let ticket = self.counters.ticket();
         let run = ToolRun {
             ticket,
             call_id: call.call_id.clone(),
             name: call.name.clone(),
             args: args.to_owned(),
-            is_repeat: true,
+            is_repeat,
         };
         round.start(call, ticket, step.now, remark);
         run

@@ -317,7 +317,7 @@ impl Agent {
             match (calls.ended.get(&id), calls.started.get(&id)) {
                 (Some((text, error)), _) => round.settle(wanted.call, text.clone(), *error),
                 (None, Some(effect)) if effect.may_run_again() => {
-                    runs.push(self.run_again(&mut round, wanted.call, wanted.args, remark, step));
+                    runs.push(self.run_again(&mut round, wanted, remark, step));
                 }
                 (None, Some(_)) => interrupted(&mut round, wanted, &mut rows),
                 (None, None) => runs.push(self.start(&mut round, wanted, remark, &mut rows, step)),

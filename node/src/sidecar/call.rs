@@ -88,13 +88,11 @@ impl SidecarCall<'_> {
             call_id: self.call_id,
         };
         let mut has_run = self.is_repeat;
-        let mut answer = self.converse(context, &mut has_run).await;
-        if let Err(CallFailure::Undone(why)) = answer {
-            answer = Err(match has_run {
-                true => CallFailure::Open(why),
-                false => CallFailure::Undone(why),
-            });
-        }
+        let answer = self.converse(context, &mut has_run).await;
+        let answer = answer.map_err(|failure| match failure {
+            CallFailure::Undone(why) if has_run => CallFailure::Open(why),
+            CallFailure::Undone(_) | CallFailure::Open(_) => failure,
+        });
         if !matches!(answer, Err(CallFailure::Open(_))) {
             withdrawn.forget();
         }
