@@ -23,7 +23,7 @@ use crate::bus::{
 #[cfg(any(test, feature = "simulation"))]
 pub use self::teams::TeamDeathStep;
 pub use self::{
-    nodes::{NodeDeath, NodeHint},
+    nodes::{NodeDeath, NodeHint, placeholder_record},
     teams::{DeathOf, MembersCreated, Settled},
 };
 

@@ -6,18 +6,18 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use planck_common::{
-    InputId, SessionId, Timestamp,
+    InputId, SessionId,
     registry::{NodeRecord, NodeStanding},
     subject::Target,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::*;
 use crate::{
     bus::{MemoryBus, MemoryHub, ServiceGuard},
-    cluster::census::Census,
+    cluster::{census::Census, registry::placeholder_record},
     store::sqlite::{SqliteOptions, SqliteStore},
 };
 
@@ -87,19 +87,7 @@ fn wake() -> Wake {
 }
 
 fn dead() -> NodeRecord {
-    NodeRecord {
-        name: "other".into(),
-        state: NodeStanding::Dead,
-        version: String::new(),
-        labels: Map::new(),
-        capacity: 0,
-        workspaces: Vec::new(),
-        providers: Vec::new(),
-        started_at: Timestamp::from_millis(0),
-        nonce: String::new(),
-        times: Default::default(),
-        verdict: None,
-    }
+    placeholder_record("other", NodeStanding::Dead)
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! Nodes: their records, their proofs of life, and their deaths.
 
+use std::collections::BTreeMap;
+
 use futures_util::{StreamExt, stream::BoxStream};
 use planck_common::{
-    NodeId,
+    NodeId, Timestamp,
     event::json,
-    registry::{Key, Keys, NodeRecord},
+    registry::{Key, Keys, NodeRecord, NodeStanding},
 };
 
 use super::{ClusterRegistry, FINAL, REMOVED, RegistryError, StoredRecord, readable};
@@ -12,6 +14,23 @@ use crate::{
     bus::records::{Hint, Write},
     cluster::planted::{PlantedFault, is_planted},
 };
+
+/// Returns a record with placeholders for all fields but the name and the state.
+pub fn placeholder_record(name: &str, state: NodeStanding) -> NodeRecord {
+    NodeRecord {
+        name: name.to_owned(),
+        state,
+        version: String::new(),
+        labels: serde_json::Map::new(),
+        capacity: 0,
+        workspaces: Vec::new(),
+        providers: Vec::new(),
+        started_at: Timestamp::default(),
+        nonce: String::new(),
+        times: BTreeMap::new(),
+        verdict: None,
+    }
+}
 
 /// A declaration that a node is dead. It is written only if the records of the observer and of that
 /// node are unchanged.

@@ -2,7 +2,7 @@
 //! races use a server.
 
 use planck_common::{
-    AgentId, NodeId, SessionId, TeamId, Timestamp,
+    AgentId, NodeId, SessionId, TeamId,
     registry::{
         DeathRecord, MemberRecord, NodeRecord, NodeStanding, TeamEnd, TeamRecord, TeamStanding,
     },
@@ -27,17 +27,10 @@ where
 
 fn node(state: NodeStanding) -> NodeRecord {
     NodeRecord {
-        name: "build-3".into(),
-        state,
         version: "1".into(),
-        labels: serde_json::Map::new(),
         capacity: 10,
-        workspaces: Vec::new(),
-        providers: Vec::new(),
-        started_at: Timestamp::from_millis(0),
         nonce: "mine".into(),
-        times: Default::default(),
-        verdict: None,
+        ..placeholder_record("build-3", state)
     }
 }
 

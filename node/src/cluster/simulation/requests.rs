@@ -1,12 +1,7 @@
 //! Carries requests to the registry and to SQL. A request may be delayed, lost or held back by a
 //! client, and its answer may be lost.
 
-use std::collections::BTreeMap as Map;
-
-use planck_common::{
-    Timestamp,
-    registry::{Key, NodeRecord, NodeStanding, TeamStanding},
-};
+use planck_common::registry::{Key, NodeRecord, NodeStanding, TeamStanding};
 
 use super::{
     process::{ProcessEvent, ProcessState, RegistryAnswer, RegistryRequest, SqlCaller},
@@ -16,7 +11,7 @@ use super::{
 };
 use crate::cluster::{
     membership::Revision,
-    registry::{DeathOf, NodeDeath, TeamDeathStep},
+    registry::{DeathOf, NodeDeath, TeamDeathStep, placeholder_record},
 };
 
 /// How long reading a proof takes, in milliseconds.
@@ -374,16 +369,7 @@ fn alive(node: usize) -> SimTeam {
 
 fn node_record(process: usize) -> NodeRecord {
     NodeRecord {
-        name: String::new(),
-        state: NodeStanding::Dead,
-        version: String::new(),
-        labels: serde_json::Map::new(),
-        capacity: 0,
-        workspaces: Vec::new(),
-        providers: Vec::new(),
-        started_at: Timestamp::default(),
         nonce: nonce(process),
-        times: Map::new(),
-        verdict: None,
+        ..placeholder_record("", NodeStanding::Dead)
     }
 }

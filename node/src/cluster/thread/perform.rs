@@ -1,9 +1,9 @@
 //! Performs the requests of membership to the registry, and returns their outcomes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use planck_common::{
-    NodeId, Timestamp,
+    NodeId,
     registry::{DeathRecord, NodeRecord, NodeStanding, StoreRecord},
 };
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::{
     cluster::{
         membership::{MembershipInput, Revision},
         moment::Moment,
-        registry::{ClusterRegistry, NodeDeath, RegistryError, StoredRecord},
+        registry::{ClusterRegistry, NodeDeath, RegistryError, StoredRecord, placeholder_record},
     },
     telemetry::metrics,
 };
@@ -142,7 +142,7 @@ impl RegistryJob {
             .map(|(_, record)| record);
         let record = match (known, expects) {
             (Some(record), _) => record,
-            (None, None) => unknown(&suspect),
+            (None, None) => placeholder_record(suspect.as_str(), NodeStanding::Dead),
             (None, Some(_)) => match self.registry.node(&suspect).await {
                 Ok(Some(found)) if Some(found.revision) == expects => found.record,
                 Ok(_) | Err(_) => {
@@ -194,21 +194,4 @@ fn failed(error: &RegistryError, input: Option<MembershipInput>) -> JobResult {
         tracing::warn!(%error, "the registry refuses this node something");
     }
     input.map_or(JobResult::Nothing, JobResult::Happened)
-}
-
-/// Returns a record with placeholders for a node whose record is missing.
-fn unknown(node: &NodeId) -> NodeRecord {
-    NodeRecord {
-        name: node.to_string(),
-        state: NodeStanding::Dead,
-        version: String::new(),
-        labels: serde_json::Map::new(),
-        capacity: 0,
-        workspaces: Vec::new(),
-        providers: Vec::new(),
-        started_at: Timestamp::default(),
-        nonce: String::new(),
-        times: BTreeMap::new(),
-        verdict: None,
-    }
 }

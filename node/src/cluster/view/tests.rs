@@ -1,10 +1,9 @@
-use planck_common::{Timestamp, registry::NodeStanding};
-use serde_json::Map;
+use planck_common::registry::NodeStanding;
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    cluster::clock,
+    cluster::{clock, registry::placeholder_record},
     store::sqlite::{SqliteOptions, SqliteStore},
 };
 
@@ -17,22 +16,6 @@ async fn view(folder: &TempDir) -> ClusterView {
     ClusterView::of_member(own, store, GRACE)
 }
 
-fn record(state: NodeStanding) -> NodeRecord {
-    NodeRecord {
-        name: "other".into(),
-        state,
-        version: String::new(),
-        labels: Map::new(),
-        capacity: 0,
-        workspaces: Vec::new(),
-        providers: Vec::new(),
-        started_at: Timestamp::from_millis(0),
-        nonce: String::new(),
-        times: Default::default(),
-        verdict: None,
-    }
-}
-
 #[tokio::test]
 async fn tools_wait_for_a_dead_node_as_soon_as_the_census_says_it_is_gone() {
     let folder = TempDir::new().unwrap();
@@ -41,7 +24,7 @@ async fn tools_wait_for_a_dead_node_as_soon_as_the_census_says_it_is_gone() {
     assert_eq!(view.tools_from(&dead), None);
 
     let before = clock::now();
-    census.recorded(&dead, 1, record(NodeStanding::Dead));
+    census.recorded(&dead, 1, placeholder_record("other", NodeStanding::Dead));
     assert!(view.is_gone(&dead));
     assert!(
         view.tools_from(&dead).unwrap() >= before + GRACE,
@@ -58,7 +41,7 @@ async fn tools_do_not_wait_for_a_node_that_left() {
     let folder = TempDir::new().unwrap();
     let view = view(&folder).await;
     let (census, left) = (view.census().unwrap(), NodeId::mint());
-    census.recorded(&left, 1, record(NodeStanding::Left));
+    census.recorded(&left, 1, placeholder_record("other", NodeStanding::Left));
     assert_eq!(view.tools_from(&left), None);
     census.gone(&left, None);
     assert_eq!(view.tools_from(&left), None);
