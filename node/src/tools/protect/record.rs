@@ -13,10 +13,7 @@ use nix::{
     sys::stat::{FileStat, SFlag},
 };
 
-use super::{
-    GIT, IN_GIT, NAMES, is_exempt,
-    tree::{Tree, unlock},
-};
+use super::{GIT, IN_GIT, NAMES, is_exempt, tree::Tree};
 
 /// The number of entries below one protected name after which the contents of further folders are
 /// not recorded. The entries are counted for each name, so many files in one folder hide nothing in
@@ -132,17 +129,18 @@ impl ProtectionRecord {
         };
         let (root, git) = (Path::new(""), Path::new(GIT));
         record.root_mode = tree.mode_of_folder(root).ok();
-        record.unlock(tree, root, before);
+        record.unlock(tree, root, record.root_mode, before);
         for name in NAMES {
             record.add(tree, PathBuf::from(name), before);
         }
         match tree.stat(git) {
             Ok(Some(found)) if is(&found, SFlag::S_IFDIR) => {
-                record.unlock(tree, git, before);
+                let mode = found.st_mode & 0o7777;
+                record.unlock(tree, git, Some(mode), before);
                 record.git = tree.hold(git).ok().map(|folder| Repository {
                     folder,
                     identity: (found.st_dev, found.st_ino),
-                    mode: found.st_mode & 0o7777,
+                    mode,
                 });
                 for name in IN_GIT {
                     record.add(tree, git.join(name), before);
@@ -155,11 +153,15 @@ impl ProtectionRecord {
     }
 
     /// Gives the folder's owner the rights that this walk needs. A tool may have removed them, to
-    /// hide what it changed. If that fails, the folder's entries are recorded as unreadable.
-    fn unlock(&mut self, tree: &Tree, folder: &Path, before: Option<&Self>) {
+    /// hide what it changed. If that fails, the folder's entries are recorded as unreadable. A
+    /// folder whose known mode includes the rights is not opened, because a walk precedes and
+    /// follows every tool call.
+    fn unlock(&mut self, tree: &Tree, folder: &Path, mode: Option<u32>, before: Option<&Self>) {
         let needed = before.map_or(TO_READ, |_| TO_CHANGE);
-        let unlocked = tree.hold(folder).and_then(|open| unlock(&open, needed));
-        if let Ok(Some(mode)) = unlocked {
+        if mode.is_some_and(|mode| mode & needed == needed) {
+            return;
+        }
+        if let Ok(Some(mode)) = tree.unlock(folder, needed) {
             self.unlocked.push((folder.to_owned(), mode));
         }
     }
@@ -176,12 +178,12 @@ impl ProtectionRecord {
                 let Some(found) = self.entry(tree, &path, before) else {
                     continue;
                 };
-                if let FoundFile::Folder { .. } = found {
-                    folders.push_back(path.clone());
+                if let FoundFile::Folder { mode, .. } = found {
+                    folders.push_back((path.clone(), mode));
                 }
                 self.found.insert(path, found);
             }
-            let Some(folder) = folders.pop_front() else {
+            let Some((folder, mode)) = folders.pop_front() else {
                 return;
             };
             entries = Vec::new();
@@ -192,7 +194,7 @@ impl ProtectionRecord {
                 Some(_) | None => left > 0,
             };
             if is_read {
-                self.unlock(tree, &folder, before);
+                self.unlock(tree, &folder, Some(mode), before);
                 if let Ok(names) = tree.list(&folder) {
                     let paths = names.into_iter().map(|name| folder.join(name));
                     entries = paths.filter(|path| !is_exempt(path)).collect();

@@ -109,7 +109,7 @@ pub(super) fn restore(
         unlocked: Vec::new(),
         report: RestoreReport::default(),
     };
-    work.unlock_root();
+    work.unlock(Path::new(""));
     work.bring_back_repository();
     let now = record.again(tree);
     let unlocked = now.unlocked.iter().map(|(path, _)| path.clone());
@@ -141,12 +141,10 @@ struct Restoration<'a> {
 }
 
 impl Restoration<'_> {
-    /// Gives the owner of the root the rights without which nothing in it can be restored.
-    fn unlock_root(&mut self) {
-        let root = PathBuf::new();
-        let open = self.tree.hold(&root);
-        if let Ok(Some(_)) = open.and_then(|open| unlock(&open, TO_CHANGE)) {
-            self.unlocked.push(root);
+    /// Gives the owner of a folder the rights without which nothing in it can be restored.
+    fn unlock(&mut self, folder: &Path) {
+        if let Ok(Some(_)) = self.tree.unlock(folder, TO_CHANGE) {
+            self.unlocked.push(folder.into());
         }
     }
 

@@ -122,6 +122,12 @@ impl Tree {
         Ok(fstat(self.hold(path)?)?.st_mode & 0o7777)
     }
 
+    /// Gives the owner of a folder, or of the root if the path is empty, the rights in `needed`.
+    /// Returns the same as [`unlock`].
+    pub fn unlock(&self, path: &Path, needed: u32) -> io::Result<Option<u32>> {
+        unlock(&self.hold(path)?, needed)
+    }
+
     /// Sets the mode of a folder, or of the root if the path is empty.
     pub fn set_folder_mode(&self, path: &Path, mode: u32) -> io::Result<()> {
         change_mode(&self.hold(path)?, mode)
@@ -162,8 +168,8 @@ impl Tree {
     }
 }
 
-/// Gives the owner of an open folder the rights in `needed`. Returns the mode that the folder had if
-/// this function changed the mode. Fails if the folder belongs to another user.
+/// Gives the owner of an open folder the rights in `needed`. Returns the mode that the folder had
+/// if this function changed the mode. Fails if the folder belongs to another user.
 pub(super) fn unlock(folder: &OwnedFd, needed: u32) -> io::Result<Option<u32>> {
     let mode = fstat(folder)?.st_mode & 0o7777;
     if mode & needed == needed {
