@@ -33,7 +33,8 @@ pub(super) enum TurnEnding {
     Limit(&'static str),
     Failed {
         reason: String,
-        /// The text that the asker of a question and the sender of a task get instead of the reason.
+        /// The text that the asker of a question and the sender of a task get instead of the
+        /// reason.
         for_agents: String,
         code: &'static str,
         retryable: bool,

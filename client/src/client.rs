@@ -92,7 +92,11 @@ impl Client {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// use planck_client::{Client, bus::{CommandHandler, Bus, MemoryBus, MemoryHub}, protocol::NodeId};
+    /// use planck_client::{
+    ///     Client,
+    ///     bus::{Bus, CommandHandler, MemoryBus, MemoryHub},
+    ///     protocol::NodeId,
+    /// };
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

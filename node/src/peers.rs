@@ -84,9 +84,9 @@ impl Peers {
     }
 
     /// Passes a client's command on to the node that hosts its target. That node performs the
-    /// command and does not pass it on again. If it is unknown whether that node performed a command
-    /// that is not idempotent, the refusal is `internal`, so that the client does not send the
-    /// command again.
+    /// command and does not pass it on again. If it is unknown whether that node performed a
+    /// command that is not idempotent, the refusal is `internal`, so that the client does not send
+    /// the command again.
     pub async fn relay<T: DeserializeOwned>(
         &self,
         node: &NodeId,

@@ -49,7 +49,8 @@ impl ReplyGuard {
     }
 }
 
-/// Returns the beginning of a subject that the caller chose, without control characters, for the log.
+/// Returns the beginning of a subject that the caller chose, without control characters, for the
+/// log.
 fn shown(subject: &str) -> String {
     subject
         .chars()

@@ -94,8 +94,8 @@ pub struct Output {
     pub output: Format,
 }
 
-/// Writes text to standard output and flushes it. Control and invisible characters, except line ends
-/// and tabs, are replaced with visible symbols.
+/// Writes text to standard output and flushes it. Control and invisible characters, except line
+/// ends and tabs, are replaced with visible symbols.
 pub fn say(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean(text))
 }

@@ -223,9 +223,9 @@ impl Census {
     }
 
     /// Records that a node left or died. `quiet_since` says since when a node that died has been
-    /// silent, and is `None` for a node that left. The census keeps the node even if the registry loses its
-    /// record, because its leases may still have to be claimed. If there are too many such nodes,
-    /// forgets the one that was heard the longest time ago.
+    /// silent, and is `None` for a node that left. The census keeps the node even if the registry
+    /// loses its record, because its leases may still have to be claimed. If there are too many
+    /// such nodes, forgets the one that was heard the longest time ago.
     pub(super) fn gone(&self, node: &NodeId, quiet_since: Option<Moment>) {
         let mut entries = self.entries();
         let gone = |entries: &BTreeMap<NodeId, CensusEntry>| {

@@ -167,8 +167,8 @@ impl Node {
     }
 
     /// Applies the facts to the services. Returns why this node must end. If the membership thread
-    /// ends without a reason, for example because of a panic, the node must end too, because nothing
-    /// renews its permit or sends its heartbeats any more.
+    /// ends without a reason, for example because of a panic, the node must end too, because
+    /// nothing renews its permit or sends its heartbeats any more.
     async fn apply(&self, mut facts: mpsc::Receiver<ClusterFact>) -> String {
         while let Some(fact) = facts.recv().await {
             match fact {

@@ -193,8 +193,8 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// Joins three texts within the limits: `complaint`, then stdout, then stderr after the line
-/// `STDERR:`. `complaint` says what went wrong, and may be empty. If something is left out, the last
-/// line reports the truncation.
+/// `STDERR:`. `complaint` says what went wrong, and may be empty. If something is left out, the
+/// last line reports the truncation.
 fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> String {
     let mut missing = stdout.truncated || stderr.truncated;
     let mut text = String::new();

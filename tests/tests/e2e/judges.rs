@@ -368,7 +368,8 @@ async fn judged(judges: &Judges, wire: &Wire) -> Result<String> {
         "raed",
         SUMMARY,
     ] {
-        // Thoughts without a signature, as Gemini and chat completions stream them, are not sent back.
+        // Thoughts without a signature, as Gemini and chat completions stream them, are not sent
+        // back.
         let has_none = mark == "Which files?" && ["google", "openai"].contains(&wire.name);
         let is_sent = sent.iter().any(|body| body.contains(mark));
         assert!(

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use super::{PendingSave, Queued, QueuedRelease, SaveFailure, WrittenRows};
 use crate::store::Batch;
 
-/// The numbers of batches (and of releases), rows and bytes of rows at which a statement is full. The
-/// last save that was added may exceed them.
+/// The numbers of batches (and of releases), rows and bytes of rows at which a statement is full.
+/// The last save that was added may exceed them.
 const MAX_BATCHES: usize = 256;
 const MAX_ROWS: usize = 2_000;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -24,8 +24,8 @@ pub struct BatchedSave {
     pub knows: u64,
 }
 
-/// The batches of a statement, each with the saves of which it is made, and the releases that follow
-/// the statement.
+/// The batches of a statement, each with the saves of which it is made, and the releases that
+/// follow the statement.
 #[derive(Default)]
 pub struct AppendStatement {
     pub batches: Vec<Batch>,

@@ -147,7 +147,8 @@ impl SqliteStore {
     }
 }
 
-/// Succeeds if a release that changed nothing is a repetition. Otherwise returns why it was refused.
+/// Succeeds if a release that changed nothing is a repetition. Otherwise returns why it was
+/// refused.
 async fn was_released(file: &InUse, release: &LeaseRelease) -> Result<(), StoreError> {
     match file.agent(&release.agent).await? {
         None => Err(refusal::no_agent(&release.agent, &file.id)),

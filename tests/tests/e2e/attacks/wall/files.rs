@@ -179,8 +179,8 @@ async fn tool_reaches_no_other_process() -> Result<()> {
             ),
             wanted('-', "mounts", "mount -t tmpfs x . || mount --bind / ."),
         ];
-        // Inside bubblewrap a tool sees and signals only its own processes, so these attempts succeed
-        // there without reaching a process outside.
+        // Inside bubblewrap a tool sees and signals only its own processes, so these attempts
+        // succeed there without reaching a process outside.
         attempts.retain(|(_, name, _)| {
             tier.name == "landlock" || !["signals to all", "signals to the node"].contains(name)
         });
@@ -257,8 +257,8 @@ except PermissionError:
     print('capabilities refused')
 ";
 
-/// Root's processes behind Landlock alone keep most capabilities, so this test shows the most if root
-/// runs it.
+/// Root's processes behind Landlock alone keep most capabilities, so this test shows the most if
+/// root runs it.
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_creates_no_file_that_grants_privileges() -> Result<()> {
     if !super::has("python3") {
