@@ -130,27 +130,22 @@ impl fmt::Display for ConfiguredUrl {
 }
 
 /// Splits a list of servers. A comma may also belong to a password. A part that has an `@` but no
-/// scheme is therefore joined to the parts before it, back to the latest one with a scheme or to the
-/// latest complete server.
+/// scheme is therefore joined to the parts before it, from the latest one with a scheme on, but
+/// only to those after the latest complete server.
 fn servers(address: &str) -> Vec<String> {
     let mut servers: Vec<String> = Vec::new();
     for part in address.split(',') {
-        let mut server = part.to_owned();
-        if part.contains('@') && !part.contains("//") {
-            let at = servers
-                .iter()
-                .rposition(|server| server.contains("//") || server.contains('@'));
-            let from = match at {
-                Some(at) => {
-                    at + usize::from(servers.get(at).is_some_and(|last| last.contains('@')))
-                }
-                None => 0,
-            };
-            let mut joined = servers.split_off(from);
-            joined.push(server);
-            server = joined.join(",");
-        }
-        servers.push(server);
+        let latest = |mark| servers.iter().rposition(|server| server.contains(mark));
+        let first = match part.contains('@') && !part.contains("//") {
+            true => {
+                let after_complete = latest("@").map_or(0, |at| at + 1);
+                after_complete.max(latest("//").unwrap_or(0))
+            }
+            false => servers.len(),
+        };
+        let mut joined = servers.split_off(first);
+        joined.push(part.to_owned());
+        servers.push(joined.join(","));
     }
     servers
 }
