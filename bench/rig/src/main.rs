@@ -1,6 +1,6 @@
-//! Does a workload of `planck bench` with agents of the `rig` library: `planck bench --peer
-//! target/release/planck-bench-rig` runs it in turn with a node and the bare loop. All agents run on one
-//! thread, which suits rig best here. Nothing is saved or published.
+//! Runs a workload of `planck bench` with agents of the `rig` library. `planck bench --peer
+//! target/release/planck-bench-rig` runs this program in turn with a node and the bare loop. All
+//! agents run on one thread, which suits rig best here. Nothing is saved or published.
 
 use std::{
     fs,
@@ -82,7 +82,8 @@ impl Tool for Read {
     }
 }
 
-/// What the agents did, to be compared with the workload.
+/// The durations of the agents' turns and the number of their tool calls. `planck bench` refuses a
+/// number that is not the workload's.
 #[derive(Debug, Default)]
 struct Done {
     times: Vec<Duration>,

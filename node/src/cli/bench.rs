@@ -98,7 +98,7 @@ impl BenchArgs {
                 model: model.url().into(),
                 server: nats.as_ref().map(|nats| nats.url().into()),
                 nats_pid: nats.as_ref().map(NatsServer::pid),
-                bare: false,
+                contender: Contender::Node,
             };
             self.repetitions(&once, &mut report).await?;
         }
@@ -121,12 +121,13 @@ impl BenchArgs {
         }
         for contender in contenders {
             let load = load();
-            let line = match (contender, peer) {
-                (Contender::Peer, Some(program)) => peer::run(program, once).await?,
-                (contender, _) => {
-                    let once = once.clone().with_bare(contender == Contender::Bare);
-                    once.run_apart().await?
-                }
+            let once = Once {
+                contender,
+                ..once.clone()
+            };
+            let line = match peer {
+                Some(program) if contender == Contender::Peer => peer::run(program, &once).await?,
+                Some(_) | None => once.run_apart().await?,
             };
             say(&(serde_json::to_string(&line)? + "\n"))?;
             report.add(line, load);

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::ValueEnum;
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeValLike as _,
@@ -43,14 +44,24 @@ pub struct BenchLine {
 }
 
 /// The program that did the work of a repetition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contender {
     Node,
-    /// The bare loop, which only sends the HTTP requests.
+    /// The bare loop, which only sends the HTTP requests
     Bare,
-    /// A program of another library.
+    /// A program of another library
     Peer,
+}
+
+impl Contender {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Bare => "bare",
+            Self::Peer => "peer",
+        }
+    }
 }
 
 /// The memory of idle agents in KiB, without the memory of the process itself.
@@ -178,8 +189,8 @@ pub fn memory_kib(field: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns the number of processes that ran or waited for a CPU in the last minute, on average, or 0
-/// if the system does not tell.
+/// Returns the number of processes that ran or waited for a CPU in the last minute, on average, or
+/// 0 if the system does not tell.
 pub fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace()

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The maximum duration of a repetition.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 /// The maximum number of prompts in flight. It is below the number of concurrent requests above
 /// which a node refuses requests.
 const ASKED_AT_ONCE: usize = 200;
@@ -64,15 +64,12 @@ pub struct Once {
     /// The process id of that server, to measure its CPU time
     #[arg(long)]
     pub nats_pid: Option<u32>,
+    /// The program that does the work
     #[arg(long)]
-    pub bare: bool,
+    pub contender: Contender,
 }
 
 impl Once {
-    pub fn with_bare(self, bare: bool) -> Self {
-        Self { bare, ..self }
-    }
-
     /// Runs the repetition in a child process.
     pub async fn run_apart(&self) -> Result<BenchLine> {
         let mut part = BenchProcess::of_this_program(self.arguments())?;
@@ -91,6 +88,7 @@ impl Once {
             format!("--agents={agents}"),
             format!("--sessions={sessions}"),
             format!("--model={}", self.model),
+            format!("--contender={}", self.contender.name()),
         ]);
         arguments.extend(
             self.server
@@ -98,7 +96,6 @@ impl Once {
                 .map(|server| format!("--server={server}")),
         );
         arguments.extend(self.nats_pid.map(|pid| format!("--nats-pid={pid}")));
-        arguments.extend(self.bare.then(|| "--bare".to_owned()));
         arguments
     }
 
@@ -112,10 +109,10 @@ impl Once {
     }
 
     async fn run(&self) -> Result<BenchLine> {
-        if self.bare {
-            self.bare().await
-        } else {
-            Box::pin(self.node()).await
+        match self.contender {
+            Contender::Node => Box::pin(self.node()).await,
+            Contender::Bare => self.bare().await,
+            Contender::Peer => bail!("a peer is a program of its own"),
         }
     }
 
@@ -189,11 +186,7 @@ impl Once {
         let agents = self.size.agents * count;
         BenchLine {
             workload: self.workload.name().into(),
-            contender: if self.bare {
-                Contender::Bare
-            } else {
-                Contender::Node
-            },
+            contender: self.contender,
             turns: agents * self.workload.turns(),
             wall_s: turns.wall.as_secs_f64(),
             cpu_s: turns.cpu.as_secs_f64(),
@@ -386,7 +379,7 @@ mod tests {
             model: "http://127.0.0.1:1".into(),
             server: Some("nats://127.0.0.1:2".into()),
             nats_pid: Some(3),
-            bare: true,
+            contender: Contender::Bare,
         };
         let arguments = ["planck".to_owned(), "bench".to_owned()];
         let parsed = Planck::try_parse_from(arguments.into_iter().chain(once.arguments()));

@@ -4,7 +4,6 @@ use std::{
     ffi::OsString,
     path::{Path, PathBuf},
     process::Output,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -12,15 +11,12 @@ use serde::Deserialize;
 use tokio::{process::Command, time::timeout};
 
 use super::{
-    measure::{BenchLine, Contender},
-    once::Once,
+    measure::BenchLine,
+    once::{Once, PATIENCE},
     workload::{FILE, lines},
 };
 
-/// The maximum duration of a repetition.
-const PATIENCE: Duration = Duration::from_secs(600);
-
-/// What the program prints: one line of JSON.
+/// The line of JSON that the program prints.
 #[derive(Debug, Deserialize)]
 struct PeerLine {
     /// How many times the workload was repeated while it was measured.
@@ -76,7 +72,7 @@ fn bench_line(once: &Once, output: &Output) -> Result<BenchLine> {
     }
     Ok(BenchLine {
         workload: workload.name().into(),
-        contender: Contender::Peer,
+        contender: once.contender,
         turns: agents * workload.turns(),
         wall_s: line.wall_s,
         cpu_s: line.cpu_s,
@@ -97,7 +93,7 @@ mod tests {
     use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
 
     use super::*;
-    use crate::cli::bench::workload::Workload;
+    use crate::cli::bench::{measure::Contender, workload::Workload};
 
     fn once() -> Once {
         Once {
@@ -106,7 +102,7 @@ mod tests {
             model: "http://127.0.0.1:1".into(),
             server: None,
             nats_pid: None,
-            bare: false,
+            contender: Contender::Peer,
         }
     }
 
