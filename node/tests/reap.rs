@@ -364,8 +364,10 @@ fn start_node(command: &str, watched: &str, mark: &Mark) -> Node {
     Node(child.unwrap())
 }
 
+/// The process that [`start_node`] starts and a test kills. It is a test because only this binary
+/// contains the launcher and the helpers; without the variables of `start_node` it has no command.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "played by the tests that kill a node"]
+#[ignore = "is no check: start_node runs it as a child process with `--ignored --exact node`"]
 async fn node() {
     let heartbeat = ReaperHeartbeat::new(10 * INTERVAL);
     let beating = heartbeat.clone();
