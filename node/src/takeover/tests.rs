@@ -18,6 +18,7 @@ use crate::{
         Services,
         testing::{TestNode, World},
     },
+    store::{LeadIncarnation, LeaseClaim},
 };
 
 fn takeover(node: &TestNode) -> &Takeover {
@@ -180,6 +181,39 @@ async fn node_counts_as_stopped_only_if_it_confirms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn close_releases_members_that_the_node_in_their_records_does_not_host() {
+    let world = World::new().await;
+    let host = world.node().await;
+    let started = host.start(world.request(&["lead", "one", "two"])).await;
+    let other = world.node().await;
+    let lead = host.agent(&started.orchestrator).await;
+    let members = host.services().lookup.members(&started.session_id).await;
+    let mut members = members.unwrap();
+    members.retain(|member| member.id != lead.id);
+    for member in &members {
+        host.services().host.drop_agent(&member.id);
+        let claim = LeaseClaim::Member(LeadIncarnation {
+            lead: lead.id.clone(),
+            incarnation: lead.incarnation,
+        });
+        let store = &host.services().store;
+        let lease = store.claim(&member.session, &member.id, member.epoch, claim, other.id());
+        assert!(lease.await.unwrap().is_some());
+    }
+
+    let session = host.session(&started).await;
+    takeover(&host).close(&session, "enough").await.unwrap();
+
+    assert_eq!(members.len(), 2);
+    for member in &members {
+        let now = host.agent(&member.id).await;
+        assert_eq!((now.node, now.epoch), (None, member.epoch + 2));
+    }
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn draining_node_takes_nothing_up() {
     let world = World::new().await;
     let node = world.node().await;
@@ -220,7 +254,7 @@ async fn agent_whose_lease_another_node_holds_is_dropped() {
     assert!(first.services().host.has(&started.orchestrator));
 
     let lead = first.agent(&started.orchestrator).await;
-    let claim = crate::store::LeaseClaim::Lead { after_death: true };
+    let claim = LeaseClaim::Lead { after_death: true };
     let store = &second.services().store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, second.id());
     assert!(lease.await.unwrap().is_some());
@@ -313,7 +347,7 @@ async fn cut_short_close(
         is_lost: true,
     };
     takeover(other).maintenance.closing(&lead.session, close);
-    let claim = crate::store::LeaseClaim::Lead { after_death: true };
+    let claim = LeaseClaim::Lead { after_death: true };
     let store = &other.services().store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, other.id());
     assert!(lease.await.unwrap().is_some());
