@@ -53,6 +53,7 @@ fn setup() -> Setup {
         compactor: None,
         limits: AgentLimits::default(),
         labels: Map::new(),
+        permissions: Vec::new(),
         spawned_by: None,
     };
     let parameters = RawValue::from_string(r#"{"type":"object"}"#.into())

@@ -139,6 +139,8 @@ impl Agent {
                 self.deferred.deviations.insert(message);
             }
             Event::Message(_)
+            | Event::WaitOpened(_)
+            | Event::WaitClosed(_)
             | Event::Retry(_)
             | Event::Compacted(_)
             | Event::WorkerSpawned(_)

@@ -301,7 +301,7 @@ async fn snapshots(client: Client, session: SessionId) -> FetchResult {
         .unwrap_or_default();
     let running = |state| match state {
         AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting => true,
-        AgentState::Idle | AgentState::Stopped => false,
+        AgentState::Idle | AgentState::Waiting | AgentState::Stopped => false,
     };
     let ids: Vec<AgentId> = agents
         .into_iter()

@@ -26,13 +26,13 @@ macro_rules! verbs {
 verbs! {
     SessionVerb {
         Prompt = "prompt", Events = "events", Messages = "messages", Info = "info", Abort = "abort",
-        Rewind = "rewind", Resume = "resume", Close = "close", Delete = "delete",
+        Rewind = "rewind", Resume = "resume", Close = "close", Delete = "delete", Answer = "answer",
     }
     AgentVerb {
         Prompt = "prompt", Info = "info", Snapshot = "snapshot", Abort = "abort", Stop = "stop", Nudge = "nudge",
         Checkpoint = "checkpoint", AddTool = "add_tool", RemoveTool = "remove_tool", ChangeModel = "change_model",
     }
-    SessionsVerb { Start = "start", List = "list", }
+    SessionsVerb { Start = "start", List = "list", Waits = "waits", }
     NodeVerb {
         Info = "info", Drain = "drain", Host = "host", Wake = "wake", Relay = "relay", StopTeam = "stop_team",
     }
@@ -50,7 +50,8 @@ impl SessionVerb {
             | Self::Messages
             | Self::Info
             | Self::Resume
-            | Self::Close => true,
+            | Self::Close
+            | Self::Answer => true,
         }
     }
 }
@@ -83,8 +84,9 @@ mod agent;
 mod node;
 mod peer;
 mod session;
+mod wait;
 
-pub use self::{agent::*, node::*, peer::*, session::*};
+pub use self::{agent::*, node::*, peer::*, session::*, wait::*};
 
 /// The body of a command without arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,6 +171,8 @@ pub enum AgentState {
     Idle,
     Streaming,
     ExecutingTools,
+    /// Every call of the round that has no result waits for an answer from outside.
+    Waiting,
     Compacting,
     Stopped,
 }
@@ -179,6 +183,7 @@ impl AgentState {
             Self::Idle => "idle",
             Self::Streaming => "streaming",
             Self::ExecutingTools => "executing_tools",
+            Self::Waiting => "waiting",
             Self::Compacting => "compacting",
             Self::Stopped => "stopped",
         }

@@ -9,6 +9,7 @@ use crate::{
     message::Message,
     spec::{AgentRole, ModelRef},
     usage::Usage,
+    wait::{WaitClosed, WaitOpened},
 };
 
 macro_rules! events {
@@ -81,6 +82,8 @@ events! {
     ToolStart(ToolStart) = "tool_start" durable,
     ToolProgress(ToolProgress) = "tool_progress" live,
     ToolEnd(ToolEnd) = "tool_end" durable,
+    WaitOpened(WaitOpened) = "wait_opened" durable,
+    WaitClosed(WaitClosed) = "wait_closed" durable,
     Retry(Retry) = "retry" durable,
     MessageQueued(MessageQueued) = "message_queued" live,
     Compacting(Compacting) = "compacting" live,

@@ -14,6 +14,7 @@ pub mod command;
 pub mod decision;
 pub mod inbox;
 pub mod node;
+pub mod permission;
 pub mod registry;
 pub mod reply;
 pub mod server_clock;
@@ -21,6 +22,7 @@ pub mod service;
 pub mod sidecar;
 pub mod spec;
 pub mod subject;
+pub mod wait;
 
 pub use id::{AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, SidecarId, TeamId};
 pub use timestamp::Timestamp;

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::permission::{PermissionMode, Permissions, Rule};
+
 /// An agent's role in its team, which its tools decide at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -115,6 +117,12 @@ pub struct Member {
     /// Labels that a node must have to host the agent.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub labels: Map<String, Value>,
+    /// Rules about the member's tool calls. The first rule that matches decides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<Rule>,
+    /// What happens to the calls that no rule matches; `auto` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
 }
 
 /// An agent's specification in the store. Every reference to a file or a default is resolved, so
@@ -141,6 +149,10 @@ pub struct AgentSpec {
     pub limits: AgentLimits,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub labels: Map<String, Value>,
+    /// The permissions of the node, the member and its spawners. The strictest one decides. None of
+    /// them lets every call run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<Permissions>,
     /// The agent that spawned this one; absent for an agent with which its session started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<crate::AgentId>,

@@ -60,6 +60,7 @@ fn session(agents: usize) -> NewSession {
             compactor: None,
             limits: AgentLimits::default(),
             labels: Map::new(),
+            permissions: Vec::new(),
             spawned_by: None,
         },
     };

@@ -8,6 +8,7 @@ mod prompt;
 mod remote;
 mod rewind;
 mod start;
+mod waits;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,10 @@
-//! The session store. It keeps four kinds of data in SQL, each behind its own trait:
+//! The session store. It keeps five kinds of data in SQL, each behind its own trait:
 //!
 //! - [`SessionRecords`]: the sessions and agents, with their specifications;
 //! - [`Leases`]: which node may write for an agent;
 //! - [`Inbox`]: the prompts, tasks, questions, responses and notes that were sent to an agent;
-//! - [`Log`]: the events of a session.
+//! - [`Log`]: the events of a session;
+//! - [`Waits`]: what agents need from outside, and the answers.
 //!
 //! [`sqlite`] serves the nodes of one host, [`postgres`] the nodes of any number of hosts. Both
 //! pass the same conformance suite.
@@ -21,6 +22,7 @@ mod refusal;
 pub mod sqlite;
 mod stored;
 mod unread;
+mod waits;
 
 #[cfg(test)]
 pub mod conformance;
@@ -39,6 +41,7 @@ pub use planck_agent::{
     log::LogRow,
 };
 pub use unread::InboxBounds;
+pub use waits::{AnswerOutcome, SessionRule, Waits};
 
 /// The default log filter for the database drivers. It hides Postgres notices below `warn`.
 pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";

@@ -90,6 +90,7 @@ pub fn setup() -> Setup {
         compactor: None,
         limits: AgentLimits::default(),
         labels: serde_json::Map::new(),
+        permissions: Vec::new(),
         spawned_by: None,
     };
     Setup {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{AgentState, SessionActivity, SessionState};
 use crate::{
     AgentId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
+    permission::PermissionMode,
     spec::{AgentRole, Member, OnNodeDeath, SessionLimits},
     usage::Usage,
 };
@@ -33,6 +34,9 @@ bodies! {
         prompt_id: Option<InputId>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limits: Option<SessionLimits>,
+        /// A mode that applies to every member, beside the member's own permissions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permissions: Option<PermissionMode>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         on_node_death: Option<OnNodeDeath>,
         #[serde(default, skip_serializing_if = "Map::is_empty")]

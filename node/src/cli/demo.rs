@@ -129,6 +129,7 @@ fn request(prompt: &InputId) -> Start {
         prompt: Some(PROMPT.into()),
         prompt_id: Some(prompt.clone()),
         limits: None,
+        permissions: None,
         on_node_death: None,
         metadata: serde_json::Map::new(),
     }

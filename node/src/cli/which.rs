@@ -310,6 +310,7 @@ impl SessionChoice {
             prompt: None,
             prompt_id: None,
             limits: None,
+            permissions: None,
             on_node_death: None,
             metadata: serde_json::Map::new(),
         })

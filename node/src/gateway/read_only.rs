@@ -46,7 +46,7 @@ async fn dispatch(sources: &ReadOnly, address: &Address, body: &Bytes) -> Comman
             verb,
         )? {
             SessionsVerb::List => ok(sources.store.sessions(read(body)?).await?),
-            SessionsVerb::Start => Err(acts(verb)),
+            SessionsVerb::Start | SessionsVerb::Waits => Err(acts(verb)),
         },
         Target::Session(session) => {
             let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;
@@ -88,7 +88,8 @@ impl ReadOnly {
             | SessionVerb::Rewind
             | SessionVerb::Resume
             | SessionVerb::Close
-            | SessionVerb::Delete => Err(acts(verb.name())),
+            | SessionVerb::Delete
+            | SessionVerb::Answer => Err(acts(verb.name())),
         }
     }
 

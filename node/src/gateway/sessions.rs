@@ -21,6 +21,7 @@ pub(super) async fn all(
     match verb {
         SessionsVerb::Start => ok(services.sessions.start(read(body)?, origin).await?),
         SessionsVerb::List => ok(services.store.sessions(read(body)?).await?),
+        SessionsVerb::Waits => ok(services.sessions.waits(read(body)?).await?),
     }
 }
 
@@ -74,6 +75,7 @@ pub(super) async fn one(
                 .delete(&session, &reason(body, "deleted")?)
                 .await?,
         }),
+        SessionVerb::Answer => ok(services.sessions.answer(&session, read(body)?).await?),
     }
 }
 
@@ -87,7 +89,8 @@ fn is_its_hosts(verb: SessionVerb) -> bool {
         | SessionVerb::Events
         | SessionVerb::Messages
         | SessionVerb::Info
-        | SessionVerb::Abort => false,
+        | SessionVerb::Abort
+        | SessionVerb::Answer => false,
     }
 }
 

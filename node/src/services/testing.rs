@@ -93,6 +93,7 @@ impl World {
             prompt: None,
             prompt_id: None,
             limits: None,
+            permissions: None,
             on_node_death: None,
             metadata: serde_json::Map::new(),
         }

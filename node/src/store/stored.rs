@@ -19,10 +19,17 @@ pub fn session_state(name: &str) -> Option<SessionState> {
 }
 
 pub fn agent_state(name: &str) -> Option<AgentState> {
-    use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming};
-    [Idle, Streaming, ExecutingTools, Compacting, Stopped]
-        .into_iter()
-        .find(|state| state.name() == name)
+    use AgentState::{Compacting, ExecutingTools, Idle, Stopped, Streaming, Waiting};
+    [
+        Idle,
+        Streaming,
+        ExecutingTools,
+        Waiting,
+        Compacting,
+        Stopped,
+    ]
+    .into_iter()
+    .find(|state| state.name() == name)
 }
 
 pub const fn role_name(role: AgentRole) -> &'static str {

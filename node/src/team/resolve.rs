@@ -148,6 +148,7 @@ fn settle(
         compactor: member.compactor.clone(),
         limits: limits(member.limits, context.limits),
         labels: member.labels.clone(),
+        permissions: Vec::new(),
         spawned_by: None,
     })
 }

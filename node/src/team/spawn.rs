@@ -60,6 +60,7 @@ pub fn spawn(
         compactor: member.compactor.clone(),
         limits: limits(member.limits, spawner.limits),
         labels: member.labels.clone(),
+        permissions: spawner.permissions.clone(),
         spawned_by: Some(by.clone()),
     };
     Ok(Spawned {

@@ -279,6 +279,7 @@ impl BenchNode {
                 max_agents: u32::try_from(agents).ok(),
                 ..SessionLimits::default()
             }),
+            permissions: None,
             on_node_death: None,
             metadata: serde_json::Map::new(),
         };

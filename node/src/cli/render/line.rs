@@ -51,6 +51,8 @@ pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
         | Event::UsageDelta(_)
         | Event::ToolStart(_)
         | Event::ToolEnd(_)
+        | Event::WaitOpened(_)
+        | Event::WaitClosed(_)
         | Event::AgentStarted(_)
         | Event::AgentStopped(_)
         | Event::SessionStarted(_) => return None,

@@ -77,6 +77,8 @@ impl SpeechRenderer {
             | Event::TurnStart(_)
             | Event::UsageDelta(_)
             | Event::ToolProgress(_)
+            | Event::WaitOpened(_)
+            | Event::WaitClosed(_)
             | Event::MessageQueued(_)
             | Event::Compacting(_)
             | Event::Compacted(_)

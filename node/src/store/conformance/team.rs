@@ -230,6 +230,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
             compactor: None,
             limits: AgentLimits::default(),
             labels: serde_json::Map::new(),
+            permissions: Vec::new(),
             spawned_by: None,
         },
     }
