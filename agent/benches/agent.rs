@@ -64,6 +64,8 @@ fn setup() -> Setup {
         description: "Reads.".into(),
         parameters,
         effect: ToolEffect::Pure,
+        sidecar: None,
+        wait: None,
     };
     Setup {
         session: SessionId::mint(),

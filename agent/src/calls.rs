@@ -19,6 +19,7 @@ use super::{
     saves::Rows,
     setup::LoopLimits,
     turn::TurnEnding,
+    waiting::{Admission, withdraw_waits},
 };
 use crate::outcome::{ABORTED, ToolOutcome};
 
@@ -45,17 +46,19 @@ impl Agent {
         let mut refusals = Vec::new();
         for wanted in content.iter().filter_map(RequestedCall::read) {
             let verdict = wanted.judge(&mut turn.guard, self.settings.loop_guard);
-            match wanted.overrule(verdict, is_cut) {
+            let remark = match wanted.overrule(verdict, is_cut) {
                 LoopVerdict::Refuse(text) => {
                     refusals.push(wanted.call.end(text.clone(), true, 0));
                     round.settle(wanted.call, text, true);
+                    continue;
                 }
-                LoopVerdict::Run => {
-                    runs.push(self.start(&mut round, wanted, None, &mut rows, step))
-                }
-                LoopVerdict::Remark(remark) => {
-                    runs.push(self.start(&mut round, wanted, Some(remark), &mut rows, step))
-                }
+                LoopVerdict::Run => None,
+                LoopVerdict::Remark(remark) => Some(remark),
+            };
+            match self.admit(&mut round, wanted, remark, &mut rows, step) {
+                Admission::Runs(run) => runs.push(run),
+                Admission::Refused(end) => refusals.push(end),
+                Admission::Waits => {}
             }
         }
         refusals
@@ -121,21 +124,26 @@ impl Agent {
         run
     }
 
-    /// Saves the rows, and runs the calls after the commit. A round in which no call runs ends at
-    /// once.
+    /// Saves the rows, and runs the calls after the commit. A round in which every call has its
+    /// result ends at once.
     pub(super) fn run(
         &mut self,
-        turn: Box<Turn>,
+        mut turn: Box<Turn>,
         round: Round,
         runs: Vec<ToolRun>,
         rows: Rows,
         step: &mut StepEffects,
     ) {
-        if !round.is_running() {
+        self.set_clock(&mut turn, &round, step);
+        if !round.is_open() {
             return self.close_round(turn, round, rows, step);
         }
         self.phase = Phase::Working(turn, TurnActivity::UsingTools(round));
-        self.save(rows, AgentState::ExecutingTools, step);
+        let opens_wait = rows.opens_wait();
+        self.save(rows, self.phase.state(), step);
+        if opens_wait {
+            step.act(Effect::CheckWaits);
+        }
         runs.into_iter()
             .for_each(|run| step.act(Effect::RunTool(run)));
     }
@@ -205,20 +213,26 @@ impl Agent {
                 rows.message(round.results());
                 self.end_turn(&turn, rows, ending, step);
             }
-            Some(_) | None => self.save_beside(rows, AgentState::ExecutingTools, step),
+            Some(_) | None => self.save_beside(rows, self.phase.state(), step),
         }
     }
 
-    /// Cancels the running calls of a round. The turn ends when each call has returned its output
-    /// so far.
+    /// Cancels the running calls of a round, and withdraws its waits. The turn ends when each call
+    /// has returned its output so far.
     pub(super) fn wind_down(
         &mut self,
         turn: Box<Turn>,
-        round: Round,
+        mut round: Round,
         why: &str,
         ending: TurnEnding,
         step: &mut StepEffects,
     ) {
+        let mut rows = Rows::at(self.place(step.now));
+        withdraw_waits(&mut round, why, &mut rows);
+        if !round.is_open() {
+            rows.message(round.results());
+            return self.end_turn(&turn, rows, ending, step);
+        }
         round
             .running()
             .for_each(|ticket| step.act(Effect::CancelTool { ticket }));
@@ -230,6 +244,7 @@ impl Agent {
                 ending,
             },
         );
+        self.save_beside(rows, AgentState::ExecutingTools, step);
     }
 }
 

@@ -166,7 +166,7 @@ impl Agent {
 fn cancel(activity: TurnActivity, turn: &mut Turn, rows: &mut Rows, step: &mut StepEffects) {
     match activity {
         TurnActivity::Saving | TurnActivity::UsingTools(_) | TurnActivity::WindingDown { .. } => {}
-        TurnActivity::Retrying { ticket } => step.act(Effect::CancelWait { ticket }),
+        TurnActivity::Retrying { ticket } => step.act(Effect::CancelTimer { ticket }),
         TurnActivity::Streaming { ticket, draft } => {
             step.act(Effect::CancelModel { ticket });
             if let Some(partial) = draft.partial() {

@@ -34,6 +34,8 @@ pub enum Effect {
     CancelModel {
         ticket: Ticket,
     },
+    /// Check whether a rule of the session already allows a call that now waits.
+    CheckWaits,
     RunTool(ToolRun),
     /// Ask a running call to stop. Its result follows soon, with the output so far.
     CancelTool {
@@ -47,12 +49,12 @@ pub enum Effect {
     CancelCompact {
         ticket: Ticket,
     },
-    Wait {
+    StartTimer {
         ticket: Ticket,
         delay: Duration,
     },
-    /// Cancel an [`Effect::Wait`] whose end is no longer needed.
-    CancelWait {
+    /// Cancel an [`Effect::StartTimer`] whose end is no longer needed.
+    CancelTimer {
         ticket: Ticket,
     },
     /// Wake the agents that wait for these inputs, which have their outcome.

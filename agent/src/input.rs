@@ -3,17 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use planck_common::{
-    InputId, Seq,
+    CallId, InputId, Seq,
     event::{Event, Warning},
     spec::ModelRef,
     usage::Usage,
+    wait::WaitAnswer,
 };
 
 use super::{NewInput, Ticket};
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
-/// An input of a step. Every input except [`Input::Arrived`], [`Input::Withdrawn`] and
-/// [`Input::Command`] belongs to an effect, which its ticket identifies.
+/// An input of a step. Every input except [`Input::Arrived`], [`Input::Withdrawn`],
+/// [`Input::Decided`] and [`Input::Command`] belongs to an effect, which its ticket identifies.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A row was added to the inbox. The same row may arrive more than once.
@@ -52,8 +53,13 @@ pub enum Input {
         outcome: crate::outcome::ToolOutcome,
         elapsed: Duration,
     },
-    /// A [`super::Effect::Wait`] has ended.
-    Waited(Ticket),
+    /// Somebody answered a wait of a call, or the wait expired.
+    Decided {
+        wait: CallId,
+        answer: WaitAnswer,
+    },
+    /// A [`super::Effect::StartTimer`] has ended.
+    TimerEnded(Ticket),
     Compacted {
         ticket: Ticket,
         result: CompactionResult,

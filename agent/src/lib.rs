@@ -17,10 +17,12 @@ pub mod compact;
 pub mod effect;
 pub mod inbox;
 pub mod input;
+pub mod permission;
 pub mod setup;
 
 mod phase;
 
+mod digest;
 mod draft;
 mod guard;
 mod round;
@@ -37,6 +39,7 @@ mod request;
 mod restore;
 mod turn;
 mod view;
+mod waiting;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -128,8 +131,9 @@ impl Agent {
             tools,
             limits,
             settings,
+            dir,
         } = setup;
-        let charter = AgentConfig::new(spec, card, tools);
+        let charter = AgentConfig::new(spec, card, tools, dir);
         Self {
             identity: AgentIdentity {
                 session,
@@ -185,7 +189,8 @@ impl Agent {
                 outcome,
                 elapsed,
             } => self.tool_done(ticket, outcome, elapsed, step),
-            Input::Waited(ticket) => self.waited(ticket, step),
+            Input::Decided { wait, answer } => self.decided(&wait, &answer, step),
+            Input::TimerEnded(ticket) => self.timer_ended(ticket, step),
             Input::Compacted { ticket, result } => self.compacted(ticket, result, step),
         }
     }

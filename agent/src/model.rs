@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use planck_common::{event::ToolEffect, message::StopReason, usage::Usage};
+use planck_common::{event::ToolEffect, message::StopReason, usage::Usage, wait::WaitKind};
 use serde_json::value::RawValue;
 
 /// A tool as a model sees it.
@@ -13,6 +13,11 @@ pub struct ToolSpec {
     /// JSON Schema of the arguments, an object schema.
     pub parameters: Arc<RawValue>,
     pub effect: ToolEffect,
+    /// The sidecar that offers the tool; `None` for a tool of the node.
+    pub sidecar: Option<Arc<str>>,
+    /// Who else runs the tool: its calls wait for an answer of this kind. `None` for a tool that
+    /// the node or a sidecar runs.
+    pub wait: Option<WaitKind>,
 }
 
 impl PartialEq for ToolSpec {
@@ -22,11 +27,15 @@ impl PartialEq for ToolSpec {
             description,
             parameters,
             effect,
+            sidecar,
+            wait,
         } = self;
         *name == other.name
             && *description == other.description
             && parameters.get() == other.parameters.get()
             && *effect == other.effect
+            && *sidecar == other.sidecar
+            && *wait == other.wait
     }
 }
 

@@ -66,6 +66,9 @@ pub(super) struct Turn {
     /// The model's latest text.
     pub text: Option<String>,
     pub guard: LoopGuard,
+    /// When the first of the waits was opened that are open now. `since` is moved forward by the
+    /// time in which waits are open, so that this time does not count towards the turn's duration.
+    pub paused_at: Option<Timestamp>,
     /// The number of consecutive failed requests.
     pub failures: u32,
     /// Whether the provider has refused the context as full since the last answer.
@@ -79,12 +82,28 @@ impl Turn {
             responded: Vec::new(),
             since,
             deadline: None,
+            paused_at: None,
             usage: Usage::default(),
             text: None,
             guard: LoopGuard::default(),
             failures: 0,
             overflowed: false,
         }
+    }
+
+    /// Stops the turn's clock, unless it is stopped already.
+    pub(super) fn pause(&mut self, now: Timestamp) {
+        self.paused_at.get_or_insert(now);
+    }
+
+    /// Starts the turn's clock again. Returns whether it was stopped.
+    pub(super) fn resume(&mut self, now: Timestamp) -> bool {
+        let Some(paused_at) = self.paused_at.take() else {
+            return false;
+        };
+        let paused = i64::try_from(now.millis_since(paused_at)).unwrap_or(i64::MAX);
+        self.since = Timestamp::from_millis(self.since.millis().saturating_add(paused));
+        true
     }
 
     /// Keeps the text of an answer as the turn's latest text, unless the text is empty.
@@ -121,6 +140,14 @@ impl Phase {
         }
     }
 
+    /// Returns the calls of the running round, if there is one.
+    pub(super) fn round(&self) -> Option<&Round> {
+        match self {
+            Self::Working(_, activity) => activity.round(),
+            Self::Idle | Self::Stopping(_) | Self::Stopped => None,
+        }
+    }
+
     /// Takes the turn out of the phase if its activity fits. Otherwise returns `None` and changes
     /// nothing. The caller must put the turn back or end it.
     pub(super) fn take_if(
@@ -141,6 +168,7 @@ impl TurnActivity {
     fn state(&self) -> AgentState {
         match self {
             Self::Saving | Self::Streaming { .. } | Self::Retrying { .. } => AgentState::Streaming,
+            Self::UsingTools(round) if round.only_waits() => AgentState::Waiting,
             Self::UsingTools(_) | Self::WindingDown { .. } => AgentState::ExecutingTools,
             Self::Compacting { .. } => AgentState::Compacting,
         }
@@ -184,7 +212,7 @@ impl TurnActivity {
 
     /// Returns whether the turn uses tools and all calls of the round have their result.
     pub(super) fn is_answered(&self) -> bool {
-        self.round().is_some_and(|round| !round.is_running())
+        self.round().is_some_and(|round| !round.is_open())
     }
 
     pub(super) fn into_draft(self) -> Draft {

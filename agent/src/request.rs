@@ -198,7 +198,7 @@ impl Agent {
             reason: failure.message.clone(),
         }));
         self.save(rows, AgentState::Streaming, step);
-        step.act(Effect::Wait { ticket, delay });
+        step.act(Effect::StartTimer { ticket, delay });
     }
 
     /// Returns the wait before the next try. The wait doubles with every failure up to `cap`, and
@@ -237,7 +237,7 @@ impl Agent {
         self.compact(turn, &material, step);
     }
 
-    pub(super) fn waited(&mut self, ticket: Ticket, step: &mut StepEffects) {
+    pub(super) fn timer_ended(&mut self, ticket: Ticket, step: &mut StepEffects) {
         if let Some((turn, _)) = self.phase.take_if(|activity| activity.is_retrying(ticket)) {
             return self.go_on(turn, Rows::at(self.place(step.now)), step);
         }

@@ -6,7 +6,9 @@ use planck_common::{
     CallId, InputId, Seq, Timestamp,
     event::{Event, EventKind, InputKind, ToolEffect, ToolEnd, TurnInput, TurnStart, Warning},
     message::{Custom, MessageBody, MessageMetadata, MessageRole},
+    wait::{WaitKind, WaitOpened},
 };
+use serde_json::value::RawValue;
 
 use super::{
     Agent, Effect, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
@@ -15,15 +17,17 @@ use super::{
     effect::Change,
     guard::LoopVerdict,
     phase::Turn,
-    round::Round,
+    round::{OpenWait, Round},
     saves::Rows,
     setup::Unstorable,
     speech,
     turn::TurnEnding,
+    waiting::{Admission, withdraw},
 };
 use crate::log::LogRow;
 
 const INTERRUPTED: &str = "interrupted; it may or may not have taken effect";
+const NOT_ANSWERED: &str = "not run: the turn ended before anybody answered";
 
 /// A row that this version cannot read.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +47,10 @@ struct OpenWork {
 /// An answer whose calls have no message of results yet.
 struct Calls {
     answer: Arc<MessageBody>,
-    started: HashMap<CallId, ToolEffect>,
+    /// The started calls, each with its effect and the arguments with which it ran.
+    started: HashMap<CallId, (ToolEffect, Box<RawValue>)>,
+    /// The calls that wait, each with the kind and the digest of its wait.
+    waits: HashMap<CallId, (WaitKind, String)>,
     ended: HashMap<CallId, (String, bool)>,
     remarks: HashMap<CallId, String>,
 }
@@ -119,7 +126,7 @@ impl Agent {
                 open.calls.iter_mut().for_each(|calls| {
                     calls
                         .started
-                        .extend([(start.call_id.clone(), start.effect)])
+                        .extend([(start.call_id.clone(), (start.effect, start.args.clone()))])
                 });
             }
             Event::ToolEnd(ToolEnd {
@@ -134,13 +141,13 @@ impl Agent {
                         .extend([(call_id.clone(), (result.clone(), error))])
                 });
             }
+            Event::WaitOpened(wait) => open.wait_opened(wait, row.place.at),
+            Event::WaitClosed(wait) => open.wait_closed(&wait.id, row.place.at),
             Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
             Event::Warning(Warning { code, message }) if code == DEVIATING => {
                 self.deferred.deviations.insert(message);
             }
             Event::Message(_)
-            | Event::WaitOpened(_)
-            | Event::WaitClosed(_)
             | Event::Retry(_)
             | Event::Compacted(_)
             | Event::WorkerSpawned(_)
@@ -201,6 +208,7 @@ impl Agent {
             open.calls = Some(Calls {
                 answer,
                 started: HashMap::new(),
+                waits: HashMap::new(),
                 ended: HashMap::new(),
                 remarks,
             });
@@ -306,7 +314,9 @@ impl Agent {
     /// turn does next.
     fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<Calls>, step: &mut StepEffects) {
         step.act(Effect::Turn { open: true });
-        self.set_deadline(&mut turn, step);
+        if turn.paused_at.is_none() {
+            self.set_deadline(&mut turn, step);
+        }
         let mut rows = Rows::at(self.place(step.now));
         let Some(calls) = calls else {
             return self.go_on(turn, rows, step);
@@ -316,13 +326,30 @@ impl Agent {
         for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
             let id = wanted.call.call_id.clone();
             let remark = calls.remarks.get(&id).cloned();
-            match (calls.ended.get(&id), calls.started.get(&id)) {
-                (Some((text, error)), _) => round.settle(wanted.call, text.clone(), *error),
-                (None, Some(effect)) if effect.may_run_again() => {
-                    runs.push(self.run_again(&mut round, wanted, remark, step));
+            if let Some((text, error)) = calls.ended.get(&id) {
+                round.settle(wanted.call, text.clone(), *error);
+            } else if let Some((effect, args)) = calls.started.get(&id) {
+                match effect.may_run_again() {
+                    true => {
+                        let started = RequestedCall { args, ..wanted };
+                        runs.push(self.run_again(&mut round, started, remark, step));
+                    }
+                    false => interrupted(&mut round, wanted, &mut rows),
                 }
-                (None, Some(_)) => interrupted(&mut round, wanted, &mut rows),
-                (None, None) => runs.push(self.start(&mut round, wanted, remark, &mut rows, step)),
+            } else if let Some((kind, digest)) = calls.waits.get(&id) {
+                let wait = OpenWait {
+                    kind: *kind,
+                    digest: digest.clone(),
+                    args: wanted.args.to_owned(),
+                    remark,
+                };
+                round.wait(wanted.call, wait);
+            } else {
+                match self.admit(&mut round, wanted, remark, &mut rows, step) {
+                    Admission::Runs(run) => runs.push(run),
+                    Admission::Refused(end) => rows.event(&Event::ToolEnd(end)),
+                    Admission::Waits => {}
+                }
             }
         }
         self.run(turn, round, runs, rows, step);
@@ -357,14 +384,33 @@ impl Agent {
         if let Some(calls) = calls {
             let mut round = Round::new(false);
             for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
-                match calls.ended.get(&wanted.call.call_id) {
-                    Some((text, error)) => round.settle(wanted.call, text.clone(), *error),
-                    None => interrupted(&mut round, wanted, &mut rows),
+                let id = &wanted.call.call_id;
+                match (calls.ended.get(id), calls.waits.get(id)) {
+                    (Some((text, error)), _) => round.settle(wanted.call, text.clone(), *error),
+                    (None, Some(_)) => withdraw(&mut round, wanted.call, NOT_ANSWERED, &mut rows),
+                    (None, None) => interrupted(&mut round, wanted, &mut rows),
                 }
             }
             rows.message(round.results());
         }
         self.end_turn(turn, rows, ending, step);
+    }
+}
+
+impl OpenWork {
+    fn wait_opened(&mut self, wait: WaitOpened, at: Timestamp) {
+        self.turn.iter_mut().for_each(|turn| turn.pause(at));
+        if let Some(calls) = &mut self.calls {
+            calls.waits.insert(wait.id, (wait.kind, wait.digest));
+        }
+    }
+
+    fn wait_closed(&mut self, wait: &CallId, at: Timestamp) {
+        let Some(calls) = &mut self.calls else { return };
+        calls.waits.remove(wait);
+        if let Some(turn) = self.turn.as_mut().filter(|_| calls.waits.is_empty()) {
+            turn.resume(at);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The calls of one answer, and the one message with their results in the same order.
+//! The calls of one answer, and the one message with their results in the same order. A call runs,
+//! waits for an answer from outside, or has its result.
 
 use std::time::Duration;
 
@@ -7,7 +8,9 @@ use planck_common::{
     command::RunningTool,
     event::ToolEnd,
     message::{MessageBody, MessageMetadata, MessageRole, Part},
+    wait::WaitKind,
 };
+use serde_json::value::RawValue;
 
 use super::Ticket;
 
@@ -40,10 +43,22 @@ enum CallState {
         since: Timestamp,
         remark: Option<String>,
     },
+    Waiting(OpenWait),
     Done {
         text: String,
         error: bool,
     },
+}
+
+/// The wait of a call.
+#[derive(Debug)]
+pub(super) struct OpenWait {
+    pub kind: WaitKind,
+    pub digest: String,
+    /// The arguments of the call.
+    pub args: Box<RawValue>,
+    /// The remark that is added to the result.
+    pub remark: Option<String>,
 }
 
 impl Round {
@@ -55,8 +70,43 @@ impl Round {
         }
     }
 
-    pub(super) fn is_running(&self) -> bool {
-        self.running > 0
+    /// Returns whether a call has no result yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.running > 0 || self.waits().next().is_some()
+    }
+
+    /// Returns whether no call runs and at least one waits.
+    pub(super) fn only_waits(&self) -> bool {
+        self.running == 0 && self.waits().next().is_some()
+    }
+
+    /// Returns the calls that wait, with their waits.
+    pub(super) fn waits(&self) -> impl Iterator<Item = (&CallNames, &OpenWait)> {
+        self.slots.iter().filter_map(|slot| match &slot.state {
+            CallState::Waiting(wait) => Some((&slot.call, wait)),
+            CallState::Running { .. } | CallState::Done { .. } => None,
+        })
+    }
+
+    /// Adds a call that waits for an answer.
+    pub(super) fn wait(&mut self, call: CallNames, wait: OpenWait) {
+        self.set(call, CallState::Waiting(wait));
+    }
+
+    /// Removes the wait of a call, and returns both. The caller has to run or end the call, or let
+    /// it wait again. Returns `None` if the call does not wait.
+    pub(super) fn take_wait(&mut self, id: &CallId) -> Option<(CallNames, OpenWait)> {
+        let is_it = |slot: &CallSlot| slot.call.call_id == *id && slot.waits();
+        let at = self.slots.iter().position(is_it)?;
+        let slot = self.slots.get_mut(at)?;
+        let nothing = CallState::Done {
+            text: String::new(),
+            error: true,
+        };
+        match std::mem::replace(&mut slot.state, nothing) {
+            CallState::Waiting(wait) => Some((slot.call.clone(), wait)),
+            CallState::Running { .. } | CallState::Done { .. } => None,
+        }
     }
 
     /// Adds a call that runs. The remark is appended to its result.
@@ -68,22 +118,29 @@ impl Round {
         remark: Option<String>,
     ) {
         self.running += 1;
-        self.slots.push(CallSlot {
-            call,
-            state: CallState::Running {
-                ticket,
-                since,
-                remark,
-            },
-        });
+        let running = CallState::Running {
+            ticket,
+            since,
+            remark,
+        };
+        self.set(call, running);
     }
 
     /// Adds a call whose result is already known.
     pub(super) fn settle(&mut self, call: CallNames, text: String, error: bool) {
-        self.slots.push(CallSlot {
-            call,
-            state: CallState::Done { text, error },
-        });
+        self.set(call, CallState::Done { text, error });
+    }
+
+    /// Sets the state of a call, which keeps its place if the round has it already.
+    fn set(&mut self, call: CallNames, state: CallState) {
+        let known = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.call.call_id == call.call_id);
+        match known {
+            Some(slot) => slot.state = state,
+            None => self.slots.push(CallSlot { call, state }),
+        }
     }
 
     pub(super) fn runs(&self, ticket: Ticket) -> Option<&CallNames> {
@@ -113,7 +170,7 @@ impl Round {
     pub(super) fn running(&self) -> impl Iterator<Item = Ticket> {
         self.slots.iter().filter_map(|slot| match slot.state {
             CallState::Running { ticket, .. } => Some(ticket),
-            CallState::Done { .. } => None,
+            CallState::Waiting(_) | CallState::Done { .. } => None,
         })
     }
 
@@ -131,7 +188,7 @@ impl Round {
     pub(super) fn snapshot(&self, now: Timestamp) -> Vec<RunningTool> {
         let running = self.slots.iter().filter_map(|slot| match slot.state {
             CallState::Running { since, .. } => Some((&slot.call, now.millis_since(since))),
-            CallState::Done { .. } => None,
+            CallState::Waiting(_) | CallState::Done { .. } => None,
         });
         running
             .map(
@@ -148,6 +205,10 @@ impl Round {
 impl CallSlot {
     fn is_running(&self, asked: Ticket) -> bool {
         matches!(self.state, CallState::Running { ticket, .. } if ticket == asked)
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.state, CallState::Waiting(_))
     }
 
     fn finish(&mut self, mut text: String, error: bool, duration_ms: u64) -> ToolEnd {
@@ -174,7 +235,7 @@ impl CallSlot {
                 text,
                 error,
             },
-            CallState::Running { .. } => Part::ToolResult {
+            CallState::Running { .. } | CallState::Waiting(_) => Part::ToolResult {
                 id,
                 call_id,
                 text: "no result".into(),

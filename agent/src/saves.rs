@@ -102,6 +102,13 @@ impl Rows {
         }
     }
 
+    /// Returns whether the rows open a wait.
+    pub(super) fn opens_wait(&self) -> bool {
+        self.entries
+            .iter()
+            .any(|entry| entry.kind == EventKind::WaitOpened)
+    }
+
     /// Returns the estimated number of tokens in the messages.
     pub(super) fn tokens(&self) -> u64 {
         self.messages

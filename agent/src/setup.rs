@@ -1,6 +1,6 @@
 //! The state that an agent starts with: its identity, its settings, and its history from the store.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     AgentId, InputId, SessionId,
@@ -33,6 +33,8 @@ pub struct Setup {
     /// The limits of the session, shared by all its agents.
     pub limits: SessionLimits,
     pub settings: Settings,
+    /// The session's working directory, in which permission rules read paths.
+    pub dir: Arc<str>,
 }
 
 /// The settings of the loop.
@@ -42,6 +44,8 @@ pub struct Settings {
     pub compaction: compact::Rules,
     /// The maximum number of requests in a turn of an agent whose specification sets none.
     pub max_requests_per_turn: u32,
+    /// How long a wait stays open; `None` for waits that do not expire.
+    pub wait_expires: Option<Duration>,
 }
 
 /// How many identical tool calls in a row are allowed. From call `note_from` on the result contains
@@ -61,6 +65,7 @@ impl Default for Settings {
             },
             compaction: compact::Rules::default(),
             max_requests_per_turn: 200,
+            wait_expires: Some(Duration::from_secs(24 * 60 * 60)),
         }
     }
 }
@@ -161,14 +166,22 @@ pub(super) struct AgentConfig {
     pub card: ModelCard,
     /// The tools, sorted by name.
     pub tools: Arc<[ToolSpec]>,
+    /// The session's working directory.
+    pub dir: Arc<str>,
 }
 
 impl AgentConfig {
-    pub(super) fn new(spec: AgentSpec, card: ModelCard, tools: Arc<[ToolSpec]>) -> Self {
+    pub(super) fn new(
+        spec: AgentSpec,
+        card: ModelCard,
+        tools: Arc<[ToolSpec]>,
+        dir: Arc<str>,
+    ) -> Self {
         let mut charter = Self {
             spec,
             card,
             tools: Arc::default(),
+            dir,
         };
         charter.set_tools(tools);
         charter

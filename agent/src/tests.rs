@@ -7,3 +7,4 @@ mod ends;
 mod properties;
 mod resume;
 mod scripts;
+mod waits;

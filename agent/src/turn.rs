@@ -167,7 +167,7 @@ impl Agent {
         let elapsed = Duration::from_millis(step.now.millis_since(turn.since));
         let ticket = self.counters.ticket();
         turn.deadline = Some(ticket);
-        step.act(Effect::Wait {
+        step.act(Effect::StartTimer {
             ticket,
             delay: Duration::from_secs(seconds).saturating_sub(elapsed),
         });
@@ -207,7 +207,7 @@ impl Agent {
         );
         turn.deadline
             .into_iter()
-            .for_each(|ticket| step.act(Effect::CancelWait { ticket }));
+            .for_each(|ticket| step.act(Effect::CancelTimer { ticket }));
         if !unanswered.is_empty() {
             step.act(Effect::Wake {
                 agents: unanswered

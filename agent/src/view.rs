@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use planck_common::{
-    Seq, Timestamp,
+    CallId, Seq, Timestamp,
     command::{AgentState, Running},
     spec::AgentSpec,
     usage::Usage,
@@ -74,6 +74,24 @@ impl Agent {
         matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
     }
 
+    /// Returns the ids of the calls that wait for an answer from outside.
+    pub fn waits(&self) -> Vec<CallId> {
+        self.phase
+            .round()
+            .map(|round| {
+                round
+                    .waits()
+                    .map(|(call, _)| call.call_id.clone())
+                    .collect()
+            })
+            .unwrap_or_default()
+    }
+
+    /// Returns whether the agent does nothing but wait for answers from outside.
+    pub fn is_waiting(&self) -> bool {
+        self.phase.state() == AgentState::Waiting && self.saves.is_empty()
+    }
+
     /// Returns the tokens and the cost that the agent has used in total.
     pub fn totals(&self) -> Usage {
         self.totals.agent
@@ -121,6 +139,7 @@ impl Agent {
             request: self.counters.request,
             parts,
             tools,
+            waits: self.waits(),
         })
     }
 }

@@ -39,8 +39,8 @@ fn failure_is_retried_and_then_ends_the_turn() {
     world.put(prompt("p1"));
     for _ in 0..4 {
         world.fail(FailureKind::Transient);
-        let ticket = world.waits.pop().unwrap();
-        world.step(Input::Waited(ticket));
+        let ticket = world.timers.pop().unwrap();
+        world.step(Input::TimerEnded(ticket));
     }
     world.fail(FailureKind::Transient);
     let retries: Vec<_> = world
@@ -135,7 +135,7 @@ fn retry_waits_as_long_as_the_provider_asked() {
             now,
         );
         let wait = effects.iter().find_map(|effect| {
-            if let Effect::Wait { delay, .. } = effect {
+            if let Effect::StartTimer { delay, .. } = effect {
                 Some(delay.as_secs())
             } else {
                 None
@@ -143,8 +143,8 @@ fn retry_waits_as_long_as_the_provider_asked() {
         });
         assert_eq!(wait, Some(waited));
         world.perform(effects);
-        let ticket = world.waits.pop().unwrap();
-        world.step(Input::Waited(ticket));
+        let ticket = world.timers.pop().unwrap();
+        world.step(Input::TimerEnded(ticket));
     }
 }
 
@@ -324,8 +324,8 @@ fn turn_ends_when_its_time_is_up() {
     let mut world = World::new(setup);
     world.put(prompt("p1"));
     world.call_tool("read", "{}");
-    let ticket = world.waits.pop().unwrap();
-    world.step(Input::Waited(ticket));
+    let ticket = world.timers.pop().unwrap();
+    world.step(Input::TimerEnded(ticket));
     world.tool_done(ToolOutcome::stopped(""));
     assert_eq!(world.results(), ["the turn's time is up"]);
     let Event::TurnEnd(end) = world.ends().remove(0) else {

@@ -9,6 +9,7 @@ use planck_common::{
     event::{Event, EventKind, InputKind, TurnStart, json},
     message::{Part, StopReason, text_of},
     usage::Usage,
+    wait::WaitDecision,
 };
 use proptest::prelude::*;
 
@@ -39,7 +40,8 @@ enum Move {
     Chunks,
     Say(StopReason),
     /// The model calls tools, one for each letter: `w` is `write`, `r` is `read`, `a` is `ask`, `u`
-    /// is an unknown tool, and `x` is `read` with arguments that are not JSON.
+    /// is an unknown tool, `x` is `read` with arguments that are not JSON, `d` is `deploy`, which a
+    /// person has to allow, and `q` asks a person.
     Call {
         tools: String,
         stop: StopReason,
@@ -51,7 +53,15 @@ enum Move {
         which: usize,
         twice: bool,
     },
-    Waited(usize),
+    /// A person answers a wait. If `told`, the agent is notified.
+    Decide {
+        which: usize,
+        decision: WaitDecision,
+        told: bool,
+    },
+    /// The agent reads the answers that it has not read yet.
+    ReadAnswers,
+    TimerEnded(usize),
     Compacted(u8),
     Commit,
     Abort,
@@ -65,6 +75,15 @@ enum Move {
     /// The store refuses the pending saves because of their data.
     Refuse,
     Stop,
+}
+
+fn decisions() -> impl Strategy<Value = WaitDecision> {
+    prop_oneof![
+        4 => Just(WaitDecision::Allow),
+        3 => Just(WaitDecision::Deny),
+        2 => Just(WaitDecision::Answer),
+        1 => Just(WaitDecision::Expired),
+    ]
 }
 
 fn moves() -> impl Strategy<Value = Move> {
@@ -88,12 +107,15 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Move::Withdraw { which, told }),
         4 => Just(Move::Chunks),
         4 => prop_oneof![3 => Just(StopReason::End), 1 => Just(StopReason::Length)].prop_map(Move::Say),
-        10 => ("[wrauxw]{1,4}", stop).prop_map(|(tools, stop)| Move::Call { tools, stop }),
+        10 => ("[wrauxwddq]{1,4}", stop).prop_map(|(tools, stop)| Move::Call { tools, stop }),
         1 => Just(Move::SayNothing),
         3 => failure.prop_map(Move::Fail),
         1 => Just(Move::Stale),
         14 => (any::<usize>(), any::<bool>()).prop_map(|(which, twice)| Move::ToolDone { which, twice }),
-        3 => any::<usize>().prop_map(Move::Waited),
+        6 => (any::<usize>(), decisions(), any::<bool>())
+            .prop_map(|(which, decision, told)| Move::Decide { which, decision, told }),
+        2 => Just(Move::ReadAnswers),
+        3 => any::<usize>().prop_map(Move::TimerEnded),
         4 => any::<u8>().prop_map(Move::Compacted),
         3 => Just(Move::Commit),
         2 => Just(Move::Abort),
@@ -153,10 +175,16 @@ impl Player {
                 jitter: 0.5,
             }),
             Move::ToolDone { which, twice } => self.tool_done(which, twice),
-            Move::Waited(which) => {
-                if let Some(at) = which.checked_rem(world.waits.len()) {
-                    let ticket = world.waits.swap_remove(at);
-                    world.step(Input::Waited(ticket));
+            Move::Decide {
+                which,
+                decision,
+                told,
+            } => world.decide(which, decision, told),
+            Move::ReadAnswers => world.read_answers(),
+            Move::TimerEnded(which) => {
+                if let Some(at) = which.checked_rem(world.timers.len()) {
+                    let ticket = world.timers.swap_remove(at);
+                    world.step(Input::TimerEnded(ticket));
                 }
             }
             Move::Compacted(how) => self.compacted(how),
@@ -340,14 +368,20 @@ impl Player {
                     twice: false,
                 },
                 world if world.compactor.is_some() => Move::Compacted(7),
+                world if world.waits.has_open() => Move::Decide {
+                    which: 0,
+                    decision: WaitDecision::Allow,
+                    told: true,
+                },
+                world if world.waits.has_answers() => Move::ReadAnswers,
                 world if !world.beside.is_empty() => Move::Commit,
                 world => {
                     assert!(
-                        !world.waits.is_empty(),
+                        !world.timers.is_empty(),
                         "the agent waits for nothing but is not idle: {:?}",
                         world.agent
                     );
-                    Move::Waited(world.waits.len() - 1)
+                    Move::TimerEnded(world.timers.len() - 1)
                 }
             };
             self.play(step);
@@ -358,7 +392,10 @@ impl Player {
 
     fn check(&mut self) {
         let world = &mut self.world;
-        let may_be_open = world.agent.state() == AgentState::ExecutingTools;
+        let may_be_open = matches!(
+            world.agent.state(),
+            AgentState::ExecutingTools | AgentState::Waiting
+        );
         check_history(
             world.agent.view().iter().map(|line| &*line.body),
             may_be_open,
@@ -367,6 +404,7 @@ impl Player {
             check_history(world.messages().iter(), may_be_open);
             check_turns(world);
             check_calls(world, may_be_open);
+            world.waits.check(&world.agent);
             check_restore(world);
             check_rest(world);
         }
@@ -502,12 +540,14 @@ fn calls(tools: &str) -> Vec<Chunk> {
             'w' => "write",
             'r' | 'x' => "read",
             'a' => "ask",
+            'd' => "deploy",
+            'q' => "ask_user",
             _ => "unknown",
         };
         let args = if letter == 'x' {
             "{broken"
         } else {
-            r#"{"a":1}"#
+            r#"{"a":1,"question":"why?"}"#
         };
         chunks.push(Chunk::Call {
             part: at + 1,

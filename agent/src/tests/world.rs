@@ -11,8 +11,10 @@ use planck_common::{
     envelope::EventPlace,
     event::{Event, EventKind, ToolEffect, ToolEnd, ToolStart, TurnEnd, TurnOutcome},
     message::{MessageBody, MessageRole, Part, Sender, text_of},
+    permission::{Permissions, Rule, RuleAction},
     spec::{AgentLimits, AgentSpec, Grant, ModelRef, SessionLimits},
     usage::Usage,
+    wait::WaitKind,
 };
 use serde_json::value::RawValue;
 
@@ -22,6 +24,7 @@ use super::super::{
     effect::{Change, ToolRun},
     input::Saved,
 };
+use super::waits::WaitTable;
 use crate::{
     compact::Rules,
     log::LogRow,
@@ -40,7 +43,9 @@ pub struct World {
     pub model: Option<Ticket>,
     pub tools: Vec<ToolRun>,
     pub compactor: Option<Ticket>,
-    pub waits: Vec<Ticket>,
+    pub timers: Vec<Ticket>,
+    /// The store's table of waits.
+    pub waits: WaitTable,
     /// How often each mutating call was run.
     pub ledger: HashMap<CallId, u32>,
     pub told: Vec<Event>,
@@ -68,7 +73,34 @@ pub fn tool(name: &str, effect: ToolEffect) -> ToolSpec {
         description: String::new(),
         parameters,
         effect,
+        sidecar: None,
+        wait: None,
     }
+}
+
+/// Returns the tool with which the model asks a person.
+fn question() -> ToolSpec {
+    ToolSpec {
+        wait: Some(WaitKind::Question),
+        ..tool("ask_user", ToolEffect::Idempotent)
+    }
+}
+
+/// Returns permissions under which `deploy` asks.
+pub fn careful() -> Vec<Permissions> {
+    let rule = Rule {
+        tool: Some("deploy".into()),
+        effect: None,
+        path: None,
+        command: None,
+        sidecar: None,
+        action: RuleAction::Ask,
+    };
+    let rules = vec![rule];
+    vec![Permissions {
+        rules,
+        ..Permissions::default()
+    }]
 }
 
 pub fn setup() -> Setup {
@@ -90,7 +122,7 @@ pub fn setup() -> Setup {
         compactor: None,
         limits: AgentLimits::default(),
         labels: serde_json::Map::new(),
-        permissions: Vec::new(),
+        permissions: careful(),
         spawned_by: None,
     };
     Setup {
@@ -108,6 +140,8 @@ pub fn setup() -> Setup {
             tool("write", ToolEffect::Mutating),
             tool("read", ToolEffect::Pure),
             tool("ask", ToolEffect::Idempotent),
+            tool("deploy", ToolEffect::Mutating),
+            question(),
         ]
         .into(),
         limits: SessionLimits::default(),
@@ -118,6 +152,7 @@ pub fn setup() -> Setup {
             },
             ..Settings::default()
         },
+        dir: "/work".into(),
     }
 }
 
@@ -141,7 +176,8 @@ impl World {
             model: None,
             tools: Vec::new(),
             compactor: None,
-            waits: Vec::new(),
+            timers: Vec::new(),
+            waits: WaitTable::default(),
             ledger: HashMap::new(),
             told: Vec::new(),
             stopped: false,
@@ -279,6 +315,7 @@ impl World {
         self.seq += 1;
         let seq = self.seq;
         let body = entry.body.clone();
+        self.waits.appended(entry);
         self.rows.push(LogRow {
             seq,
             kind: entry.kind,
@@ -311,6 +348,7 @@ impl World {
                 self.model = Some(ticket);
             }
             Effect::CancelModel { ticket } => assert_eq!(self.model.take(), Some(ticket)),
+            Effect::CheckWaits => assert!(!self.agent.waits().is_empty(), "no wait to check"),
             Effect::RunTool(run) => self.run(run),
             Effect::CancelTool { ticket } => {
                 assert!(self.tools.iter().any(|run| run.ticket == ticket))
@@ -324,8 +362,8 @@ impl World {
                 self.compactor = Some(ticket);
             }
             Effect::CancelCompact { .. } => self.compactor = None,
-            Effect::Wait { ticket, .. } => self.waits.push(ticket),
-            Effect::CancelWait { ticket } => self.waits.retain(|wait| *wait != ticket),
+            Effect::StartTimer { ticket, .. } => self.timers.push(ticket),
+            Effect::CancelTimer { ticket } => self.timers.retain(|wait| *wait != ticket),
             Effect::Settled { inputs } => {
                 for (id, _) in inputs {
                     let row = self.inputs.iter().find(|row| row.input.id == id).unwrap();
@@ -343,7 +381,10 @@ impl World {
             self.started(&run.call_id),
             "a tool that runs before its start is saved"
         );
-        if run.name == "write" {
+        if run.name == "deploy" {
+            self.waits.assert_allowed(&run);
+        }
+        if run.name == "write" || run.name == "deploy" {
             let runs = self.ledger.entry(run.call_id.clone()).or_default();
             *runs += 1;
             assert_eq!(*runs, 1, "a mutating call ran twice");
@@ -374,6 +415,7 @@ impl World {
             return;
         }
         self.end_what_is_open();
+        self.waits.withdraw_all();
         let hidden = self.rows.split_off(at);
         let has = |kind: EventKind, turn: u32| {
             hidden
@@ -475,7 +517,7 @@ impl World {
         self.beside.clear();
         (self.model, self.compactor) = (None, None);
         self.tools.clear();
-        self.waits.clear();
+        self.timers.clear();
         let (agent, effects) = self.restored();
         self.agent = agent;
         self.perform(effects);

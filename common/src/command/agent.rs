@@ -76,6 +76,9 @@ bodies! {
         request: u32,
         parts: Vec<RunningPart>,
         tools: Vec<RunningTool>,
+        /// The calls that wait for an answer from outside.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        waits: Vec<CallId>,
     }
     RunningPart {
         part: usize,

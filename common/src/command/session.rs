@@ -5,7 +5,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{AgentState, SessionActivity, SessionState};
 use crate::{
-    AgentId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
+    AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
     permission::PermissionMode,
     spec::{AgentRole, Member, OnNodeDeath, SessionLimits},
     usage::Usage,
@@ -122,6 +122,9 @@ bodies! {
         usage: Usage,
         limits: SessionLimits,
         metadata: Map<String, Value>,
+        /// The open waits of the session, at most 100.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        waits: Vec<CallId>,
     }
     AgentRow {
         id: AgentId,

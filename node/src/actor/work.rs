@@ -240,7 +240,7 @@ impl WorkKind {
                 ticket,
                 result: CompactionResult::Failed(format!("the compactor: {panicked}")),
             },
-            Self::Timer => Input::Waited(ticket),
+            Self::Timer => Input::TimerEnded(ticket),
         }
     }
 }
@@ -253,13 +253,13 @@ mod tests {
     async fn a_finished_task_binds_the_agent_until_its_answer_is_read() {
         let mut work = ActorWork::default();
         let bound = work.binding().upgrade();
-        let task = async move { FinishedWork::of(Input::Waited(Ticket(1)), bound) };
+        let task = async move { FinishedWork::of(Input::TimerEnded(Ticket(1)), bound) };
         work.start(Ticket(1), WorkKind::Timer, CancellationToken::new(), task);
         while !work.running[&Ticket(1)].task.is_finished() {
             tokio::task::yield_now().await;
         }
         assert!(work.is_bound());
-        assert!(matches!(work.next().await, Input::Waited(Ticket(1))));
+        assert!(matches!(work.next().await, Input::TimerEnded(Ticket(1))));
         assert!(!work.is_bound());
     }
 }

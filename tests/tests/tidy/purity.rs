@@ -15,7 +15,14 @@ use crate::{
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "agent",
-        &["memchr", "planck-common", "serde_json", "thiserror"],
+        &[
+            "memchr",
+            "planck-common",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+        ],
     ),
     (
         "common",

@@ -75,11 +75,11 @@ impl Actor {
                 Effect::CallModel { ticket } => self.call_model(ticket),
                 Effect::RunTool(run) => self.run_tool(run),
                 Effect::Compact { ticket } => self.compact(ticket),
-                Effect::Wait { ticket, delay } => self.wait(ticket, delay),
+                Effect::StartTimer { ticket, delay } => self.wait(ticket, delay),
                 Effect::CancelModel { ticket }
                 | Effect::CancelTool { ticket }
                 | Effect::CancelCompact { ticket }
-                | Effect::CancelWait { ticket } => self.work.cancel(ticket),
+                | Effect::CancelTimer { ticket } => self.work.cancel(ticket),
                 Effect::Settled { inputs } => self.parts.notifier.settled(&self.identity, inputs),
                 Effect::Wake { agents } => self.parts.notifier.wake(&self.identity, agents),
                 Effect::Turn { open } => self.turn(open),
@@ -294,7 +294,7 @@ impl Actor {
             CancellationToken::new(),
             async move {
                 tokio::time::sleep(delay).await;
-                Input::Waited(ticket)
+                Input::TimerEnded(ticket)
             },
         );
     }

@@ -1,0 +1,392 @@
+//! Calls that wait for an answer: the store's part of a wait, and tests of whole turns.
+
+use std::collections::BTreeMap;
+
+use planck_common::{
+    CallId, Timestamp,
+    command::AgentState,
+    event::{Event, EventKind},
+    message::StopReason,
+    wait::{WaitAnswer, WaitDecision, WaitKind, WaitState},
+};
+use serde_json::value::RawValue;
+
+use super::{
+    super::{Agent, Command, Effect, Entry, Input, effect::ToolRun},
+    script::*,
+    world::{World, setup},
+};
+use crate::outcome::ToolOutcome;
+
+/// The table of waits, which rows of the log and answers change.
+#[derive(Default)]
+pub struct WaitTable(BTreeMap<CallId, StoredWait>);
+
+struct StoredWait {
+    kind: WaitKind,
+    state: WaitState,
+    answer: Option<WaitAnswer>,
+}
+
+impl WaitTable {
+    pub fn appended(&mut self, entry: &Entry) {
+        if !matches!(entry.kind, EventKind::WaitOpened | EventKind::WaitClosed) {
+            return;
+        }
+        match Event::parse(entry.kind, &entry.body).unwrap() {
+            Event::WaitOpened(wait) => {
+                let stored = StoredWait {
+                    kind: wait.kind,
+                    state: WaitState::Open,
+                    answer: None,
+                };
+                assert!(
+                    self.0.insert(wait.id, stored).is_none(),
+                    "a wait opened twice"
+                );
+            }
+            Event::WaitClosed(wait) => {
+                let stored = self.0.get_mut(&wait.id).expect("a wait without an opening");
+                let was_read = stored.state == WaitState::Answered
+                    && stored.answer.as_ref().map(|answer| answer.decision) == Some(wait.decision);
+                let is_withdrawn = wait.decision == WaitDecision::Withdrawn;
+                let is_open = matches!(stored.state, WaitState::Open | WaitState::Answered);
+                assert!(
+                    was_read || is_withdrawn && is_open,
+                    "a wait in the state {:?} was closed as {:?}",
+                    stored.state,
+                    wait.decision
+                );
+                stored.state = match is_withdrawn {
+                    true => WaitState::Withdrawn,
+                    false => WaitState::Closed,
+                };
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    pub fn withdraw_all(&mut self) {
+        for wait in self.0.values_mut() {
+            if matches!(wait.state, WaitState::Open | WaitState::Answered) {
+                wait.state = WaitState::Withdrawn;
+            }
+        }
+    }
+
+    pub fn has_open(&self) -> bool {
+        self.0.values().any(|wait| wait.state == WaitState::Open)
+    }
+
+    pub fn has_answers(&self) -> bool {
+        self.0
+            .values()
+            .any(|wait| wait.state == WaitState::Answered)
+    }
+
+    /// Checks that a person allowed the call that runs.
+    pub fn assert_allowed(&self, run: &ToolRun) {
+        let wait = self.0.get(&run.call_id).expect("a call ran unasked");
+        let decision = wait.answer.as_ref().map(|answer| answer.decision);
+        assert_eq!(wait.state, WaitState::Closed, "{decision:?}");
+        assert_eq!(
+            decision,
+            Some(WaitDecision::Allow),
+            "a call ran that nobody allowed"
+        );
+    }
+
+    /// Checks that the committed waits without an end are those of the agent.
+    pub fn check(&self, agent: &Agent) {
+        let unread = self
+            .0
+            .iter()
+            .filter(|(_, wait)| matches!(wait.state, WaitState::Open | WaitState::Answered));
+        let unread: Vec<CallId> = unread.map(|(id, _)| id.clone()).collect();
+        let mut waits = agent.waits();
+        waits.sort();
+        assert_eq!(
+            waits, unread,
+            "the store and the agent disagree on the waits"
+        );
+    }
+
+    fn nth(&self, which: usize, state: WaitState) -> Option<CallId> {
+        let fitting: Vec<&CallId> = self
+            .0
+            .iter()
+            .filter(|(_, wait)| wait.state == state)
+            .map(|(id, _)| id)
+            .collect();
+        let at = which.checked_rem(fitting.len())?;
+        fitting.get(at).map(|id| (*id).clone())
+    }
+}
+
+pub fn answer_of(decision: WaitDecision) -> WaitAnswer {
+    WaitAnswer {
+        decision,
+        args: None,
+        value: Some(RawValue::from_string(r#""forty-two""#.into()).unwrap()),
+        reason: None,
+        scope: None,
+        by: Some("ann".into()),
+        at: Timestamp::from_millis(7),
+    }
+}
+
+impl World {
+    /// Stores the answer to an open wait. If `told`, the agent reads it at once.
+    pub fn decide(&mut self, which: usize, decision: WaitDecision, told: bool) {
+        let Some(id) = self.waits.nth(which, WaitState::Open) else {
+            return;
+        };
+        let wait = self.waits.0.get_mut(&id).unwrap();
+        let decision = match (decision, wait.kind) {
+            (WaitDecision::Answer, WaitKind::Approval) => WaitDecision::Allow,
+            (WaitDecision::Allow, WaitKind::Question) => WaitDecision::Answer,
+            (decision, _) => decision,
+        };
+        wait.state = WaitState::Answered;
+        wait.answer = Some(answer_of(decision));
+        if told {
+            self.read_answers();
+        }
+    }
+
+    /// Passes the agent the answers that it has not read yet. Some may have been read before, while
+    /// the save that closes their wait is not committed yet.
+    pub fn read_answers(&mut self) {
+        let unread: Vec<(CallId, WaitAnswer)> = self
+            .waits
+            .0
+            .iter()
+            .filter(|(_, wait)| wait.state == WaitState::Answered)
+            .filter_map(|(id, wait)| Some((id.clone(), wait.answer.clone()?)))
+            .collect();
+        let deaths = self.deaths;
+        for (wait, answer) in unread {
+            if self.deaths == deaths {
+                self.step(Input::Decided { wait, answer });
+            }
+        }
+    }
+
+    fn waiting(calls: &[[crate::model::Chunk; 2]]) -> Self {
+        let mut world = world();
+        world.put(prompt("p1"));
+        world.answer(calls.concat(), StopReason::ToolUse);
+        world
+    }
+}
+
+fn deploy() -> [crate::model::Chunk; 2] {
+    call(1, "deploy", r#"{"command": "make deploy"}"#)
+}
+
+#[test]
+fn call_waits_until_it_is_allowed_and_the_others_run() {
+    let mut world = World::waiting(&[deploy(), call(2, "read", "{}")]);
+    assert_eq!(world.agent.state(), AgentState::ExecutingTools);
+    assert_eq!(world.tools.len(), 1);
+    world.tool_done(ToolOutcome::ok("text"));
+    world.commit_all();
+    assert_eq!(world.agent.state(), AgentState::Waiting);
+    assert!(world.agent.is_waiting());
+    world.decide(0, WaitDecision::Allow, true);
+    assert_eq!(world.agent.state(), AgentState::ExecutingTools);
+    world.tool_done(ToolOutcome::ok("deployed"));
+    world.say("Done.");
+    assert_eq!(world.results(), ["deployed", "text"]);
+    insta::assert_snapshot!(world.log());
+}
+
+#[test]
+fn denied_call_does_not_run_and_the_model_reads_why() {
+    let mut world = World::waiting(&[deploy()]);
+    let id = world.agent.waits().remove(0);
+    let answer = WaitAnswer {
+        reason: Some("not on a Friday".into()),
+        ..answer_of(WaitDecision::Deny)
+    };
+    let stored = world.waits.0.get_mut(&id).unwrap();
+    (stored.state, stored.answer) = (WaitState::Answered, Some(answer));
+    world.read_answers();
+    assert!(world.tools.is_empty() && world.model.is_some());
+    world.commit_all();
+    assert_eq!(world.results(), ["not run: ann denied it: not on a Friday"]);
+}
+
+#[test]
+fn expired_wait_is_a_denial_that_names_nobody() {
+    let mut world = World::waiting(&[deploy()]);
+    world.decide(0, WaitDecision::Expired, true);
+    world.commit_all();
+    assert_eq!(world.results(), ["not run: nobody answered in time"]);
+}
+
+#[test]
+fn answer_to_a_question_is_the_result_of_the_call() {
+    let mut world = World::waiting(&[call(1, "ask_user", r#"{"question":"Which\ncolour?"}"#)]);
+    let opened = world
+        .rows
+        .iter()
+        .find(|row| row.kind == EventKind::WaitOpened)
+        .unwrap();
+    assert!(
+        opened
+            .body
+            .contains(r#""kind":"question","title":"Which colour?""#),
+        "{}",
+        opened.body
+    );
+    world.decide(0, WaitDecision::Answer, true);
+    world.commit_all();
+    assert_eq!(world.results(), ["forty-two"]);
+}
+
+#[test]
+fn question_without_a_question_is_refused() {
+    let mut world = World::waiting(&[call(1, "ask_user", "{}")]);
+    world.commit_all();
+    assert!(world.agent.waits().is_empty());
+    assert!(
+        world.results()[0].starts_with("not asked: the arguments are wrong"),
+        "{:?}",
+        world.results()
+    );
+}
+
+#[test]
+fn changed_arguments_run_and_are_kept_for_another_try() {
+    let mut setup = setup();
+    let mut tools = setup.tools.to_vec();
+    for tool in tools.iter_mut().filter(|tool| tool.name == "deploy") {
+        tool.effect = planck_common::event::ToolEffect::Idempotent;
+    }
+    setup.tools = tools.into();
+    let mut world = World::new(setup);
+    world.put(prompt("p1"));
+    world.answer(deploy().into(), StopReason::ToolUse);
+    let id = world.agent.waits().remove(0);
+    let answer = WaitAnswer {
+        args: Some(RawValue::from_string(r#"{"command":"make check"}"#.into()).unwrap()),
+        ..answer_of(WaitDecision::Allow)
+    };
+    let stored = world.waits.0.get_mut(&id).unwrap();
+    (stored.state, stored.answer) = (WaitState::Answered, Some(answer));
+    world.read_answers();
+    assert_eq!(world.tools[0].args.get(), r#"{"command":"make check"}"#);
+    world.ledger.clear();
+    world.crash();
+    assert!(world.tools[0].is_repeat);
+    assert_eq!(world.tools[0].args.get(), r#"{"command":"make check"}"#);
+}
+
+#[test]
+fn wait_and_its_answer_survive_a_crash() {
+    let mut world = World::waiting(&[deploy(), call(2, "ask_user", r#"{"question":"?"}"#)]);
+    world.crash();
+    assert!(world.agent.is_waiting());
+    assert_eq!(world.agent.waits().len(), 2);
+    world.decide(0, WaitDecision::Allow, false);
+    world.crash();
+    assert_eq!(
+        world.agent.waits().len(),
+        2,
+        "the answer is in the store only"
+    );
+    world.read_answers();
+    assert_eq!(world.agent.waits().len(), 1);
+}
+
+#[test]
+fn abort_withdraws_the_waits_and_ends_the_turn_at_once() {
+    let mut world = World::waiting(&[deploy()]);
+    world.step(Input::Command(Command::Abort { reason: None }));
+    assert!(world.agent.is_idle());
+    assert_eq!(world.results(), ["aborted by request"]);
+    world.decide(0, WaitDecision::Allow, true);
+    assert!(world.tools.is_empty());
+    assert_eq!(world.ends().len(), 1);
+}
+
+#[test]
+fn abort_with_a_running_call_withdraws_the_waits_first() {
+    let mut world = World::waiting(&[deploy(), call(2, "read", "{}")]);
+    world.step(Input::Command(Command::Abort { reason: None }));
+    world.commit_all();
+    assert!(world.agent.waits().is_empty() && world.agent.is_winding_down());
+    world.tool_done(ToolOutcome::stopped(""));
+    assert_eq!(
+        world.results(),
+        ["aborted by request", "aborted by request"]
+    );
+}
+
+#[test]
+fn approval_of_a_tool_that_has_changed_since_is_asked_again() {
+    let mut world = World::waiting(&[deploy()]);
+    let mut tools = setup().tools.to_vec();
+    for tool in tools.iter_mut().filter(|tool| tool.name == "deploy") {
+        tool.description = "Deploys, and sends the keys to a stranger.".into();
+    }
+    let named = tools.iter().map(|tool| tool.name.clone()).collect();
+    world.step(Input::Command(Command::Tools {
+        added: vec![],
+        removed: vec![],
+        tools: tools.into(),
+        named,
+    }));
+    let id = world.agent.waits().remove(0);
+    let answer = answer_of(WaitDecision::Allow);
+    let effects = world.agent.step(
+        Input::Decided { wait: id, answer },
+        Timestamp::from_millis(999),
+    );
+    let saved = effects.iter().find_map(|effect| match effect {
+        Effect::Save(save) => Some(save),
+        _ => None,
+    });
+    let kinds: Vec<EventKind> = saved
+        .unwrap()
+        .entries
+        .iter()
+        .map(|entry| entry.kind)
+        .collect();
+    assert_eq!(kinds, [EventKind::WaitOpened]);
+    assert!(
+        !effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::RunTool(_)))
+    );
+}
+
+#[test]
+fn time_in_which_a_call_waits_does_not_count_towards_the_turn() {
+    let mut setup = setup();
+    setup.spec.limits.max_turn_seconds = Some(60);
+    let mut world = World::new(setup);
+    world.put(prompt("p1"));
+    assert_eq!(world.timers.len(), 1);
+    world.answer(deploy().into(), StopReason::ToolUse);
+    assert!(
+        world.timers.is_empty(),
+        "the clock stands while the call waits"
+    );
+    world.now += 3_600_000;
+    world.crash();
+    assert!(world.timers.is_empty());
+    world.now += 3_600_000;
+    let id = world.agent.waits().remove(0);
+    let answer = answer_of(WaitDecision::Allow);
+    let effects = world.agent.step(
+        Input::Decided { wait: id, answer },
+        Timestamp::from_millis(world.now),
+    );
+    let left = effects.iter().find_map(|effect| match effect {
+        Effect::StartTimer { delay, .. } => Some(delay.as_secs()),
+        _ => None,
+    });
+    assert_eq!(left, Some(59), "the turn has used less than a second");
+}

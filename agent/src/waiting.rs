@@ -1,0 +1,413 @@
+//! Calls that wait: for a person who allows them, for a person who answers the model's question, or
+//! for the client that runs the tool itself.
+
+use planck_common::{
+    CallId, Timestamp,
+    event::{Event, ToolEffect, ToolEnd},
+    permission::RuleAction,
+    wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{
+    Agent, Effect, StepEffects,
+    calls::RequestedCall,
+    digest,
+    effect::ToolRun,
+    permission::{self, CallFacts},
+    phase::{Turn, TurnActivity},
+    round::{CallNames, OpenWait, Round},
+    saves::Rows,
+};
+use crate::model::ToolSpec;
+
+/// The maximum length of a wait's title in characters.
+const TITLE: usize = 160;
+
+/// What becomes of a call that the loop guard lets pass.
+pub(super) enum Admission {
+    Runs(ToolRun),
+    Waits,
+    /// The permissions deny the call, or its arguments are no question.
+    Refused(ToolEnd),
+}
+
+/// What an answer makes of a call.
+enum Decided {
+    /// The call runs with these arguments.
+    Run(Box<RawValue>),
+    /// The call ends with this result.
+    End { text: String, error: bool },
+}
+
+/// The arguments of a tool that asks a person.
+#[derive(Deserialize)]
+struct Question {
+    question: String,
+    #[serde(default)]
+    options: Option<Vec<String>>,
+    #[serde(default)]
+    schema: Option<Box<RawValue>>,
+}
+
+/// The `request` of a wait about a call.
+#[derive(Serialize)]
+struct CallRequest<'a> {
+    tool: &'a str,
+    args: &'a RawValue,
+    effect: ToolEffect,
+    /// The rule or the mode that asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+}
+
+impl Agent {
+    /// Decides whether a call runs at once, waits for an answer, or is refused. The permissions
+    /// decide, except that a tool which the node does not run always waits.
+    pub(super) fn admit(
+        &mut self,
+        round: &mut Round,
+        wanted: RequestedCall<'_>,
+        remark: Option<String>,
+        rows: &mut Rows,
+        step: &StepEffects,
+    ) -> Admission {
+        let Some(tool) = self.config.tool(&wanted.call.name) else {
+            // The result of such a run says which tools there are.
+            return match self.permits_unknown(&wanted) {
+                true => Admission::Runs(self.start(round, wanted, remark, rows, step)),
+                false => {
+                    let text = format!("not run: you have no tool `{}`", wanted.call.name);
+                    refuse(round, wanted.call, text)
+                }
+            };
+        };
+        let verdict = self.permits(tool, wanted.args);
+        let kind = match (verdict.action, tool.wait) {
+            (RuleAction::Deny, _) => {
+                return refuse(round, wanted.call, denied(verdict.why.as_deref()));
+            }
+            (RuleAction::Allow | RuleAction::Ask, Some(kind)) => kind,
+            (RuleAction::Ask, None) => WaitKind::Approval,
+            (RuleAction::Allow, None) => {
+                return Admission::Runs(self.start(round, wanted, remark, rows, step));
+            }
+        };
+        let RequestedCall { call, args, .. } = wanted;
+        match self.opening(kind, tool, &call, args, verdict.why.as_deref(), step) {
+            Ok(opened) => {
+                let wait = OpenWait {
+                    kind,
+                    digest: opened.digest.clone(),
+                    args: args.to_owned(),
+                    remark,
+                };
+                rows.event(&Event::WaitOpened(opened));
+                round.wait(call, wait);
+                Admission::Waits
+            }
+            Err(fault) => refuse(round, call, fault),
+        }
+    }
+
+    fn permits(&self, tool: &ToolSpec, args: &RawValue) -> permission::Verdict {
+        permission::judge(&self.config.spec.permissions, &self.facts(tool, args))
+    }
+
+    /// Returns whether a call of a tool that the agent does not have may run. The node may have got
+    /// the tool a moment ago, so the call needs the same permission as one that changes something.
+    fn permits_unknown(&self, wanted: &RequestedCall<'_>) -> bool {
+        let facts = CallFacts {
+            tool: &wanted.call.name,
+            effect: ToolEffect::Mutating,
+            sidecar: None,
+            args: wanted.args.get(),
+            dir: &self.config.dir,
+        };
+        let verdict = permission::judge(&self.config.spec.permissions, &facts);
+        verdict.action == RuleAction::Allow
+    }
+
+    fn facts<'a>(&'a self, tool: &'a ToolSpec, args: &'a RawValue) -> CallFacts<'a> {
+        CallFacts {
+            tool: &tool.name,
+            effect: tool.effect,
+            sidecar: tool.sidecar.as_deref(),
+            args: args.get(),
+            dir: &self.config.dir,
+        }
+    }
+
+    /// Returns the calls that wait for an approval: the id and the digest of the wait, and the facts
+    /// on which a rule of the session can allow the call.
+    pub fn approvals(&self) -> Vec<(CallId, String, CallFacts<'_>)> {
+        let Some(round) = self.phase.round() else {
+            return Vec::new();
+        };
+        let approvals = round
+            .waits()
+            .filter(|(_, wait)| wait.kind == WaitKind::Approval);
+        approvals
+            .filter_map(|(call, wait)| {
+                let tool = self.config.tool(&call.name)?;
+                let facts = self.facts(tool, &wait.args);
+                Some((call.call_id.clone(), wait.digest.clone(), facts))
+            })
+            .collect()
+    }
+
+    /// Returns the data of the event that opens a wait, or why the call cannot be asked about.
+    fn opening(
+        &self,
+        kind: WaitKind,
+        tool: &ToolSpec,
+        call: &CallNames,
+        args: &RawValue,
+        why: Option<&str>,
+        step: &StepEffects,
+    ) -> Result<WaitOpened, String> {
+        let expires_at = self.settings.wait_expires.map(|after| {
+            let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+            Timestamp::from_millis(step.now.millis().saturating_add(after))
+        });
+        let opened = WaitOpened {
+            id: call.call_id.clone(),
+            kind,
+            title: title(&tool.name, args),
+            request: raw(&CallRequest {
+                tool: &tool.name,
+                args,
+                effect: tool.effect,
+                why,
+            }),
+            digest: digest::of_call(&tool.name, &tool.description, args.get()),
+            options: None,
+            schema: None,
+            rule: None,
+            expires_at,
+        };
+        Ok(match kind {
+            WaitKind::Approval => WaitOpened {
+                schema: Some((*tool.parameters).to_owned()),
+                rule: permission::rule_for(&self.facts(tool, args)),
+                ..opened
+            },
+            WaitKind::Question => {
+                let Question {
+                    question,
+                    options,
+                    schema,
+                } = serde_json::from_str(args.get())
+                    .map_err(|error| format!("not asked: the arguments are wrong: {error}"))?;
+                WaitOpened {
+                    title: one_line(&question),
+                    options,
+                    schema,
+                    ..opened
+                }
+            }
+            WaitKind::ClientTool | WaitKind::Budget => opened,
+        })
+    }
+
+    /// Handles the answer to a wait: the call runs, or ends with a result. If the tool has changed
+    /// since somebody was asked, an approval does not hold, and the wait is opened again.
+    pub(super) fn decided(&mut self, id: &CallId, answer: &WaitAnswer, step: &mut StepEffects) {
+        let waits = |activity: &TurnActivity| match activity {
+            TurnActivity::UsingTools(round) => round.waits().any(|(call, _)| call.call_id == *id),
+            TurnActivity::Saving
+            | TurnActivity::Streaming { .. }
+            | TurnActivity::Retrying { .. }
+            | TurnActivity::WindingDown { .. }
+            | TurnActivity::Compacting { .. } => false,
+        };
+        let Some((turn, TurnActivity::UsingTools(mut round))) = self.phase.take_if(waits) else {
+            return;
+        };
+        let mut rows = Rows::at(self.place(step.now));
+        let run = round.take_wait(id).and_then(|(call, wait)| {
+            self.settle_wait(&mut round, call, wait, answer, &mut rows, step)
+        });
+        self.run(turn, round, run.into_iter().collect(), rows, step);
+    }
+
+    /// Ends a wait, and returns the run to start when the rows are saved, if the call runs now.
+    fn settle_wait(
+        &mut self,
+        round: &mut Round,
+        call: CallNames,
+        mut wait: OpenWait,
+        answer: &WaitAnswer,
+        rows: &mut Rows,
+        step: &StepEffects,
+    ) -> Option<ToolRun> {
+        if let Some(opened) = self.asked_again(&call, &wait, answer, step) {
+            wait.digest.clone_from(&opened.digest);
+            rows.event(&Event::WaitOpened(opened));
+            round.wait(call, wait);
+            return None;
+        }
+        rows.event(&Event::WaitClosed(WaitClosed {
+            id: call.call_id.clone(),
+            decision: answer.decision,
+            by: answer.by.clone(),
+            reason: answer.reason.clone(),
+            scope: answer.scope,
+        }));
+        match self.meaning(&call, &wait, answer) {
+            Decided::Run(args) => {
+                let wanted = RequestedCall {
+                    call,
+                    args: &args,
+                    invalid: None,
+                };
+                Some(self.start(round, wanted, wait.remark, rows, step))
+            }
+            Decided::End { text, error } => {
+                rows.event(&Event::ToolEnd(call.end(text.clone(), error, 0)));
+                round.settle(call, text, error);
+                None
+            }
+        }
+    }
+
+    /// Returns a new opening of the wait if an approval was given for another description of the
+    /// tool than the present one.
+    fn asked_again(
+        &self,
+        call: &CallNames,
+        wait: &OpenWait,
+        answer: &WaitAnswer,
+        step: &StepEffects,
+    ) -> Option<WaitOpened> {
+        let tool = self.config.tool(&call.name)?;
+        let is_allowed = wait.kind == WaitKind::Approval && answer.decision == WaitDecision::Allow;
+        let now = digest::of_call(&tool.name, &tool.description, wait.args.get());
+        if !is_allowed || now == wait.digest {
+            return None;
+        }
+        let why = Some("the tool's description has changed since this call was allowed");
+        self.opening(wait.kind, tool, call, &wait.args, why, step)
+            .ok()
+    }
+
+    fn meaning(&self, call: &CallNames, wait: &OpenWait, answer: &WaitAnswer) -> Decided {
+        let error = |text: String| Decided::End { text, error: true };
+        match answer.decision {
+            WaitDecision::Allow if wait.kind == WaitKind::Approval => {
+                let args = answer.args.as_ref().unwrap_or(&wait.args).clone();
+                let verdict = self
+                    .config
+                    .tool(&call.name)
+                    .map(|tool| self.permits(tool, &args));
+                match verdict.filter(|verdict| verdict.action == RuleAction::Deny) {
+                    Some(verdict) => error(denied(verdict.why.as_deref())),
+                    None => Decided::Run(args),
+                }
+            }
+            WaitDecision::Answer if wait.kind != WaitKind::Approval => Decided::End {
+                text: text_of(answer.value.as_deref()),
+                error: false,
+            },
+            WaitDecision::Error if wait.kind == WaitKind::ClientTool => error(
+                answer
+                    .reason
+                    .clone()
+                    .unwrap_or_else(|| "the client's tool failed".into()),
+            ),
+            WaitDecision::Deny => {
+                let by = answer.by.as_deref().unwrap_or("a person");
+                let reason = answer.reason.as_deref().unwrap_or("without a reason");
+                error(format!("not run: {by} denied it: {reason}"))
+            }
+            WaitDecision::Expired => error("not run: nobody answered in time".into()),
+            // The gateway refuses an answer that does not fit the kind of the wait. What is unclear
+            // never runs a call.
+            WaitDecision::Allow
+            | WaitDecision::Answer
+            | WaitDecision::Error
+            | WaitDecision::Withdrawn => {
+                error("not run: the answer does not fit the question".into())
+            }
+        }
+    }
+
+    /// Stops the turn's clock while a call waits, and starts it again when none does.
+    pub(super) fn set_clock(&mut self, turn: &mut Turn, round: &Round, step: &mut StepEffects) {
+        if round.waits().next().is_some() {
+            turn.pause(step.now);
+            if let Some(ticket) = turn.deadline.take() {
+                step.act(Effect::CancelTimer { ticket });
+            }
+        } else if turn.resume(step.now) {
+            self.set_deadline(turn, step);
+        }
+    }
+}
+
+/// Ends the calls that wait, because the turn ends.
+pub(super) fn withdraw_waits(round: &mut Round, why: &str, rows: &mut Rows) {
+    let waiting: Vec<CallNames> = round.waits().map(|(call, _)| call.clone()).collect();
+    for call in waiting {
+        withdraw(round, call, why, rows);
+    }
+}
+
+/// Ends a call that waits.
+pub(super) fn withdraw(round: &mut Round, call: CallNames, why: &str, rows: &mut Rows) {
+    rows.event(&Event::WaitClosed(WaitClosed {
+        id: call.call_id.clone(),
+        decision: WaitDecision::Withdrawn,
+        by: None,
+        reason: Some(why.into()),
+        scope: None,
+    }));
+    rows.event(&Event::ToolEnd(call.end(why.into(), true, 0)));
+    round.settle(call, why.into(), true);
+}
+
+fn refuse(round: &mut Round, call: CallNames, text: String) -> Admission {
+    let end = call.end(text.clone(), true, 0);
+    round.settle(call, text, true);
+    Admission::Refused(end)
+}
+
+fn denied(why: Option<&str>) -> String {
+    let why = why.unwrap_or("the permissions of this agent deny it");
+    format!("not run: {why}")
+}
+
+/// Returns the text of an answer: a JSON string is taken as it is meant, anything else as JSON.
+fn text_of(value: Option<&RawValue>) -> String {
+    let value = value.map_or("", RawValue::get);
+    serde_json::from_str(value).unwrap_or_else(|_| value.to_owned())
+}
+
+/// Returns one line that names the tool and the argument that says most.
+fn title(tool: &str, args: &RawValue) -> String {
+    let fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(args.get()).unwrap_or_default();
+    let telling = ["command", "path", "url", "query"]
+        .into_iter()
+        .find_map(|name| fields.get(name)?.as_str());
+    one_line(&format!("{tool}: {}", telling.unwrap_or(args.get())))
+}
+
+fn one_line(text: &str) -> String {
+    let mut line: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(TITLE + 1)
+        .collect();
+    if let Some((end, _)) = line.char_indices().nth(TITLE) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
+/// Returns the JSON of a value whose serialisation cannot fail.
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).unwrap_or_default()
+}
