@@ -50,7 +50,7 @@ pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";
 /// database holds no lock between two round trips. The exceptions, all in SQLite, are transactions
 /// that create, adopt or remove a session or change the index.
 #[async_trait]
-pub trait SessionStore: SessionRecords + Leases + Inbox + Log {
+pub trait SessionStore: SessionRecords + Leases + Inbox + Log + Waits {
     /// Returns the id of this store, which all nodes of a cluster share.
     async fn id(&self) -> Result<String, StoreError>;
 

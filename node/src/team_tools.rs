@@ -181,5 +181,7 @@ fn spec(name: &str, description: &str, effect: ToolEffect, parameters: &'static 
         description: description.into(),
         parameters: parameters.into(),
         effect,
+        sidecar: None,
+        wait: None,
     }
 }

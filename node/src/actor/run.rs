@@ -4,6 +4,7 @@
 mod change;
 mod end;
 mod perform;
+mod waits;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -51,6 +52,8 @@ pub(super) struct Actor {
     pub(super) work: ActorWork,
     pub(super) spans: Spans,
     pub(super) acks: PendingAcks,
+    /// Whether the waits of the agent are to be checked before the next event.
+    pub(super) checks_waits: bool,
 }
 
 /// Requests to abort turns or to stop the agent, and the callers that wait for their completion.
@@ -83,7 +86,8 @@ struct PendingStop {
 pub(super) enum Leave {
     /// The agent is idle, but may get work soon.
     Resting,
-    /// The agent was idle for so long that it is unloaded.
+    /// The agent was idle for so long that it is unloaded, or it only waits for answers from
+    /// outside.
     Parked,
     Stopped,
 }
@@ -111,13 +115,18 @@ impl Actor {
         };
         let mut begun: Vec<Effect> = opening.into_iter().flat_map(record).collect();
         begun.extend(resumed);
+        self.checks_waits = !self.agent.waits().is_empty();
         let mut then = self.perform(begun).await?;
         while then == Performed::GoOn {
+            if std::mem::take(&mut self.checks_waits) {
+                then = Box::pin(self.check_waits()).await?;
+                continue;
+            }
             then = match self.next(mailbox).await {
                 ActorEvent::Settled(settled) => self.step(settled?).await?,
                 ActorEvent::Answer(input) => self.step(input).await?,
                 ActorEvent::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
-                ActorEvent::Quiet if self.parts.park_after > REST_AFTER => {
+                ActorEvent::Quiet if self.agent.is_idle() && self.parts.park_after > REST_AFTER => {
                     return Ok(Leave::Resting);
                 }
                 ActorEvent::Mail(None) | ActorEvent::Quiet => return Ok(Leave::Parked),
@@ -129,7 +138,8 @@ impl Actor {
     }
 
     async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> ActorEvent {
-        let idle = self.agent.is_idle() && self.work.is_empty() && self.saves.is_idle();
+        let rests = self.agent.is_idle() || self.agent.is_waiting();
+        let idle = rests && self.work.is_empty() && self.saves.is_idle();
         let bus = Arc::clone(&self.parts.bus);
         tokio::select! {
             () = self.acks.dropped.cancelled() => ActorEvent::Dropped,
@@ -255,7 +265,7 @@ impl Actor {
     }
 
     /// Passes the unread inputs of the inbox to the agent, which ignores inputs that it already
-    /// has. Does nothing without a permit.
+    /// has, and the answers to its waits. Does nothing without a permit.
     async fn look(&mut self) -> Result<Performed, ActorLost> {
         if !self.parts.permit.is_given() {
             return Ok(Performed::GoOn);
@@ -273,7 +283,10 @@ impl Actor {
                 return Ok(Performed::Stopped);
             }
         }
-        Ok(Performed::GoOn)
+        if self.agent.waits().is_empty() {
+            return Ok(Performed::GoOn);
+        }
+        self.read_answers().await
     }
 
     async fn command(

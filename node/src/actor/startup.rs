@@ -195,6 +195,7 @@ impl ActorStartup {
             tools: toolbox.specs(),
             limits: identity.session.limits,
             settings: parts.settings.clone(),
+            dir: identity.session.dir.to_string_lossy().into(),
             spec: record.spec,
         };
         let restored = Agent::restore(setup, memory, Timestamp::now());
@@ -208,6 +209,7 @@ impl ActorStartup {
             work: ActorWork::default(),
             spans: Spans::default(),
             acks: PendingAcks::new(dropped),
+            checks_waits: false,
             parts,
             identity,
             clients,

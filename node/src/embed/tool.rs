@@ -30,6 +30,8 @@ impl ProgramTool {
             description: tool.description().to_owned(),
             parameters: parameters.into(),
             effect: tool.effect(),
+            sidecar: None,
+            wait: None,
         };
         Ok(Self { spec, tool })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use planck_common::{
-    command::{AgentVerb, Empty, Models, Nodes, SessionVerb, SessionsVerb, Snapshot},
+    command::{AgentVerb, Empty, ListWaits, Models, Nodes, SessionVerb, SessionsVerb, Snapshot},
     reply::Refusal,
     spec::ModelRef,
     subject::{Address, Target},
@@ -46,7 +46,15 @@ async fn dispatch(sources: &ReadOnly, address: &Address, body: &Bytes) -> Comman
             verb,
         )? {
             SessionsVerb::List => ok(sources.store.sessions(read(body)?).await?),
-            SessionsVerb::Start | SessionsVerb::Waits => Err(acts(verb)),
+            SessionsVerb::Waits => {
+                let filter: ListWaits = read(body)?;
+                let session = match &filter.session {
+                    Some(session) => Some(sources.session(session).await?.id),
+                    None => None,
+                };
+                ok(sources.store.waits(session.as_ref(), &filter).await?)
+            }
+            SessionsVerb::Start => Err(acts(verb)),
         },
         Target::Session(session) => {
             let verb = find(SessionVerb::find, SessionVerb::ALL, SessionVerb::name, verb)?;

@@ -1,7 +1,7 @@
 //! Handles `cmd.sessions.*` and `cmd.session.<session>.*`.
 
 use planck_common::command::{
-    Aborted, Because, Empty, HeadAt, Prompt, ReadEvents, ReadMessages, Removed, Rewind,
+    Aborted, Because, Empty, HeadAt, ListWaits, Prompt, ReadEvents, ReadMessages, Removed, Rewind,
     SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
 };
 
@@ -153,7 +153,11 @@ async fn of(
 
 pub(super) async fn info(store: &dyn SessionStore, session: SessionRecord) -> CommandReply {
     let agents = store.agents(&session.id).await?;
+    let open = store
+        .waits(Some(&session.id), &ListWaits::default())
+        .await?;
     ok(SessionInfo {
+        waits: open.waits.into_iter().map(|wait| wait.id).collect(),
         agents: agents.iter().map(AgentRecord::row).collect(),
         id: session.id,
         name: session.name,

@@ -140,6 +140,8 @@ pub fn head(model: &str, opts: Value) -> RequestHead {
         description: format!("Does {name}"),
         parameters: to_raw_value(&parameters).unwrap().into(),
         effect: ToolEffect::Pure,
+        sidecar: None,
+        wait: None,
     };
     let path = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": false});
     let tools = [

@@ -1,24 +1,199 @@
-//! Lists and answers waits. Any node does both, because the answer is a row in SQL that the agent
+//! Lists and answers waits. Any node does both, because an answer is a row in SQL that the agent
 //! reads.
 
 use planck_common::{
-    command::{Answer, Answered, ListWaits, Waits},
-    reply::Refusal,
+    Timestamp,
+    command::{Answer, Answered, ListWaits, WaitRow, Waits},
+    reply::{Code, Refusal},
+    wait::{WaitAnswer, WaitDecision, WaitKind, WaitScope, WaitState},
+};
+use serde_json::{Value, value::RawValue};
+
+use super::{Sessions, prompt::bounded};
+use crate::{
+    nul,
+    store::{AnswerOutcome, SessionRecord},
+    tools::schema::CompiledSchema,
 };
 
-use super::Sessions;
-use crate::store::SessionRecord;
+/// The maximum length in bytes of the name of who answers.
+const MOST_BY: usize = 200;
 
 impl Sessions {
-    pub async fn waits(&self, _filter: ListWaits) -> Result<Waits, Refusal> {
-        Err(Refusal::internal("not built yet"))
+    pub async fn waits(&self, filter: ListWaits) -> Result<Waits, Refusal> {
+        let session = match &filter.session {
+            Some(session) => Some(self.lookup.session(session).await?.id),
+            None => None,
+        };
+        Ok(self.store.waits(session.as_ref(), &filter).await?)
     }
 
+    /// Stores the answer to a wait, and wakes the agent. The first answer holds. If the same answer
+    /// comes again, it gets the same reply; another one is refused with `exists`.
     pub async fn answer(
         &self,
-        _session: &SessionRecord,
-        _answer: Answer,
+        session: &SessionRecord,
+        answer: Answer,
     ) -> Result<Answered, Refusal> {
-        Err(Refusal::internal("not built yet"))
+        let id = answer.wait.clone();
+        let unknown = || Refusal::not_found(format!("session {} has no wait {id}", session.name));
+        let row = self
+            .store
+            .wait(&session.id, &id)
+            .await?
+            .ok_or_else(unknown)?;
+        let given = self.checked(&row, answer)?;
+        let stored = self
+            .store
+            .answer(&session.id, &id, &row.digest, &given)
+            .await?;
+        match stored {
+            AnswerOutcome::Answered { agent, .. } => {
+                self.wake(&session.id, &agent).await;
+                Ok(Answered {
+                    wait: id,
+                    state: WaitState::Answered,
+                    decision: given.decision,
+                    answered_by: given.by,
+                    answered_at: given.at,
+                })
+            }
+            AnswerOutcome::Refused { row, answer } => match answer {
+                Some(known) if known.says_the_same(&given) => Ok(Answered {
+                    wait: id,
+                    state: row.state,
+                    decision: known.decision,
+                    answered_by: known.by,
+                    answered_at: known.at,
+                }),
+                _ => Err(decided_before(&row)),
+            },
+            AnswerOutcome::NotFound => Err(unknown()),
+        }
     }
+
+    /// Returns the answer to store, or a refusal if it does not fit the wait.
+    fn checked(&self, row: &WaitRow, answer: Answer) -> Result<WaitAnswer, Refusal> {
+        let Answer {
+            wait: _,
+            decision,
+            args,
+            value,
+            reason,
+            scope,
+            digest,
+            by,
+        } = answer;
+        if digest.is_some_and(|digest| digest != row.digest) {
+            let why = "its request has changed since it was read; read it again";
+            return Err(Refusal::new(
+                Code::Exists,
+                format!("wait {}: {why}", row.id),
+            ));
+        }
+        check_decision(row, decision)?;
+        check_parts(row, decision, args.as_deref(), value.as_deref(), scope)?;
+        for part in args.iter().chain(&value) {
+            bounded(part.get().to_owned(), self.limits.max_prompt)?;
+        }
+        let reason = match reason {
+            Some(reason) => Some(bounded(nul::replaced(reason), self.limits.max_prompt)?),
+            None => None,
+        };
+        if by.as_ref().is_some_and(|by| by.len() > MOST_BY) {
+            let why = format!("`by` is longer than {MOST_BY} bytes");
+            return Err(Refusal::bad_request(why));
+        }
+        Ok(WaitAnswer {
+            decision,
+            args,
+            value,
+            reason,
+            scope,
+            by: by.map(nul::replaced),
+            at: Timestamp::now(),
+        })
+    }
+}
+
+/// Returns a refusal if the decision does not fit the kind of the wait.
+fn check_decision(row: &WaitRow, decision: WaitDecision) -> Result<(), Refusal> {
+    let fitting: &[WaitDecision] = match row.kind {
+        WaitKind::Approval | WaitKind::Budget => &[WaitDecision::Allow, WaitDecision::Deny],
+        WaitKind::Question => &[WaitDecision::Answer, WaitDecision::Deny],
+        WaitKind::ClientTool => &[
+            WaitDecision::Answer,
+            WaitDecision::Error,
+            WaitDecision::Deny,
+        ],
+    };
+    if fitting.contains(&decision) {
+        return Ok(());
+    }
+    let names: Vec<&str> = fitting.iter().map(|decision| decision.name()).collect();
+    Err(Refusal::bad_request(format!(
+        "wait {} is of the kind {}; `decision` must be {}, got {}",
+        row.id,
+        row.kind.name(),
+        names.join(" or "),
+        decision.name()
+    )))
+}
+
+/// Returns a refusal if a part of the answer is missing, has no meaning for the wait, or does not
+/// fit the wait's schema.
+fn check_parts(
+    row: &WaitRow,
+    decision: WaitDecision,
+    args: Option<&RawValue>,
+    value: Option<&RawValue>,
+    scope: Option<WaitScope>,
+) -> Result<(), Refusal> {
+    let refused = |why: &str| Err(Refusal::bad_request(format!("wait {}: {why}", row.id)));
+    let is_approved = row.kind == WaitKind::Approval && decision == WaitDecision::Allow;
+    if args.is_some() && !is_approved {
+        return refused("`args` belong to the `allow` of an approval");
+    }
+    if scope == Some(WaitScope::Session) && !is_approved {
+        return refused("`scope` belongs to the `allow` of an approval");
+    }
+    if scope == Some(WaitScope::Session) && row.rule.is_none() {
+        return refused("no rule covers this call; answer with the scope `once`");
+    }
+    if value.is_some() != (decision == WaitDecision::Answer) {
+        return refused("`value` belongs to `answer`, which needs it");
+    }
+    let Some(given) = args.or(value) else {
+        return Ok(());
+    };
+    let given: Value = serde_json::from_str(given.get())
+        .map_err(|error| Refusal::bad_request(format!("the answer cannot be read: {error}")))?;
+    if args.is_some() && !given.is_object() {
+        return refused("`args` must be an object");
+    }
+    let schema = row.schema.as_deref().map(RawValue::get);
+    // The model wrote the schema of a question. A schema that is wrong must not keep a person from
+    // answering.
+    let Some(Ok(schema)) = schema.map(CompiledSchema::of_value) else {
+        return Ok(());
+    };
+    match schema.mistakes(&given) {
+        mistakes if mistakes.is_empty() => Ok(()),
+        mistakes => refused(&format!("the answer does not fit: {}", mistakes.join("; "))),
+    }
+}
+
+/// Returns the refusal of an answer to a wait that no longer takes one.
+fn decided_before(row: &WaitRow) -> Refusal {
+    let by = row.answered_by.as_deref().unwrap_or("somebody");
+    let what = match (row.state, row.decision) {
+        (WaitState::Withdrawn, _) => "was withdrawn, because its turn ended".to_owned(),
+        (_, Some(WaitDecision::Expired)) => "has expired; nobody answered in time".to_owned(),
+        (_, Some(decision)) => format!("was answered before, with {} by {by}", decision.name()),
+        (_, None) if row.expires_at.is_some_and(|at| at <= Timestamp::now()) => {
+            "has expired; nobody answered in time".to_owned()
+        }
+        (_, None) => "has changed since it was read; read it again".to_owned(),
+    };
+    Refusal::new(Code::Exists, format!("wait {} {what}", row.id))
 }

@@ -190,5 +190,7 @@ fn tool<'a>(name: &str, get: impl Fn(&str) -> Option<&'a str>) -> Result<ToolSpe
         description: description.into(),
         parameters,
         effect,
+        sidecar: None,
+        wait: None,
     })
 }

@@ -34,6 +34,8 @@ fn tool(
         description: plain.description.clone(),
         parameters: RawValue::from_string(plain.parameters.clone()).ok()?.into(),
         effect: ToolEffect::find(&plain.effect)?,
+        sidecar: None,
+        wait: None,
     };
     let idle = plain.timeout.as_ref().map_or(usual, |period| period.0);
     Some(Arc::new(RemoteTool::plain(

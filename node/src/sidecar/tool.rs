@@ -61,6 +61,7 @@ impl RemoteTool {
         };
         let spec = ToolSpec {
             name: named.name.clone(),
+            sidecar: Some(named.sidecar.as_str().into()),
             ..spec.clone()
         };
         Some(Self::new(
@@ -191,6 +192,8 @@ pub async fn call_tool(
         description: String::new(),
         parameters: RawValue::NULL.to_owned().into(),
         effect: ToolEffect::Mutating,
+        sidecar: None,
+        wait: None,
     };
     let subject = prefix.on(subject::tool(sidecar, tool));
     let mut called = RemoteTool::new(

@@ -51,6 +51,7 @@ impl Takeover {
         }
         let alive = self.view.liveness().alive();
         let has_somebody_left = self.maintenance.has_somebody_left(&alive);
+        self.store.expire_waits().await?;
         let mut strays = self.store.sweep(&alive).await?;
         self.wake_own(&strays).await;
         strays.retain(|stray| recovery::has_no_host(stray.node.as_ref(), &alive));

@@ -117,5 +117,7 @@ pub(crate) fn spec(
         description: description.into(),
         parameters: parameters.into(),
         effect,
+        sidecar: None,
+        wait: None,
     }
 }

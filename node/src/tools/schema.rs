@@ -27,7 +27,18 @@ impl CompiledSchema {
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err("its `type` must be \"object\"".into());
         }
-        let validator = jsonschema::validator_for(&schema).map_err(|why| {
+        Self::of(&schema)
+    }
+
+    /// Compiles the JSON Schema of any value. Fails with a reason if it is invalid.
+    pub fn of_value(schema: &str) -> Result<Self, String> {
+        let schema: Value =
+            serde_json::from_str(schema).map_err(|why| format!("not JSON: {why}"))?;
+        Self::of(&schema)
+    }
+
+    fn of(schema: &Value) -> Result<Self, String> {
+        let validator = jsonschema::validator_for(schema).map_err(|why| {
             match why.instance_path().as_str() {
                 "" => why.to_string(),
                 place => format!("{why} at {place}"),

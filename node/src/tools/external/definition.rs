@@ -121,6 +121,8 @@ impl FieldReader<'_> {
             description: description?,
             parameters,
             effect: effect?,
+            sidecar: None,
+            wait: None,
         };
         Some(Definition {
             spec,
