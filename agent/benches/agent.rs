@@ -54,6 +54,7 @@ fn setup() -> Setup {
         limits: AgentLimits::default(),
         labels: Map::new(),
         permissions: Vec::new(),
+        client_tools: Vec::new(),
         spawned_by: None,
     };
     let parameters = RawValue::from_string(r#"{"type":"object"}"#.into())

@@ -125,6 +125,19 @@ pub struct Member {
     pub permission_mode: Option<PermissionMode>,
 }
 
+/// A tool that the client runs which started the session. A call of the tool waits until the client
+/// answers it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ClientTool {
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    /// The JSON Schema of the arguments, an object schema.
+    pub parameters: Value,
+}
+
 /// An agent's specification in the store. Every reference to a file or a default is resolved, so
 /// any node can start the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -153,6 +166,9 @@ pub struct AgentSpec {
     /// them lets every call run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub permissions: Vec<Permissions>,
+    /// The tools that the client runs which started the session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_tools: Vec<ClientTool>,
     /// The agent that spawned this one; absent for an agent with which its session started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<crate::AgentId>,

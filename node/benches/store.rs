@@ -61,6 +61,7 @@ fn session(agents: usize) -> NewSession {
             limits: AgentLimits::default(),
             labels: Map::new(),
             permissions: Vec::new(),
+            client_tools: Vec::new(),
             spawned_by: None,
         },
     };

@@ -16,6 +16,7 @@ pub mod write;
 
 pub mod bash;
 pub mod external;
+pub mod outside;
 mod shell;
 
 pub mod cgroup;
@@ -111,6 +112,7 @@ pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Too
     let bash: Arc<dyn Tool> = Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash));
     let mut tools = file_tools(files);
     tools.push(bash);
+    tools.push(Arc::new(outside::OutsideTool::ask_user()));
     tools
 }
 

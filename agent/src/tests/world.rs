@@ -123,6 +123,7 @@ pub fn setup() -> Setup {
         limits: AgentLimits::default(),
         labels: serde_json::Map::new(),
         permissions: careful(),
+        client_tools: Vec::new(),
         spawned_by: None,
     };
     Setup {

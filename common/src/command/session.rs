@@ -7,7 +7,7 @@ use super::{AgentState, SessionActivity, SessionState};
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
     permission::PermissionMode,
-    spec::{AgentRole, Member, OnNodeDeath, SessionLimits},
+    spec::{AgentRole, ClientTool, Member, OnNodeDeath, SessionLimits},
     usage::Usage,
 };
 
@@ -37,6 +37,10 @@ bodies! {
         /// A mode that applies to every member, beside the member's own permissions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permissions: Option<PermissionMode>,
+        /// Tools that the client runs. The orchestrator has them, and each call waits for an
+        /// answer. At most 64.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        client_tools: Vec<ClientTool>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         on_node_death: Option<OnNodeDeath>,
         #[serde(default, skip_serializing_if = "Map::is_empty")]

@@ -130,6 +130,7 @@ fn request(prompt: &InputId) -> Start {
         prompt_id: Some(prompt.clone()),
         limits: None,
         permissions: None,
+        client_tools: Vec::new(),
         on_node_death: None,
         metadata: serde_json::Map::new(),
     }

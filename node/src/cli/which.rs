@@ -311,6 +311,7 @@ impl SessionChoice {
             prompt_id: None,
             limits: None,
             permissions: None,
+            client_tools: Vec::new(),
             on_node_death: None,
             metadata: serde_json::Map::new(),
         })

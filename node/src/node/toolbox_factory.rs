@@ -1,5 +1,6 @@
 //! Builds the toolboxes of agents. The catalogue supplies the node's tools, the tools between
-//! agents and those of sidecars. The tools that read skills are built for each agent.
+//! agents and those of sidecars. The tools that read skills and the client's tools are built for
+//! each agent.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::{
     skill::{self, Skills},
     team::tool_names,
     team_tools,
-    tools::{Tool, ToolCatalogue, Toolbox},
+    tools::{Tool, ToolCatalogue, Toolbox, outside::OutsideTool},
 };
 
 pub(super) struct NodeToolboxes {
@@ -72,15 +73,20 @@ impl ToolboxFactory for NodeToolboxes {
             .partition(|name| tool_names::SKILL.contains(name));
         let (toolbox, unknown) = self.catalogue.toolbox(others);
         let unknown = unknown.into_iter().map(|unknown| unknown.name).collect();
-        if readers.is_empty() {
+        if readers.is_empty() && spec.client_tools.is_empty() {
             return (toolbox, unknown);
         }
+        let of_client = spec
+            .client_tools
+            .iter()
+            .map(|tool| Arc::new(OutsideTool::of_client(tool)) as Arc<dyn Tool>);
         let (skills, _) = self.skills.only(spec.skills.iter().map(String::as_str));
         let wanted = |tool: &Arc<dyn Tool>| readers.contains(&tool.spec().name.as_str());
-        match toolbox.with(skill::tools(&skills).into_iter().filter(wanted)) {
+        let own = skill::tools(&skills).into_iter().filter(wanted);
+        match toolbox.with(own.chain(of_client)) {
             Ok(toolbox) => (toolbox, unknown),
             Err(error) => {
-                tracing::error!(%error, "a tool that reads skills has a bad schema");
+                tracing::error!(%error, "a tool of the agent has a bad schema");
                 (toolbox, unknown)
             }
         }

@@ -94,6 +94,7 @@ impl World {
             prompt_id: None,
             limits: None,
             permissions: None,
+            client_tools: Vec::new(),
             on_node_death: None,
             metadata: serde_json::Map::new(),
         }

@@ -10,7 +10,7 @@ use planck_common::{
     event::{Event, InputKind, SessionStarted, Warning, json},
     message::Part,
     reply::Refusal,
-    spec::{AgentSpec, SessionLimits, SessionSpec},
+    spec::{AgentSpec, ClientTool, SessionLimits, SessionSpec},
     subject::{Address, Target},
 };
 
@@ -22,11 +22,15 @@ use crate::{
     store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
+    tools::{catalogue::ToolEntry, outside::OutsideTool},
     workspace::ChosenWorkspace,
 };
 
 /// How long another node may take to answer a request to start a session.
 const START: Duration = Duration::from_secs(15);
+
+/// The maximum number of tools that a client may run for a session.
+const MOST_CLIENT_TOOLS: usize = 64;
 
 /// The incarnation of a new session's team.
 const FIRST: i64 = 1;
@@ -70,7 +74,8 @@ impl Sessions {
             .place(&place.workspace, &place.dir)?
             .dir;
         let Instructions { text, warning } = agents_file::load(&dir).logged();
-        let specs = self.library.specs(&request, text)?;
+        let mut specs = self.library.specs(&request, text)?;
+        give_client_tools(&mut specs, std::mem::take(&mut request.client_tools))?;
         let session = plan(request, place, specs, &self.limits)?;
         let nodes = self.placement.assign(&workspace, &session.agents)?;
         let prompt = session.prompt.as_ref().map(|prompt| prompt.id.clone());
@@ -323,6 +328,38 @@ fn plan(
         at,
         prompt,
     })
+}
+
+/// Gives the client's tools to the orchestrator, which is the first of the specs. Returns a refusal
+/// if a tool is invalid or has the name of another tool.
+fn give_client_tools(specs: &mut [AgentSpec], tools: Vec<ClientTool>) -> Result<(), Refusal> {
+    let Some(lead) = specs.first_mut() else {
+        return Ok(());
+    };
+    if tools.len() > MOST_CLIENT_TOOLS {
+        let count = tools.len();
+        return Err(Refusal::bad_request(format!(
+            "{count} client tools are over the limit of {MOST_CLIENT_TOOLS}"
+        )));
+    }
+    for tool in tools {
+        let given = lead.client_tools.iter().map(|tool| &tool.name);
+        if lead
+            .tools
+            .iter()
+            .chain(given)
+            .any(|name| *name == tool.name)
+        {
+            return Err(Refusal::bad_request(format!(
+                "the orchestrator has a tool `{}` already; rename the client's tool",
+                tool.name
+            )));
+        }
+        ToolEntry::new(Arc::new(OutsideTool::of_client(&tool)))
+            .map_err(|error| Refusal::bad_request(format!("client tool: {error}")))?;
+        lead.client_tools.push(tool);
+    }
+    Ok(())
 }
 
 /// Returns the limits in the request, with the node's defaults for those that are missing.

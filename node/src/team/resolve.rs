@@ -149,6 +149,7 @@ fn settle(
         limits: limits(member.limits, context.limits),
         labels: member.labels.clone(),
         permissions: Vec::new(),
+        client_tools: Vec::new(),
         spawned_by: None,
     })
 }

@@ -61,6 +61,7 @@ pub fn spawn(
         limits: limits(member.limits, spawner.limits),
         labels: member.labels.clone(),
         permissions: spawner.permissions.clone(),
+        client_tools: Vec::new(),
         spawned_by: Some(by.clone()),
     };
     Ok(Spawned {

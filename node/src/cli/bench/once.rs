@@ -280,6 +280,7 @@ impl BenchNode {
                 ..SessionLimits::default()
             }),
             permissions: None,
+            client_tools: Vec::new(),
             on_node_death: None,
             metadata: serde_json::Map::new(),
         };

@@ -231,6 +231,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
             limits: AgentLimits::default(),
             labels: serde_json::Map::new(),
             permissions: Vec::new(),
+            client_tools: Vec::new(),
             spawned_by: None,
         },
     }
