@@ -9,6 +9,7 @@ mod error;
 mod agents;
 mod cluster;
 mod sessions;
+mod waits;
 
 mod follow;
 mod reader;

@@ -32,7 +32,7 @@ pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
 }
 
 impl Client {
-    async fn call_session<T: DeserializeOwned>(
+    pub(super) async fn call_session<T: DeserializeOwned>(
         &self,
         session: &str,
         verb: SessionVerb,
