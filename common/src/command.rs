@@ -140,10 +140,11 @@ pub enum SessionActivity {
     Idle,
     /// An agent is working.
     Working,
-    /// No agent is working, but an input waits for one.
+    /// No agent is working, but an input waits for one, or an agent waits for an answer from
+    /// outside.
     Waiting,
-    /// No agent is working and no input waits, and the orchestrator's last turn ended with an
-    /// error, at a limit or cut off.
+    /// No agent is working and nothing waits, and the orchestrator's last turn ended with an error,
+    /// at a limit or cut off.
     Failed,
 }
 

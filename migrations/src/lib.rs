@@ -28,9 +28,13 @@ pub const POSTGRES: &[Migration] = &[
         version: 4,
         sql: include_str!("../postgres/0004_release.sql"),
     },
-    #[cfg(feature = "next")]
     Migration {
         version: 5,
+        sql: include_str!("../postgres/0005_waits.sql"),
+    },
+    #[cfg(feature = "next")]
+    Migration {
+        version: 6,
         sql: NEXT,
     },
 ];
@@ -49,9 +53,13 @@ pub const SQLITE_SESSION: &[Migration] = &[
         version: 3,
         sql: include_str!("../sqlite/0003_append.sql"),
     },
-    #[cfg(feature = "next")]
     Migration {
         version: 4,
+        sql: include_str!("../sqlite/0004_waits.sql"),
+    },
+    #[cfg(feature = "next")]
+    Migration {
+        version: 5,
         sql: NEXT,
     },
 ];
@@ -67,7 +75,13 @@ const NEXT: &str = "ALTER TABLE agents ADD COLUMN herald text;";
 
 /// The migrations of `index.db` in the folder of a SQLite store. The file can be rebuilt from the
 /// session files.
-pub const SQLITE_INDEX: &[Migration] = &[Migration {
-    version: 1,
-    sql: include_str!("../sqlite/0001_index.sql"),
-}];
+pub const SQLITE_INDEX: &[Migration] = &[
+    Migration {
+        version: 1,
+        sql: include_str!("../sqlite/0001_index.sql"),
+    },
+    Migration {
+        version: 2,
+        sql: include_str!("../sqlite/0002_index_waits.sql"),
+    },
+];

@@ -12,6 +12,8 @@ pub mod races;
 mod rewinds;
 mod sessions;
 pub mod team;
+mod wait_lists;
+pub mod waits;
 
 use std::sync::Arc;
 
@@ -127,6 +129,23 @@ cases! {
         no_member_is_created_beside_a_claim_of_the_lead
         a_session_that_many_create_is_created_once
         a_call_beside_a_removal_finds_the_session_or_nothing;
+    waits:
+        the_log_opens_a_wait
+        a_wait_is_answered_once
+        one_of_racing_answers_wins
+        an_answer_is_for_one_digest
+        a_late_answer_is_refused
+        late_waits_expire
+        the_log_ends_a_wait
+        a_rewind_withdraws_waits
+        answers_add_rules_to_a_session
+        waits_of_a_stopped_agent_are_over;
+    wait_lists:
+        waits_of_all_sessions_come_in_pages
+        a_page_of_waits_is_bounded_in_bytes
+        a_sweep_finds_answered_waits
+        releasing_leaves_a_waiting_agent_waiting
+        waits_are_deleted_with_their_session;
     parity:
         errors_have_one_text
         only_the_orchestrator_leads

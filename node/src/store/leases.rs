@@ -26,10 +26,10 @@ pub trait Leases: Send + Sync {
     ) -> Result<Option<HeldLease>, StoreError>;
 
     /// Releases leases of one session with one statement, and returns the result of each release.
-    /// A release raises the epoch by one, removes the holder, and makes an agent that is not
-    /// stopped idle. With `stopped`, the agent is stopped permanently instead, and its inputs
-    /// without an outcome get the outcome `stopped`. The result is `StaleEpoch` if the lease has
-    /// another epoch, except that a release may be repeated until a node claims the lease.
+    /// A release raises the epoch by one, removes the holder, and makes an agent that is neither
+    /// stopped nor waiting idle. With `stopped`, the agent is stopped permanently instead, and its
+    /// inputs without an outcome get the outcome `stopped`. The result is `StaleEpoch` if the lease
+    /// has another epoch, except that a release may be repeated until a node claims the lease.
     async fn release_all(
         &self,
         session: &SessionId,
@@ -53,9 +53,9 @@ pub trait Leases: Send + Sync {
     }
 
     /// Returns two kinds of agents: those whose lease is held by a node that is not in `alive`, and
-    /// those that have unread inputs, are not stopped, and have a lease that is free or held by a
-    /// node in `alive`. The second kind is included because the wake-up for an input may have been
-    /// lost.
+    /// those that have unread inputs or an answered wait, are not stopped, and have a lease that is
+    /// free or held by a node in `alive`. The second kind is included because the wake-up for an
+    /// input or an answer may have been lost.
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError>;
 
     /// Returns the agents whose leases a node holds.

@@ -10,6 +10,7 @@ mod log;
 mod records;
 mod rows;
 mod trial;
+mod waits;
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ mod records;
 mod schema;
 mod trial;
 mod view;
+mod waits;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     World,
-    team::{Team, entry, message, new_agent, new_session, tick, turn_start, warnings},
+    team::{Team, entry, message, new_agent, new_session, tick, turn_start, warning, warnings},
 };
 use crate::{
     agent::Entry,
@@ -245,6 +245,11 @@ pub async fn a_list_shows_the_activity_of_sessions(world: &dyn World) {
     expect(SessionActivity::Failed, "an error").await;
     turn(0, vec![turn_start(3)], AgentState::Streaming).await;
     expect(SessionActivity::Working, "the next turn runs").await;
+    turn(0, vec![warning("asked")], AgentState::Waiting).await;
+    expect(SessionActivity::Waiting, "an agent waits").await;
+    turn(1, vec![turn_start(2)], AgentState::Streaming).await;
+    expect(SessionActivity::Working, "another agent works").await;
+    turn(1, vec![ended("completed", "")], AgentState::Idle).await;
     turn(0, vec![ended("completed", "")], AgentState::Idle).await;
     team.put(&team.prompt(1)).await;
     expect(SessionActivity::Waiting, "a prompt is not read yet").await;

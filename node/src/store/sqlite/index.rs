@@ -4,6 +4,7 @@
 mod known;
 mod names;
 mod rebuild;
+mod waits;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -21,6 +22,7 @@ use crate::store::{StoreError, page::SessionCursor, stored};
 use known::IndexCache;
 pub use names::Reserved;
 pub use rebuild::{NAME, session_of_file};
+pub use waits::{DueWait, WaitHint};
 
 /// The index of one folder.
 #[derive(Debug)]
@@ -168,6 +170,7 @@ impl Index {
             "DELETE FROM agents WHERE session_id = ?1",
             "DELETE FROM leases WHERE session_id = ?1",
             "DELETE FROM pending WHERE session_id = ?1",
+            "DELETE FROM waits WHERE session_id = ?1",
             "DELETE FROM sessions WHERE id = ?1",
         ] {
             self.execute(query(table).bind(session.as_str())).await?;

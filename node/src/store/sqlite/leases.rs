@@ -70,7 +70,7 @@ impl Leases for SqliteStore {
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         const RELEASE: &str =
             "UPDATE agents SET node_id = NULL, epoch = agents.epoch + 1,
-                state = CASE WHEN r.value->>2 THEN 'stopped' WHEN state = 'stopped' THEN state ELSE 'idle' END
+                state = CASE WHEN r.value->>2 THEN 'stopped' WHEN state IN ('stopped', 'waiting') THEN state ELSE 'idle' END
             FROM json_each(?1) r WHERE agents.id = r.value->>0 AND agents.epoch = r.value->>1 RETURNING id";
         let file = self.file(session).await?;
         let fields: Vec<(&AgentId, i64, bool)> = releases

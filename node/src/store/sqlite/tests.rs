@@ -4,6 +4,7 @@ mod damage;
 mod disk;
 mod files;
 mod processes;
+mod waits;
 
 use std::sync::Arc;
 

@@ -21,7 +21,8 @@ use crate::store::{
 const ACTIVITY: &str = r#"CASE
   WHEN EXISTS (SELECT 1 FROM agents a WHERE a.session_id = s.id AND a.state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id
-    WHERE i.session_id = s.id AND i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped') THEN 'waiting'
+    WHERE i.session_id = s.id AND i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped')
+    OR EXISTS (SELECT 1 FROM agents a WHERE a.session_id = s.id AND a.state = 'waiting') THEN 'waiting'
   WHEN (SELECT g.kind = 'error' OR g.kind = 'turn_end' AND g.body ~ '"outcome"\s*:\s*"(limit|truncated)"' FROM log g
     WHERE g.session_id = s.id AND g.agent_id = s.lead AND g.kind IN ('turn_start', 'turn_end', 'error') AND g.hidden_by IS NULL
     ORDER BY g.seq DESC LIMIT 1) THEN 'failed'

@@ -3,14 +3,17 @@
 
 use std::time::Duration;
 
-use planck_common::SessionId;
+use planck_common::{
+    SessionId,
+    wait::{WaitDecision, WaitState},
+};
 use planck_migrations::Migration;
 use sqlx::Executor as _;
 
 use super::{PostgresOptions, PostgresStore, Private, SessionStore};
 use crate::store::{
-    BatchOutcome, NewInput, StoreError,
-    conformance::{Team, message, whole_log},
+    AnswerOutcome, BatchOutcome, Leases as _, NewInput, StoreError, Waits as _,
+    conformance::{Team, message, waits, whole_log},
     postgres::{database::Database, migrate},
 };
 
@@ -201,4 +204,60 @@ async fn an_escaped_nul_is_text_and_a_raw_one_is_refused() {
     assert!(matches!(raw, Err(StoreError::BadRequest(_))), "{raw:?}");
     let nowhere = team.store.head(&SessionId::mint()).await;
     assert!(matches!(nowhere, Err(StoreError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn a_damaged_answer_names_its_session() {
+    let world = Private::create().await;
+    let (team, wait) = (Team::start(&world, 1).await, waits::approval());
+    let (other, kept) = (Team::start(&world, 1).await, waits::approval());
+    for (team, wait) in [(&team, &wait), (&other, &kept)] {
+        team.open_wait(0, wait).await;
+        team.allow(0, wait).await;
+    }
+    let damage = format!("UPDATE waits SET answer = '{{' WHERE id = '{}'", wait.id);
+    let mut admin = world.0.connect().await.unwrap();
+    admin
+        .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(damage)))
+        .await
+        .unwrap();
+    let answered = waits::of_state(WaitState::Answered);
+    let store = &team.store;
+    for refused in [
+        store.wait(&team.session, &wait.id).await.map(drop),
+        store.answers(&team.session, team.lead()).await.map(drop),
+        store.waits(Some(&team.session), &answered).await.map(drop),
+    ] {
+        let Err(StoreError::Broken(why)) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(why.contains(team.session.as_str()), "{why}");
+    }
+    assert_eq!(team.list(answered).await, [kept.id]);
+}
+
+#[tokio::test]
+async fn the_schema_before_has_no_waits() {
+    let world = Private::create().await;
+    let before: Vec<Migration> = planck_migrations::POSTGRES
+        .iter()
+        .filter(|migration| migration.version < 5)
+        .copied()
+        .collect();
+    let options = PostgresOptions::new(world.0.url());
+    let database = Database::connect(&options).unwrap();
+    migrate::run(&database, &before).await.unwrap();
+    let store = PostgresStore {
+        database,
+        inbox: options.inbox,
+    };
+    let (session, wait) = (SessionId::mint(), waits::approval());
+    let page = store.waits(None, &waits::of_state(WaitState::Open)).await;
+    assert!(page.unwrap().waits.is_empty());
+    let answer = waits::says(WaitDecision::Allow, "ann");
+    let answered = store.answer(&session, &wait.id, "d1", &answer).await;
+    assert!(matches!(answered.unwrap(), AnswerOutcome::NotFound));
+    assert_eq!(store.expire_waits().await.unwrap(), 0);
+    assert!(store.session_rules(&session).await.unwrap().is_empty());
+    assert_eq!(store.sweep(&[]).await.unwrap(), []);
 }

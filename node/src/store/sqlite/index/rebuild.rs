@@ -156,6 +156,7 @@ struct IndexRows {
     agents: Vec<serde_json::Value>,
     leases: Vec<serde_json::Value>,
     pending: Vec<serde_json::Value>,
+    waits: Vec<serde_json::Value>,
 }
 
 async fn fill(db: &Db, folder: &Path, opening: DbOptions) -> Result<(), StoreError> {
@@ -221,6 +222,10 @@ impl IndexRows {
                 "SELECT json_array(s.id, i.id, i.agent_id, i.at) FROM inputs i, sessions s WHERE i.outcome IS NULL AND i.turn IS NULL",
                 &mut self.pending,
             ),
+            (
+                "SELECT json_array(s.id, w.id, w.opened_at, iif(w.state IN ('open', 'answered'), 0, NULL)) FROM waits w, sessions s",
+                &mut self.waits,
+            ),
         ] {
             for row in db.rows(query(sql)).await? {
                 let text: String = row.try_get(0).map_err(|error| fault::sort(&error, path))?;
@@ -246,6 +251,11 @@ impl IndexRows {
                 "INSERT INTO pending SELECT value->>0, value->>1, value->>2, value->>3 FROM json_each(?1) WHERE true
                  ON CONFLICT DO NOTHING",
                 &self.pending,
+            ),
+            (
+                "INSERT INTO waits (session_id, id, opened_at, at, due) SELECT value->>0, value->>1, value->>2, value->>2, value->>3
+                 FROM json_each(?1) WHERE true ON CONFLICT DO NOTHING",
+                &self.waits,
             ),
         ]
         .into_iter()

@@ -12,7 +12,7 @@ use sqlx::query;
 use super::stray;
 use crate::store::{
     StoreError, Stray,
-    sqlite::{SqliteStore, files::InUse},
+    sqlite::{SqliteStore, files::InUse, index::DueWait, waits::hints as waits},
 };
 
 /// How long, in milliseconds, an input may be in the index without being in the session's file. An
@@ -25,14 +25,16 @@ const UNUSED: Duration = Duration::from_secs(20);
 const STRAYS: &str = "SELECT id, node_id, epoch FROM agents WHERE node_id NOT IN (SELECT value FROM json_each(?1))
     UNION ALL SELECT a.id, a.node_id, a.epoch FROM agents a
       WHERE (a.node_id IS NULL OR a.node_id IN (SELECT value FROM json_each(?1))) AND a.state <> 'stopped'
-      AND EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)";
+      AND (EXISTS (SELECT 1 FROM inputs i WHERE i.agent_id = a.id AND i.outcome IS NULL AND i.turn IS NULL)
+        OR EXISTS (SELECT 1 FROM waits w WHERE w.agent_id = a.id AND w.state IN ('open', 'answered') AND w.state = 'answered'))";
 
 /// The index entries of one session that a sweep checks: the nodes with leases that are not alive,
-/// and the inputs that may be unread.
+/// the inputs that may be unread, and the waits at which the sweep has to look.
 #[derive(Default)]
 struct Hints {
     nodes: Vec<NodeId>,
     inputs: Vec<(InputId, Timestamp)>,
+    waits: Vec<DueWait>,
 }
 
 pub async fn sweep(store: &SqliteStore, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
@@ -43,6 +45,10 @@ pub async fn sweep(store: &SqliteStore, alive: &[NodeId]) -> Result<Vec<Stray>, 
     }
     for (session, input, at) in store.index.all_pending().await? {
         hints.entry(session).or_default().inputs.push((input, at));
+    }
+    for wait in store.index.due_waits(Timestamp::now()).await? {
+        let session = wait.session.clone();
+        hints.entry(session).or_default().waits.push(wait);
     }
     let mut strays = vec![];
     for (session, hints) in hints {
@@ -71,7 +77,8 @@ async fn strays_of(
     Ok(strays)
 }
 
-/// Removes those index entries of a session that are obsolete according to the session's file.
+/// Removes those index entries of a session that are obsolete according to the session's file, and
+/// records when to look at its waits again.
 async fn tidy(
     store: &SqliteStore,
     file: &InUse,
@@ -95,11 +102,11 @@ async fn tidy(
     store
         .settled(&file.id, &over.iter().collect::<Vec<_>>())
         .await;
-    Ok(())
+    waits::look(store, file, &hints.waits).await
 }
 
 /// Removes from the index a session whose file was not created within [`ANNOUNCED_MS`], and the old
-/// inputs of any session without a file.
+/// inputs and waits of any session without a file.
 async fn forget_gone(
     store: &SqliteStore,
     session: &SessionId,
@@ -123,7 +130,7 @@ async fn forget_gone(
         .map(|(id, _)| id)
         .collect();
     store.settled(session, &old).await;
-    Ok(())
+    waits::forget_old(store, session, hints.waits.iter(), now).await
 }
 
 /// Returns the announced inputs that were consumed or ended, or that were never put.

@@ -12,7 +12,7 @@ use self::statement::statement;
 use crate::store::{
     Appended, Batch, BatchOutcome, StoreError,
     append::{MOST_ROWS, MarkRow, mark_rows, one_batch_each, refused},
-    sqlite::{SqliteStore, fault::SqliteFault, files::InUse},
+    sqlite::{SqliteStore, fault::SqliteFault, files::InUse, waits::hints},
 };
 
 pub async fn append(
@@ -24,6 +24,7 @@ pub async fn append(
     one_batch_each(batches)?;
     let file = store.file(session).await?;
     announce_puts(store, session, batches).await?;
+    hints::announce(store, session, batches).await?;
     let mut outcomes: Vec<Option<BatchOutcome>> = batches.iter().map(refused).collect();
     let mut totals = None;
     for (start, count) in statements(batches, &outcomes) {

@@ -18,7 +18,8 @@ use crate::store::{
 const ACTIVITY: &str = "SELECT CASE
   WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
-    WHERE i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped') THEN 'waiting'
+    WHERE i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped')
+    OR EXISTS (SELECT 1 FROM agents WHERE state = 'waiting') THEN 'waiting'
   WHEN (SELECT kind = 'error' OR kind = 'turn_end' AND body->>'outcome' IN ('limit', 'truncated') FROM log
     WHERE agent_id = s.lead AND kind IN ('turn_start', 'turn_end', 'error') AND hidden_by IS NULL
     ORDER BY seq DESC LIMIT 1) THEN 'failed'

@@ -3,13 +3,17 @@
 
 use std::{fs, path::PathBuf};
 
-use planck_common::{AgentId, NodeId, command::ListSessions};
+use planck_common::{
+    AgentId, NodeId,
+    command::{ListSessions, ListWaits},
+    wait::{WaitAnswer, WaitDecision, WaitScope, WaitState},
+};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, sqlite::SqliteConnectOptions};
 
 use super::{Folder, SqliteStore};
 use crate::store::{
-    Inbox as _, Leases as _, Log as _, SessionRecords as _, StoreError,
-    conformance::{Team, team::warnings},
+    Inbox as _, Leases as _, Log as _, SessionRecords as _, StoreError, Waits as _,
+    conformance::{Team, team::warnings, waits},
 };
 
 /// A session with rows in its log, and the path of its file.
@@ -183,5 +187,46 @@ async fn cut_files_are_refused() {
             !matches!(read, Ok(Some(_))),
             "{length} bytes were read as a session"
         );
+    }
+}
+
+#[tokio::test]
+async fn damaged_waits_are_refused() {
+    for change in [
+        "UPDATE waits SET answer = '{'",
+        "UPDATE waits SET state = 'asleep'",
+        "UPDATE log SET body = '{}' WHERE kind = 'wait_opened'",
+    ] {
+        let written = Written::new().await;
+        let (team, wait) = (&written.team, waits::session_wide());
+        let other = Team::start(&written.folder, 1).await;
+        team.open_wait(0, &wait).await;
+        other.open_wait(0, &wait).await;
+        let answer = WaitAnswer {
+            scope: Some(WaitScope::Session),
+            ..waits::says(WaitDecision::Allow, "ann")
+        };
+        team.answer(&wait, &answer).await;
+        written.change(change).await;
+        let store = written.folder.store(&NodeId::mint()).await;
+        let answered = waits::of_state(WaitState::Answered);
+        let refused = [
+            store.wait(&team.session, &wait.id).await.err(),
+            store.answers(&team.session, team.lead()).await.err(),
+            store.session_rules(&team.session).await.err(),
+            store.waits(Some(&team.session), &answered).await.err(),
+        ];
+        let refused: Vec<_> = refused.into_iter().flatten().collect();
+        assert!(
+            !refused.is_empty(),
+            "{change} was read as if nothing were wrong"
+        );
+        for error in refused {
+            let StoreError::Broken(why) = error else {
+                panic!("{error:?}")
+            };
+            assert!(why.contains(team.session.as_str()), "{why}");
+        }
+        assert_eq!(other.list(ListWaits::default()).await, [wait.id]);
     }
 }
