@@ -44,7 +44,7 @@ pub struct Settings {
     pub compaction: compact::Rules,
     /// The maximum number of requests in a turn of an agent whose specification sets none.
     pub max_requests_per_turn: u32,
-    /// How long a wait stays open; `None` for waits that do not expire.
+    /// How long a wait is open before it is denied. `None` means without end.
     pub wait_expires: Option<Duration>,
 }
 
@@ -65,7 +65,7 @@ impl Default for Settings {
             },
             compaction: compact::Rules::default(),
             max_requests_per_turn: 200,
-            wait_expires: Some(Duration::from_secs(24 * 60 * 60)),
+            wait_expires: Some(Duration::from_secs(24 * 3_600)),
         }
     }
 }

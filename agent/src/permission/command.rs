@@ -158,8 +158,8 @@ impl Command {
     }
 
     /// Looks for the words of a rule in the whole command. The rule matches if a part of the command
-    /// begins with them. If they are elsewhere, as in `sudo git push` or `sh -c "git push"`, nobody
-    /// but the program knows whether it runs them, so the result is that the command is unreadable.
+    /// begins with them. If they are elsewhere, as in `sudo git push` or `sh -c "git push"`, only
+    /// the program knows whether it runs them, so the result is that the command is unreadable.
     fn contains(&self, pattern: &CommandPattern) -> Match {
         if pattern.words.is_empty() {
             return Match::Yes;

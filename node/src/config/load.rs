@@ -146,10 +146,18 @@ impl Loader {
     }
 
     /// Adds the values from a trusted project's configuration. Takes the text that was hashed and
-    /// compared with the trusted state, because the file could have changed since.
+    /// compared with the trusted state, because the file could have changed since. A project cannot
+    /// set permissions, because its values would replace those of the user.
     fn project_file(&mut self, sources: &Sources) {
-        if let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) {
-            self.text(&path, text);
+        let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) else {
+            return;
+        };
+        for (key, given) in self.parse(&path, text) {
+            if key.section() == PERMISSIONS {
+                self.values.problems.push(of_user(key, given.origin));
+            } else {
+                self.take(key, given);
+            }
         }
     }
 
@@ -168,12 +176,16 @@ impl Loader {
     }
 
     fn text(&mut self, path: &Path, text: &str) {
+        for (key, given) in self.parse(path, text) {
+            self.take(key, given);
+        }
+    }
+
+    fn parse(&mut self, path: &Path, text: &str) -> Vec<(KeyPath, GivenValues)> {
         let (values, problems) = document::parse(path.into(), text);
         self.values.problems.extend(problems);
         self.files.push(path.into());
         values
-            .into_iter()
-            .for_each(|(key, given)| self.take(key, given));
     }
 
     fn environment(&mut self, sources: &Sources) {
@@ -248,6 +260,18 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigProblem {
         key: None,
         what: format!("cannot read it: {error}"),
         remedy: "name a file that you can read".into(),
+    }
+}
+
+/// The section that only the user's own files, the environment and flags set.
+const PERMISSIONS: &str = "permissions";
+
+fn of_user(key: KeyPath, origin: ValueOrigin) -> ConfigProblem {
+    ConfigProblem {
+        origin,
+        key: Some(key),
+        what: "a project cannot set permissions".into(),
+        remedy: "set them in ~/.planck/config.toml, or for the members of a TEAM.json".into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rules that the types of values cannot express: ranges, and relations between several values.
 
+mod permissions;
 mod providers;
 mod times;
 
@@ -53,6 +54,7 @@ pub fn check(config: &Config) -> Vec<BrokenRule> {
         providers::check(config),
         providers::check_models(config),
         sidecars(config),
+        permissions::check(config),
         times::check(&config.cluster),
     ];
     groups.into_iter().flatten().collect()

@@ -47,6 +47,7 @@ mod limits;
 mod models;
 mod nats;
 mod node;
+mod permissions;
 mod providers;
 mod sidecars;
 mod store;
@@ -60,6 +61,7 @@ pub use limits::{AnswerLimits, Compaction, InboxLimits, Limits};
 pub use models::{ModelEntry, Models, Prices};
 pub use nats::Nats;
 pub use node::Node;
+pub use permissions::{Permissions, Waits};
 pub use providers::{Provider, Providers};
 pub use sidecars::{PlainTool, Sidecars};
 pub use store::Store;
@@ -94,6 +96,10 @@ section! {
         compaction: Compaction = Compaction::default();
         /// The tools.
         tools: Tools = Tools::default();
+        /// The permissions of agents.
+        permissions: Permissions = Permissions::default();
+        /// The waits of agents for people and clients.
+        waits: Waits = Waits::default();
         /// The folders of team templates.
         teams: Dirs = Dirs::planck("teams");
         /// The folders of skills.

@@ -5,6 +5,7 @@ mod listen;
 mod models_file;
 mod outside;
 mod period;
+mod permissions;
 mod plain;
 mod references;
 mod size;
@@ -16,6 +17,7 @@ pub use listen::Listen;
 pub use models_file::ModelsFile;
 pub use outside::{Authorities, HeaderText, ProxyRule};
 pub use period::Period;
+pub use permissions::RuleList;
 pub use references::ConfiguredUrl;
 pub use size::Size;
 

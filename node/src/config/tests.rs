@@ -1,3 +1,5 @@
+mod permissions;
+
 use std::{fs, path::Path};
 
 use super::{

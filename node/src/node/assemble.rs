@@ -344,7 +344,7 @@ fn settings(config: &Config) -> NodeSettings {
                 keep_recent: config.compaction.keep_recent as usize,
             },
             max_requests_per_turn: config.limits.max_requests_per_turn,
-            wait_expires: agent::Settings::default().wait_expires,
+            wait_expires: config.waits.expiry(),
         },
         calls: tools::bounds(config),
         park_after: config.node.park_after.0,
