@@ -27,6 +27,7 @@ mod mistyped;
 mod model;
 mod node;
 mod nodes;
+mod permissions;
 mod run;
 mod scaffold;
 mod schema;

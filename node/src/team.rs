@@ -10,6 +10,7 @@ pub mod template;
 
 pub mod context;
 pub mod grant;
+mod permissions;
 pub mod resolve;
 pub mod spawn;
 

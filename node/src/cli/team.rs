@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::{
     exit::{Exit, NotFound},
     output::{Format, Output, json, say},
+    permissions::ModeChoice,
     place::ConfigPlace,
     render::style::counted,
     which::SessionChoice,
@@ -67,6 +68,9 @@ pub struct StartArgs {
     /// The directory to work in
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Which tool calls of the session run at once
+    #[arg(long, value_name = "MODE", value_enum)]
+    permissions: Option<ModeChoice>,
 }
 
 impl TeamCommand {
@@ -226,6 +230,7 @@ pub fn check(
         source: template.file.display().to_string(),
         models,
         limits: config.limits.of_agent(),
+        permissions: vec![config.permissions.layer()],
         agents_md: None,
         skills: here
             .skills
@@ -253,6 +258,7 @@ async fn start(place: &ConfigPlace, team: String, which: StartArgs) -> anyhow::R
         model,
         workspace,
         dir,
+        permissions,
     } = which;
     let config = place.config_to_act(model.as_ref())?;
     let which = SessionChoice {
@@ -261,6 +267,7 @@ async fn start(place: &ConfigPlace, team: String, which: StartArgs) -> anyhow::R
         session,
         workspace,
         dir,
+        permissions,
         go_on: false,
     };
     let config = which.admit(config);

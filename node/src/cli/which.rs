@@ -17,6 +17,7 @@ use super::{
     exit::{NotFound, UsageError},
     link::ConnectedClient,
     output::warn,
+    permissions::ModeChoice,
 };
 use crate::{
     client::{Client, ClientError},
@@ -42,7 +43,7 @@ pub struct SessionChoice {
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,
     /// Continue the session of this directory that was used last
-    #[arg(short = 'c', long = "continue", conflicts_with_all = ["session", "team"])]
+    #[arg(short = 'c', long = "continue", conflicts_with_all = ["session", "team", "permissions"])]
     pub go_on: bool,
     /// The workspace to work in
     #[arg(long, value_name = "NAME")]
@@ -50,6 +51,9 @@ pub struct SessionChoice {
     /// The directory to work in: in the workspace, or on this machine
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Which tool calls of a new session run at once
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub permissions: Option<ModeChoice>,
 }
 
 /// A session that accepts prompts, with its model and agents.
@@ -230,6 +234,7 @@ impl SessionChoice {
             ("--team", self.team.is_some()),
             ("--workspace", self.workspace.is_some()),
             ("--dir", self.dir.is_some()),
+            ("--permissions", self.permissions.is_some()),
         ];
         match flags.into_iter().find(|(_, is_given)| *is_given) {
             None => Ok(()),
@@ -310,7 +315,7 @@ impl SessionChoice {
             prompt: None,
             prompt_id: None,
             limits: None,
-            permissions: None,
+            permissions: self.permissions.map(ModeChoice::mode),
             client_tools: Vec::new(),
             on_node_death: None,
             metadata: serde_json::Map::new(),

@@ -307,6 +307,7 @@ fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClash>
         source: String::new(),
         models: known,
         limits: config.limits.of_agent(),
+        permissions: vec![config.permissions.layer()],
         agents_md: None,
         tools: None,
         clashes: clashes.into(),

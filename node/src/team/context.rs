@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use planck_common::spec::{AgentLimits, Member, ModelRef};
+use planck_common::{
+    permission::Permissions,
+    spec::{AgentLimits, Member, ModelRef},
+};
 
 use super::mistake::{Mistakes, did_you_mean};
 use crate::{
@@ -22,6 +25,9 @@ pub struct TeamContext {
     pub source: String,
     pub models: KnownModels,
     pub limits: AgentLimits,
+    /// The permissions that every member has: those of the node, and those that the request for the
+    /// session sets.
+    pub permissions: Vec<Permissions>,
     pub agents_md: Option<String>,
     /// The text that describes each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,

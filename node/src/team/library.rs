@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use planck_common::{
     command::{Start, TeamRow},
+    permission::Permissions,
     reply::{Code, Refusal, excerpt},
     spec::AgentSpec,
 };
@@ -34,6 +35,8 @@ impl TeamLibrary {
     ) -> Result<Vec<AgentSpec>, Refusal> {
         let source = request.team.clone().unwrap_or_else(|| "members".into());
         let mut context = self.context(source, instructions);
+        let mode = request.permissions.map(Permissions::of_mode);
+        context.permissions.extend(mode);
         let members = match (&request.team, &request.members) {
             (Some(_), Some(_)) => {
                 return Err(Refusal::bad_request(

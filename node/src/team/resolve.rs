@@ -8,6 +8,7 @@ use super::{
     context::{TeamContext, limits},
     grant,
     mistake::{Mistakes, TemplateError, did_you_mean},
+    permissions,
     tool_names::{DEFAULT, SKILL, SPAWN, WORKER, canonical, sorted},
 };
 
@@ -120,6 +121,7 @@ fn settle(
     let name = checked_name(member, mistakes);
     check_limits(member.limits, mistakes);
     check_compactor(member, mistakes);
+    permissions::check(member, mistakes);
     check_tools(member, context, mistakes);
     let skills = known_skills(member.skills.iter().flatten(), context, mistakes);
     let model = context
@@ -148,7 +150,7 @@ fn settle(
         compactor: member.compactor.clone(),
         limits: limits(member.limits, context.limits),
         labels: member.labels.clone(),
-        permissions: Vec::new(),
+        permissions: permissions::layers(&[], context, member),
         client_tools: Vec::new(),
         spawned_by: None,
     })

@@ -10,6 +10,7 @@ use super::{
     context::{TeamContext, limits},
     grant::{self, divide},
     mistake::{Mistakes, TemplateError},
+    permissions,
     resolve::{check_compactor, check_limits, checked_name, role, tools},
     tool_names::{DEFAULT, SPAWN, WORKER, canonical},
 };
@@ -36,6 +37,7 @@ pub fn spawn(
     let name = checked_name(member, &mut mistakes);
     check_limits(member.limits, &mut mistakes);
     check_compactor(member, &mut mistakes);
+    permissions::check(member, &mut mistakes);
     let model = context
         .models
         .choose(member, Some(&spawner.model), &mut mistakes);
@@ -60,7 +62,7 @@ pub fn spawn(
         compactor: member.compactor.clone(),
         limits: limits(member.limits, spawner.limits),
         labels: member.labels.clone(),
-        permissions: spawner.permissions.clone(),
+        permissions: permissions::layers(&spawner.permissions, context, member),
         client_tools: Vec::new(),
         spawned_by: Some(by.clone()),
     };

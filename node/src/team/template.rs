@@ -52,7 +52,7 @@ impl TeamTemplate {
 /// The maximum size in bytes of a TEAM.json or a prompt file.
 const LIMIT: u64 = 1024 * 1024;
 
-const MEMBER_FIELDS: [&str; 14] = [
+const MEMBER_FIELDS: [&str; 16] = [
     "type",
     "name",
     "description",
@@ -67,6 +67,8 @@ const MEMBER_FIELDS: [&str; 14] = [
     "compactor",
     "limits",
     "labels",
+    "permissions",
+    "permission_mode",
 ];
 
 /// The location of a TEAM.json: the source, which also contains the team's prompts, and the path in

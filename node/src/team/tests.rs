@@ -1,3 +1,5 @@
+mod permissions;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -27,6 +29,7 @@ fn context() -> TeamContext {
             max_tokens: Some(9),
             ..AgentLimits::default()
         },
+        permissions: Vec::new(),
         agents_md: Some("Be kind.".into()),
         tools: None,
         clashes: Default::default(),

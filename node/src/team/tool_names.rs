@@ -12,18 +12,7 @@ pub const WORKER: [&str; 4] = ["ask_agent", "delegate_task", "list_team", "send_
 pub const SKILL: [&str; 2] = ["list_skills", "load_skill"];
 
 /// All tools for team work and for skills.
-pub const ALL: [&str; 10] = [
-    "ask_agent",
-    "delegate_task",
-    "list_team",
-    "send_response",
-    "spawn_agent",
-    "destroy_agent",
-    "interrupt_agent",
-    "list_models",
-    "list_skills",
-    "load_skill",
-];
+pub use planck_common::permission::SESSION_TOOLS as ALL;
 
 /// The tool that makes an agent an orchestrator.
 pub const SPAWN: &str = "spawn_agent";
