@@ -53,7 +53,7 @@ pub enum Input {
         outcome: crate::outcome::ToolOutcome,
         elapsed: Duration,
     },
-    /// Somebody answered a wait of a call, or the wait expired.
+    /// A person or a client answered the wait of a call, or the wait expired.
     Decided {
         wait: CallId,
         answer: WaitAnswer,

@@ -25,6 +25,7 @@ mod phase;
 mod digest;
 mod draft;
 mod guard;
+mod open_work;
 mod round;
 mod speech;
 mod transcript;

@@ -15,8 +15,8 @@ pub struct ToolSpec {
     pub effect: ToolEffect,
     /// The sidecar that offers the tool; `None` for a tool of the node.
     pub sidecar: Option<Arc<str>>,
-    /// Who else runs the tool: its calls wait for an answer of this kind. `None` for a tool that
-    /// the node or a sidecar runs.
+    /// The kind of wait with which a call is answered from outside. `None` for a tool that the node
+    /// or a sidecar runs.
     pub wait: Option<WaitKind>,
 }
 

@@ -3,19 +3,18 @@
 use std::{collections::HashMap, sync::Arc};
 
 use planck_common::{
-    CallId, InputId, Seq, Timestamp,
-    event::{Event, EventKind, InputKind, ToolEffect, ToolEnd, TurnInput, TurnStart, Warning},
+    InputId, Seq, Timestamp,
+    event::{Event, EventKind, InputKind, TurnInput, TurnStart, Warning},
     message::{Custom, MessageBody, MessageMetadata, MessageRole},
-    wait::{WaitKind, WaitOpened},
 };
-use serde_json::value::RawValue;
 
 use super::{
     Agent, Effect, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
-    answer::{DEVIATING, is_cut},
+    answer::DEVIATING,
     calls::RequestedCall,
     effect::Change,
     guard::LoopVerdict,
+    open_work::{OpenCalls, OpenWork},
     phase::Turn,
     round::{OpenWait, Round},
     saves::Rows,
@@ -35,24 +34,6 @@ const NOT_ANSWERED: &str = "not run: the turn ended before anybody answered";
 pub struct Unreadable {
     pub seq: Seq,
     source: serde_json::Error,
-}
-
-/// The work that the rows left open.
-#[derive(Default)]
-struct OpenWork {
-    turn: Option<Box<Turn>>,
-    calls: Option<Calls>,
-}
-
-/// An answer whose calls have no message of results yet.
-struct Calls {
-    answer: Arc<MessageBody>,
-    /// The started calls, each with its effect and the arguments with which it ran.
-    started: HashMap<CallId, (ToolEffect, Box<RawValue>)>,
-    /// The calls that wait, each with the kind and the digest of its wait.
-    waits: HashMap<CallId, (WaitKind, String)>,
-    ended: HashMap<CallId, (String, bool)>,
-    remarks: HashMap<CallId, String>,
 }
 
 impl Agent {
@@ -122,25 +103,8 @@ impl Agent {
                     .iter_mut()
                     .for_each(|turn| turn.usage += usage.delta);
             }
-            Event::ToolStart(start) => {
-                open.calls.iter_mut().for_each(|calls| {
-                    calls
-                        .started
-                        .extend([(start.call_id.clone(), (start.effect, start.args.clone()))])
-                });
-            }
-            Event::ToolEnd(ToolEnd {
-                call_id,
-                result,
-                error,
-                ..
-            }) => {
-                open.calls.iter_mut().for_each(|calls| {
-                    calls
-                        .ended
-                        .extend([(call_id.clone(), (result.clone(), error))])
-                });
-            }
+            Event::ToolStart(start) => open.call_started(start),
+            Event::ToolEnd(end) => open.call_ended(end),
             Event::WaitOpened(wait) => open.wait_opened(wait, row.place.at),
             Event::WaitClosed(wait) => open.wait_closed(&wait.id, row.place.at),
             Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
@@ -205,13 +169,7 @@ impl Agent {
             .iter()
             .any(|part| RequestedCall::read(part).is_some())
         {
-            open.calls = Some(Calls {
-                answer,
-                started: HashMap::new(),
-                waits: HashMap::new(),
-                ended: HashMap::new(),
-                remarks,
-            });
+            open.calls = Some(OpenCalls::new(answer, remarks));
         }
     }
 
@@ -312,7 +270,7 @@ impl Agent {
     /// Continues the turn. Runs the calls that have no result yet, but gives a call that has
     /// started and may not run again an error as its result. Without open calls, decides what the
     /// turn does next.
-    fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<Calls>, step: &mut StepEffects) {
+    fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<OpenCalls>, step: &mut StepEffects) {
         step.act(Effect::Turn { open: true });
         if turn.paused_at.is_none() {
             self.set_deadline(&mut turn, step);
@@ -357,7 +315,7 @@ impl Agent {
 
     /// Gives each open call a result after its turn has ended. The calls are open because a rewind
     /// hid their results, and providers refuse a history with open calls.
-    fn answer_rewound(&mut self, calls: &Calls, step: &mut StepEffects) {
+    fn answer_rewound(&mut self, calls: &OpenCalls, step: &mut StepEffects) {
         let mut round = Round::new(false);
         for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
             let (text, error) = calls
@@ -376,7 +334,7 @@ impl Agent {
     fn shut(
         &mut self,
         turn: &Turn,
-        calls: Option<Calls>,
+        calls: Option<OpenCalls>,
         ending: TurnEnding,
         step: &mut StepEffects,
     ) {
@@ -394,29 +352,6 @@ impl Agent {
             rows.message(round.results());
         }
         self.end_turn(turn, rows, ending, step);
-    }
-}
-
-impl OpenWork {
-    fn wait_opened(&mut self, wait: WaitOpened, at: Timestamp) {
-        self.turn.iter_mut().for_each(|turn| turn.pause(at));
-        if let Some(calls) = &mut self.calls {
-            calls.waits.insert(wait.id, (wait.kind, wait.digest));
-        }
-    }
-
-    fn wait_closed(&mut self, wait: &CallId, at: Timestamp) {
-        let Some(calls) = &mut self.calls else { return };
-        calls.waits.remove(wait);
-        if let Some(turn) = self.turn.as_mut().filter(|_| calls.waits.is_empty()) {
-            turn.resume(at);
-        }
-    }
-}
-
-impl Calls {
-    fn is_cut(&self) -> bool {
-        self.answer.metadata.stop.is_some_and(is_cut)
     }
 }
 

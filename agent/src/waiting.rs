@@ -1,14 +1,15 @@
 //! Calls that wait: for a person who allows them, for a person who answers the model's question, or
 //! for the client that runs the tool itself.
 
+mod opening;
+
 use planck_common::{
-    CallId, Timestamp,
+    CallId,
     event::{Event, ToolEffect, ToolEnd},
     permission::RuleAction,
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
-use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use super::{
     Agent, Effect, StepEffects,
@@ -21,9 +22,6 @@ use super::{
     saves::Rows,
 };
 use crate::model::ToolSpec;
-
-/// The maximum length of a wait's title in characters.
-const TITLE: usize = 160;
 
 /// What becomes of a call that the loop guard lets pass.
 pub(super) enum Admission {
@@ -39,27 +37,6 @@ enum Decided {
     Run(Box<RawValue>),
     /// The call ends with this result.
     End { text: String, error: bool },
-}
-
-/// The arguments of a tool that asks a person.
-#[derive(Deserialize)]
-struct Question {
-    question: String,
-    #[serde(default)]
-    options: Option<Vec<String>>,
-    #[serde(default)]
-    schema: Option<Box<RawValue>>,
-}
-
-/// The `request` of a wait about a call.
-#[derive(Serialize)]
-struct CallRequest<'a> {
-    tool: &'a str,
-    args: &'a RawValue,
-    effect: ToolEffect,
-    /// The rule or the mode that asks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'a str>,
 }
 
 impl Agent {
@@ -157,62 +134,8 @@ impl Agent {
             .collect()
     }
 
-    /// Returns the data of the event that opens a wait, or why the call cannot be asked about.
-    fn opening(
-        &self,
-        kind: WaitKind,
-        tool: &ToolSpec,
-        call: &CallNames,
-        args: &RawValue,
-        why: Option<&str>,
-        step: &StepEffects,
-    ) -> Result<WaitOpened, String> {
-        let expires_at = self.settings.wait_expires.map(|after| {
-            let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
-            Timestamp::from_millis(step.now.millis().saturating_add(after))
-        });
-        let opened = WaitOpened {
-            id: call.call_id.clone(),
-            kind,
-            title: title(&tool.name, args),
-            request: raw(&CallRequest {
-                tool: &tool.name,
-                args,
-                effect: tool.effect,
-                why,
-            }),
-            digest: digest::of_call(&tool.name, &tool.description, args.get()),
-            options: None,
-            schema: None,
-            rule: None,
-            expires_at,
-        };
-        Ok(match kind {
-            WaitKind::Approval => WaitOpened {
-                schema: Some((*tool.parameters).to_owned()),
-                rule: permission::rule_for(&self.facts(tool, args)),
-                ..opened
-            },
-            WaitKind::Question => {
-                let Question {
-                    question,
-                    options,
-                    schema,
-                } = serde_json::from_str(args.get())
-                    .map_err(|error| format!("not asked: the arguments are wrong: {error}"))?;
-                WaitOpened {
-                    title: one_line(&question),
-                    options,
-                    schema,
-                    ..opened
-                }
-            }
-            WaitKind::ClientTool | WaitKind::Budget => opened,
-        })
-    }
-
     /// Handles the answer to a wait: the call runs, or ends with a result. If the tool has changed
-    /// since somebody was asked, an approval does not hold, and the wait is opened again.
+    /// since a person was asked, an approval does not hold, and the wait is opened again.
     pub(super) fn decided(&mut self, id: &CallId, answer: &WaitAnswer, step: &mut StepEffects) {
         let waits = |activity: &TurnActivity| match activity {
             TurnActivity::UsingTools(round) => round.waits().any(|(call, _)| call.call_id == *id),
@@ -382,32 +305,4 @@ fn denied(why: Option<&str>) -> String {
 fn text_of(value: Option<&RawValue>) -> String {
     let value = value.map_or("", RawValue::get);
     serde_json::from_str(value).unwrap_or_else(|_| value.to_owned())
-}
-
-/// Returns one line that names the tool and the argument that says most.
-fn title(tool: &str, args: &RawValue) -> String {
-    let fields: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(args.get()).unwrap_or_default();
-    let telling = ["command", "path", "url", "query"]
-        .into_iter()
-        .find_map(|name| fields.get(name)?.as_str());
-    one_line(&format!("{tool}: {}", telling.unwrap_or(args.get())))
-}
-
-fn one_line(text: &str) -> String {
-    let mut line: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(TITLE + 1)
-        .collect();
-    if let Some((end, _)) = line.char_indices().nth(TITLE) {
-        line.truncate(end);
-        line.push('…');
-    }
-    line
-}
-
-/// Returns the JSON of a value whose serialisation cannot fail.
-fn raw(value: &impl Serialize) -> Box<RawValue> {
-    to_raw_value(value).unwrap_or_default()
 }

@@ -43,7 +43,7 @@ names! {
         Budget = "budget",
     }
     WaitState {
-        /// Nobody has answered yet.
+        /// No answer is stored yet.
         Open = "open",
         /// The answer is stored, and the agent has not read it yet.
         Answered = "answered",
@@ -60,7 +60,7 @@ names! {
         Answer = "answer",
         /// The client's tool failed.
         Error = "error",
-        /// Nobody answered in time. The call does not run.
+        /// No answer came in time. The call does not run.
         Expired = "expired",
         /// The agent no longer needs an answer.
         Withdrawn = "withdrawn",
@@ -109,7 +109,7 @@ pub struct WaitOpened {
 pub struct WaitClosed {
     pub id: CallId,
     pub decision: WaitDecision,
-    /// Who answered, as the answer says.
+    /// The name of the person or program that answered, as the answer says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub struct WaitAnswer {
 }
 
 impl WaitAnswer {
-    /// Returns whether two answers say the same, whoever gave them and whenever.
+    /// Returns whether two answers say the same. Their authors and times may differ.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let text = |raw: &Option<Box<RawValue>>| raw.as_ref().map(|raw| raw.get().to_owned());
         self.decision == other.decision

@@ -85,7 +85,7 @@ bodies! {
         /// The digest of the wait that was read. The answer is refused if the wait has another one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<String>,
-        /// Who answers.
+        /// The name of the person or program that answers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     }

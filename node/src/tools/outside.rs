@@ -1,4 +1,4 @@
-//! Tools that the node does not run: a call waits until somebody outside answers. They are
+//! Tools that the node does not run: a call waits for an answer from outside. They are
 //! `ask_user`, with which a model asks a person, and the tools of the client that started the
 //! session.
 

@@ -1,0 +1,80 @@
+//! The work that the rows of a log left open: a turn, and the calls of its latest answer.
+
+use std::{collections::HashMap, sync::Arc};
+
+use planck_common::{
+    CallId, Timestamp,
+    event::{ToolEffect, ToolEnd, ToolStart},
+    message::MessageBody,
+    wait::{WaitKind, WaitOpened},
+};
+use serde_json::value::RawValue;
+
+use super::{answer::is_cut, phase::Turn};
+
+#[derive(Default)]
+pub(super) struct OpenWork {
+    pub turn: Option<Box<Turn>>,
+    pub calls: Option<OpenCalls>,
+}
+
+/// An answer whose calls have no message of results yet.
+pub(super) struct OpenCalls {
+    pub answer: Arc<MessageBody>,
+    /// The started calls, each with its effect and the arguments with which it ran.
+    pub started: HashMap<CallId, (ToolEffect, Box<RawValue>)>,
+    /// The calls that wait, each with the kind and the digest of its wait.
+    pub waits: HashMap<CallId, (WaitKind, String)>,
+    /// The results, each with whether it is an error.
+    pub ended: HashMap<CallId, (String, bool)>,
+    /// The loop guard's remarks about the calls.
+    pub remarks: HashMap<CallId, String>,
+}
+
+impl OpenWork {
+    pub(super) fn call_started(&mut self, start: ToolStart) {
+        if let Some(calls) = &mut self.calls {
+            calls
+                .started
+                .insert(start.call_id, (start.effect, start.args));
+        }
+    }
+
+    pub(super) fn call_ended(&mut self, end: ToolEnd) {
+        if let Some(calls) = &mut self.calls {
+            calls.ended.insert(end.call_id, (end.result, end.error));
+        }
+    }
+
+    /// Records a wait. The turn's clock stands while a call waits.
+    pub(super) fn wait_opened(&mut self, wait: WaitOpened, at: Timestamp) {
+        self.turn.iter_mut().for_each(|turn| turn.pause(at));
+        if let Some(calls) = &mut self.calls {
+            calls.waits.insert(wait.id, (wait.kind, wait.digest));
+        }
+    }
+
+    pub(super) fn wait_closed(&mut self, wait: &CallId, at: Timestamp) {
+        let Some(calls) = &mut self.calls else { return };
+        calls.waits.remove(wait);
+        if let Some(turn) = self.turn.as_mut().filter(|_| calls.waits.is_empty()) {
+            turn.resume(at);
+        }
+    }
+}
+
+impl OpenCalls {
+    pub(super) fn new(answer: Arc<MessageBody>, remarks: HashMap<CallId, String>) -> Self {
+        Self {
+            answer,
+            started: HashMap::new(),
+            waits: HashMap::new(),
+            ended: HashMap::new(),
+            remarks,
+        }
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.answer.metadata.stop.is_some_and(is_cut)
+    }
+}
