@@ -2,16 +2,16 @@
 //! a command run: an `allow` rule understands only the plainest commands, and `ask` and `deny` rules
 //! look for their words in every part of a command.
 
+mod parts;
+
 use planck_common::permission::RuleAction;
 
 use super::Match;
+use parts::PartReader;
 
 /// The characters that make a command something else than words, even in quotes. The shell gives a
 /// meaning to most of them in double quotes too.
 const UNUSUAL: &str = "|;&$`()<>\\{}!#~";
-
-/// How many times quoted text inside quoted text is read.
-const DEEPEST: u8 = 4;
 
 /// A word of a command, without its quotes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -188,20 +188,21 @@ impl Part {
     fn contains(&self, pattern: &CommandPattern) -> Match {
         let assignments = self.words.iter().take_while(|word| word.is_assignment());
         let words = self.words.get(assignments.count()..).unwrap_or_default();
-        let start = match (pattern.begins(words), self.quoted) {
-            (found, false) => found,
-            (Match::Yes, true) => Match::Unreadable,
-            // Text in quotes is seldom a command, so a variable in it says nothing.
-            (Match::Unreadable | Match::No, true) => Match::No,
+        let start = match self.quoted {
+            true => Match::No,
+            false => pattern.begins(words),
         };
-        let is_later = (1..words.len())
+        // Arguments are seldom commands, so one that begins with an expanded word says nothing.
+        let may_begin = |words: &[Word]| {
+            pattern.begins(words) != Match::No && words.first().is_some_and(|word| !word.expands)
+        };
+        let is_elsewhere = (usize::from(!self.quoted)..words.len())
             .filter_map(|at| words.get(at..))
-            .any(|words| pattern.begins(words) == Match::Yes);
-        start.max(if is_later {
-            Match::Unreadable
-        } else {
-            Match::No
-        })
+            .any(may_begin);
+        match is_elsewhere {
+            true => start.max(Match::Unreadable),
+            false => start,
+        }
     }
 }
 
@@ -245,150 +246,4 @@ fn plain(text: &str) -> Option<Vec<Word>> {
     }
     words.extend(word);
     quote.is_none().then_some(words)
-}
-
-/// Divides any command into its parts. Where the shell's grammar is not followed exactly, the
-/// division finds more parts than the shell.
-#[derive(Default)]
-struct PartReader {
-    parts: Vec<Part>,
-    hidden: bool,
-    words: Vec<Word>,
-    word: Option<Word>,
-    /// The next word is the target of a redirection.
-    redirects: bool,
-}
-
-impl PartReader {
-    fn read(&mut self, text: &str, depth: u8) {
-        if depth == DEEPEST {
-            self.hidden = true;
-            return;
-        }
-        let first = self.parts.len();
-        self.divide(text, depth);
-        let is_text = |word: &&Word| {
-            word.text
-                .contains(|letter: char| letter.is_whitespace() || UNUSUAL.contains(letter))
-        };
-        let parts = self.parts.get(first..).unwrap_or_default();
-        let texts: Vec<String> = parts
-            .iter()
-            .flat_map(|part| &part.words)
-            .filter(is_text)
-            .filter(|word| word.text != text)
-            .map(|word| word.text.clone())
-            .collect();
-        texts.iter().for_each(|text| self.read(text, depth + 1));
-    }
-
-    fn divide(&mut self, text: &str, depth: u8) {
-        let mut letters = text.chars().peekable();
-        while let Some(letter) = letters.next() {
-            match letter {
-                '\\' => self.escaped(letters.next(), depth),
-                '\'' => self.single(&mut letters, depth),
-                '"' => self.double(&mut letters, depth),
-                '<' | '>' => {
-                    self.redirect(depth);
-                    letters.next_if(|next| matches!(next, '&' | '|'));
-                }
-                '&' if letters.peek() == Some(&'>') => {}
-                '|' | ';' | '&' | '(' | ')' | '`' | '\n' | '\r' | '\0' => self.end_part(depth),
-                _ if letter.is_whitespace() || letter.is_control() => self.end_word(depth),
-                _ => self.push(letter, is_glob(letter) || "${~".contains(letter)),
-            }
-        }
-        self.end_part(depth);
-    }
-
-    /// Begins a redirection. The number of a file descriptor in front of it is no word of the
-    /// command.
-    fn redirect(&mut self, depth: u8) {
-        let is_number = |word: &mut Word| word.text.bytes().all(|byte| byte.is_ascii_digit());
-        if self.word.take_if(is_number).is_none() {
-            self.end_word(depth);
-        }
-        self.redirects = true;
-    }
-
-    fn push(&mut self, letter: char, expands: bool) {
-        self.word.get_or_insert_default().push(letter, expands);
-    }
-
-    fn escaped(&mut self, letter: Option<char>, depth: u8) {
-        match letter {
-            Some('\n') => {}
-            Some(letter) => self.push(letter, false),
-            None => self.unclosed(depth),
-        }
-    }
-
-    /// Records that the command ends inside a quote. In a text, an apostrophe is no quote.
-    fn unclosed(&mut self, depth: u8) {
-        self.hidden |= depth == 0;
-    }
-
-    fn single(&mut self, letters: &mut impl Iterator<Item = char>, depth: u8) {
-        self.word.get_or_insert_default();
-        for letter in letters {
-            match letter {
-                '\'' => return,
-                _ => self.push(letter, false),
-            }
-        }
-        self.unclosed(depth);
-    }
-
-    fn double(&mut self, letters: &mut impl Iterator<Item = char>, depth: u8) {
-        self.word.get_or_insert_default();
-        while let Some(letter) = letters.next() {
-            match letter {
-                '"' => return,
-                '\\' => match letters.next() {
-                    Some('\n') => {}
-                    Some(letter @ ('$' | '`' | '"' | '\\')) => self.push(letter, false),
-                    Some(letter) => {
-                        self.push('\\', false);
-                        self.push(letter, false);
-                    }
-                    None => break,
-                },
-                _ => self.push(letter, matches!(letter, '$' | '`')),
-            }
-        }
-        self.unclosed(depth);
-    }
-
-    fn end_word(&mut self, depth: u8) {
-        let Some(mut word) = self.word.take() else {
-            return;
-        };
-        match word.text.as_str() {
-            // The shell's own words around a group begin and end a part.
-            "{" | "}" => return self.end_part(depth),
-            "[" | "[[" | "]" | "]]" => word.expands = false,
-            _ => {}
-        }
-        if std::mem::take(&mut self.redirects) {
-            // The target is no word of the command, but may contain another command.
-            return self.add(vec![word], true);
-        }
-        self.words.push(word);
-    }
-
-    fn end_part(&mut self, depth: u8) {
-        if self.word.is_some() {
-            self.end_word(depth);
-        }
-        self.redirects = false;
-        let words = std::mem::take(&mut self.words);
-        if !words.is_empty() {
-            self.add(words, depth > 0);
-        }
-    }
-
-    fn add(&mut self, words: Vec<Word>, quoted: bool) {
-        self.parts.push(Part { words, quoted });
-    }
 }

@@ -149,6 +149,7 @@ fn a_strict_rule_matches_every_part_of_a_command() {
         "git push 'unclosed",
         "cat <(git push)",
         "[ -f a ] && git push",
+        "a # it\\\ngit push",
     ] {
         for action in ["ask", "deny"] {
             let found = compare(action, "git push *", command);
@@ -177,6 +178,8 @@ fn a_strict_rule_asks_about_a_command_that_may_contain_its_words() {
         "$GIT push",
         "\"$GIT\" push",
         "git $VERB",
+        "! git push$X",
+        "sh -c \"git $X\"",
         "gi? push",
         "~/git push",
         "{git,push}",
