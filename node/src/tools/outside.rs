@@ -35,7 +35,7 @@ impl OutsideTool {
             "additionalProperties": false,
         });
         let description = "Ask the user a question and wait for the answer, which may take long. Ask only what you cannot find out yourself.";
-        let spec = files::spec(ASK_USER, description, ToolEffect::Idempotent, &parameters);
+        let spec = files::spec(ASK_USER, description, ToolEffect::Pure, &parameters);
         Self(ToolSpec {
             wait: Some(WaitKind::Question),
             ..spec

@@ -17,3 +17,4 @@ pub mod secured;
 mod service;
 mod sessions;
 mod starts;
+mod waits;
