@@ -85,6 +85,7 @@ fn setup() -> Setup {
             max_requests_per_turn: u32::MAX,
             ..Settings::default()
         },
+        dir: "/work".into(),
     }
 }
 

@@ -45,9 +45,11 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         "request" {
             "sessions.start": command::Start,
             "sessions.list": command::ListSessions,
+            "sessions.waits": command::ListWaits,
             "session.prompt": command::Prompt,
             "session.events": command::ReadEvents,
             "session.messages": command::ReadMessages,
+            "session.answer": command::Answer,
             "session.rewind": command::Rewind,
             "session.resume": command::Because,
             "session.close": command::Because,
@@ -65,6 +67,7 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
         "reply" {
             "sessions.start": command::Started,
             "sessions.list": command::Sessions,
+            "sessions.waits": command::Waits,
             "session.prompt": command::Accepted,
             "session.events": command::Events,
             "session.messages": command::Messages,
@@ -74,6 +77,7 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
             "session.resume": command::Started,
             "session.close": command::SessionStateNow,
             "session.delete": command::Removed,
+            "session.answer": command::Answered,
             "agent.prompt": command::Accepted,
             "agent.info": command::AgentInfo,
             "agent.snapshot": command::Snapshot,

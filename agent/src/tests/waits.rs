@@ -7,7 +7,7 @@ use planck_common::{
     command::AgentState,
     event::{Event, EventKind},
     message::StopReason,
-    wait::{WaitAnswer, WaitDecision, WaitKind, WaitState},
+    wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened, WaitState},
 };
 use serde_json::value::RawValue;
 
@@ -33,37 +33,39 @@ impl WaitTable {
         if !matches!(entry.kind, EventKind::WaitOpened | EventKind::WaitClosed) {
             return;
         }
-        match Event::parse(entry.kind, &entry.body).unwrap() {
-            Event::WaitOpened(wait) => {
-                let stored = StoredWait {
-                    kind: wait.kind,
-                    state: WaitState::Open,
-                    answer: None,
-                };
-                assert!(
-                    self.0.insert(wait.id, stored).is_none(),
-                    "a wait opened twice"
-                );
-            }
-            Event::WaitClosed(wait) => {
-                let stored = self.0.get_mut(&wait.id).expect("a wait without an opening");
-                let was_read = stored.state == WaitState::Answered
-                    && stored.answer.as_ref().map(|answer| answer.decision) == Some(wait.decision);
-                let is_withdrawn = wait.decision == WaitDecision::Withdrawn;
-                let is_open = matches!(stored.state, WaitState::Open | WaitState::Answered);
-                assert!(
-                    was_read || is_withdrawn && is_open,
-                    "a wait in the state {:?} was closed as {:?}",
-                    stored.state,
-                    wait.decision
-                );
-                stored.state = match is_withdrawn {
-                    true => WaitState::Withdrawn,
-                    false => WaitState::Closed,
-                };
-            }
-            _ => unreachable!(),
+        match Event::parse(entry.kind, &entry.body) {
+            Ok(Event::WaitOpened(wait)) => self.open(wait),
+            Ok(Event::WaitClosed(wait)) => self.close(&wait),
+            Ok(_) | Err(_) => panic!("{entry:?}"),
         }
+    }
+
+    fn open(&mut self, wait: WaitOpened) {
+        let stored = StoredWait {
+            kind: wait.kind,
+            state: WaitState::Open,
+            answer: None,
+        };
+        let known = self.0.insert(wait.id, stored);
+        assert!(known.is_none(), "a wait opened twice");
+    }
+
+    fn close(&mut self, wait: &WaitClosed) {
+        let stored = self.0.get_mut(&wait.id).expect("a wait without an opening");
+        let was_read = stored.state == WaitState::Answered
+            && stored.answer.as_ref().map(|answer| answer.decision) == Some(wait.decision);
+        let is_withdrawn = wait.decision == WaitDecision::Withdrawn;
+        let is_open = matches!(stored.state, WaitState::Open | WaitState::Answered);
+        assert!(
+            was_read || is_withdrawn && is_open,
+            "a wait in the state {:?} was closed as {:?}",
+            stored.state,
+            wait.decision
+        );
+        stored.state = match is_withdrawn {
+            true => WaitState::Withdrawn,
+            false => WaitState::Closed,
+        };
     }
 
     pub fn withdraw_all(&mut self) {
@@ -344,9 +346,12 @@ fn approval_of_a_tool_that_has_changed_since_is_asked_again() {
         Input::Decided { wait: id, answer },
         Timestamp::from_millis(999),
     );
-    let saved = effects.iter().find_map(|effect| match effect {
-        Effect::Save(save) => Some(save),
-        _ => None,
+    let saved = effects.iter().find_map(|effect| {
+        if let Effect::Save(save) = effect {
+            Some(save)
+        } else {
+            None
+        }
     });
     let kinds: Vec<EventKind> = saved
         .unwrap()
@@ -384,9 +389,12 @@ fn time_in_which_a_call_waits_does_not_count_towards_the_turn() {
         Input::Decided { wait: id, answer },
         Timestamp::from_millis(world.now),
     );
-    let left = effects.iter().find_map(|effect| match effect {
-        Effect::StartTimer { delay, .. } => Some(delay.as_secs()),
-        _ => None,
+    let left = effects.iter().find_map(|effect| {
+        if let Effect::StartTimer { delay, .. } = effect {
+            Some(delay.as_secs())
+        } else {
+            None
+        }
     });
     assert_eq!(left, Some(59), "the turn has used less than a second");
 }

@@ -66,6 +66,7 @@ fn the_mode_of_a_request_applies_to_every_member() {
         prompt_id: None,
         limits: None,
         permissions: mode,
+        client_tools: Vec::new(),
         on_node_death: None,
         metadata: serde_json::Map::new(),
     };

@@ -152,7 +152,7 @@ async fn allowed(backend: Backend) -> Result<()> {
         .caller
         .session(&asking.started.session_id)
         .await?;
-    assert_eq!(info.waits, [wait.id.clone()]);
+    assert_eq!(info.waits, std::slice::from_ref(&wait.id));
     let allow = json!({ "wait": wait.id, "decision": "allow", "by": "ann", "digest": wait.digest });
     let first = asking.answer(&allow).await?;
     assert_eq!(first.decision, WaitDecision::Allow);
@@ -437,9 +437,12 @@ async fn of_several_answers_the_acknowledged_one_holds() -> Result<()> {
         );
         let closed = eventually("the agent has read the answer", async || {
             let log = asking.world.caller.log(&wait.session_id, 1).await.ok()?;
-            let closed = log.iter().find_map(|event| match event.event()?.ok()? {
-                Event::WaitClosed(closed) => Some(closed),
-                _ => None,
+            let closed = log.iter().find_map(|event| {
+                if let Event::WaitClosed(closed) = event.event()?.ok()? {
+                    Some(closed)
+                } else {
+                    None
+                }
             });
             closed.map(|closed| (closed, log.len()))
         });
