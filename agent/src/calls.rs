@@ -257,7 +257,8 @@ impl TurnActivity {
             | Self::Streaming { .. }
             | Self::Retrying { .. }
             | Self::UsingTools(_)
-            | Self::Compacting { .. } => ABORTED,
+            | Self::Compacting { .. }
+            | Self::AtLimit(_) => ABORTED,
         }
     }
 }

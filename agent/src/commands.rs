@@ -10,6 +10,7 @@ use super::{
     phase::{Phase, Stopping, Turn, TurnActivity},
     saves::{OnCommit, Rows, waiting_for},
     turn::TurnEnding,
+    waiting::withdrawn,
 };
 use crate::outcome::ABORTED;
 
@@ -175,5 +176,6 @@ fn cancel(activity: TurnActivity, turn: &mut Turn, rows: &mut Rows, step: &mut S
             }
         }
         TurnActivity::Compacting { ticket } => step.act(Effect::CancelCompact { ticket }),
+        TurnActivity::AtLimit(wait) => rows.event(&withdrawn(wait.id, "the turn was ended")),
     }
 }

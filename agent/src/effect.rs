@@ -34,6 +34,8 @@ pub enum Effect {
     CancelModel {
         ticket: Ticket,
     },
+    /// Record the agent's specification, because its limits have changed.
+    RecordSpec,
     /// Check whether a rule of the session already allows a call that now waits.
     CheckWaits,
     RunTool(ToolRun),

@@ -33,6 +33,7 @@ mod transcript;
 mod saves;
 
 mod answer;
+mod budget;
 mod calls;
 mod commands;
 mod compaction;

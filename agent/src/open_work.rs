@@ -16,6 +16,8 @@ use super::{answer::is_cut, phase::Turn};
 pub(super) struct OpenWork {
     pub turn: Option<Box<Turn>>,
     pub calls: Option<OpenCalls>,
+    /// The wait for a decision about a limit.
+    pub limit_wait: Option<CallId>,
 }
 
 /// An answer whose calls have no message of results yet.
@@ -49,15 +51,21 @@ impl OpenWork {
     /// Records a wait. The turn's clock stands while a call waits.
     pub(super) fn wait_opened(&mut self, wait: WaitOpened, at: Timestamp) {
         self.turn.iter_mut().for_each(|turn| turn.pause(at));
-        if let Some(calls) = &mut self.calls {
+        if wait.kind == WaitKind::Budget {
+            self.limit_wait = Some(wait.id);
+        } else if let Some(calls) = &mut self.calls {
             calls.waits.insert(wait.id, (wait.kind, wait.digest));
         }
     }
 
     pub(super) fn wait_closed(&mut self, wait: &CallId, at: Timestamp) {
-        let Some(calls) = &mut self.calls else { return };
-        calls.waits.remove(wait);
-        if let Some(turn) = self.turn.as_mut().filter(|_| calls.waits.is_empty()) {
+        self.limit_wait.take_if(|id| id == wait);
+        let calls = self.calls.as_mut().map(|calls| &mut calls.waits);
+        let is_last = calls.is_none_or(|waits| {
+            waits.remove(wait);
+            waits.is_empty()
+        });
+        if let Some(turn) = self.turn.as_mut().filter(|_| is_last) {
             turn.resume(at);
         }
     }

@@ -2,7 +2,7 @@
 //! exactly one owner.
 
 use planck_common::{
-    AgentId, InputId, Timestamp,
+    AgentId, CallId, InputId, Timestamp,
     command::AgentState,
     event::{Event, InputKind, TurnInput},
     message::{Part, text_of},
@@ -51,6 +51,16 @@ pub(super) enum TurnActivity {
     Compacting {
         ticket: Ticket,
     },
+    /// A person who raises the limit that the agent has reached, or ends the turn.
+    AtLimit(LimitWait),
+}
+
+/// The wait for a decision about a limit.
+#[derive(Debug)]
+pub(super) struct LimitWait {
+    pub id: CallId,
+    /// The name of the limit.
+    pub limit: &'static str,
 }
 
 /// An open turn.
@@ -171,6 +181,7 @@ impl TurnActivity {
             Self::UsingTools(round) if round.only_waits() => AgentState::Waiting,
             Self::UsingTools(_) | Self::WindingDown { .. } => AgentState::ExecutingTools,
             Self::Compacting { .. } => AgentState::Compacting,
+            Self::AtLimit(_) => AgentState::Waiting,
         }
     }
 
@@ -180,6 +191,18 @@ impl TurnActivity {
 
     pub(super) fn is_retrying(&self, asked: Ticket) -> bool {
         matches!(self, Self::Retrying { ticket } if *ticket == asked)
+    }
+
+    pub(super) fn limit_wait(&self) -> Option<&LimitWait> {
+        match self {
+            Self::AtLimit(wait) => Some(wait),
+            Self::Saving
+            | Self::Streaming { .. }
+            | Self::Retrying { .. }
+            | Self::UsingTools(_)
+            | Self::WindingDown { .. }
+            | Self::Compacting { .. } => None,
+        }
     }
 
     pub(super) fn is_saving(&self) -> bool {
@@ -196,7 +219,8 @@ impl TurnActivity {
             Self::Saving
             | Self::Streaming { .. }
             | Self::Retrying { .. }
-            | Self::Compacting { .. } => None,
+            | Self::Compacting { .. }
+            | Self::AtLimit(_) => None,
         }
     }
 
@@ -206,7 +230,8 @@ impl TurnActivity {
             Self::Saving
             | Self::Streaming { .. }
             | Self::Retrying { .. }
-            | Self::Compacting { .. } => None,
+            | Self::Compacting { .. }
+            | Self::AtLimit(_) => None,
         }
     }
 
@@ -222,7 +247,8 @@ impl TurnActivity {
             | Self::Retrying { .. }
             | Self::UsingTools(_)
             | Self::WindingDown { .. }
-            | Self::Compacting { .. } => Draft::default(),
+            | Self::Compacting { .. }
+            | Self::AtLimit(_) => Draft::default(),
         }
     }
 

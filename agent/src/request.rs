@@ -25,7 +25,7 @@ impl Agent {
     /// Saves `rows`, and decides what an open turn does next.
     pub(super) fn go_on(&mut self, turn: Box<Turn>, rows: Rows, step: &mut StepEffects) {
         if let Some(limit) = self.limit_reached() {
-            return self.end_turn(&turn, rows, TurnEnding::Limit(limit), step);
+            return self.at_limit(turn, rows, limit, step);
         }
         let is_due = self.is_compaction_due(rows.tokens());
         if is_due {
@@ -43,7 +43,7 @@ impl Agent {
         }
     }
 
-    fn limit_reached(&self) -> Option<&'static str> {
+    pub(super) fn limit_reached(&self) -> Option<&'static str> {
         let (limits, session) = (&self.config.spec.limits, &self.limits);
         let requests = limits
             .max_requests_per_turn

@@ -21,7 +21,7 @@ use super::{
     setup::Unstorable,
     speech,
     turn::TurnEnding,
-    waiting::{Admission, withdraw},
+    waiting::{Admission, withdraw, withdrawn},
 };
 use crate::log::LogRow;
 
@@ -92,7 +92,7 @@ impl Agent {
             Event::TurnStart(TurnStart { inputs, .. }) => {
                 *open = OpenWork {
                     turn: Some(Box::new(Turn::new(inputs, row.place.at))),
-                    calls: None,
+                    ..OpenWork::default()
                 };
             }
             // Open calls are kept: they must be answered again if a rewind hid their results.
@@ -173,11 +173,11 @@ impl Agent {
         }
     }
 
-    fn resume(&mut self, open: OpenWork, memory: &Memory, step: &mut StepEffects) {
+    fn resume(&mut self, mut open: OpenWork, memory: &Memory, step: &mut StepEffects) {
         if let OpenTurn::Refused(unstorable) = &memory.open_turn {
             return self.go_on_without(open, unstorable, memory, step);
         }
-        let Some(mut turn) = open.turn else {
+        let Some(mut turn) = open.turn.take() else {
             return match open.calls {
                 Some(calls) => self.answer_rewound(&calls, step),
                 None => self.settle_down(step),
@@ -193,10 +193,13 @@ impl Agent {
             .cloned()
             .collect();
         match &memory.open_turn {
-            OpenTurn::Resume if !was_rewound => self.take_up(turn, open.calls, step),
+            OpenTurn::Resume if !was_rewound => match open.limit_wait {
+                Some(wait) => self.wait_at_limit(turn, wait, step),
+                None => self.take_up(turn, open.calls, step),
+            },
             OpenTurn::Resume | OpenTurn::Close => {
                 turn.inputs.retain(|input| is_open(&input.id));
-                self.shut(&turn, open.calls, TurnEnding::Aborted, step);
+                self.shut(&turn, &open, TurnEnding::Aborted, step);
             }
             OpenTurn::Lost => {
                 let reason = "the node that ran this turn is gone".to_owned();
@@ -206,11 +209,9 @@ impl Agent {
                     code: "node_lost",
                     retryable: true,
                 };
-                self.shut(&turn, open.calls, ending, step);
+                self.shut(&turn, &open, ending, step);
             }
-            OpenTurn::Refused(unstorable) => {
-                self.shut(&turn, open.calls, unstorable.ending(), step)
-            }
+            OpenTurn::Refused(unstorable) => self.shut(&turn, &open, unstorable.ending(), step),
         }
     }
 
@@ -219,16 +220,16 @@ impl Agent {
     /// single input, that input cannot be stored, and is refused.
     fn go_on_without(
         &mut self,
-        open: OpenWork,
+        mut open: OpenWork,
         unstorable: &Unstorable,
         memory: &Memory,
         step: &mut StepEffects,
     ) {
-        if let Some(mut turn) = open.turn {
+        if let Some(mut turn) = open.turn.take() {
             turn.inputs
                 .retain(|input| memory.inputs.iter().any(|row| row.input.id == input.id));
             self.inbox.isolate(&unstorable.inputs);
-            return self.shut(&turn, open.calls, unstorable.ending(), step);
+            return self.shut(&turn, &open, unstorable.ending(), step);
         }
         match unstorable.inputs.as_slice() {
             [input] => match self.inbox.take(input) {
@@ -331,15 +332,12 @@ impl Agent {
     }
 
     /// Ends a turn that does not continue, and gives every open call a result.
-    fn shut(
-        &mut self,
-        turn: &Turn,
-        calls: Option<OpenCalls>,
-        ending: TurnEnding,
-        step: &mut StepEffects,
-    ) {
+    fn shut(&mut self, turn: &Turn, open: &OpenWork, ending: TurnEnding, step: &mut StepEffects) {
         let mut rows = Rows::at(self.place(step.now));
-        if let Some(calls) = calls {
+        if let Some(wait) = open.limit_wait.clone() {
+            rows.event(&withdrawn(wait, NOT_ANSWERED));
+        }
+        if let Some(calls) = &open.calls {
             let mut round = Round::new(false);
             for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
                 let id = &wanted.call.call_id;

@@ -12,6 +12,7 @@ use planck_common::{
 use super::{
     Agent,
     phase::{Phase, TurnActivity},
+    round::Round,
 };
 use crate::{
     compact::Line,
@@ -74,17 +75,17 @@ impl Agent {
         matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
     }
 
-    /// Returns the ids of the calls that wait for an answer from outside.
+    /// Returns the ids of the waits for answers from outside.
     pub fn waits(&self) -> Vec<CallId> {
-        self.phase
-            .round()
-            .map(|round| {
-                round
-                    .waits()
-                    .map(|(call, _)| call.call_id.clone())
-                    .collect()
-            })
-            .unwrap_or_default()
+        let Phase::Working(_, activity) = &self.phase else {
+            return Vec::new();
+        };
+        let calls = activity.round().into_iter().flat_map(Round::waits);
+        let limit = activity.limit_wait().map(|wait| wait.id.clone());
+        calls
+            .map(|(call, _)| call.call_id.clone())
+            .chain(limit)
+            .collect()
     }
 
     /// Returns whether the agent does nothing but wait for answers from outside.
@@ -132,7 +133,8 @@ impl Agent {
             }
             TurnActivity::Saving
             | TurnActivity::Retrying { .. }
-            | TurnActivity::Compacting { .. } => (Vec::new(), Vec::new()),
+            | TurnActivity::Compacting { .. }
+            | TurnActivity::AtLimit(_) => (Vec::new(), Vec::new()),
         };
         Some(Running {
             turn: self.counters.turn,

@@ -4,7 +4,7 @@
 mod opening;
 
 use planck_common::{
-    CallId,
+    CallId, Timestamp,
     event::{Event, ToolEffect, ToolEnd},
     permission::RuleAction,
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
@@ -137,13 +137,17 @@ impl Agent {
     /// Handles the answer to a wait: the call runs, or ends with a result. If the tool has changed
     /// since a person was asked, an approval does not hold, and the wait is opened again.
     pub(super) fn decided(&mut self, id: &CallId, answer: &WaitAnswer, step: &mut StepEffects) {
+        if self.decides_limit(id) {
+            return self.limit_decided(answer, step);
+        }
         let waits = |activity: &TurnActivity| match activity {
             TurnActivity::UsingTools(round) => round.waits().any(|(call, _)| call.call_id == *id),
             TurnActivity::Saving
             | TurnActivity::Streaming { .. }
             | TurnActivity::Retrying { .. }
             | TurnActivity::WindingDown { .. }
-            | TurnActivity::Compacting { .. } => false,
+            | TurnActivity::Compacting { .. }
+            | TurnActivity::AtLimit(_) => false,
         };
         let Some((turn, TurnActivity::UsingTools(mut round))) = self.phase.take_if(waits) else {
             return;
@@ -171,13 +175,7 @@ impl Agent {
             round.wait(call, wait);
             return None;
         }
-        rows.event(&Event::WaitClosed(WaitClosed {
-            id: call.call_id.clone(),
-            decision: answer.decision,
-            by: answer.by.clone(),
-            reason: answer.reason.clone(),
-            scope: answer.scope,
-        }));
+        rows.event(&closed(call.call_id.clone(), answer));
         match self.meaning(&call, &wait, answer) {
             Decided::Run(args) => {
                 let wanted = RequestedCall {
@@ -256,13 +254,25 @@ impl Agent {
         }
     }
 
+    /// Cancels the timer that ends the turn after its maximum duration.
+    pub(super) fn stop_clock(&self, turn: &mut Turn, step: &mut StepEffects) {
+        if let Some(ticket) = turn.deadline.take() {
+            step.act(Effect::CancelTimer { ticket });
+        }
+    }
+
+    /// Returns when a wait that is opened now expires.
+    pub(super) fn expiry(&self, now: Timestamp) -> Option<Timestamp> {
+        let after = self.settings.wait_expires?;
+        let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+        Some(Timestamp::from_millis(now.millis().saturating_add(after)))
+    }
+
     /// Stops the turn's clock while a call waits, and starts it again when none does.
     pub(super) fn set_clock(&mut self, turn: &mut Turn, round: &Round, step: &mut StepEffects) {
         if round.waits().next().is_some() {
             turn.pause(step.now);
-            if let Some(ticket) = turn.deadline.take() {
-                step.act(Effect::CancelTimer { ticket });
-            }
+            self.stop_clock(turn, step);
         } else if turn.resume(step.now) {
             self.set_deadline(turn, step);
         }
@@ -279,15 +289,31 @@ pub(super) fn withdraw_waits(round: &mut Round, why: &str, rows: &mut Rows) {
 
 /// Ends a call that waits.
 pub(super) fn withdraw(round: &mut Round, call: CallNames, why: &str, rows: &mut Rows) {
-    rows.event(&Event::WaitClosed(WaitClosed {
-        id: call.call_id.clone(),
+    rows.event(&withdrawn(call.call_id.clone(), why));
+    rows.event(&Event::ToolEnd(call.end(why.into(), true, 0)));
+    round.settle(call, why.into(), true);
+}
+
+/// Returns the event that ends a wait with this answer.
+pub(super) fn closed(id: CallId, answer: &WaitAnswer) -> Event {
+    Event::WaitClosed(WaitClosed {
+        id,
+        decision: answer.decision,
+        by: answer.by.clone(),
+        reason: answer.reason.clone(),
+        scope: answer.scope,
+    })
+}
+
+/// Returns the event that withdraws a wait.
+pub(super) fn withdrawn(id: CallId, why: &str) -> Event {
+    Event::WaitClosed(WaitClosed {
+        id,
         decision: WaitDecision::Withdrawn,
         by: None,
         reason: Some(why.into()),
         scope: None,
-    }));
-    rows.event(&Event::ToolEnd(call.end(why.into(), true, 0)));
-    round.settle(call, why.into(), true);
+    })
 }
 
 fn refuse(round: &mut Round, call: CallNames, text: String) -> Admission {

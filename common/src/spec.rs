@@ -42,6 +42,22 @@ pub struct AgentLimits {
     pub max_cost_usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_turn_seconds: Option<u64>,
+    /// What happens when `max_requests_per_turn`, `max_tokens` or `max_cost_usd` is reached; `end`
+    /// by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_limit: Option<OnLimit>,
+}
+
+/// What happens when an agent reaches a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum OnLimit {
+    /// The turn ends.
+    #[default]
+    End,
+    /// The turn waits until a person raises the limit or ends the turn.
+    Ask,
 }
 
 /// The limits of a session, shared by all its agents.

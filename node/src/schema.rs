@@ -41,7 +41,18 @@ fn published() -> Schemas {
 /// (the `data` of each type), `request` (the body of each verb that has one) and `reply` (the `ok`
 /// of each verb).
 pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
-    let groups = schemas! {
+    let events = ("event", event::schemas());
+    published()
+        .into_iter()
+        .chain(requests())
+        .chain(replies())
+        .chain([events])
+        .map(|(group, schemas)| (group, schemas.into_iter().map(unwrapped).collect()))
+        .collect()
+}
+
+fn requests() -> Schemas {
+    schemas! {
         "request" {
             "sessions.start": command::Start,
             "sessions.list": command::ListSessions,
@@ -64,6 +75,12 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
             "agent.change_model": command::ChangeModel,
             "node.drain": command::Drain,
         }
+    }
+    .into()
+}
+
+fn replies() -> Schemas {
+    schemas! {
         "reply" {
             "sessions.start": command::Started,
             "sessions.list": command::Sessions,
@@ -95,14 +112,8 @@ pub fn schemas() -> BTreeMap<&'static str, BTreeMap<&'static str, Schema>> {
             "models.list": command::Models,
             "sidecars.list": command::Sidecars,
         }
-    };
-    let events = ("event", event::schemas());
-    published()
-        .into_iter()
-        .chain(groups)
-        .chain([events])
-        .map(|(group, schemas)| (group, schemas.into_iter().map(unwrapped).collect()))
-        .collect()
+    }
+    .into()
 }
 
 /// Joins the lines of each description, so that a schema does not depend on the line breaks of

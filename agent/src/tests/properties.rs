@@ -8,6 +8,7 @@ use planck_common::{
     command::{AgentState, InputMode},
     event::{Event, EventKind, InputKind, TurnStart, json},
     message::{Part, StopReason, text_of},
+    spec::OnLimit,
     usage::Usage,
     wait::WaitDecision,
 };
@@ -134,10 +135,12 @@ struct Player {
 }
 
 impl Player {
-    fn new(window: u64) -> Self {
+    fn new(window: u64, asks: bool) -> Self {
         let mut setup = setup();
         setup.card.context_window = window;
         setup.spec.limits.max_turn_seconds = Some(600);
+        setup.spec.limits.max_requests_per_turn = asks.then_some(3);
+        setup.spec.limits.on_limit = Some(OnLimit::Ask);
         Self {
             world: World::new(setup),
             put: 0,
@@ -574,8 +577,9 @@ proptest! {
         steps in prop::collection::vec(moves(), 1..60),
         window in prop_oneof![Just(400u64), Just(1_000), Just(100_000)],
         stops in prop::bool::weighted(0.2),
+        asks in any::<bool>(),
     ) {
-        let mut player = Player::new(window);
+        let mut player = Player::new(window, asks);
         for step in steps {
             player.play(step);
             player.check();

@@ -7,6 +7,7 @@ use planck_common::{
     command::AgentState,
     event::{Event, EventKind},
     message::StopReason,
+    spec::OnLimit,
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened, WaitState},
 };
 use serde_json::value::RawValue;
@@ -145,12 +146,16 @@ impl World {
         };
         let wait = self.waits.0.get_mut(&id).unwrap();
         let decision = match (decision, wait.kind) {
-            (WaitDecision::Answer, WaitKind::Approval) => WaitDecision::Allow,
+            (WaitDecision::Answer, WaitKind::Approval | WaitKind::Budget) => WaitDecision::Allow,
             (WaitDecision::Allow, WaitKind::Question) => WaitDecision::Answer,
             (decision, _) => decision,
         };
         wait.state = WaitState::Answered;
-        wait.answer = Some(answer_of(decision));
+        let mut answer = answer_of(decision);
+        if wait.kind == WaitKind::Budget {
+            answer.value = Some(RawValue::from_string("1000000".into()).unwrap());
+        }
+        wait.answer = Some(answer);
         if told {
             self.read_answers();
         }
@@ -397,4 +402,59 @@ fn time_in_which_a_call_waits_does_not_count_towards_the_turn() {
         }
     });
     assert_eq!(left, Some(59), "the turn has used less than a second");
+}
+
+/// Returns a world whose agent asks after its first request.
+fn at_limit() -> World {
+    let mut setup = setup();
+    setup.spec.limits.max_requests_per_turn = Some(1);
+    setup.spec.limits.on_limit = Some(OnLimit::Ask);
+    let mut world = World::new(setup);
+    world.put(prompt("p1"));
+    world.answer(call(1, "read", "{}").into(), StopReason::ToolUse);
+    world.tool_done(ToolOutcome::ok("text"));
+    world.commit_all();
+    assert!(world.agent.is_waiting() && world.model.is_none());
+    world
+}
+
+#[test]
+fn raised_limit_lets_the_turn_continue_and_is_recorded() {
+    let mut world = at_limit();
+    world.decide(0, WaitDecision::Allow, true);
+    assert_eq!(
+        world.setup.spec.limits.max_requests_per_turn,
+        Some(1_000_000)
+    );
+    world.say("Done.");
+    assert!(world.agent.is_idle());
+    assert_eq!(world.outcome("p1"), Some("completed"));
+}
+
+#[test]
+fn limit_that_is_not_raised_ends_the_turn() {
+    for decision in [WaitDecision::Deny, WaitDecision::Expired] {
+        let mut world = at_limit();
+        world.decide(0, decision, true);
+        assert!(world.agent.is_idle());
+        assert_eq!(world.outcome("p1"), Some("limit"));
+    }
+}
+
+#[test]
+fn question_about_a_limit_survives_a_crash_and_is_withdrawn_by_an_abort() {
+    let mut world = at_limit();
+    world.crash();
+    assert!(world.agent.is_waiting());
+    world.decide(0, WaitDecision::Allow, false);
+    world.crash();
+    world.read_answers();
+    assert!(world.model.is_some(), "the turn continues");
+
+    let mut world = at_limit();
+    world.crash();
+    world.step(Input::Command(Command::Abort { reason: None }));
+    assert!(world.agent.is_idle());
+    assert!(!world.waits.has_open());
+    assert_eq!(world.outcome("p1"), Some("aborted"));
 }

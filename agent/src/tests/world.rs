@@ -349,6 +349,7 @@ impl World {
                 self.model = Some(ticket);
             }
             Effect::CancelModel { ticket } => assert_eq!(self.model.take(), Some(ticket)),
+            Effect::RecordSpec => self.setup.spec.limits = self.agent.spec().limits,
             Effect::CheckWaits => assert!(!self.agent.waits().is_empty(), "no wait to check"),
             Effect::RunTool(run) => self.run(run),
             Effect::CancelTool { ticket } => {

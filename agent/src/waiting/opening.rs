@@ -1,7 +1,6 @@
 //! The data of the event that opens a wait: what a person or a client is asked.
 
 use planck_common::{
-    Timestamp,
     event::ToolEffect,
     wait::{WaitKind, WaitOpened},
 };
@@ -45,10 +44,6 @@ impl Agent {
         why: Option<&str>,
         step: &StepEffects,
     ) -> Result<WaitOpened, String> {
-        let expires_at = self.settings.wait_expires.map(|after| {
-            let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
-            Timestamp::from_millis(step.now.millis().saturating_add(after))
-        });
         let opened = WaitOpened {
             id: call.call_id.clone(),
             kind,
@@ -63,7 +58,7 @@ impl Agent {
             options: None,
             schema: None,
             rule: None,
-            expires_at,
+            expires_at: self.expiry(step.now),
         };
         Ok(match kind {
             WaitKind::Approval => WaitOpened {

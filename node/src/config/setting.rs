@@ -12,7 +12,7 @@ mod size;
 
 use std::{collections::BTreeMap, fmt};
 
-pub use choice::{LogFormat, Network, Sandbox, StoreKind, Synchronous};
+pub use choice::{LimitReaction, LogFormat, Network, Sandbox, StoreKind, Synchronous};
 pub use listen::Listen;
 pub use models_file::ModelsFile;
 pub use outside::{Authorities, HeaderText, ProxyRule};

@@ -160,8 +160,9 @@ fn check_parts(
     if scope == Some(WaitScope::Session) && row.rule.is_none() {
         return refused("no rule covers this call; answer with the scope `once`");
     }
-    if value.is_some() != (decision == WaitDecision::Answer) {
-        return refused("`value` belongs to `answer`, which needs it");
+    let is_raised = row.kind == WaitKind::Budget && decision == WaitDecision::Allow;
+    if value.is_some() != (decision == WaitDecision::Answer || is_raised) {
+        return refused("`value` is the answer, or the new limit of an allowed budget");
     }
     let Some(given) = args.or(value) else {
         return Ok(());

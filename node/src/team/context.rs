@@ -198,6 +198,7 @@ pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
         max_tokens: own.max_tokens.or(inherited.max_tokens),
         max_cost_usd: own.max_cost_usd.or(inherited.max_cost_usd),
         max_turn_seconds: own.max_turn_seconds.or(inherited.max_turn_seconds),
+        on_limit: own.on_limit.or(inherited.on_limit),
     }
 }
 

@@ -154,6 +154,16 @@ impl Actor {
         })
     }
 
+    /// Records the agent's present specification. If the store cannot do so now, a node that loads
+    /// the agent later has the earlier one, and asks again about the limit that was raised.
+    pub(in crate::actor) async fn record_spec(&mut self) {
+        let spec = self.agent.spec().clone();
+        if let Err(refusal) = self.record(&spec).await {
+            let agent = &self.identity.agent;
+            tracing::warn!(%agent, %refusal, "cannot record the raised limit of the agent");
+        }
+    }
+
     async fn record(&mut self, spec: &AgentSpec) -> Result<(), Refusal> {
         let identity = &self.identity;
         let recorded = self

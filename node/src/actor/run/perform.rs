@@ -73,6 +73,7 @@ impl Actor {
                     self.publish(event.kind(), place, &event.data())
                 }
                 Effect::CallModel { ticket } => self.call_model(ticket),
+                Effect::RecordSpec => self.record_spec().await,
                 Effect::CheckWaits => self.checks_waits = true,
                 Effect::RunTool(run) => self.run_tool(run),
                 Effect::Compact { ticket } => self.compact(ticket),

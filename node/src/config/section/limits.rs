@@ -2,7 +2,7 @@
 
 use planck_common::spec;
 
-use crate::config::setting::Size;
+use crate::config::setting::{LimitReaction, Size};
 
 section! {
     /// The limits of a turn, an agent, a session, a prompt and an answer.
@@ -15,6 +15,9 @@ section! {
         max_cost_usd: Option<f64> = None;
         /// The longest duration of one turn in seconds.
         max_turn_seconds: Option<u64> = None;
+        /// What happens when an agent reaches `max_requests_per_turn`, `max_tokens` or
+        /// `max_cost_usd`: its turn ends (`end`), or waits until a person raises the limit (`ask`).
+        on_limit: LimitReaction = LimitReaction::End;
         /// The limits over all agents of a session.
         session: SessionLimits = SessionLimits::default();
         /// The largest prompt, as JSON. NATS refuses prompts beyond its own `max_payload`.
@@ -80,6 +83,8 @@ impl Limits {
             max_tokens: self.max_tokens,
             max_cost_usd: self.max_cost_usd,
             max_turn_seconds: self.max_turn_seconds,
+            // Without the field, nodes of earlier versions can read the specification.
+            on_limit: (self.on_limit == LimitReaction::Ask).then_some(spec::OnLimit::Ask),
         }
     }
 

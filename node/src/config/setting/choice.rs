@@ -50,6 +50,11 @@ choices! {
         /// Commits survive the loss of power, too.
         Full = "full",
     }
+    /// What happens when an agent reaches a limit.
+    LimitReaction {
+        End = "end",
+        Ask = "ask",
+    }
     /// Whether the kernel confines tool processes.
     Sandbox {
         /// The kernel confines tool processes as far as this machine allows, and the log shows how

@@ -344,6 +344,37 @@ async fn abort_withdraws_a_wait() -> Result<()> {
     asking.node.leave().await
 }
 
+#[tokio::test]
+async fn person_raises_a_limit_or_ends_the_turn() -> Result<()> {
+    for (decision, value, outcome) in [("allow", Some(5), "completed"), ("deny", None, "limit")] {
+        let world = World::start(Backend::Sqlite, script()).await?;
+        let node = world.node().await?;
+        let limits = json!({ "max_requests_per_turn": 1, "on_limit": "ask" });
+        let body = json!({
+            "dir": world.dir(),
+            "members": [{ "type": "agent", "tools": ["write"], "limits": limits }],
+            "prompt": "write it",
+        });
+        let started = world.caller.start(&body).await?;
+        let asking = Asking {
+            world,
+            node,
+            started,
+        };
+        let wait = asking.waiting().await?;
+        assert_eq!(wait.title, "max_requests_per_turn is reached: 1 of 1");
+        let too_low = json!({ "wait": wait.id, "decision": "allow", "value": 1 });
+        assert_eq!(asking.refused(&too_low).await?.0, Code::BadRequest);
+        asking
+            .answer(&json!({ "wait": wait.id, "decision": decision, "value": value }))
+            .await?;
+        let log = asking.ended().await?;
+        assert_eq!(of_kind(&log, EventKind::TurnEnd)[0]["outcome"], outcome);
+        asking.node.leave().await?;
+    }
+    Ok(())
+}
+
 /// Checks that a waiting agent is unloaded, and is found again by the answer.
 #[tokio::test]
 async fn waiting_agent_is_unloaded_until_it_is_answered() -> Result<()> {
