@@ -38,6 +38,22 @@ pub enum PlantedFault {
     SupersededRunOn,
     /// A session whose close was interrupted continues (`recovery.rs`).
     CloseForgotten,
+    /// A sweep does not return agents with answered waits. This fault and the following ones about
+    /// waits change the simulated store or the simulated agents.
+    #[cfg(any(test, feature = "simulation"))]
+    AnsweredWaitsUnswept,
+    /// A wait that was answered takes another answer (simulation).
+    #[cfg(any(test, feature = "simulation"))]
+    SecondAnswerAccepted,
+    /// A wait that has expired, but that no sweep has seen yet, takes an answer (simulation).
+    #[cfg(any(test, feature = "simulation"))]
+    AnswerAfterExpiry,
+    /// The row that opened a wait opens it again if an agent repeats the append (simulation).
+    #[cfg(any(test, feature = "simulation"))]
+    RepeatedRowReopens,
+    /// A new host starts a call that waits for an answer (simulation).
+    #[cfg(any(test, feature = "simulation"))]
+    OpenWaitForgotten,
     /// Members have no records in the registry (simulation). This variant and `NoTeamRecords` are
     /// experiments and not faults. See `docs/decisions/team-records.md`.
     #[cfg(any(test, feature = "simulation"))]

@@ -27,7 +27,7 @@ const PLANTED: &[(PlantedFault, u64, &str)] = &[
     (PlantedFault::DeathWithoutProof, 0, "which is dead"),
     (PlantedFault::WorkWithoutProof, 0, "without a young proof"),
     (PlantedFault::SilenceBeyondEcho, 400, "had no gap"),
-    (PlantedFault::ToolsBeforeGraceOfDead, 0, "still ran"),
+    (PlantedFault::ToolsBeforeGraceOfDead, 1_500, "still ran"),
     (PlantedFault::ToolsBeforeGraceOfSilent, 0, "still ran"),
     (PlantedFault::ToolsBeforeLossIsSeen, 2_000, "still ran"),
     (PlantedFault::ToolsBeforeGraceOfMember, 1_600, "still ran"),
@@ -43,6 +43,19 @@ const PLANTED: &[(PlantedFault, u64, &str)] = &[
         1_600,
         "which stops with its node",
     ),
+    (
+        PlantedFault::AnsweredWaitsUnswept,
+        0,
+        "was acknowledged and not read in time",
+    ),
+    (PlantedFault::SecondAnswerAccepted, 0, "has two decisions"),
+    (
+        PlantedFault::AnswerAfterExpiry,
+        0,
+        "was answered after it expired",
+    ),
+    (PlantedFault::RepeatedRowReopens, 0, "the decisions are"),
+    (PlantedFault::OpenWaitForgotten, 0, "ran without an allow"),
 ];
 
 #[test]
@@ -54,6 +67,10 @@ fn nothing_is_violated() {
     );
     assert!(
         report.moves > SEEDS / 10 && report.closes > SEEDS / 100,
+        "{report:?}"
+    );
+    assert!(
+        report.answers > 5 * SEEDS && report.answer_bounds > SEEDS,
         "{report:?}"
     );
 }

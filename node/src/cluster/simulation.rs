@@ -9,6 +9,7 @@
 
 mod agents;
 mod answers;
+mod asked;
 mod checks;
 mod drain;
 mod end;
@@ -17,6 +18,7 @@ mod hosting;
 mod members;
 mod membership;
 mod net;
+mod people;
 mod process;
 mod registry;
 mod requests;
@@ -25,6 +27,7 @@ mod sweep;
 mod take_up;
 mod teams;
 mod tools;
+mod waits;
 mod world;
 
 use std::{
@@ -61,6 +64,10 @@ pub struct SimReport {
     /// Tools of an earlier incarnation or epoch that still ran, on a machine that was cut off or
     /// disturbed, when a later tool started.
     pub overlaps: u64,
+    /// Answers to waits that were acknowledged.
+    pub answers: u64,
+    /// Checks that an agent reads an acknowledged answer in time.
+    pub answer_bounds: u64,
 }
 
 impl SimReport {
@@ -74,6 +81,8 @@ impl SimReport {
             tools: self.tools + other.tools,
             bounds: self.bounds + other.bounds,
             overlaps: self.overlaps + other.overlaps,
+            answers: self.answers + other.answers,
+            answer_bounds: self.answer_bounds + other.answer_bounds,
         }
     }
 }

@@ -1,27 +1,58 @@
 //! The simulated agents, which begin and end tool calls and append both events to the log under
-//! their lease.
+//! their lease. Before some calls they ask, and then run or end the call as the answer says.
+
+use planck_common::wait::WaitDecision;
 
 use super::{
     process::{AgentStage, HostOrder, HostedAgent, ProcessEvent, SqlCaller},
-    sql::{AgentKey, ClaimedLease, LogRow, LogRowKind, SqlReply, SqlStatement},
+    sql::{
+        AgentKey, CallNumber, ClaimedLease, LogRow, LogRowKind, OpenCall, SqlReply, SqlStatement,
+    },
     world::{SimWorld, agent_id, team},
 };
-use crate::cluster::cascade::CascadeInput;
+use crate::cluster::{
+    cascade::CascadeInput,
+    planted::{PlantedFault, is_planted},
+};
 
 /// One in this many tool calls takes 5 s to 15 s.
 const LONG_CALLS: u32 = 6;
 
 impl AgentStage {
+    /// Returns the row that the agent appends, or `None` if it appends none.
+    fn row(self) -> Option<(LogRowKind, CallNumber)> {
+        match self {
+            Self::Starting(call) => Some((LogRowKind::ToolStart, call)),
+            Self::Ending(call) => Some((LogRowKind::ToolEnd, call)),
+            Self::Interrupting(call) => Some((LogRowKind::Interrupted, call)),
+            Self::Opening(call) => Some((LogRowKind::WaitOpened, call)),
+            Self::Decided(call, WaitDecision::Allow) => Some((LogRowKind::Allowed, call)),
+            Self::Decided(call, _) => Some((LogRowKind::NotAllowed, call)),
+            Self::Thinking | Self::Running(_) | Self::Asking(_) => None,
+        }
+    }
+
     /// Returns whether the agent waits for the append of this row. If the agent sent a row twice,
     /// the second answer may arrive when it no longer waits.
     fn awaits(self, row: &LogRow) -> bool {
-        let (kind, call) = match self {
-            Self::Starting(call) => (LogRowKind::ToolStart, call),
-            Self::Ending(call) => (LogRowKind::ToolEnd, call),
-            Self::Interrupting(call) => (LogRowKind::Interrupted, call),
-            Self::Thinking | Self::Running(_) => return false,
-        };
-        (kind, call) == (row.kind, row.call)
+        self.row() == Some((row.kind, row.call))
+    }
+
+    /// Returns whether the agent can move to another node.
+    pub fn is_at_rest(self) -> bool {
+        matches!(self, Self::Thinking | Self::Asking(_))
+    }
+
+    /// Returns the stage of an agent that a node starts, which depends on what its log left open.
+    fn resumed(open: Option<OpenCall>) -> Self {
+        match open {
+            None => Self::Thinking,
+            Some(OpenCall::Started(call)) => Self::Interrupting(call),
+            Some(OpenCall::Asked(call)) if is_planted(PlantedFault::OpenWaitForgotten) => {
+                Self::Starting(call)
+            }
+            Some(OpenCall::Asked(call)) => Self::Asking(call),
+        }
     }
 }
 
@@ -39,14 +70,11 @@ impl SimWorld {
                 order.incarnation, lease.epoch
             )
         });
-        let stage = lease
-            .open_call
-            .map_or(AgentStage::Thinking, AgentStage::Interrupting);
         let hosted = HostedAgent {
             incarnation: order.incarnation,
             epoch: lease.epoch,
             last_seq: lease.last_seq,
-            stage,
+            stage: AgentStage::resumed(lease.open_call),
             tools_from: order.tools_from,
         };
         self.stop_agent(process, order.agent);
@@ -61,7 +89,11 @@ impl SimWorld {
             is_lead: agent.1 == 0,
         };
         self.cascade(process, started);
-        self.step_after(process, agent, hosted.epoch, 50, 500);
+        if matches!(hosted.stage, AgentStage::Asking(_)) {
+            self.look_after(process, agent, 50, 500);
+        } else {
+            self.step_after(process, agent, hosted.epoch, 50, 500);
+        }
     }
 
     fn step_after(&mut self, process: usize, agent: AgentKey, epoch: i64, least: u64, most: u64) {
@@ -72,6 +104,7 @@ impl SimWorld {
     pub fn step(&mut self, process: usize, agent: AgentKey, epoch: i64) {
         let may_act = self.may_act(process);
         let next_call = self.checks.next_call();
+        let asks_first = self.asks_first();
         let now = self.now;
         let Some(hosted) = self.processes[process]
             .hosted
@@ -80,7 +113,7 @@ impl SimWorld {
         else {
             return;
         };
-        let (kind, call) = match hosted.stage {
+        match hosted.stage {
             AgentStage::Thinking if !may_act => {
                 return self.step_after(process, agent, epoch, 250, 350);
             }
@@ -88,20 +121,23 @@ impl SimWorld {
                 let wait = hosted.tools_from - now;
                 return self.step_after(process, agent, epoch, wait, wait + 100);
             }
-            AgentStage::Thinking => {
-                hosted.stage = AgentStage::Starting(next_call);
-                (LogRowKind::ToolStart, next_call)
-            }
-            AgentStage::Starting(call) => (LogRowKind::ToolStart, call),
+            AgentStage::Thinking if asks_first => hosted.stage = AgentStage::Opening(next_call),
+            AgentStage::Thinking => hosted.stage = AgentStage::Starting(next_call),
             AgentStage::Running(call) => {
                 hosted.stage = AgentStage::Ending(call);
                 self.checks.tool_ended(call, now);
-                (LogRowKind::ToolEnd, call)
             }
-            AgentStage::Ending(call) => (LogRowKind::ToolEnd, call),
-            AgentStage::Interrupting(call) => (LogRowKind::Interrupted, call),
-        };
+            _ => {}
+        }
+        self.append(process, agent);
+    }
+
+    /// Sends the row that an agent appends, if there is one.
+    fn append(&mut self, process: usize, agent: AgentKey) {
         let Some(hosted) = self.processes[process].hosted.get(&agent) else {
+            return;
+        };
+        let Some((kind, call)) = hosted.stage.row() else {
             return;
         };
         let (session, prev) = (agent.0, hosted.last_seq);
@@ -113,6 +149,46 @@ impl SimWorld {
         };
         let statement = SqlStatement::Append { session, row, prev };
         self.query(process, statement, SqlCaller::Agent);
+    }
+
+    fn look_after(&mut self, process: usize, agent: AgentKey, least: u64, most: u64) {
+        let delay = self.rng.u64(least..most);
+        self.tell(process, delay, ProcessEvent::Look { agent });
+    }
+
+    /// Makes an agent that waits read the answer to its wait. Does nothing without a permit, because
+    /// a later sweep makes the agent look again.
+    pub fn look(&mut self, process: usize, agent: AgentKey) {
+        let (may_act, now) = (self.may_act(process), self.now);
+        let hosted = self.processes[process].hosted.get(&agent);
+        let Some(hosted) =
+            hosted.filter(|hosted| may_act && matches!(hosted.stage, AgentStage::Asking(_)))
+        else {
+            return;
+        };
+        if now < hosted.tools_from {
+            let wait = hosted.tools_from - now;
+            return self.look_after(process, agent, wait, wait + 100);
+        }
+        self.query(
+            process,
+            SqlStatement::ReadAnswer { agent },
+            SqlCaller::Agent,
+        );
+    }
+
+    /// Ends the wait of an agent as the answer says.
+    pub fn answer_read(
+        &mut self,
+        process: usize,
+        agent: AgentKey,
+        (call, decision): (CallNumber, WaitDecision),
+    ) {
+        let hosted = self.processes[process].hosted.get_mut(&agent);
+        if let Some(hosted) = hosted.filter(|hosted| hosted.stage == AgentStage::Asking(call)) {
+            hosted.stage = AgentStage::Decided(call, decision);
+            self.append(process, agent);
+        }
     }
 
     pub fn appended(&mut self, process: usize, session: usize, row: LogRow, reply: &SqlReply) {
@@ -134,7 +210,9 @@ impl SimWorld {
             }
         }
         match hosted.stage {
-            AgentStage::Starting(call) if may_act => {
+            AgentStage::Starting(call) | AgentStage::Decided(call, WaitDecision::Allow)
+                if may_act =>
+            {
                 hosted.stage = AgentStage::Running(call);
                 let incarnation = hosted.incarnation;
                 self.start_tool(process, session, row, incarnation);
@@ -145,15 +223,19 @@ impl SimWorld {
                 };
                 self.step_after(process, agent, row.epoch, least, most);
             }
-            AgentStage::Starting(call) => {
+            AgentStage::Starting(call) | AgentStage::Decided(call, WaitDecision::Allow) => {
                 hosted.stage = AgentStage::Ending(call);
                 self.step_after(process, agent, row.epoch, 50, 100);
             }
-            AgentStage::Ending(_) | AgentStage::Interrupting(_) => {
+            AgentStage::Ending(_) | AgentStage::Interrupting(_) | AgentStage::Decided(..) => {
                 hosted.stage = AgentStage::Thinking;
                 self.step_after(process, agent, row.epoch, 100, 4_000);
             }
-            AgentStage::Thinking | AgentStage::Running(_) => {}
+            AgentStage::Opening(call) => {
+                hosted.stage = AgentStage::Asking(call);
+                self.look(process, agent);
+            }
+            AgentStage::Thinking | AgentStage::Running(_) | AgentStage::Asking(_) => {}
         }
     }
 

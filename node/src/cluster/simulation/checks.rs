@@ -8,9 +8,10 @@ use planck_common::{registry::TeamStanding, spec::OnNodeDeath};
 use super::{
     SimReport,
     faults::InjectedFault,
+    people::PersonAnswer,
     process::ProcessState,
     registry::{SimKey, SimRecord, SimValue, TeamKey},
-    sql::{AgentKey, CallNumber, LeaseClaim, SqlReply, SqlStatement},
+    sql::{AgentKey, CallNumber, LeaseClaim, LogRow, SqlReply, SqlStatement},
     tools::ToolRun,
     world::{SimWorld, WorldEvent},
 };
@@ -76,6 +77,11 @@ pub struct Checks {
     stale_since: BTreeMap<(usize, AgentKey), u64>,
     /// The sessions that are to close, because their lead's node is gone.
     pub lost: BTreeSet<usize>,
+    /// The calls whose waits people have been shown.
+    shown: BTreeSet<CallNumber>,
+    /// The people who have a reply to their answer.
+    replies: BTreeSet<(CallNumber, u8)>,
+    pub acknowledged: Vec<PersonAnswer>,
 }
 
 impl Checks {
@@ -92,6 +98,9 @@ impl Checks {
             taken: BTreeMap::new(),
             stale_since: BTreeMap::new(),
             lost: BTreeSet::new(),
+            shown: BTreeSet::new(),
+            replies: BTreeSet::new(),
+            acknowledged: Vec::new(),
         }
     }
 
@@ -194,6 +203,25 @@ impl Checks {
 
     fn is_gone(&self, process: usize) -> bool {
         self.declared_dead.contains(&process) || self.left.contains(&process)
+    }
+
+    /// Returns whether no fault occurs between two times, and none occurred for long before.
+    pub fn is_calm(&self, since: u64, until: u64) -> bool {
+        let mut faults = self.disturbances.iter();
+        !faults.any(|fault| fault.begin <= until && fault.end + CALM_FOR >= since)
+    }
+
+    /// Notes that people are shown the wait of a row. Returns whether they were not shown it before.
+    pub fn shown(&mut self, row: &LogRow) -> bool {
+        self.shown.insert(row.call)
+    }
+
+    pub fn replied(&mut self, answer: PersonAnswer) {
+        self.replies.insert((answer.call, answer.person));
+    }
+
+    pub fn has_reply(&self, answer: &PersonAnswer) -> bool {
+        self.replies.contains(&(answer.call, answer.person))
     }
 
     pub fn node_left(&mut self, process: usize) {
@@ -398,6 +426,7 @@ impl SimWorld {
     }
 
     pub fn after_statement(&mut self, statement: &SqlStatement, reply: &SqlReply) {
+        self.after_wait_statement(statement, reply);
         let (
             SqlStatement::ClaimLead { claim, .. } | SqlStatement::ClaimMember { claim, .. },
             SqlReply::Claimed(_),

@@ -1,11 +1,11 @@
 //! A simulated node that drains and leaves, as in `takeover/drain.rs`. Each agent moves to another
-//! node once it runs no tool. When the time is up, the remaining agents stop, and other nodes take
+//! node once it runs no tool, also while it waits for an answer. When the time is up, the remaining agents stop, and other nodes take
 //! them up later.
 
 use std::collections::BTreeMap;
 
 use super::{
-    process::{AgentStage, DrainState, HostOrder, HostPurpose, ProcessEvent, ProcessState},
+    process::{DrainState, HostOrder, HostPurpose, ProcessEvent, ProcessState},
     sql::AgentKey,
     world::SimWorld,
 };
@@ -45,7 +45,7 @@ impl SimWorld {
         let is_time_up = self.now >= drain.until;
         let hosted = self.processes[process].hosted.iter();
         let ready: Vec<AgentKey> = hosted
-            .filter(|(_, hosted)| is_time_up || hosted.stage == AgentStage::Thinking)
+            .filter(|(_, hosted)| is_time_up || hosted.stage.is_at_rest())
             .map(|(agent, _)| *agent)
             .collect();
         for agent in ready {

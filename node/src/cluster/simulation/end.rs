@@ -11,7 +11,7 @@ use super::{
 impl SimWorld {
     /// Checks that, after all faults are over, every node may work, no node runs a stale agent,
     /// every agent of an open session has a host unless it was stopped, no session is open that had
-    /// to close, and the logs are in order.
+    /// to close, no wait is forgotten, and the logs are in order.
     pub fn check_end(&mut self) {
         for process in 0..self.processes.len() {
             let is_gone = self.processes[process].state == ProcessState::Gone;
@@ -39,6 +39,7 @@ impl SimWorld {
             }
             self.check_log(session);
         }
+        self.check_waits_at_end();
     }
 
     fn check_hosted(&mut self, agent: AgentKey) {
@@ -54,12 +55,25 @@ impl SimWorld {
     }
 
     /// Checks that each call that began ended, or was answered as interrupted, before the next call
-    /// of its agent began.
+    /// of its agent began, and that a call that asked first began only after its wait.
     fn check_log(&mut self, session: usize) {
         let mut open: BTreeMap<usize, CallNumber> = BTreeMap::new();
+        let mut asked: BTreeMap<usize, CallNumber> = BTreeMap::new();
         for row in &self.sql.sessions[session].log {
             let is_legal = match row.kind {
-                LogRowKind::ToolStart => open.insert(row.agent, row.call).is_none(),
+                LogRowKind::ToolStart => {
+                    let is_asked = asked.contains_key(&row.agent);
+                    open.insert(row.agent, row.call).is_none() && !is_asked
+                }
+                LogRowKind::WaitOpened => {
+                    let is_open = open.contains_key(&row.agent);
+                    asked.insert(row.agent, row.call).is_none() && !is_open
+                }
+                LogRowKind::Allowed => {
+                    open.insert(row.agent, row.call).is_none()
+                        && asked.remove(&row.agent) == Some(row.call)
+                }
+                LogRowKind::NotAllowed => asked.remove(&row.agent) == Some(row.call),
                 LogRowKind::ToolEnd | LogRowKind::Interrupted => {
                     open.remove(&row.agent) == Some(row.call)
                 }

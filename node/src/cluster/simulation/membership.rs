@@ -48,6 +48,7 @@ impl SimWorld {
             ProcessEvent::Host(order) => self.host(process, *order),
             ProcessEvent::Hosted { order, done } => self.order_done(process, *order, done),
             ProcessEvent::Agent { agent, epoch } => self.step(process, agent, epoch),
+            ProcessEvent::Look { agent } => self.look(process, agent),
             ProcessEvent::Prompt { session } => self.take_up(process, session),
             ProcessEvent::ReadNodes => {
                 self.request(process, RegistryRequest::ReadNodes);

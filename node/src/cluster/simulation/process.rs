@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
-use planck_common::{NodeId, registry::NodeStanding};
+use planck_common::{NodeId, registry::NodeStanding, wait::WaitDecision};
 
 use super::{
+    people::PersonAnswer,
     registry::{SimRecord, SimTeam, TeamKey, nonce},
     sql::{AgentKey, CallNumber, ClaimedLease, SessionRow, SqlReply, SqlStatement},
 };
@@ -68,6 +69,10 @@ pub enum ProcessEvent {
         agent: AgentKey,
         epoch: i64,
     },
+    /// An agent is to read the answer to its wait.
+    Look {
+        agent: AgentKey,
+    },
     /// A prompt was delivered to this node.
     Prompt {
         session: usize,
@@ -96,8 +101,13 @@ pub enum SqlCaller {
     Agent,
     Leases,
     Sweep,
-    TakeUp { session: usize, ticket: u64 },
+    TakeUp {
+        session: usize,
+        ticket: u64,
+    },
     Host(HostOrder),
+    /// A person who answers a wait through this process.
+    Person(PersonAnswer),
 }
 
 /// The part of the process that reads a team's record.
@@ -215,6 +225,12 @@ pub enum AgentStage {
     Running(CallNumber),
     Ending(CallNumber),
     Interrupting(CallNumber),
+    /// The agent appends the wait of a call.
+    Opening(CallNumber),
+    /// The agent waits for an answer.
+    Asking(CallNumber),
+    /// The agent appends the end of a wait.
+    Decided(CallNumber, WaitDecision),
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -338,6 +338,7 @@ impl SimWorld {
             return self.miss_sql(process, statement, caller);
         }
         self.before_statement(process, &statement);
+        self.sql.now = self.now;
         let reply = self.sql.run(&statement);
         self.after_statement(&statement, &reply);
         let (delay, reply) = if self.loses_answer() {

@@ -1,7 +1,10 @@
 //! The simulated store, with leases and a log for each session. Its atomic statements have the
 //! conditions of the real ones.
 
-use planck_common::spec::OnNodeDeath;
+use planck_common::{spec::OnNodeDeath, wait::WaitDecision};
+
+use super::waits::SimWait;
+use crate::cluster::planted::{PlantedFault, is_planted};
 
 /// An agent, as the number of its session and its place in the team. The lead has place 0.
 pub type AgentKey = (usize, usize);
@@ -23,6 +26,12 @@ pub enum LogRowKind {
     ToolEnd,
     /// The answer that a new host gives to a call that was open.
     Interrupted,
+    /// The agent asks before a call.
+    WaitOpened,
+    /// The end of a wait and the start of its call, which one append writes.
+    Allowed,
+    /// The end of a wait and the end of its call, which one append writes.
+    NotAllowed,
 }
 
 /// A call's number, unique in a run.
@@ -40,6 +49,7 @@ pub struct LogRow {
 pub struct StoredSession {
     pub row: SessionRow,
     pub log: Vec<LogRow>,
+    pub waits: Vec<SimWait>,
 }
 
 /// A session with its agents' leases, as a statement returns it.
@@ -84,8 +94,8 @@ pub enum SqlStatement {
     ReadSession {
         session: usize,
     },
-    /// Reads the agents whose holder is none of the living nodes, those with an unread input, and,
-    /// with `held_by`, the leases that a node holds.
+    /// Expires waits. Reads the agents whose holder is none of the living nodes, those with an unread
+    /// input or an answered wait, and, with `held_by`, the leases that a node holds.
     Sweep {
         alive: Vec<usize>,
         held_by: Option<usize>,
@@ -107,6 +117,24 @@ pub enum SqlStatement {
         epoch: i64,
         for_good: bool,
     },
+    /// Stores the answer of a person to a wait.
+    Answer {
+        session: usize,
+        call: CallNumber,
+        decision: WaitDecision,
+    },
+    /// Reads the answer that an agent has not read yet.
+    ReadAnswer {
+        agent: AgentKey,
+    },
+}
+
+/// What the log of an agent left open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenCall {
+    Started(CallNumber),
+    /// The call waits for an answer.
+    Asked(CallNumber),
 }
 
 /// A lease that was claimed.
@@ -115,7 +143,7 @@ pub struct ClaimedLease {
     pub epoch: i64,
     pub last_seq: usize,
     pub incarnation: i64,
-    pub open_call: Option<CallNumber>,
+    pub open_call: Option<OpenCall>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +161,13 @@ pub enum SqlReply {
         held: Option<Vec<AgentKey>>,
     },
     Held(Vec<(AgentKey, i64)>),
+    /// The answer is stored. `node` holds the lease of the agent.
+    Answered {
+        node: Option<usize>,
+    },
+    /// The wait takes no answer. It may have one, which is the stored one.
+    AnsweredBefore(Option<WaitDecision>),
+    Unread(Option<(CallNumber, WaitDecision)>),
     Done,
     /// The answer was lost, or SQL is unreachable.
     Unknown,
@@ -141,13 +176,15 @@ pub enum SqlReply {
 #[derive(Debug, Default)]
 pub struct Sql {
     pub sessions: Vec<StoredSession>,
+    /// The clock of the database, which decides whether a wait has expired.
+    pub now: u64,
 }
 
 impl Sql {
     pub fn run(&mut self, statement: &SqlStatement) -> SqlReply {
         match statement {
             SqlStatement::Append { session, row, prev } => {
-                self.sessions[*session].append(*row, *prev)
+                self.sessions[*session].append(*row, *prev, self.now)
             }
             SqlStatement::ClaimLead { claim, after_death } => {
                 self.sessions[claim.agent.0].claim_lead(claim, *after_death)
@@ -158,10 +195,15 @@ impl Sql {
             SqlStatement::ReadLead { session } | SqlStatement::ReadSession { session } => {
                 SqlReply::Session(self.sessions[*session].row.clone())
             }
-            SqlStatement::Sweep { alive, held_by } => SqlReply::Strays {
-                strays: self.strays(alive),
-                held: held_by.map(|me| self.held(me).map(|(agent, _)| agent).collect()),
-            },
+            SqlStatement::Sweep { alive, held_by } => {
+                let now = self.now;
+                let sessions = self.sessions.iter_mut();
+                sessions.for_each(|session| session.expire_waits(now));
+                SqlReply::Strays {
+                    strays: self.strays(alive),
+                    held: held_by.map(|me| self.held(me).map(|(agent, _)| agent).collect()),
+                }
+            }
             SqlStatement::OwnLeases { me, .. } => SqlReply::Held(self.held(*me).collect()),
             SqlStatement::Close { session, epoch } => self.sessions[*session].close(*epoch),
             SqlStatement::Release {
@@ -169,6 +211,14 @@ impl Sql {
                 epoch,
                 for_good,
             } => self.sessions[agent.0].release(agent.1, *epoch, *for_good),
+            SqlStatement::Answer {
+                session,
+                call,
+                decision,
+            } => self.sessions[*session].answer(*call, *decision, self.now),
+            SqlStatement::ReadAnswer { agent } => {
+                SqlReply::Unread(self.sessions[agent.0].unread_answer(agent.1))
+            }
         }
     }
 
@@ -184,9 +234,13 @@ impl Sql {
     }
 
     fn strays(&self, alive: &[usize]) -> Vec<(AgentKey, Option<usize>)> {
-        let is_stray = |(_, lease): &(AgentKey, &LeaseRow)| {
+        let has_answer = |agent: &AgentKey| {
+            let is_skipped = is_planted(PlantedFault::AnsweredWaitsUnswept);
+            !is_skipped && self.sessions[agent.0].has_answer(agent.1)
+        };
+        let is_stray = |(agent, lease): &(AgentKey, &LeaseRow)| {
             let is_held_elsewhere = lease.node.is_some_and(|node| !alive.contains(&node));
-            is_held_elsewhere || lease.has_input && !lease.is_stopped
+            is_held_elsewhere || !lease.is_stopped && (lease.has_input || has_answer(agent))
         };
         let strays = self.rows().filter(is_stray);
         strays.map(|(agent, lease)| (agent, lease.node)).collect()
@@ -218,16 +272,18 @@ impl StoredSession {
         Self {
             row,
             log: Vec::new(),
+            waits: Vec::new(),
         }
     }
 
-    fn append(&mut self, row: LogRow, prev: usize) -> SqlReply {
+    fn append(&mut self, row: LogRow, prev: usize, now: u64) -> SqlReply {
         let lease = self.row.leases[row.agent];
         let is_mine = lease.epoch == row.epoch;
         if is_mine && lease.last_seq == prev {
             self.log.push(row);
             self.row.leases[row.agent].last_seq = self.log.len();
             self.row.leases[row.agent].has_input = false;
+            self.row_written(row, now);
             return SqlReply::Appended {
                 seq: self.log.len(),
             };
@@ -235,6 +291,7 @@ impl StoredSession {
         // The same row was sent again after a lost answer.
         let last = lease.last_seq.checked_sub(1).map(|at| self.log[at]);
         if is_mine && last == Some(row) {
+            self.row_repeated(row);
             SqlReply::Appended {
                 seq: lease.last_seq,
             }
@@ -279,12 +336,16 @@ impl StoredSession {
         })
     }
 
-    pub fn open_call(&self, agent: usize) -> Option<CallNumber> {
+    pub fn open_call(&self, agent: usize) -> Option<OpenCall> {
         let last = self.row.leases[agent]
             .last_seq
             .checked_sub(1)
             .map(|at| self.log[at])?;
-        (last.kind == LogRowKind::ToolStart).then_some(last.call)
+        match last.kind {
+            LogRowKind::ToolStart | LogRowKind::Allowed => Some(OpenCall::Started(last.call)),
+            LogRowKind::WaitOpened => Some(OpenCall::Asked(last.call)),
+            LogRowKind::ToolEnd | LogRowKind::Interrupted | LogRowKind::NotAllowed => None,
+        }
     }
 
     fn release(&mut self, agent: usize, epoch: i64, for_good: bool) -> SqlReply {
@@ -294,6 +355,9 @@ impl StoredSession {
         }
         (lease.node, lease.epoch) = (None, epoch + 1);
         lease.is_stopped |= for_good;
+        if for_good {
+            self.withdraw(Some(agent));
+        }
         SqlReply::Done
     }
 
@@ -302,6 +366,7 @@ impl StoredSession {
             return SqlReply::Refused;
         }
         self.row.is_open = false;
+        self.withdraw(None);
         for lease in &mut self.row.leases {
             (lease.node, lease.epoch) = (None, lease.epoch + 1);
         }

@@ -91,6 +91,7 @@ impl SimWorld {
             self.processes[process].sweep.may_miss = true;
             return self.end_sweep(process);
         };
+        self.wake_own(process, &strays);
         let hosted = &self.processes[process].hosted;
         let missing = held.into_iter().flatten();
         let missing = missing.filter(|agent| !hosted.contains_key(agent));
@@ -103,6 +104,14 @@ impl SimWorld {
             .collect();
         self.processes[process].sweep.sessions = Some(sessions.into_iter().collect());
         self.sweep_on(process);
+    }
+
+    /// Makes those of the agents that run on this node read their answers, because they may have
+    /// missed a wake-up.
+    fn wake_own(&mut self, process: usize, strays: &[(AgentKey, Option<usize>)]) {
+        for (agent, _) in strays {
+            self.look(process, *agent);
+        }
     }
 
     /// Takes up the next session of the sweep, or ends the sweep.
@@ -137,6 +146,12 @@ impl SimWorld {
             (SqlCaller::Agent, SqlStatement::Append { session, row, .. }) => {
                 self.appended(process, session, row, &reply);
             }
+            (SqlCaller::Agent, SqlStatement::ReadAnswer { agent }) => {
+                if let SqlReply::Unread(Some(answer)) = reply {
+                    self.answer_read(process, agent, answer);
+                }
+            }
+            (SqlCaller::Person(answer), _) => self.person_replied(process, answer, &reply),
             (SqlCaller::Sweep, SqlStatement::Sweep { alive, .. }) => {
                 self.swept(process, &alive, reply);
             }

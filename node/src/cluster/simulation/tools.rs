@@ -55,13 +55,14 @@ impl SimWorld {
         let now = self.now;
         self.checks.running.retain(|run| run.ends > now);
         let stored = &self.sql.sessions[session];
-        let is_start = row.kind == LogRowKind::ToolStart;
+        let is_start = matches!(row.kind, LogRowKind::ToolStart | LogRowKind::Allowed);
         if !is_start || !stored.log.iter().rev().any(|other| *other == row) {
             self.checks.violate(format!(
                 "call {} of s{session} ran without a start in the log",
                 row.call
             ));
         }
+        self.check_allowed(session, row.call);
         if self.checks.running.iter().any(|run| run.call() == row.call) {
             self.checks
                 .violate(format!("call {} of s{session} ran twice", row.call));

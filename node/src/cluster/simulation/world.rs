@@ -10,6 +10,7 @@ use super::{
     checks::Checks,
     faults::InjectedFault,
     net::Net,
+    people::PersonAnswer,
     process::{ProcessEvent, ProcessState, RegistryRequest, SimProcess, SqlCaller},
     registry::{SimRegistry, TeamKey},
     sql::{Sql, SqlStatement, StoredSession},
@@ -27,11 +28,16 @@ pub const DEADLINE: u64 = 2_000;
 const LOST_ANSWERS: u32 = 60;
 /// The time from which no answer is lost, because the nodes could not recover from a loss before
 /// the run ends.
-const NONE_LOST_FROM: u64 = 45_000;
+pub const NONE_LOST_FROM: u64 = 45_000;
 /// The number of bits of a queue key that hold the number of the event.
 const ORDER_BITS: u32 = 32;
 /// When the sessions are prompted.
 const PROMPTED_AT: u64 = 5_000;
+/// One in this many calls asks first, in the seeds where agents ask.
+const ASKED: u32 = 4;
+/// The number of seeds in a block. In every second block, agents ask. The other blocks play the runs
+/// from before agents asked, so that a seed that once went wrong still plays the same run.
+const ASKING: u64 = 66;
 
 #[derive(Debug)]
 pub enum WorldEvent {
@@ -70,6 +76,10 @@ pub enum WorldEvent {
         process: usize,
         since: u64,
     },
+    /// A person sends an answer, unless the person has a reply.
+    Person(PersonAnswer),
+    /// The time has come by which an agent must have read an answer.
+    AnswerDue(PersonAnswer),
 }
 
 pub struct SimWorld {
@@ -85,6 +95,8 @@ pub struct SimWorld {
     /// answers.
     pub late: Vec<(usize, Box<RegistryRequest>)>,
     pub late_beats: Vec<(usize, u64)>,
+    /// One in this many calls asks first, or `None` if no call does.
+    pub asked_in: Option<u32>,
     queue: EventQueue,
     trace: Option<Vec<String>>,
 }
@@ -137,12 +149,14 @@ impl SimWorld {
             registry: SimRegistry::default(),
             sql: Sql {
                 sessions: (0..SESSIONS).map(session).collect(),
+                now: 0,
             },
             processes: Vec::new(),
             checks: Checks::new(MACHINES),
             events: 0,
             late: Vec::new(),
             late_beats: Vec::new(),
+            asked_in: (seed / ASKING).is_multiple_of(2).then_some(ASKED),
             queue: EventQueue::default(),
             trace: is_traced.then(Vec::new),
         };
@@ -239,6 +253,8 @@ impl SimWorld {
                 }
             }
             WorldEvent::Due { process, since } => self.check_due(process, since),
+            WorldEvent::Person(answer) => self.person_answers(answer),
+            WorldEvent::AnswerDue(answer) => self.check_answer_due(answer),
         }
     }
 
