@@ -35,6 +35,7 @@ mod session;
 mod sidecar;
 mod team;
 mod trust;
+mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -84,6 +85,10 @@ enum CliCommand {
     /// Team templates: new, list, validate, start
     #[command(subcommand)]
     Team(team::TeamCommand),
+    /// List what agents wait for: approvals, questions, limits
+    Waits(waits::WaitsArgs),
+    /// Answer what an agent waits for
+    Answer(waits::AnswerArgs),
     /// Nodes of the cluster: list, show, drain
     #[command(subcommand)]
     Nodes(nodes::Nodes),
@@ -139,6 +144,8 @@ impl Planck {
             CliCommand::Session(session) => Box::pin(session.perform(&place)).await,
             CliCommand::Agent(agent) => Box::pin(agent.perform(&place)).await,
             CliCommand::Team(team) => Box::pin(team.perform(&place)).await,
+            CliCommand::Waits(waits) => Box::pin(waits.perform(&place)).await,
+            CliCommand::Answer(answer) => Box::pin(answer.perform(&place)).await,
             CliCommand::Nodes(nodes) => Box::pin(nodes.perform(&place)).await,
             CliCommand::Sidecar(sidecar) => Box::pin(sidecar.perform(&place)).await,
             CliCommand::Events(watch) => Box::pin(watch.perform(&place)).await,

@@ -243,6 +243,48 @@ async fn denied_call_does_not_run_and_a_wrong_answer_is_refused() -> Result<()> 
     asking.node.leave().await
 }
 
+/// Runs `planck` with NATS, and returns what it writes and its exit code.
+async fn planck(world: &World, arguments: &[&str]) -> Result<(String, Option<i32>)> {
+    let done = world.planck()?.args(arguments).output().await?;
+    let text = [done.stdout, done.stderr].concat();
+    Ok((String::from_utf8(text)?, done.status.code()))
+}
+
+#[tokio::test]
+async fn command_line_lists_and_answers_waits() -> Result<()> {
+    let asking = Asking::begin(Backend::Sqlite, "write it", &[]).await?;
+    let id = asking.waiting().await?.id;
+    let short = &id[..8];
+    let (list, _) = planck(&asking.world, &["waits"]).await?;
+    assert!(
+        list.contains(short) && list.contains("write: out.txt"),
+        "{list}"
+    );
+    for (arguments, code, words) in [
+        (
+            vec!["answer", short, "perhaps"],
+            2,
+            "with `allow` or `deny`",
+        ),
+        (vec!["answer", "zzzz", "allow"], 3, "no wait begins with"),
+        (vec!["answer", short, "allow"], 0, "allow: write: out.txt"),
+        (
+            vec!["answer", short, "deny"],
+            1,
+            "was answered before, with allow",
+        ),
+    ] {
+        let (text, exit) = planck(&asking.world, &arguments).await?;
+        assert_eq!(exit, Some(code), "{arguments:?}: {text}");
+        assert!(text.contains(words), "{arguments:?}: {text}");
+        if code == 0 {
+            asking.ended().await?;
+        }
+    }
+    assert_eq!(asking.written().as_deref(), Some("hello"));
+    asking.node.leave().await
+}
+
 #[tokio::test]
 async fn person_may_change_the_arguments() -> Result<()> {
     let asking = Asking::begin(Backend::Sqlite, "write it", &[]).await?;
