@@ -1,8 +1,13 @@
 //! Commands about nodes, teams, models and sidecars.
 
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use planck_common::{
     command::{Drain, Draining, Empty, Models, NodeInfo, NodeVerb, Nodes, Sidecars, Teams},
-    subject::{Address, LIST, Target},
+    decision::Decision,
+    subject::{Address, LIST, Target, Topic},
 };
 
 use super::{
@@ -10,7 +15,26 @@ use super::{
     error::ClientError,
 };
 
+/// The decisions of a cluster as they are published: which nodes joined, left or died, and why.
+pub type Decisions = BoxStream<'static, Decision>;
+
 impl Client {
+    /// Subscribes to the decisions of the cluster. Decisions are not stored, so those that were
+    /// published earlier are missing. Messages that are no decisions are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Unreachable`] when the subscription is not active within four seconds, or
+    /// this user may not subscribe.
+    pub async fn decisions(&self) -> Result<Decisions, ClientError> {
+        let subject = Topic::Cluster("*").to_string();
+        let published = self.bus().subscribe(&subject).await;
+        let published = published.map_err(ClientError::Unreachable)?;
+        let decisions = published
+            .flat_map(|delivery| stream::iter(serde_json::from_slice(&delivery.payload).ok()));
+        Ok(decisions.boxed())
+    }
+
     /// Lists the nodes of the cluster. The call is idempotent.
     pub async fn nodes(&self) -> Result<Nodes, ClientError> {
         self.call(

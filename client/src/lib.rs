@@ -15,6 +15,7 @@ mod follow;
 mod reader;
 
 pub use client::Client;
+pub use cluster::Decisions;
 pub use connect::ConnectOptions;
 pub use error::ClientError;
 pub use follow::{Follow, FollowEvent};

@@ -1,0 +1,135 @@
+//! Reads what a request carries: its JSON body, the arguments in its address, and the ids in its
+//! path. All bounds are here.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+};
+use bytes::Bytes;
+use planck_common::id::is_id;
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+
+/// The maximum size of a body in bytes.
+const BODY: usize = 8 << 20;
+/// How long a client may take to send a body.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A JSON object in a request's body. An empty body counts as `{}`.
+pub struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let bytes = read(body).await?;
+        if !bytes.is_empty() {
+            require_json(&parts.headers)?;
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+/// Refuses a body that does not say that it is JSON. A page of another site can send such a body
+/// only after the browser has asked the front, which refuses.
+fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        format!("the body is `{kind}`; send `Content-Type: application/json`"),
+    ))
+}
+
+/// Reads a body of limited size in limited time.
+async fn read(body: Body) -> Result<Bytes, Problem> {
+    let read = tokio::time::timeout(PATIENCE, axum::body::to_bytes(body, BODY)).await;
+    read.map_err(|_| {
+        Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body did not arrive within {} s", PATIENCE.as_secs()),
+        )
+    })?
+    .map_err(|_| {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!(
+                "the body is larger than {} MiB, or it broke off",
+                BODY >> 20
+            ),
+        )
+    })
+}
+
+/// Parses the JSON object in a body. serde_json refuses bodies that are nested deeper than 128.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let is_blank = bytes.iter().all(u8::is_ascii_whitespace);
+    let bytes = if is_blank { b"{}" } else { bytes };
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Problem::bad_request("the body is no JSON object"));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))
+}
+
+/// The arguments in the query of an address.
+pub struct Arguments<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Arguments<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = Query::from_request_parts(parts, state).await;
+        read.map(|Query(arguments)| Self(arguments))
+            .map_err(|error| Problem::bad_request(error.body_text()))
+    }
+}
+
+/// The id or name in a path. It holds no character with a meaning in a subject.
+pub struct Id(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = Path::<String>::from_request_parts(parts, state).await;
+        let Path(text) = read.map_err(|error| Problem::bad_request(error.body_text()))?;
+        id(&text)?;
+        Ok(Self(text))
+    }
+}
+
+/// Checks that a text from an address is an id or a name.
+pub fn id(text: &str) -> Result<(), Problem> {
+    if is_id(text) {
+        return Ok(());
+    }
+    let shown: String = text.chars().take(80).collect();
+    Err(Problem::bad_request(format!(
+        "malformed id `{shown}`: expected 1 to 64 characters of A-Z a-z 0-9 _ -"
+    )))
+}
+
+/// Returns the `Idempotency-Key` of a request, parsed as the id that the protocol uses for the same
+/// purpose.
+pub fn idempotency_key<T: std::str::FromStr>(headers: &HeaderMap) -> Result<Option<T>, Problem>
+where
+    T::Err: std::fmt::Display,
+{
+    let Some(key) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let key = key.to_str().unwrap_or_default();
+    key.parse().map(Some).map_err(|error| {
+        Problem::bad_request(format!("the `Idempotency-Key` cannot be used: {error}"))
+    })
+}

@@ -1,0 +1,159 @@
+//! The front: its parts, and the table of its routes.
+
+use std::{fmt, sync::Arc};
+
+use axum::{
+    Router,
+    http::{StatusCode, Uri},
+    middleware,
+};
+use planck_client::Client;
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    console,
+    guard::{AllowedNames, guard},
+    health,
+    key::{Key, Keys},
+    problem::Problem,
+    server, v1,
+};
+
+/// The settings of a front.
+#[derive(Debug, Clone)]
+pub struct FrontOptions {
+    pub names: AllowedNames,
+    /// The keys of the callers. Without keys everybody who reaches the front may do everything.
+    pub keys: Vec<Key>,
+    /// The maximum number of concurrent connections. Further clients wait until one is closed.
+    pub connections: usize,
+    pub metrics: Option<MetricsText>,
+}
+
+/// A function that returns the metrics of this process in Prometheus' text format.
+#[derive(Clone)]
+pub struct MetricsText(pub Arc<dyn Fn() -> String + Send + Sync>);
+
+impl fmt::Debug for MetricsText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MetricsText")
+    }
+}
+
+impl Default for FrontOptions {
+    fn default() -> Self {
+        Self {
+            names: AllowedNames::default(),
+            keys: Vec::new(),
+            connections: 4_096,
+            metrics: None,
+        }
+    }
+}
+
+/// A client of the protocol that serves it over HTTP.
+pub struct Front {
+    client: Client,
+    names: AllowedNames,
+    keys: Keys,
+    connections: usize,
+    metrics: Option<MetricsText>,
+    /// The tasks that fill the streams of the clients.
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Front {
+    /// Creates a front of the cluster, or of the node, to which `client` is connected.
+    pub fn new(client: Client, options: FrontOptions) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            names: options.names,
+            keys: Keys::new(options.keys),
+            connections: options.connections,
+            metrics: options.metrics,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        })
+    }
+
+    /// Serves requests until `stop` is cancelled. Then it ends the streams, and waits for a limited
+    /// time until the running requests are answered.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        let routes = self.routes();
+        let ending = stop.clone();
+        let streams = self.stop.clone();
+        self.tasks.spawn(async move {
+            ending.cancelled().await;
+            streams.cancel();
+        });
+        server::serve(listener, routes, self.connections, stop).await;
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Serves only the health and the metrics of the process, without keys.
+    pub async fn serve_admin(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        let routes = health::open_routes().with_state(Arc::clone(&self));
+        server::serve(listener, routes, server::ADMIN_CONNECTIONS, stop).await;
+    }
+
+    /// Returns the table of all routes, behind the checks that every request passes.
+    pub fn routes(self: &Arc<Self>) -> Router {
+        Router::new()
+            .merge(v1::routes())
+            .merge(console::routes())
+            .merge(health::routes())
+            .fallback(no_route)
+            .method_not_allowed_fallback(no_method)
+            .layer(middleware::from_fn_with_state(Arc::clone(self), guard))
+            .with_state(Arc::clone(self))
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn names(&self) -> &AllowedNames {
+        &self.names
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub(crate) fn metrics(&self) -> Option<String> {
+        self.metrics.as_ref().map(|MetricsText(text)| text())
+    }
+
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Returns the token that ends all streams.
+    pub(crate) fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Returns whether everybody may read a path: the files of the console, which ask for the key
+    /// themselves, and what tells nothing about sessions.
+    pub(crate) fn is_public(&self, path: &str) -> bool {
+        console::has(path) || health::is_public(path) || path == v1::OPENAPI
+    }
+}
+
+async fn no_route(uri: Uri) -> Problem {
+    Problem::not_found(format!(
+        "there is no `{}` here; `{}` lists the routes",
+        uri.path().chars().take(80).collect::<String>(),
+        v1::OPENAPI
+    ))
+}
+
+async fn no_method() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("this route has other methods; `{}` lists them", v1::OPENAPI),
+    )
+}

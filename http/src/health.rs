@@ -1,0 +1,58 @@
+//! The health and the metrics of the process: `/livez`, `/readyz` and `/metrics`.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use super::{front::Front, key::Observer, problem::Problem};
+
+/// How long `/readyz` waits for a node's answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Returns the routes for the public listener, where the metrics need a key.
+pub fn routes() -> Router<Arc<Front>> {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route(
+            "/metrics",
+            get(async |_: Observer, front| metrics(front).await),
+        )
+}
+
+/// Returns the routes for a listener that only operators reach.
+pub fn open_routes() -> Router<Arc<Front>> {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+}
+
+/// Returns whether a path needs no key, because load balancers have none.
+pub fn is_public(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz")
+}
+
+async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Answers `ok` if a node answers this front.
+async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
+    let asked = tokio::time::timeout(PATIENCE, front.client().nodes()).await;
+    let late = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no node answers in time");
+    asked.map_err(late)??;
+    Ok("ok\n")
+}
+
+async fn metrics(State(front): State<Arc<Front>>) -> Response {
+    let text = front.metrics().unwrap_or_default();
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}

@@ -1,0 +1,240 @@
+//! Keys, the roles that they give, and the caller of a request.
+
+use std::fmt;
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, header::AUTHORIZATION, request::Parts},
+};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::problem::Problem;
+
+/// What a caller may do. A role includes all roles before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Read sessions, agents, waits and nodes.
+    Observe,
+    /// Start sessions, send prompts, answer waits and abort turns.
+    Use,
+    /// Everything else: rewind, close and delete sessions, change agents and drain nodes.
+    Operate,
+}
+
+impl Role {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Use => "use",
+            Self::Operate => "operate",
+        }
+    }
+}
+
+/// The SHA-256 digest of a key, written in 64 hexadecimal digits.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct KeyHash([u8; 32]);
+
+/// The error for a text that is not a digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a hash has 64 hexadecimal digits; `planck serve key NAME` makes a key and its hash")]
+pub struct MalformedHash;
+
+impl KeyHash {
+    /// Returns the digest of a key.
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key.as_bytes()).into())
+    }
+
+    /// Compares two digests in a time that does not depend on their first difference.
+    fn is(&self, other: &Self) -> bool {
+        let differences = self.0.iter().zip(other.0).map(|(a, b)| a ^ b);
+        differences.fold(0, |all, one| all | one) == 0
+    }
+}
+
+impl TryFrom<String> for KeyHash {
+    type Error = MalformedHash;
+
+    fn try_from(text: String) -> Result<Self, MalformedHash> {
+        let mut digest = [0; 32];
+        let digits: Option<Vec<u8>> = text
+            .chars()
+            .map(|digit| u8::try_from(digit.to_digit(16)?).ok())
+            .collect();
+        let digits = digits
+            .filter(|digits| digits.len() == 64)
+            .ok_or(MalformedHash)?;
+        for (byte, pair) in digest.iter_mut().zip(digits.chunks(2)) {
+            *byte = pair.iter().fold(0, |value, digit| value << 4 | digit);
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl From<KeyHash> for String {
+    fn from(hash: KeyHash) -> Self {
+        hash.to_string()
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A key of the configuration. Its text is known only to those who use it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// The name under which the log and the records of answers show the caller.
+    pub name: String,
+    pub hash: KeyHash,
+    pub role: Role,
+}
+
+/// Who sent a request: the name of its key, or `None` if the front has no keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub name: Option<String>,
+    pub role: Role,
+}
+
+/// The keys of a front. Without keys everybody who reaches the front may do everything.
+#[derive(Debug, Clone, Default)]
+pub struct Keys(Vec<Key>);
+
+impl Keys {
+    pub fn new(keys: Vec<Key>) -> Self {
+        Self(keys)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the caller that the headers of a request name.
+    pub fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        if self.0.is_empty() {
+            return Ok(Caller {
+                name: None,
+                role: Role::Operate,
+            });
+        }
+        let text = headers
+            .get(AUTHORIZATION)
+            .and_then(|text| text.to_str().ok());
+        let presented = text
+            .and_then(|text| text.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, key)| KeyHash::of(key.trim()))
+            .ok_or_else(|| {
+                Problem::unauthorized("this front needs a key: `Authorization: Bearer KEY`")
+            })?;
+        let known = self.0.iter().find(|key| key.hash.is(&presented));
+        known
+            .map(|key| Caller {
+                name: Some(key.name.clone()),
+                role: key.role,
+            })
+            .ok_or_else(|| {
+                Problem::unauthorized("no key of this front is like the one that was sent")
+            })
+    }
+}
+
+/// Defines extractors that admit callers with at least one role.
+macro_rules! callers {
+    ($($(#[doc = $doc:literal])* $name:ident needs $role:expr;)+) => {$(
+        $(#[doc = $doc])*
+        #[derive(Debug)]
+        pub struct $name(pub Caller);
+
+        impl<S: Send + Sync> FromRequestParts<S> for $name {
+            type Rejection = Problem;
+
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+                admit(parts, $role).map(Self)
+            }
+        }
+    )+};
+}
+
+callers! {
+    /// A caller that may read.
+    Observer needs Role::Observe;
+    /// A caller that may work with sessions.
+    User needs Role::Use;
+    /// A caller that may do everything.
+    Operator needs Role::Operate;
+}
+
+fn admit(parts: &Parts, needed: Role) -> Result<Caller, Problem> {
+    let caller = parts.extensions.get::<Caller>();
+    let caller = caller.ok_or_else(|| Problem::unauthorized("this request has no caller"))?;
+    if caller.role < needed {
+        return Err(Problem::denied(format!(
+            "the key `{}` has the role `{}`, and this needs `{}`",
+            caller.name.as_deref().unwrap_or_default(),
+            caller.role.name(),
+            needed.name(),
+        )));
+    }
+    Ok(caller.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new(vec![Key {
+            name: "ann".into(),
+            hash: KeyHash::of("secret"),
+            role: Role::Use,
+        }])
+    }
+
+    fn headers(authorization: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, authorization.parse().unwrap())])
+    }
+
+    #[test]
+    fn caller_is_the_one_whose_key_was_sent() {
+        let ann = Caller {
+            name: Some("ann".into()),
+            role: Role::Use,
+        };
+        assert_eq!(keys().caller(&headers("Bearer secret")).unwrap(), ann);
+        assert_eq!(keys().caller(&headers("bearer  secret ")).unwrap(), ann);
+        for wrong in ["Bearer Secret", "Bearer ", "Basic secret", "secret"] {
+            assert!(keys().caller(&headers(wrong)).is_err(), "{wrong}");
+        }
+        assert!(keys().caller(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn front_without_keys_admits_everybody() {
+        let caller = Keys::default().caller(&HeaderMap::new()).unwrap();
+        assert_eq!(caller.role, Role::Operate);
+    }
+
+    #[test]
+    fn hash_is_read_as_it_was_written() {
+        let hash = KeyHash::of("secret");
+        assert_eq!(KeyHash::try_from(hash.to_string()), Ok(hash));
+        for wrong in ["", "ab", &"x".repeat(64), &"a".repeat(65)] {
+            assert_eq!(KeyHash::try_from(wrong.to_owned()), Err(MalformedHash));
+        }
+    }
+}
