@@ -14,6 +14,7 @@ mod console;
 mod health;
 mod openapi;
 mod sse;
+mod turn;
 mod v1;
 
 pub use front::{Front, FrontOptions, MetricsText};
