@@ -13,18 +13,33 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone)]
 pub enum TurnEvent {
     /// The turn that was asked for began. `seq` is the number of its first event.
-    Started { turn: u32, seq: Seq },
+    Started {
+        turn: u32,
+        seq: Seq,
+    },
     /// A request to the model begins. Its parts follow.
-    StepStarted { request: u32 },
+    StepStarted {
+        request: u32,
+    },
     /// A piece of text. The pieces of a part come in order and without gaps.
-    Text { part: usize, text: String },
+    Text {
+        part: usize,
+        text: String,
+    },
     /// A piece of the model's reasoning.
-    Reasoning { part: usize, text: String },
+    Reasoning {
+        part: usize,
+        text: String,
+    },
     /// The reply is saved. The pieces since [`Self::StepStarted`] are its whole text.
-    StepEnded { seq: Seq },
+    StepEnded {
+        seq: Seq,
+    },
     /// The pieces since [`Self::StepStarted`] are void, because the request is made again, by this
     /// node or by another one.
-    StepReset { reason: String },
+    StepReset {
+        reason: String,
+    },
     /// A tool call of the reply, before it runs or waits.
     ToolCalled {
         call_id: CallId,
@@ -47,7 +62,10 @@ pub enum TurnEvent {
     WaitClosed(Box<WaitClosed>),
     /// A worker of the session was spawned, began or ended a turn, or ended.
     Worker(WorkerUpdate),
-    Warning { code: String, message: String },
+    Warning {
+        code: String,
+        message: String,
+    },
     /// The turn ended. No part follows.
     Ended {
         seq: Seq,

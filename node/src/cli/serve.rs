@@ -4,7 +4,9 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use planck_http::{AllowedNames, Front, FrontOptions, Key, KeyHash, MetricsText, Role, StartDefaults};
+use planck_http::{
+    AllowedNames, Front, FrontOptions, Key, KeyHash, MetricsText, Role, StartDefaults,
+};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -122,7 +124,11 @@ fn options(config: &Config, listen: SocketAddr) -> anyhow::Result<FrontOptions> 
     let here = std::env::current_dir().context("cannot find the working directory")?;
     let start = StartDefaults {
         workspace: None,
-        dir: config.nats.url.is_none().then(|| here.display().to_string()),
+        dir: config
+            .nats
+            .url
+            .is_none()
+            .then(|| here.display().to_string()),
     };
     Ok(FrontOptions {
         names: AllowedNames {

@@ -78,7 +78,12 @@ mod tests {
         assert_eq!(read("[]"), Ok(KeyList::default()));
         let twice = read(&format!("[{key},{key}]")).unwrap_err();
         assert_eq!(twice.what, "two keys have the name `ann`");
-        for wrong in ["", "{}", r#"[{"name":"a b","hash":"","role":""}]"#, r#"[{"name":"a"}]"#] {
+        for wrong in [
+            "",
+            "{}",
+            r#"[{"name":"a b","hash":"","role":""}]"#,
+            r#"[{"name":"a"}]"#,
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }
