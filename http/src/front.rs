@@ -8,12 +8,13 @@ use axum::{
     middleware,
 };
 use planck_client::Client;
-use planck_common::command::Start;
+use planck_common::{SessionId, command::Start};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     console,
+    feed::{Feed, Feeds},
     guard::{AllowedNames, guard},
     health,
     key::{Key, Keys},
@@ -82,6 +83,7 @@ pub struct Front {
     start: StartDefaults,
     metrics: Option<MetricsText>,
     meter: Arc<FrontMeter>,
+    feeds: Arc<Feeds>,
     /// The tasks that fill the streams of the clients.
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -98,6 +100,7 @@ impl Front {
             start: options.start,
             metrics: options.metrics,
             meter: Arc::default(),
+            feeds: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
@@ -164,6 +167,17 @@ impl Front {
 
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
+    }
+
+    /// Returns the feed of a session, which all streams of the session share.
+    pub(crate) fn feed(&self, session: &SessionId) -> Arc<Feed> {
+        self.feeds
+            .of(&self.client, session, &self.tasks, &self.stop)
+    }
+
+    /// Returns the session with this id if its streams are served already.
+    pub(crate) fn fed_session(&self, session: &str) -> Option<SessionId> {
+        self.feeds.known(session)
     }
 
     /// Returns the token that ends all streams.

@@ -7,6 +7,7 @@ mod guard;
 mod key;
 mod problem;
 
+mod feed;
 mod front;
 mod server;
 
