@@ -150,7 +150,7 @@ async fn session_is_started_once_for_one_key() -> Result<()> {
 }
 
 #[tokio::test]
-async fn place_beyond_the_log_is_refused() -> Result<()> {
+async fn what_does_not_exist_is_refused() -> Result<()> {
     let alone = alone(Script::new()).await?;
     let front = &alone.front;
     front.post("/v1/sessions", &careful()).await?;
@@ -163,6 +163,7 @@ async fn place_beyond_the_log_is_refused() -> Result<()> {
         let refused = request(front.address(), "GET", path, &headers, "").await?;
         assert_eq!(refused.status, status, "{headers:?} {}", refused.body);
     }
+    assert_eq!(front.get("/v1/nodes/nope").await?.status, 404);
     let unknown = "/v1/sessions/nope/events";
     let unknown = request(front.address(), "GET", unknown, &[accept], "").await?;
     assert_eq!(unknown.status, 404);
