@@ -8,6 +8,7 @@ use axum::{
     middleware,
 };
 use planck_client::Client;
+use planck_common::command::Start;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -28,7 +29,25 @@ pub struct FrontOptions {
     pub keys: Vec<Key>,
     /// The maximum number of concurrent connections. Further clients wait until one is closed.
     pub connections: usize,
+    pub start: StartDefaults,
     pub metrics: Option<MetricsText>,
+}
+
+/// Where a session works if its request names neither a workspace nor a folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StartDefaults {
+    pub workspace: Option<String>,
+    pub dir: Option<String>,
+}
+
+impl StartDefaults {
+    /// Completes a request to start a session.
+    pub fn complete(&self, start: &mut Start) {
+        if start.workspace.is_none() && start.dir.is_none() {
+            start.workspace.clone_from(&self.workspace);
+            start.dir.clone_from(&self.dir);
+        }
+    }
 }
 
 /// A function that returns the metrics of this process in Prometheus' text format.
@@ -47,6 +66,7 @@ impl Default for FrontOptions {
             names: AllowedNames::default(),
             keys: Vec::new(),
             connections: 4_096,
+            start: StartDefaults::default(),
             metrics: None,
         }
     }
@@ -58,6 +78,7 @@ pub struct Front {
     names: AllowedNames,
     keys: Keys,
     connections: usize,
+    start: StartDefaults,
     metrics: Option<MetricsText>,
     /// The tasks that fill the streams of the clients.
     tasks: TaskTracker,
@@ -72,6 +93,7 @@ impl Front {
             names: options.names,
             keys: Keys::new(options.keys),
             connections: options.connections,
+            start: options.start,
             metrics: options.metrics,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -121,6 +143,10 @@ impl Front {
 
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    pub(crate) fn start_defaults(&self) -> &StartDefaults {
+        &self.start
     }
 
     pub(crate) fn metrics(&self) -> Option<String> {

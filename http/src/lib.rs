@@ -18,6 +18,6 @@ mod sse;
 mod turn;
 mod v1;
 
-pub use front::{Front, FrontOptions, MetricsText};
+pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
 pub use key::{Key, KeyHash, MalformedHash, Role};

@@ -38,6 +38,7 @@ pub async fn start(
     if let Some(key) = idempotency_key(&headers)? {
         start.session_id.get_or_insert(key);
     }
+    front.start_defaults().complete(&mut start);
     let started = front.client().start(start).await?;
     Ok((StatusCode::CREATED, Json(started)))
 }
