@@ -18,7 +18,7 @@ use super::{
     health,
     key::{Key, Keys},
     problem::Problem,
-    server, v1,
+    server, ui, v1,
 };
 
 /// The settings of a front.
@@ -125,6 +125,7 @@ impl Front {
     pub fn routes(self: &Arc<Self>) -> Router {
         Router::new()
             .merge(v1::routes())
+            .merge(ui::routes())
             .merge(console::routes())
             .merge(health::routes())
             .fallback(no_route)

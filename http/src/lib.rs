@@ -14,8 +14,12 @@ mod console;
 mod health;
 mod openapi;
 mod sse;
-#[allow(dead_code, unused_imports, reason = "the wires that use it follow")]
+#[allow(
+    dead_code,
+    reason = "the wire of OpenAI's clients reads the fields that this one does not"
+)]
 mod turn;
+mod ui;
 mod v1;
 
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
