@@ -22,6 +22,9 @@ mod turn;
 mod ui;
 mod v1;
 
+#[doc(hidden)]
+pub mod fuzz;
+
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
 pub use key::{Key, KeyHash, MalformedHash, Role};

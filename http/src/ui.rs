@@ -67,3 +67,23 @@ async fn stop(
 ) -> Result<Json<Aborted>, Problem> {
     Ok(Json(front.client().abort_session(&chat).await?))
 }
+
+/// Checks what follows from every body that can be read, for the fuzzer.
+pub fn check(body: ChatBody) {
+    let Ok(request) = body.read() else {
+        return;
+    };
+    match request.asks {
+        body::Asks::Prompt(message) => {
+            assert!(!message.content.is_empty(), "a prompt has content");
+            let base = ids::base(&message.id);
+            let prompt = ids::of_prompt(&base, Some(planck_common::Seq::MAX));
+            let is_traced = prompt.is_some_and(|prompt| ids::base_of(&prompt) == base);
+            assert!(is_traced, "a prompt is traced to its message");
+        }
+        body::Asks::Answer(message) => {
+            assert!(!message.calls.is_empty(), "an answer has calls");
+            let _ = answers::continued(&[], &message.calls);
+        }
+    }
+}
