@@ -17,6 +17,7 @@ use super::{
     guard::{AllowedNames, guard},
     health,
     key::{Key, Keys},
+    meter::FrontMeter,
     problem::Problem,
     server, ui, v1,
 };
@@ -80,6 +81,7 @@ pub struct Front {
     connections: usize,
     start: StartDefaults,
     metrics: Option<MetricsText>,
+    meter: Arc<FrontMeter>,
     /// The tasks that fill the streams of the clients.
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -95,6 +97,7 @@ impl Front {
             connections: options.connections,
             start: options.start,
             metrics: options.metrics,
+            meter: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
@@ -150,8 +153,14 @@ impl Front {
         &self.start
     }
 
-    pub(crate) fn metrics(&self) -> Option<String> {
-        self.metrics.as_ref().map(|MetricsText(text)| text())
+    /// Returns the metrics of the front and of its process.
+    pub(crate) fn metrics(&self) -> String {
+        let process = self.metrics.as_ref().map(|MetricsText(text)| text());
+        self.meter.text() + &process.unwrap_or_default()
+    }
+
+    pub(crate) fn meter(&self) -> &Arc<FrontMeter> {
+        &self.meter
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {

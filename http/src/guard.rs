@@ -86,6 +86,7 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
+    front.meter().answered(response.status());
     let headers = response.headers_mut();
     headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,

@@ -12,6 +12,7 @@ mod server;
 
 mod console;
 mod health;
+mod meter;
 mod openapi;
 mod sse;
 #[allow(

@@ -292,15 +292,33 @@ mod tests {
         let document = document();
         let paths = document["paths"].as_object().unwrap();
         for verb in SessionVerb::ALL {
-            let path = match verb {
-                SessionVerb::Info | SessionVerb::Delete => "/v1/sessions/{session}".to_owned(),
-                _ => format!("/v1/sessions/{{session}}/{}", verb.name()),
+            let is_method = matches!(verb, SessionVerb::Info | SessionVerb::Delete);
+            let end = if is_method {
+                String::new()
+            } else {
+                format!("/{}", verb.name())
             };
+            let path = format!("/v1/sessions/{{session}}{end}");
             assert!(paths.contains_key(&path), "{path}");
         }
         assert_eq!(
             paths["/v1/sessions/{session}"].as_object().unwrap().len(),
             2
+        );
+    }
+
+    /// `UPDATE_SCHEMAS=1` writes the file.
+    #[test]
+    fn document_is_the_one_in_the_docs() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
+        let text = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            std::fs::write(file, &text).unwrap();
+        }
+        assert_eq!(
+            std::fs::read_to_string(file).unwrap(),
+            text,
+            "run with UPDATE_SCHEMAS=1"
         );
     }
 

@@ -272,7 +272,8 @@ fn of_user(key: KeyPath, origin: ValueOrigin) -> ConfigProblem {
         origin,
         key: Some(key),
         what: "a project cannot set permissions or the HTTP front".into(),
-        remedy: "set them in ~/.planck/config.toml; members of a TEAM.json have permissions too".into(),
+        remedy: "set them in ~/.planck/config.toml; members of a TEAM.json have permissions too"
+            .into(),
     }
 }
 
