@@ -20,7 +20,7 @@ use super::{
     key::{Key, Keys},
     meter::FrontMeter,
     problem::Problem,
-    server, v1,
+    server, ui, v1,
 };
 
 /// The settings of a front.
@@ -131,6 +131,7 @@ impl Front {
     pub fn routes(self: &Arc<Self>) -> Router {
         Router::new()
             .merge(v1::routes())
+            .merge(ui::routes())
             .merge(console::routes())
             .merge(health::routes())
             .fallback(no_route)

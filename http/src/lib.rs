@@ -16,8 +16,16 @@ mod health;
 mod meter;
 mod openapi;
 mod sse;
+#[allow(
+    dead_code,
+    reason = "the wire of OpenAI's clients reads the fields that this one does not"
+)]
 mod turn;
+mod ui;
 mod v1;
+
+#[doc(hidden)]
+pub mod fuzz;
 
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;

@@ -28,6 +28,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("described", described::file),
     ("command", served::command),
     ("session", served::session_file),
+    #[cfg(feature = "cli")]
+    ("chat", planck_http::fuzz::chat_body),
 ];
 
 /// Runs the target with this name. Returns `false` if there is none.
