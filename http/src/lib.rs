@@ -14,6 +14,7 @@ mod console;
 mod health;
 mod openapi;
 mod sse;
+#[allow(dead_code, unused_imports, reason = "the wires that use it follow")]
 mod turn;
 mod v1;
 

@@ -1,8 +1,21 @@
-//! One turn of a session's orchestrator as a sequence of parts. The wires of ready-made clients are
-//! written from these parts.
+//! One turn of an agent as a sequence of parts. The wires of ready-made clients are written from
+//! these parts.
+
+mod choice;
+mod reader;
+mod reply;
+mod stream;
+mod workers;
+
+#[cfg(test)]
+mod tests;
+
+pub use choice::TurnChoice;
+pub use reader::TurnReader;
+pub use stream::{Turn, orchestrator, running_turn};
 
 use planck_common::{
-    AgentId, CallId, Seq,
+    AgentId, CallId, InputId, Seq,
     event::TurnOutcome,
     usage::Usage,
     wait::{WaitClosed, WaitOpened},
@@ -13,23 +26,51 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone)]
 pub enum TurnEvent {
     /// The turn that was asked for began. `seq` is the number of its first event.
-    Started { turn: u32, seq: Seq },
+    Started {
+        turn: u32,
+        seq: Seq,
+    },
+    /// A client sent inputs that joined the running turn.
+    Steered {
+        seq: Seq,
+        inputs: Vec<InputId>,
+    },
     /// A request to the model begins. Its parts follow.
-    StepStarted { request: u32 },
-    /// A piece of text. The pieces of a part come in order and without gaps.
-    Text { part: usize, text: String },
+    StepStarted {
+        request: u32,
+    },
+    /// A piece of text. The pieces come in order and without gaps, and a part is complete when the
+    /// next part begins. The parts of a step, texts and reasonings together, are numbered from 0
+    /// without gaps.
+    Text {
+        part: usize,
+        text: String,
+    },
     /// A piece of the model's reasoning.
-    Reasoning { part: usize, text: String },
-    /// The reply is saved. The pieces since [`Self::StepStarted`] are its whole text.
-    StepEnded { seq: Seq },
-    /// The pieces since [`Self::StepStarted`] are void, because the request is made again, by this
-    /// node or by another one.
-    StepReset { reason: String },
-    /// A tool call of the reply, before it runs or waits.
+    Reasoning {
+        part: usize,
+        text: String,
+    },
+    /// The reply is saved. The pieces since [`Self::StepStarted`], or since the last
+    /// [`Self::StepReset`], are its whole text.
+    StepEnded {
+        seq: Seq,
+    },
+    /// All pieces since [`Self::StepStarted`] are void. Either the request is made again, by this
+    /// node or by another one, or the saved reply differs from the pieces. The step goes on, and
+    /// its parts are numbered from 0 again. If the turn ends instead, the step has no reply.
+    StepReset {
+        reason: String,
+    },
+    /// A tool call of the reply, before it runs or waits. Each call is reported once, before the
+    /// [`Self::StepEnded`] of its step.
     ToolCalled {
         call_id: CallId,
         name: String,
         args: Box<RawValue>,
+        /// The text that the model sent in place of a JSON object. Then `args` is `{}`, and the call
+        /// fails.
+        invalid: Option<String>,
     },
     ToolProgress {
         call_id: CallId,
@@ -42,12 +83,16 @@ pub enum TurnEvent {
         result: String,
         is_error: bool,
     },
-    /// A call waits for an answer from outside.
+    /// A call waits for an answer from outside. A second wait with the same id replaces the first.
+    /// The wait for a budget has the id of no call.
     WaitOpened(Box<WaitOpened>),
     WaitClosed(Box<WaitClosed>),
     /// A worker of the session was spawned, began or ended a turn, or ended.
     Worker(WorkerUpdate),
-    Warning { code: String, message: String },
+    Warning {
+        code: String,
+        message: String,
+    },
     /// The turn ended. No part follows.
     Ended {
         seq: Seq,
@@ -66,13 +111,15 @@ pub enum TurnEvent {
 }
 
 /// The state of a worker. A later update replaces an earlier one of the same worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct WorkerUpdate {
     pub id: AgentId,
     pub name: String,
     pub state: WorkerState,
     /// The last text of the worker's latest turn.
     pub text: Option<String>,
+    /// What the worker waits for.
+    pub waits: Vec<WaitOpened>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

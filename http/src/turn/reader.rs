@@ -1,0 +1,367 @@
+//! Finds one turn in the events of a session, and returns what happens in it. The reader does no
+//! I/O. It returns the same turn whether it reads along, joins late or reads the log, except that
+//! only a reader who reads along sees how a reply streams in.
+
+use std::collections::{HashMap, HashSet};
+
+use planck_client::{FollowEvent, Retracted};
+use planck_common::{
+    AgentId, CallId, InputId, Seq,
+    envelope::Envelope,
+    event::{Event, EventKind, ToolEnd, ToolProgress, TurnEnd, TurnError, TurnStart, Warning},
+    message::{Message, MessageRole},
+    wait::{WaitClosed, WaitOpened},
+};
+
+use super::{
+    TurnEvent,
+    choice::{REJECTED, TurnChoice},
+    reply::{PieceKind, ReplyReader},
+    workers::Workers,
+};
+
+/// The code with which a turn fails that a rewind hid.
+const REWOUND: &str = "rewound";
+
+/// Reads one turn of one agent. The follower whose items the reader takes must begin at or before
+/// the turn's first event.
+#[derive(Debug)]
+pub struct TurnReader {
+    agent: AgentId,
+    choice: TurnChoice,
+    phase: TurnPhase,
+    /// The number of the last durable event.
+    last: Seq,
+    /// The highest epoch of the agent in the log.
+    epoch: i64,
+    reply: ReplyReader,
+    /// The calls of the turn, and whether each has ended.
+    calls: HashMap<CallId, bool>,
+    waits: HashSet<CallId>,
+    workers: Workers,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TurnPhase {
+    /// The turn has not begun.
+    Before,
+    /// The turn with the number `turn` is running. `first` is the number of its first event.
+    Running {
+        turn: u32,
+        first: Seq,
+    },
+    Over,
+}
+
+impl TurnReader {
+    /// Creates a reader of a turn of the agent.
+    pub fn new(agent: AgentId, choice: TurnChoice) -> Self {
+        Self {
+            agent,
+            choice,
+            phase: TurnPhase::Before,
+            last: 0,
+            epoch: 0,
+            reply: ReplyReader::default(),
+            calls: HashMap::new(),
+            waits: HashSet::new(),
+            workers: Workers::default(),
+        }
+    }
+
+    /// Gives the names of the session's agents, which the events do not repeat.
+    #[must_use]
+    pub fn with_names(mut self, names: impl IntoIterator<Item = (AgentId, String)>) -> Self {
+        for (id, name) in names {
+            self.workers.name(id, name);
+        }
+        self
+    }
+
+    /// Returns whether the turn is over, so that nothing more is returned.
+    pub fn is_over(&self) -> bool {
+        self.phase == TurnPhase::Over
+    }
+
+    /// Takes an item of the follower, and returns what it means for the turn.
+    pub fn take(&mut self, item: &FollowEvent) -> Vec<TurnEvent> {
+        let mut out = Vec::new();
+        match item {
+            _ if self.is_over() => {}
+            FollowEvent::Durable(envelope) | FollowEvent::Live(envelope) => {
+                self.envelope(envelope, &mut out)
+            }
+            FollowEvent::Retracted(retracted) => self.retracted(retracted, &mut out),
+            FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {}
+        }
+        out
+    }
+
+    fn envelope(&mut self, envelope: &Envelope, out: &mut Vec<TurnEvent>) {
+        if let Some(seq) = envelope.seq {
+            if seq <= self.last {
+                return;
+            }
+            self.last = seq;
+        }
+        // An event that this version cannot read says nothing that this version could show.
+        let Some(Ok(event)) = envelope.event() else {
+            return;
+        };
+        if let Some(rewound) = envelope.hidden_by {
+            return self.hidden(rewound, envelope, &event, out);
+        }
+        match self.phase {
+            TurnPhase::Before => self.before(envelope, event, out),
+            TurnPhase::Running { turn, .. } => self.running(turn, envelope, event, out),
+            TurnPhase::Over => {}
+        }
+    }
+
+    /// Takes an event that a rewind has hidden since.
+    fn hidden(
+        &mut self,
+        rewound: Seq,
+        envelope: &Envelope,
+        event: &Event,
+        out: &mut Vec<TurnEvent>,
+    ) {
+        let Event::TurnStart(start) = event else {
+            return;
+        };
+        let is_wanted = self.choice.is_opened(envelope, start);
+        if is_wanted
+            && !self.choice.passes_over_hidden()
+            && self.phase == TurnPhase::Before
+            && envelope.agent_id == self.agent
+        {
+            self.begin(start.index, envelope.seq.unwrap_or_default(), out);
+            self.fail(rewound, REWOUND, "a rewind hid this turn", false, out);
+        }
+    }
+
+    fn before(&mut self, envelope: &Envelope, event: Event, out: &mut Vec<TurnEvent>) {
+        if tells_of_worker(&event) || envelope.agent_id != self.agent {
+            let _ = self.workers.take(&envelope.agent_id, &event);
+            return;
+        }
+        let seq = envelope.seq.unwrap_or_default();
+        if let Event::TurnStart(start) = &event
+            && self.choice.is_opened(envelope, start)
+        {
+            self.epoch = envelope.epoch;
+            self.begin(start.index, seq, out);
+        } else if let Event::Message(saved) = &event
+            && self.choice.is_joined(&saved.message)
+        {
+            self.epoch = envelope.epoch;
+            self.begin(envelope.turn, seq, out);
+        } else if let Event::Warning(warning) = &event
+            && self.choice.is_refused(warning)
+        {
+            self.fail(seq, REJECTED, &warning.message, true, out);
+        } else if let Event::AgentStopped(stopped) | Event::SessionClosed(stopped) = &event
+            && self.choice.input().is_some()
+        {
+            let reason = format!("the agent stopped before the turn: {}", stopped.reason);
+            self.fail(seq, "stopped", &reason, true, out);
+        }
+    }
+
+    fn begin(&mut self, turn: u32, first: Seq, out: &mut Vec<TurnEvent>) {
+        self.phase = TurnPhase::Running { turn, first };
+        out.push(TurnEvent::Started { turn, seq: first });
+    }
+
+    fn fail(
+        &mut self,
+        seq: Seq,
+        code: &str,
+        reason: &str,
+        is_retryable: bool,
+        out: &mut Vec<TurnEvent>,
+    ) {
+        self.reply.end(out);
+        self.phase = TurnPhase::Over;
+        out.push(TurnEvent::Failed {
+            seq,
+            code: code.to_owned(),
+            reason: reason.to_owned(),
+            is_retryable,
+        });
+    }
+
+    fn running(&mut self, turn: u32, envelope: &Envelope, event: Event, out: &mut Vec<TurnEvent>) {
+        let seq = envelope.seq.unwrap_or_default();
+        if let Event::Rewound(_) = event {
+            return self.fail(seq, REWOUND, "the session was rewound", false, out);
+        }
+        if tells_of_worker(&event) || envelope.agent_id != self.agent {
+            out.extend(self.workers.take(&envelope.agent_id, &event));
+            return;
+        }
+        if envelope.turn != turn {
+            return;
+        }
+        if envelope.seq.is_some() && envelope.epoch > self.epoch {
+            self.epoch = envelope.epoch;
+            let earlier = (envelope.epoch - 1, u32::MAX);
+            self.reply
+                .failed(earlier, "another node continues the turn", out);
+        }
+        let place = (envelope.epoch, envelope.request);
+        match event {
+            Event::TextDelta(delta) => self.reply.delta(place, PieceKind::Text, &delta, out),
+            Event::ThinkingDelta(delta) => {
+                self.reply.delta(place, PieceKind::Reasoning, &delta, out)
+            }
+            Event::Message(saved) => self.message(envelope, &saved.message, out),
+            Event::Retry(retry) => self.reply.failed(place, &retry.reason, out),
+            Event::Compacted(_) => {
+                self.reply.failed(
+                    place,
+                    "the history was compacted, and the request is made again",
+                    out,
+                );
+            }
+            Event::ToolProgress(progress) => out.extend(self.progress(progress)),
+            Event::ToolEnd(end) => out.extend(self.tool_end(end)),
+            Event::WaitOpened(wait) => out.push(self.wait_opened(wait)),
+            Event::WaitClosed(wait) => out.extend(self.wait_closed(wait)),
+            Event::Warning(Warning { code, message }) => {
+                out.push(TurnEvent::Warning { code, message });
+            }
+            Event::TurnEnd(end) => self.ended(seq, end, out),
+            Event::Error(error) => self.failed(seq, &error, out),
+            Event::TurnStart(_)
+            | Event::UsageDelta(_)
+            | Event::ToolStart(_)
+            | Event::MessageQueued(_)
+            | Event::Compacting(_)
+            | Event::WorkerSpawned(_)
+            | Event::WorkerExit(_)
+            | Event::AgentStarted(_)
+            | Event::AgentStopped(_)
+            | Event::SessionStarted(_)
+            | Event::SessionResumed(_)
+            | Event::SessionClosed(_)
+            | Event::Rewound(_)
+            | Event::Checkpoint(_)
+            | Event::ToolsChanged(_)
+            | Event::ModelChanged(_) => {}
+        }
+    }
+
+    fn message(&mut self, envelope: &Envelope, message: &Message, out: &mut Vec<TurnEvent>) {
+        let seq = envelope.seq.unwrap_or_default();
+        match message.role {
+            MessageRole::Assistant => {
+                let place = (envelope.epoch, envelope.request);
+                let before = out.len();
+                self.reply.saved(place, seq, message, out);
+                for event in out.iter().skip(before) {
+                    if let TurnEvent::ToolCalled { call_id, .. } = event {
+                        self.calls.insert(call_id.clone(), false);
+                    }
+                }
+            }
+            // The inputs that opened the turn are saved before its first request.
+            MessageRole::User | MessageRole::Custom
+                if envelope.request > 0 && !message.metadata.inputs.is_empty() =>
+            {
+                let inputs = message.metadata.inputs.clone();
+                out.push(TurnEvent::Steered { seq, inputs });
+            }
+            MessageRole::User | MessageRole::Custom | MessageRole::ToolResult => {}
+        }
+    }
+
+    fn is_running(&self, call: &CallId) -> bool {
+        self.calls.get(call) == Some(&false)
+    }
+
+    fn progress(&self, progress: ToolProgress) -> Option<TurnEvent> {
+        self.is_running(&progress.call_id)
+            .then_some(TurnEvent::ToolProgress {
+                call_id: progress.call_id,
+                message: progress.message,
+                percent: progress.percent,
+            })
+    }
+
+    fn tool_end(&mut self, end: ToolEnd) -> Option<TurnEvent> {
+        let has_ended = self.calls.get_mut(&end.call_id)?;
+        if std::mem::replace(has_ended, true) {
+            return None;
+        }
+        Some(TurnEvent::ToolEnded {
+            call_id: end.call_id,
+            name: end.name,
+            result: end.result,
+            is_error: end.error,
+        })
+    }
+
+    fn wait_opened(&mut self, wait: WaitOpened) -> TurnEvent {
+        self.waits.insert(wait.id.clone());
+        TurnEvent::WaitOpened(Box::new(wait))
+    }
+
+    fn wait_closed(&mut self, wait: WaitClosed) -> Option<TurnEvent> {
+        let was_open = self.waits.remove(&wait.id);
+        was_open.then(|| TurnEvent::WaitClosed(Box::new(wait)))
+    }
+
+    fn ended(&mut self, seq: Seq, end: TurnEnd, out: &mut Vec<TurnEvent>) {
+        self.reply.end(out);
+        self.phase = TurnPhase::Over;
+        out.push(TurnEvent::Ended {
+            seq,
+            outcome: end.outcome,
+            limit: end.limit,
+            usage: end.usage,
+        });
+    }
+
+    fn failed(&mut self, seq: Seq, error: &TurnError, out: &mut Vec<TurnEvent>) {
+        self.fail(seq, &error.code, &error.reason, error.retryable, out);
+    }
+
+    /// Takes that an event is not in the log. Another program published it in the agent's name, and
+    /// what followed from it cannot be taken back, so a turn in which it was shown fails.
+    fn retracted(&mut self, retracted: &Retracted, out: &mut Vec<TurnEvent>) {
+        self.last = self.last.min(retracted.seq - 1);
+        let TurnPhase::Running { first, .. } = self.phase else {
+            return;
+        };
+        if retracted.agent_id != self.agent || retracted.seq < first || !shows(&retracted.kind) {
+            return;
+        }
+        let reason = "another program published an event in the agent's name; read the turn again";
+        self.fail(retracted.seq, "retracted", reason, true, out);
+    }
+}
+
+fn tells_of_worker(event: &Event) -> bool {
+    matches!(event, Event::WorkerSpawned(_) | Event::WorkerExit(_))
+}
+
+/// Returns whether an event of this kind has a part of a turn.
+fn shows(kind: &str) -> bool {
+    use EventKind::{
+        Message, ToolEnd, TurnStart, WaitClosed, WaitOpened, Warning, WorkerExit, WorkerSpawned,
+    };
+    EventKind::find(kind).is_some_and(|kind| {
+        matches!(
+            kind,
+            TurnStart
+                | Message
+                | ToolEnd
+                | WaitOpened
+                | WaitClosed
+                | Warning
+                | WorkerSpawned
+                | WorkerExit
+        )
+    })
+}

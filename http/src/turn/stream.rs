@@ -1,0 +1,121 @@
+//! One turn as a stream: a follower of the session, and the reader of the turn.
+
+use std::collections::VecDeque;
+
+use futures_util::{Stream, stream};
+use planck_client::{Client, ClientError, Follow};
+use planck_common::{
+    AgentId, Seq, SessionId,
+    command::{AgentRow, ReadEvents, SessionInfo},
+    envelope::Envelope,
+    spec::AgentRole,
+};
+
+use super::{TurnChoice, TurnEvent, TurnReader};
+
+/// The number of events of the first step back in a log; every further step is four times as long.
+const STEP: Seq = 256;
+
+/// A turn that is read while it happens, or from the log.
+#[derive(Debug)]
+pub struct Turn {
+    follow: Follow,
+    reader: TurnReader,
+    /// What the last item meant. An item means at most the pieces of one reply.
+    queue: VecDeque<TurnEvent>,
+}
+
+impl Turn {
+    /// Opens a turn of an agent of a session. `from` is a place in the log at or before the turn's
+    /// first event: after a prompt it is `seq + 1` of the reply.
+    pub async fn open(
+        client: &Client,
+        session: &SessionInfo,
+        agent: &AgentId,
+        choice: TurnChoice,
+        from: Seq,
+    ) -> Result<Self, ClientError> {
+        let names = session.agents.iter();
+        let names = names.map(|agent| (agent.id.clone(), agent.name.clone()));
+        Ok(Self {
+            follow: client.follow(&session.id, from).await?,
+            reader: TurnReader::new(agent.clone(), choice).with_names(names),
+            queue: VecDeque::new(),
+        })
+    }
+
+    /// Waits for the next event of the turn, without a time limit. Returns `None` after the end of
+    /// the turn. The method is cancel safe: dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<TurnEvent, ClientError>> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Some(Ok(event));
+            }
+            if self.reader.is_over() {
+                return None;
+            }
+            match self.follow.next().await {
+                Ok(item) => self.queue.extend(self.reader.take(&item)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Returns the events as a stream. An error is the last item.
+    pub fn events(self) -> impl Stream<Item = Result<TurnEvent, ClientError>> + Send {
+        stream::unfold(Some(self), |turn| async move {
+            let mut turn = turn?;
+            let item = turn.next().await?;
+            let rest = item.is_ok().then_some(turn);
+            Some((item, rest))
+        })
+    }
+}
+
+/// Returns the agent that clients talk to unless they name another one.
+pub fn orchestrator(session: &SessionInfo) -> Option<&AgentRow> {
+    let mut agents = session.agents.iter();
+    agents.find(|agent| agent.role == AgentRole::Orchestrator)
+}
+
+/// Finds the running turn of an agent. Returns its number, and a place in the log at or before its
+/// first event. Returns `None` if the agent has no running turn.
+pub async fn running_turn(
+    client: &Client,
+    session: &SessionId,
+    agent: &AgentId,
+) -> Result<Option<(u32, Seq)>, ClientError> {
+    let snapshot = client.snapshot(agent).await?;
+    let Some(running) = snapshot.running else {
+        return Ok(None);
+    };
+    let mut step = STEP;
+    let mut from = snapshot.head;
+    while from > 1 {
+        from = (from - step).max(1);
+        step *= 4;
+        if is_before(client, session, agent, from, running.turn).await? {
+            break;
+        }
+    }
+    Ok(Some((running.turn, from.max(1))))
+}
+
+/// Returns whether the agent's first event from a place on belongs to a turn before `turn`.
+async fn is_before(
+    client: &Client,
+    session: &SessionId,
+    agent: &AgentId,
+    from: Seq,
+    turn: u32,
+) -> Result<bool, ClientError> {
+    let read = ReadEvents {
+        from: Some(from),
+        limit: Some(1),
+        agent: Some(agent.to_string()),
+    };
+    let page = client.events(session, &read).await?;
+    let first = page.events.first();
+    let first = first.and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok());
+    Ok(first.is_some_and(|event| event.turn < turn))
+}
