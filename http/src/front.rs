@@ -16,6 +16,7 @@ use super::{
     guard::{AllowedNames, guard},
     health,
     key::{Key, Keys},
+    openai,
     problem::Problem,
     server, v1,
 };
@@ -103,6 +104,7 @@ impl Front {
     pub fn routes(self: &Arc<Self>) -> Router {
         Router::new()
             .merge(v1::routes())
+            .merge(openai::routes())
             .merge(console::routes())
             .merge(health::routes())
             .fallback(no_route)

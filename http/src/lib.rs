@@ -12,6 +12,7 @@ mod server;
 
 mod console;
 mod health;
+mod openai;
 mod openapi;
 mod sse;
 #[allow(dead_code, unused_imports, reason = "the wires that use it follow")]
