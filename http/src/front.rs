@@ -8,6 +8,7 @@ use axum::{
     middleware,
 };
 use planck_client::Client;
+use planck_common::command::Start;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -16,6 +17,7 @@ use super::{
     guard::{AllowedNames, guard},
     health,
     key::{Key, Keys},
+    meter::FrontMeter,
     openai,
     problem::Problem,
     server, v1,
@@ -29,7 +31,25 @@ pub struct FrontOptions {
     pub keys: Vec<Key>,
     /// The maximum number of concurrent connections. Further clients wait until one is closed.
     pub connections: usize,
+    pub start: StartDefaults,
     pub metrics: Option<MetricsText>,
+}
+
+/// Where a session works if its request names neither a workspace nor a folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StartDefaults {
+    pub workspace: Option<String>,
+    pub dir: Option<String>,
+}
+
+impl StartDefaults {
+    /// Completes a request to start a session.
+    pub fn complete(&self, start: &mut Start) {
+        if start.workspace.is_none() && start.dir.is_none() {
+            start.workspace.clone_from(&self.workspace);
+            start.dir.clone_from(&self.dir);
+        }
+    }
 }
 
 /// A function that returns the metrics of this process in Prometheus' text format.
@@ -48,6 +68,7 @@ impl Default for FrontOptions {
             names: AllowedNames::default(),
             keys: Vec::new(),
             connections: 4_096,
+            start: StartDefaults::default(),
             metrics: None,
         }
     }
@@ -59,7 +80,9 @@ pub struct Front {
     names: AllowedNames,
     keys: Keys,
     connections: usize,
+    start: StartDefaults,
     metrics: Option<MetricsText>,
+    meter: Arc<FrontMeter>,
     /// The tasks that fill the streams of the clients.
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -73,7 +96,9 @@ impl Front {
             names: options.names,
             keys: Keys::new(options.keys),
             connections: options.connections,
+            start: options.start,
             metrics: options.metrics,
+            meter: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
@@ -125,8 +150,18 @@ impl Front {
         &self.keys
     }
 
-    pub(crate) fn metrics(&self) -> Option<String> {
-        self.metrics.as_ref().map(|MetricsText(text)| text())
+    pub(crate) fn start_defaults(&self) -> &StartDefaults {
+        &self.start
+    }
+
+    /// Returns the metrics of the front and of its process.
+    pub(crate) fn metrics(&self) -> String {
+        let process = self.metrics.as_ref().map(|MetricsText(text)| text());
+        self.meter.text() + &process.unwrap_or_default()
+    }
+
+    pub(crate) fn meter(&self) -> &Arc<FrontMeter> {
+        &self.meter
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {

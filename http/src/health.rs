@@ -52,7 +52,7 @@ async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem
 }
 
 async fn metrics(State(front): State<Arc<Front>>) -> Response {
-    let text = front.metrics().unwrap_or_default();
+    let text = front.metrics();
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -110,6 +110,18 @@ pub struct Caller {
     pub role: Role,
 }
 
+impl Caller {
+    /// Returns the reason of a command with the name of the caller, so that the log says who sent
+    /// the command.
+    pub fn reason(self, given: Option<String>) -> Option<String> {
+        match (given, self.name) {
+            (Some(given), Some(name)) => Some(format!("{given} (by {name})")),
+            (None, Some(name)) => Some(format!("by {name}")),
+            (given, None) => given,
+        }
+    }
+}
+
 /// The keys of a front. Without keys everybody who reaches the front may do everything.
 #[derive(Debug, Clone, Default)]
 pub struct Keys(Vec<Key>);
@@ -153,6 +165,18 @@ impl Keys {
     }
 }
 
+/// A caller that may read.
+#[derive(Debug)]
+pub struct Observer;
+
+impl<S: Send + Sync> FromRequestParts<S> for Observer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        admit(parts, Role::Observe).map(|_| Self)
+    }
+}
+
 /// Defines extractors that admit callers with at least one role.
 macro_rules! callers {
     ($($(#[doc = $doc:literal])* $name:ident needs $role:expr;)+) => {$(
@@ -171,8 +195,6 @@ macro_rules! callers {
 }
 
 callers! {
-    /// A caller that may read.
-    Observer needs Role::Observe;
     /// A caller that may work with sessions.
     User needs Role::Use;
     /// A caller that may do everything.

@@ -12,6 +12,7 @@ mod server;
 
 mod console;
 mod health;
+mod meter;
 mod openai;
 mod openapi;
 mod sse;
@@ -19,6 +20,6 @@ mod sse;
 mod turn;
 mod v1;
 
-pub use front::{Front, FrontOptions, MetricsText};
+pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
 pub use key::{Key, KeyHash, MalformedHash, Role};

@@ -292,10 +292,13 @@ mod tests {
         let document = document();
         let paths = document["paths"].as_object().unwrap();
         for verb in SessionVerb::ALL {
-            let path = match verb {
-                SessionVerb::Info | SessionVerb::Delete => "/v1/sessions/{session}".to_owned(),
-                _ => format!("/v1/sessions/{{session}}/{}", verb.name()),
+            let is_method = matches!(verb, SessionVerb::Info | SessionVerb::Delete);
+            let end = if is_method {
+                String::new()
+            } else {
+                format!("/{}", verb.name())
             };
+            let path = format!("/v1/sessions/{{session}}{end}");
             assert!(paths.contains_key(&path), "{path}");
         }
         assert_eq!(

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::front::Front;
+use super::{front::Front, meter::FrontMeter};
 
 /// The maximum number of bytes that wait for one client.
 const ROOM: usize = 1 << 20;
@@ -35,6 +35,7 @@ pub enum Cut {
 pub struct EventSender {
     sender: mpsc::Sender<(Bytes, Option<OwnedSemaphorePermit>)>,
     room: Arc<Semaphore>,
+    meter: Arc<FrontMeter>,
 }
 
 impl EventSender {
@@ -44,11 +45,17 @@ impl EventSender {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(size);
         let place = tokio::select! {
-            place = tokio::time::timeout(SLOWEST, room) => place.map_err(|_| Cut::TooSlow)?.ok(),
+            place = tokio::time::timeout(SLOWEST, room) => place.map_err(|_| self.cut_off())?.ok(),
             () = self.sender.closed() => return Err(Cut::Gone),
         };
+        self.meter.sent_frame();
         let frame = (Bytes::from(frame.0), place);
         self.sender.send(frame).await.map_err(|_| Cut::Gone)
+    }
+
+    fn cut_off(&self) -> Cut {
+        self.meter.cut_off();
+        Cut::TooSlow
     }
 
     /// Sends the last frame, for which there is always a place.
@@ -109,10 +116,14 @@ where
 {
     // One place is for the last frame.
     let (sender, receiver) = mpsc::channel(ROOM / LEAST + 1);
-    let room = Arc::new(Semaphore::new(ROOM));
-    let filling = fill(EventSender { sender, room });
-    let stop = front.stop().clone();
+    let filling = fill(EventSender {
+        sender,
+        room: Arc::new(Semaphore::new(ROOM)),
+        meter: Arc::clone(front.meter()),
+    });
+    let (stop, open) = (front.stop().clone(), front.meter().opened());
     front.tasks().spawn(async move {
+        let _open = open;
         let _ = stop.run_until_cancelled(filling).await;
     });
     let frames =
@@ -148,6 +159,7 @@ mod tests {
         let events = EventSender {
             sender,
             room: Arc::new(Semaphore::new(ROOM)),
+            meter: Arc::default(),
         };
         let mut sent = 0;
         let cut = loop {

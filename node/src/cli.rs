@@ -31,6 +31,7 @@ mod permissions;
 mod run;
 mod scaffold;
 mod schema;
+mod serve;
 mod session;
 mod sidecar;
 mod team;
@@ -70,6 +71,8 @@ pub struct Planck {
 enum CliCommand {
     /// Run a node in this process until it is asked to stop
     Node(node::NodeArgs),
+    /// Serve the HTTP front and its console, with a node in the same process
+    Serve(serve::ServeArgs),
     /// Run a small team on a scripted model, with everything it needs: no key, no set-up
     Demo(demo::Demo),
     /// Start or continue a session, and stream it here until its turn ends
@@ -138,6 +141,7 @@ impl Planck {
         };
         match command {
             CliCommand::Node(node) => Box::pin(node.perform(&place)).await,
+            CliCommand::Serve(serve) => Box::pin(serve.perform(&place)).await,
             CliCommand::Demo(demo) => Box::pin(demo.perform()).await,
             CliCommand::Run(run) => Box::pin(run.perform(&place)).await,
             CliCommand::Chat(chat) => Box::pin(chat.perform(&place)).await,

@@ -48,6 +48,8 @@ pub struct TelemetryOptions {
     pub service_name: String,
     /// Whether spans contain the texts of messages and of tool calls.
     pub content: bool,
+    /// Whether metrics are kept although nothing else needs them.
+    pub metrics: bool,
     /// The address at which probes and metrics are served over HTTP.
     pub listen: Option<SocketAddr>,
 }
@@ -85,13 +87,18 @@ impl Telemetry {
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
         planck_bus::telemetry::install(BusTelemetry);
         content::ask(options.content && options.otlp_endpoint.is_some());
-        if options.otlp_endpoint.is_some() || options.listen.is_some() {
+        if options.otlp_endpoint.is_some() || options.listen.is_some() || options.metrics {
             let metrics = Arc::new(metrics(options)?);
             metrics.install();
             telemetry.listener = listener(options, &metrics)?;
             telemetry.metrics = Some(metrics);
         }
         Ok(telemetry)
+    }
+
+    /// Returns the metrics of the process, if it keeps any.
+    pub fn metrics(&self) -> Option<&Arc<Metrics>> {
+        self.metrics.as_ref()
     }
 
     /// Sends the remaining data and stops the listener. Data that is not sent within `deadline` is

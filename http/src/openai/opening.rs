@@ -24,7 +24,11 @@ use super::{
     models,
     segment::Beginning,
 };
-use crate::{front::Front, key::Caller, turn::orchestrator};
+use crate::{
+    front::{Front, StartDefaults},
+    key::Caller,
+    turn::orchestrator,
+};
 
 /// The maximum number of sessions that begin with the same prompt of the same client and are
 /// compared with a history.
@@ -95,6 +99,7 @@ pub async fn open(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened
     };
     let opening = Opening {
         client: front.client(),
+        defaults: front.start_defaults(),
         caller: caller.name.as_deref(),
         text: text_of(&parts),
         parts,
@@ -110,6 +115,7 @@ pub async fn open(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened
 /// A prompt on its way to a session.
 struct Opening<'a> {
     client: &'a Client,
+    defaults: &'a StartDefaults,
     caller: Option<&'a str>,
     ask: Ask,
     parts: Vec<Part>,
@@ -181,6 +187,7 @@ impl Opening<'_> {
         start.name = name;
         start.workspace.clone_from(&self.ask.origin.workspace);
         start.dir.clone_from(&self.ask.origin.dir);
+        self.defaults.complete(&mut start);
         start.client_tools = std::mem::take(&mut self.ask.tools);
         let model = Value::String(self.ask.model.clone());
         start.metadata.insert(MODEL.to_owned(), model);

@@ -51,9 +51,9 @@ pub async fn prompt(
 
 /// Defines handlers that pass a body on to one call of the client.
 macro_rules! passed_on {
-    ($($name:ident by $caller:ident: $body:ty => $reply:ty, $client:ident, $id:ident, $read:ident: $call:expr;)+) => {$(
+    ($($name:ident by $caller:ident: $body:ty => $reply:ty, $client:ident, $id:ident, $who:ident, $read:ident: $call:expr;)+) => {$(
         pub async fn $name(
-            _: $caller,
+            $caller($who): $caller,
             State(front): State<Arc<Front>>,
             Id(id): Id,
             JsonBody($read): JsonBody<$body>,
@@ -65,11 +65,11 @@ macro_rules! passed_on {
 }
 
 passed_on! {
-    abort by User: Because => AgentStateNow, client, id, body: client.abort_agent(&id, body.reason);
-    stop by Operator: Because => AgentStateNow, client, id, body: client.stop_agent(&id, body.reason);
-    nudge by User: Because => AgentStateNow, client, id, body: client.nudge(&id, body.reason);
-    checkpoint by Operator: SetCheckpoint => SavedAt, client, id, body: client.checkpoint(&id, body.summary);
-    add_tool by Operator: ToolName => Tools, client, id, body: client.add_tool(&id, body.name);
-    remove_tool by Operator: ToolName => Tools, client, id, body: client.remove_tool(&id, body.name);
-    change_model by Operator: ChangeModel => Model, client, id, body: client.change_model(&id, &body);
+    abort by User: Because => AgentStateNow, client, id, who, body: client.abort_agent(&id, who.reason(body.reason));
+    stop by Operator: Because => AgentStateNow, client, id, who, body: client.stop_agent(&id, who.reason(body.reason));
+    nudge by User: Because => AgentStateNow, client, id, who, body: client.nudge(&id, who.reason(body.reason));
+    checkpoint by Operator: SetCheckpoint => SavedAt, client, id, _who, body: client.checkpoint(&id, body.summary);
+    add_tool by Operator: ToolName => Tools, client, id, _who, body: client.add_tool(&id, body.name);
+    remove_tool by Operator: ToolName => Tools, client, id, _who, body: client.remove_tool(&id, body.name);
+    change_model by Operator: ChangeModel => Model, client, id, _who, body: client.change_model(&id, &body);
 }

@@ -7,19 +7,26 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use planck_common::command::{
-    Aborted, Accepted, Answer, Answered, Because, Empty, HeadAt, ListSessions, ListWaits, Messages,
-    Prompt, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions, Start, Started,
-    Waits,
+use planck_common::{
+    command::{
+        Aborted, Accepted, Answer, Answered, Because, Empty, HeadAt, ListSessions, ListWaits,
+        Messages, Prompt, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions,
+        Start, Started, Waits,
+    },
+    event::json,
 };
+use serde_json::Value;
 
 use super::Reply;
 use crate::{
     body::{Arguments, Id, JsonBody, idempotency_key},
     front::Front,
-    key::{Observer, Operator, User},
+    key::{KeyHash, Observer, Operator, User},
     problem::Problem,
 };
+
+/// The field of a session's metadata with the digest of the request that started the session.
+const DIGEST: &str = "http_request";
 
 pub async fn list(
     _: Observer,
@@ -35,11 +42,28 @@ pub async fn start(
     headers: HeaderMap,
     JsonBody(mut start): JsonBody<Start>,
 ) -> Result<(StatusCode, Json<Started>), Problem> {
-    if let Some(key) = idempotency_key(&headers)? {
-        start.session_id.get_or_insert(key);
-    }
+    front.start_defaults().complete(&mut start);
+    let Some(key) = idempotency_key(&headers)? else {
+        let started = front.client().start(start).await?;
+        return Ok((StatusCode::CREATED, Json(started)));
+    };
+    start.session_id.get_or_insert(key);
+    let digest = digest(&start);
+    start.metadata.insert(DIGEST.into(), digest.as_str().into());
     let started = front.client().start(start).await?;
+    let known = front.client().session(&started.session_id).await?;
+    if known.metadata.get(DIGEST).and_then(Value::as_str) != Some(&digest) {
+        return Err(Problem::conflict(format!(
+            "the session `{}` was started by another request; use a new `Idempotency-Key`",
+            started.session_id
+        )));
+    }
     Ok((StatusCode::CREATED, Json(started)))
+}
+
+/// Returns a digest of a request, by which a repetition is told from another request.
+fn digest(start: &Start) -> String {
+    KeyHash::of(&json(start)).to_string()
 }
 
 pub async fn info(
@@ -51,12 +75,17 @@ pub async fn info(
 }
 
 pub async fn delete(
-    _: Operator,
+    Operator(caller): Operator,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
 ) -> Reply<Removed> {
-    Ok(Json(front.client().delete(&session, because.reason).await?))
+    Ok(Json(
+        front
+            .client()
+            .delete(&session, caller.reason(because.reason))
+            .await?,
+    ))
 }
 
 pub async fn prompt(
@@ -92,21 +121,31 @@ pub async fn rewind(
 }
 
 pub async fn resume(
-    _: User,
+    User(caller): User,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
 ) -> Reply<Started> {
-    Ok(Json(front.client().resume(&session, because.reason).await?))
+    Ok(Json(
+        front
+            .client()
+            .resume(&session, caller.reason(because.reason))
+            .await?,
+    ))
 }
 
 pub async fn close(
-    _: Operator,
+    Operator(caller): Operator,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
 ) -> Reply<SessionStateNow> {
-    Ok(Json(front.client().close(&session, because.reason).await?))
+    Ok(Json(
+        front
+            .client()
+            .close(&session, caller.reason(because.reason))
+            .await?,
+    ))
 }
 
 /// Answers a wait. If the caller has a key, the answer is recorded under the name of the key.

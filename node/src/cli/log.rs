@@ -1,13 +1,13 @@
 //! The log of a command, which is separate from its output.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::output;
 use crate::{
     bus,
     config::{self, Config, LogFormat},
     store,
-    telemetry::{Telemetry, TelemetryError, TelemetryOptions},
+    telemetry::{Telemetry, TelemetryError, TelemetryOptions, metrics::Metrics},
 };
 
 /// How long sending the remaining spans may take when the command ends.
@@ -41,6 +41,21 @@ impl Logs {
         Telemetry::start(&options).map(|telemetry| Self(Some(telemetry)))
     }
 
+    /// Starts the log of `planck serve`, which also keeps metrics.
+    pub fn start_of_front(config: &Config) -> Result<Self, TelemetryError> {
+        Telemetry::start(&TelemetryOptions {
+            listen: config.telemetry.listener(),
+            metrics: true,
+            ..options(config)
+        })
+        .map(|telemetry| Self(Some(telemetry)))
+    }
+
+    /// Returns the metrics of the process, if it keeps any.
+    pub fn metrics(&self) -> Option<&Arc<Metrics>> {
+        self.0.as_ref().and_then(Telemetry::metrics)
+    }
+
     pub async fn end(self) {
         if let Some(telemetry) = self.0 {
             telemetry.shutdown(LAST_SPANS).await;
@@ -70,6 +85,7 @@ fn options(config: &Config) -> TelemetryOptions {
             .map(|url| url.reveal().to_owned()),
         service_name: section.service_name.clone(),
         content: section.content,
+        metrics: false,
         listen: None,
     }
 }

@@ -147,13 +147,13 @@ impl Loader {
 
     /// Adds the values from a trusted project's configuration. Takes the text that was hashed and
     /// compared with the trusted state, because the file could have changed since. A project cannot
-    /// set permissions, because its values would replace those of the user.
+    /// set the sections of the user, because its values would replace those of the user.
     fn project_file(&mut self, sources: &Sources) {
         let Some((path, text)) = sources.project.as_ref().and_then(Admitted::config) else {
             return;
         };
         for (key, given) in self.parse(&path, text) {
-            if key.section() == PERMISSIONS {
+            if USER_SECTIONS.contains(&key.section()) {
                 self.values.problems.push(of_user(key, given.origin));
             } else {
                 self.take(key, given);
@@ -263,15 +263,17 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigProblem {
     }
 }
 
-/// The section that only the user's own files, the environment and flags set.
-const PERMISSIONS: &str = "permissions";
+/// The sections that only the user's own files, the environment and flags set: what agents may do,
+/// and who may reach them.
+const USER_SECTIONS: &[&str] = &["permissions", "http"];
 
 fn of_user(key: KeyPath, origin: ValueOrigin) -> ConfigProblem {
     ConfigProblem {
         origin,
         key: Some(key),
-        what: "a project cannot set permissions".into(),
-        remedy: "set them in ~/.planck/config.toml, or for the members of a TEAM.json".into(),
+        what: "a project cannot set permissions or the HTTP front".into(),
+        remedy: "set them in ~/.planck/config.toml; members of a TEAM.json have permissions too"
+            .into(),
     }
 }
 

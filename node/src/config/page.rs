@@ -46,7 +46,7 @@ prints each value and its origin. Every key has an environment name, `PLANCK_<SE
 `PLANCK_PROVIDERS_OPENAI_MAX_ATTEMPTS` is `providers.openai.max_attempts`, `PLANCK_WORKSPACES_SRC` is `workspaces.src`; lists are separated by commas.
 `*` is a name of your choice. Relative paths start where planck was started; `~/` is your home.
 
-A project's own `.planck/config.toml` may set any key except those of `[permissions]`, but has no effect before `planck trust` ([behaviour](behaviour.md#projects)). Secrets are never
+A project's own `.planck/config.toml` may set any key except those of `[permissions]` and `[http]`, but has no effect before `planck trust` ([behaviour](behaviour.md#projects)). Secrets are never
 written into a file: write `env:NAME` or `file:PATH`.
 
 This page is generated from the code by the test `the_page_of_keys_is_current`; set `PLANCK_BLESS=1` to write it again.

@@ -43,6 +43,7 @@ macro_rules! section {
 }
 
 mod cluster;
+mod http;
 mod limits;
 mod models;
 mod nats;
@@ -57,6 +58,7 @@ mod tools;
 use std::{collections::BTreeSet, path::PathBuf};
 
 pub use cluster::Cluster;
+pub use http::Http;
 pub use limits::{AnswerLimits, Compaction, InboxLimits, Limits};
 pub use models::{ModelEntry, Models, Prices};
 pub use nats::Nats;
@@ -108,6 +110,8 @@ section! {
         sidecars: Sidecars = Sidecars::default();
         /// Failure detection in the cluster.
         cluster: Cluster = Cluster::default();
+        /// The HTTP front.
+        http: Http = Http::default();
         /// Logs, traces and metrics.
         telemetry: Telemetry = Telemetry::default();
         /// The project whose folders of tools, teams and skills are used in addition to the

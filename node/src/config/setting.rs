@@ -1,6 +1,7 @@
 //! The types of values: how each is written in a file and in the environment, and how it is shown.
 
 mod choice;
+mod keys;
 mod listen;
 mod models_file;
 mod outside;
@@ -13,6 +14,7 @@ mod size;
 use std::{collections::BTreeMap, fmt};
 
 pub use choice::{LimitReaction, LogFormat, Network, Sandbox, StoreKind, Synchronous};
+pub use keys::{KeyEntry, KeyList};
 pub use listen::Listen;
 pub use models_file::ModelsFile;
 pub use outside::{Authorities, HeaderText, ProxyRule};

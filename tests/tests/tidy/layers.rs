@@ -17,7 +17,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("sqlx", &["node/src/store", "tests/", "migrations/"]),
-    ("axum", &["node/src/gateway", "scripted-model/"]),
+    ("axum", &["http/", "scripted-model/"]),
 ];
 
 /// The modules of the node that are restricted, each with what it must not see: other modules as
@@ -94,9 +94,15 @@ pub fn production() -> Vec<Source> {
 
 /// Returns whether a file is part of the runtime: of the node, or of the crates that it uses.
 fn is_runtime(path: &str) -> bool {
-    ["agent/src/", "bus/src/", "client/src/", "node/src/"]
-        .iter()
-        .any(|folder| path.starts_with(folder))
+    [
+        "agent/src/",
+        "bus/src/",
+        "client/src/",
+        "http/src/",
+        "node/src/",
+    ]
+    .iter()
+    .any(|folder| path.starts_with(folder))
 }
 
 pub fn names(path: &str, prefix: &str) -> bool {

@@ -12,6 +12,11 @@ pub struct Listen(SocketAddr);
 impl Listen {
     pub const OFF: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
 
+    /// Returns an address that only programs on this machine reach.
+    pub const fn local(port: u16) -> Self {
+        Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+    }
+
     pub fn address(self) -> Option<SocketAddr> {
         (self.0.port() != 0).then_some(self.0)
     }

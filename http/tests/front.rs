@@ -1,0 +1,262 @@
+//! The checks of the front that need no node: names, origins, keys, roles and bodies.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{Method, Request, Response, StatusCode, header},
+};
+use planck_client::{
+    Client,
+    bus::{MemoryBus, MemoryHub},
+};
+use planck_http::{AllowedNames, Front, FrontOptions, Key, KeyHash, Role};
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+/// Returns a front that no node answers, with a key for each role.
+fn front(options: FrontOptions) -> Router {
+    let client = Client::over(Arc::new(MemoryBus::new(MemoryHub::new())));
+    Front::new(client, options).routes()
+}
+
+fn with_keys() -> Router {
+    let key = |role: Role| Key {
+        name: role.name().into(),
+        hash: KeyHash::of(role.name()),
+        role,
+    };
+    front(FrontOptions {
+        keys: vec![key(Role::Observe), key(Role::Use), key(Role::Operate)],
+        ..FrontOptions::default()
+    })
+}
+
+fn request(method: Method, path: &str) -> axum::http::request::Builder {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "127.0.0.1:8400")
+}
+
+async fn send(front: &Router, request: Request<Body>) -> Response<Body> {
+    front.clone().oneshot(request).await.unwrap()
+}
+
+async fn problem(response: Response<Body>) -> Value {
+    let kind = response.headers().get(header::CONTENT_TYPE).cloned();
+    let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    assert_eq!(kind.unwrap(), "application/problem+json", "{bytes:?}");
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+/// Every route of the document, with an id for each parameter.
+async fn routes(front: &Router) -> Vec<(Method, String, Role)> {
+    let document = send(
+        front,
+        request(Method::GET, "/openapi.json")
+            .body(Body::empty())
+            .unwrap(),
+    );
+    let document = to_bytes(document.await.into_body(), 1 << 20).await.unwrap();
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let about = operation["description"].as_str().unwrap();
+            let roles = [Role::Observe, Role::Use, Role::Operate];
+            let named = |role: &Role| about.contains(&format!("`{}`", role.name()));
+            let role = roles.into_iter().find(named).unwrap();
+            let parts = path
+                .split('/')
+                .map(|part| if part.starts_with('{') { "x" } else { part });
+            let path = parts.collect::<Vec<_>>().join("/");
+            routes.push((method.to_uppercase().parse().unwrap(), path, role));
+        }
+    }
+    assert!(routes.len() > 25, "{}", routes.len());
+    routes
+}
+
+#[tokio::test]
+async fn every_route_needs_a_key_with_its_role() {
+    let front = with_keys();
+    for (method, path, role) in routes(&front).await {
+        let ask = |key: &str| {
+            let request = request(method.clone(), &path)
+                .header(header::AUTHORIZATION, key)
+                // The body is refused before a node is asked, so the test does not wait for one.
+                .header(header::CONTENT_TYPE, "text/plain")
+                .body(Body::from("x"));
+            send(&front, request.unwrap())
+        };
+        let refused = ask("Bearer wrong").await;
+        assert_eq!(
+            refused.status(),
+            StatusCode::UNAUTHORIZED,
+            "{method} {path}"
+        );
+        assert_eq!(problem(refused).await["code"], "unauthorized");
+        let lower = match role {
+            Role::Observe => continue,
+            Role::Use => Role::Observe,
+            Role::Operate => Role::Use,
+        };
+        let refused = ask(&format!("Bearer {}", lower.name())).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{method} {path}");
+        let admitted = ask(&format!("Bearer {}", role.name())).await;
+        assert_eq!(
+            admitted.status(),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "{method} {path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_what_tells_nothing_is_public() {
+    let front = with_keys();
+    for path in ["/", "/openapi.json", "/livez"] {
+        let answer = send(
+            &front,
+            request(Method::GET, path).body(Body::empty()).unwrap(),
+        )
+        .await;
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+    }
+    for path in ["/metrics", "/v1/decisions", "/nope"] {
+        let answer = send(
+            &front,
+            request(Method::GET, path).body(Body::empty()).unwrap(),
+        )
+        .await;
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn page_of_a_stranger_is_refused() {
+    let front = front(FrontOptions::default());
+    let from = |host: &str, origin: &str| {
+        let request = Request::post("/v1/sessions")
+            .header(header::HOST, host)
+            .header(header::ORIGIN, origin)
+            .header(header::CONTENT_TYPE, "application/json");
+        send(&front, request.body(Body::from("[]")).unwrap())
+    };
+    // The stranger's page asks this machine under its own name, or across origins.
+    for (host, origin) in [
+        ("evil.example.com:8400", "http://evil.example.com:8400"),
+        ("127.0.0.1:8400", "http://evil.example.com"),
+        ("127.0.0.1:8400", "null"),
+        ("127.0.0.1:8400", "http://127.0.0.1:9999"),
+    ] {
+        let refused = from(host, origin).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{host} {origin}");
+        let headers = refused.headers();
+        assert!(!headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN));
+    }
+    let own = from("127.0.0.1:8400", "http://127.0.0.1:8400").await;
+    assert_eq!(own.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn page_of_an_allowed_origin_may_ask_first() {
+    let origin = "http://localhost:3000";
+    let front = front(FrontOptions {
+        names: AllowedNames {
+            hosts: Vec::new(),
+            origins: vec![origin.into()],
+        },
+        ..FrontOptions::default()
+    });
+    let asked = request(Method::OPTIONS, "/v1/sessions").header(header::ORIGIN, origin);
+    let answer = send(&front, asked.body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    assert_eq!(
+        answer.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN],
+        origin
+    );
+}
+
+#[tokio::test]
+async fn bad_bodies_are_named() {
+    let front = front(FrontOptions::default());
+    let deep = format!("{{\"metadata\":{{\"a\":{}{}}}}}", "[".repeat(200), "]".repeat(200));
+    let large = "x".repeat((8 << 20) + 1);
+    let json = "application/json; charset=utf-8";
+    for (kind, body, status, told) in [
+        ("text/plain", "{}", 415, "text/plain"),
+        ("", "{}", 415, "Content-Type"),
+        (json, "[]", 400, "no JSON object"),
+        (json, "{", 400, "cannot be read"),
+        (json, "{\"name\":\"A B\"}", 400, "malformed"),
+        (json, deep.as_str(), 400, "recursion limit"),
+        (json, large.as_str(), 413, "8 MiB"),
+    ] {
+        let request = request(Method::POST, "/v1/sessions").header(header::CONTENT_TYPE, kind);
+        let answer = send(&front, request.body(Body::from(body.to_owned())).unwrap()).await;
+        assert_eq!(answer.status().as_u16(), status, "{told}");
+        let problem = problem(answer).await;
+        assert!(
+            problem["detail"].as_str().unwrap().contains(told),
+            "{problem}"
+        );
+        assert_eq!(problem["status"], status);
+    }
+}
+
+#[tokio::test]
+async fn bad_addresses_are_named() {
+    let front = front(FrontOptions::default());
+    for (path, status, told) in [
+        ("/v1/sessions/a.b", 400, "malformed id"),
+        ("/v1/sessions/%2a/events", 400, "malformed id"),
+        ("/v1/sessions/a%00", 400, "malformed id"),
+        ("/v1/sessions?limit=x", 400, "limit"),
+        ("/v1/sessions?limit=99999999999", 400, "limit"),
+        ("/v1/events", 400, "name 1 to 32"),
+        ("/v2", 404, "/openapi.json"),
+    ] {
+        let answer = send(
+            &front,
+            request(Method::GET, path).body(Body::empty()).unwrap(),
+        )
+        .await;
+        assert_eq!(answer.status().as_u16(), status, "{path}");
+        let problem = problem(answer).await;
+        assert!(
+            problem["detail"].as_str().unwrap().contains(told),
+            "{path}: {problem}"
+        );
+    }
+    let put = request(Method::PUT, "/v1/sessions")
+        .body(Body::empty())
+        .unwrap();
+    let answer = send(&front, put).await;
+    assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let key = request(Method::POST, "/v1/sessions/a/prompt")
+        .header("idempotency-key", "a key")
+        .header(header::CONTENT_TYPE, "application/json");
+    let answer = send(&front, key.body(Body::from("{\"text\":\"x\"}")).unwrap()).await;
+    assert!(
+        problem(answer).await["detail"]
+            .as_str()
+            .unwrap()
+            .contains("Idempotency-Key")
+    );
+}
+
+#[tokio::test]
+async fn front_without_nodes_says_so() {
+    let front = front(FrontOptions::default());
+    let answer = send(
+        &front,
+        request(Method::GET, "/readyz").body(Body::empty()).unwrap(),
+    )
+    .await;
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let problem = problem(answer).await;
+    assert_eq!(problem["retryable"], true);
+}

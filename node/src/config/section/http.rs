@@ -1,0 +1,25 @@
+//! The section `[http]`.
+
+use crate::config::setting::{KeyList, Listen};
+
+section! {
+    /// The HTTP front, which `planck serve` starts.
+    Http {
+        /// The address at which the front listens. Beyond this machine it needs `http.keys`.
+        listen: Listen = Listen::local(8400);
+        /// The address at which `/livez`, `/readyz` and `/metrics` are served without a key. Port 0
+        /// turns it off.
+        admin_listen: Listen = Listen::OFF;
+        /// The keys of the callers, each with a name, a hash and a role: `observe`, `use` or
+        /// `operate`. `planck serve key NAME` makes one. Without keys everybody who reaches the
+        /// front may do everything.
+        keys: KeyList = KeyList::default();
+        /// The names under which clients may address the front, besides `localhost` and IP
+        /// addresses. Empty: with keys any name, without keys no other.
+        allowed_hosts: Vec<String> = Vec::new();
+        /// The origins, such as `http://localhost:3000`, whose pages may use the front.
+        allowed_origins: Vec<String> = Vec::new();
+        /// The maximum number of concurrent connections.
+        connections: u32 = 4_096;
+    }
+}

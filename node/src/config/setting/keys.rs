@@ -1,0 +1,90 @@
+//! The keys of the HTTP front.
+
+use planck_common::{event::json, id::is_id};
+use serde::{Deserialize, Serialize};
+
+use super::{InvalidValue, Setting};
+use crate::config::values::{Raw, ValueContext};
+
+/// A key as it is configured. The front parses `hash` and `role`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyEntry {
+    pub name: String,
+    pub hash: String,
+    pub role: String,
+}
+
+/// A list of keys. In an environment variable it is written as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyList(pub Vec<KeyEntry>);
+
+impl Setting for KeyList {
+    fn kind() -> String {
+        "a list of keys, in the environment as JSON".into()
+    }
+
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
+        let keys: Vec<KeyEntry> = match raw {
+            Raw::Toml(value @ toml::Value::Array(_)) => value
+                .clone()
+                .try_into()
+                .map_err(|error: toml::de::Error| refused(error.message()))?,
+            Raw::Toml(_) => return Err(InvalidValue::kind::<Self>(raw)),
+            Raw::Text(text) => {
+                serde_json::from_str(text).map_err(|error| refused(&error.to_string()))?
+            }
+        };
+        for (at, key) in keys.iter().enumerate() {
+            if !is_id(&key.name) {
+                return Err(refused(&format!("[{at}]: `{}` is no name", key.name)));
+            }
+            if keys.iter().take(at).any(|other| other.name == key.name) {
+                return Err(refused(&format!("two keys have the name `{}`", key.name)));
+            }
+        }
+        Ok(Self(keys))
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(if self.0.is_empty() {
+            String::new()
+        } else {
+            json(&self.0)
+        })
+    }
+}
+
+fn refused(what: &str) -> InvalidValue {
+    InvalidValue {
+        what: what.into(),
+        remedy: "write keys like { name = \"ann\", hash = \"…\", role = \"use\" }, which `planck serve key NAME` prints"
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<KeyList, InvalidValue> {
+        KeyList::parse(&Raw::Text(text.into()), &ValueContext::default())
+    }
+
+    #[test]
+    fn keys_have_different_names() {
+        let key = r#"{"name":"ann","hash":"00","role":"use"}"#;
+        assert_eq!(read(&format!("[{key}]")).unwrap().0.len(), 1);
+        assert_eq!(read("[]"), Ok(KeyList::default()));
+        let twice = read(&format!("[{key},{key}]")).unwrap_err();
+        assert_eq!(twice.what, "two keys have the name `ann`");
+        for wrong in [
+            "",
+            "{}",
+            r#"[{"name":"a b","hash":"","role":""}]"#,
+            r#"[{"name":"a"}]"#,
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
