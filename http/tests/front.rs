@@ -183,7 +183,11 @@ async fn page_of_an_allowed_origin_may_ask_first() {
 #[tokio::test]
 async fn bad_bodies_are_named() {
     let front = front(FrontOptions::default());
-    let deep = format!("{{\"metadata\":{{\"a\":{}{}}}}}", "[".repeat(200), "]".repeat(200));
+    let deep = format!(
+        "{{\"metadata\":{{\"a\":{}{}}}}}",
+        "[".repeat(200),
+        "]".repeat(200)
+    );
     let large = "x".repeat((8 << 20) + 1);
     let json = "application/json; charset=utf-8";
     for (kind, body, status, told) in [

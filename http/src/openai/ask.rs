@@ -201,7 +201,10 @@ fn media(url: &str, usual: &str) -> Result<(String, MediaSource), ApiError> {
     if let Some(data) = url.strip_prefix("data:") {
         let read = data.split_once(";base64,");
         let (mime, data) = read.ok_or_else(|| {
-            ApiError::parameter("content", "a `data:` address must be `data:TYPE;base64,DATA`")
+            ApiError::parameter(
+                "content",
+                "a `data:` address must be `data:TYPE;base64,DATA`",
+            )
         })?;
         return Ok((mime.to_owned(), MediaSource::Data(data.to_owned())));
     }
@@ -256,7 +259,9 @@ mod tests {
 
     fn parts(json: &str) -> Result<String, String> {
         let content: Content = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        let parts = content.parts().map_err(|error| error.body().message.clone())?;
+        let parts = content
+            .parts()
+            .map_err(|error| error.body().message.clone())?;
         Ok(planck_common::event::json(&parts))
     }
 

@@ -66,7 +66,10 @@ async fn collect(opened: &Opened, mut segment: Segment) -> Result<Response, ApiE
             return Ok(Json(completion.finish(&end)).into_response());
         }
     }
-    Err(ApiError::turn("incomplete", "the turn ended without an answer"))
+    Err(ApiError::turn(
+        "incomplete",
+        "the turn ended without an answer",
+    ))
 }
 
 fn stream(front: &Front, opened: &Opened, segment: Segment, wants_usage: bool) -> Response {
@@ -89,7 +92,9 @@ async fn pass_on(
     mut writer: ChunkWriter,
     events: &EventSender,
 ) -> Result<(), Cut> {
-    events.send(Frame::data(None, &json(&writer.first()))).await?;
+    events
+        .send(Frame::data(None, &json(&writer.first())))
+        .await?;
     loop {
         let event = match tokio::time::timeout(HEARTBEAT, segment.next()).await {
             Ok(Ok(Some(event))) => event,

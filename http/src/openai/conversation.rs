@@ -36,7 +36,9 @@ pub fn read(messages: Vec<ChatMessage>, param: &'static str) -> Result<Conversat
     let mut instructions = Vec::new();
     let mut history: Vec<Said> = Vec::new();
     let mut pending = Pending::default();
-    let last_answer = messages.iter().rposition(|message| message.role == "assistant");
+    let last_answer = messages
+        .iter()
+        .rposition(|message| message.role == "assistant");
     for (at, message) in messages.into_iter().enumerate() {
         let is_new = last_answer.is_none_or(|last| at > last);
         match message.role.as_str() {
@@ -96,7 +98,10 @@ impl Pending {
         param: &'static str,
     ) -> Result<(), ApiError> {
         let Some(content) = content else {
-            return Err(ApiError::parameter(param, "a message of the user has no content"));
+            return Err(ApiError::parameter(
+                param,
+                "a message of the user has no content",
+            ));
         };
         self.text.push(content.text());
         if is_new {

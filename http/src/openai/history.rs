@@ -26,7 +26,9 @@ pub fn fit(turns: &[LoggedTurn], history: &[Said], prompt: &str, is_retry: bool)
     let is_shown = |turn: &&LoggedTurn| !turn.is_over || !turn.said.is_empty();
     let shown: Vec<_> = turns.iter().filter(is_shown).collect();
     // The first turn of some sessions has the beginning of the history as a transcript.
-    let told = shown.first().map_or(0, |first| told(first, history, prompt));
+    let told = shown
+        .first()
+        .map_or(0, |first| told(first, history, prompt));
     let history = history.get(told..).unwrap_or_default();
     let Some(rest) = shown.get(history.len()..) else {
         return Fit::Other;
@@ -72,7 +74,9 @@ fn told(first: &LoggedTurn, history: &[Said], prompt: &str) -> usize {
     let mut fitting = Vec::new();
     for (at, said) in history.iter().enumerate() {
         total += length(&shown(said));
-        let user = history.get(at + 1).map_or(prompt, |next| next.user.as_str());
+        let user = history
+            .get(at + 1)
+            .map_or(prompt, |next| next.user.as_str());
         if total + normal(user).len() <= first.asked.len() {
             fitting.push(at + 1);
         }
@@ -82,11 +86,19 @@ fn told(first: &LoggedTurn, history: &[Said], prompt: &str) -> usize {
     }
     // Instructions before the transcript make shorter prompts fit too, so a few are tried.
     let told = |count: &&usize| {
-        let user = history.get(**count).map_or(prompt, |next| next.user.as_str());
+        let user = history
+            .get(**count)
+            .map_or(prompt, |next| next.user.as_str());
         let whole = transcript(history.get(..**count).unwrap_or_default()) + user;
         asks(first, &whole)
     };
-    fitting.iter().rev().take(8).find(told).copied().unwrap_or(0)
+    fitting
+        .iter()
+        .rev()
+        .take(8)
+        .find(told)
+        .copied()
+        .unwrap_or(0)
 }
 
 fn shown(said: &Said) -> String {
@@ -135,13 +147,33 @@ mod tests {
         for (turns, history, is_retry, expected) in [
             (turns(&[&one]), vec![first.clone()], false, Fit::Next),
             (turns(&[&one]), vec![again], false, Fit::Next),
-            (turns(&[&one, &failed]), vec![first.clone()], false, Fit::Next),
-            (turns(&[&one, &two]), vec![first.clone(), second.clone()], false, Fit::Next),
+            (
+                turns(&[&one, &failed]),
+                vec![first.clone()],
+                false,
+                Fit::Next,
+            ),
+            (
+                turns(&[&one, &two]),
+                vec![first.clone(), second.clone()],
+                false,
+                Fit::Next,
+            ),
             // The client regenerates an answer, or edits a question.
             (turns(&[&one, &two]), vec![first.clone()], false, Fit::Other),
             (turns(&[&one, &two]), vec![first.clone()], true, Fit::Asked),
-            (turns(&[&one, &running]), vec![first.clone()], false, Fit::Asked),
-            (turns(&[&one, &running]), vec![first.clone(), second.clone()], false, Fit::Next),
+            (
+                turns(&[&one, &running]),
+                vec![first.clone()],
+                false,
+                Fit::Asked,
+            ),
+            (
+                turns(&[&one, &running]),
+                vec![first.clone(), second.clone()],
+                false,
+                Fit::Next,
+            ),
             (turns(&[&one]), vec![second], false, Fit::Other),
             (turns(&[&one]), vec![said("hi", "")], false, Fit::Other),
             (turns(&[&one]), vec![said("hi", "bye")], false, Fit::Other),
@@ -155,7 +187,11 @@ mod tests {
 
     #[test]
     fn session_with_a_transcript_is_continued() {
-        let history = [said("hi", "hello"), said("more", "much more"), said("and?", "yes")];
+        let history = [
+            said("hi", "hello"),
+            said("more", "much more"),
+            said("and?", "yes"),
+        ];
         for count in 1..=2 {
             let next = &history[count].user;
             let first = format!("Be brief. {}{next}", transcript(&history[..count]));
@@ -163,13 +199,20 @@ mod tests {
             let later = history.iter().skip(count + 1);
             turns.extend(later.map(|said| turn(&said.user, &said.assistant, true)));
             assert_eq!(fit(&turns, &history, "so?", false), Fit::Next, "{count}");
-            assert_eq!(fit(&turns, &history[1..], "so?", false), Fit::Other, "{count}");
+            assert_eq!(
+                fit(&turns, &history[1..], "so?", false),
+                Fit::Other,
+                "{count}"
+            );
         }
     }
 
     #[test]
     fn instructions_before_a_prompt_do_not_count() {
         let turn = turn("Be brief. hi", "hello", true);
-        assert_eq!(fit(&[turn], &[said("hi", "hello")], "more", false), Fit::Next);
+        assert_eq!(
+            fit(&[turn], &[said("hi", "hello")], "more", false),
+            Fit::Next
+        );
     }
 }

@@ -105,7 +105,11 @@ fn number(text: &str) -> Option<Seq> {
 /// Returns the first 32 hexadecimal digits of a text's digest.
 pub fn digest(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn input(text: &str) -> InputId {
@@ -148,8 +152,21 @@ mod tests {
     #[test]
     fn other_texts_are_no_ids() {
         for text in [
-            "", "resp_", "resp_a", "resp_a_", "resp_a_x", "resp_a_-1", "resp_a_+1", "resp_a.b_1",
-            "resp_a_1.", "resp_a_1.x", "resp__1", "call_a_1", "call_a_1_", "call_a_x_c", "resp_ä_1",
+            "",
+            "resp_",
+            "resp_a",
+            "resp_a_",
+            "resp_a_x",
+            "resp_a_-1",
+            "resp_a_+1",
+            "resp_a.b_1",
+            "resp_a_1.",
+            "resp_a_1.x",
+            "resp__1",
+            "call_a_1",
+            "call_a_1_",
+            "call_a_x_c",
+            "resp_ä_1",
             "resp_a_99999999999999999999",
         ] {
             assert_eq!(ResponseId::read(text), None, "{text}");

@@ -50,7 +50,9 @@ impl TurnLog {
             Some(Ok(Event::Message(saved))) if self.running == Some(envelope.turn) => {
                 self.message(&saved.message);
             }
-            Some(Ok(Event::TurnEnd(_) | Event::Error(_))) if self.running == Some(envelope.turn) => {
+            Some(Ok(Event::TurnEnd(_) | Event::Error(_)))
+                if self.running == Some(envelope.turn) =>
+            {
                 self.running = None;
                 if let Some(turn) = self.turns.last_mut() {
                     turn.is_over = true;
@@ -122,7 +124,9 @@ pub async fn turns_from(
     }
     Err(ApiError::conflict(
         "conversation_too_long",
-        format!("session `{session}` is too long to be compared with a history; continue it with `previous_response_id`"),
+        format!(
+            "session `{session}` is too long to be compared with a history; continue it with `previous_response_id`"
+        ),
     ))
 }
 

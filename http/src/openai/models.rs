@@ -80,11 +80,20 @@ pub async fn find(
 
 async fn all(client: &Client) -> Result<Vec<Model>, ApiError> {
     let (teams, models) = tokio::try_join!(client.teams(), client.models())?;
-    let mut all: Vec<Model> = teams.teams.iter().map(|team| Model::new(&team.name, "team")).collect();
+    let mut all: Vec<Model> = teams
+        .teams
+        .iter()
+        .map(|team| Model::new(&team.name, "team"))
+        .collect();
     if !all.iter().any(|model| model.id == DEFAULT) {
         all.push(Model::new(DEFAULT, "planck"));
     }
-    all.extend(models.models.iter().map(|model| Model::new(&model.id, "agent")));
+    all.extend(
+        models
+            .models
+            .iter()
+            .map(|model| Model::new(&model.id, "agent")),
+    );
     Ok(all)
 }
 

@@ -69,7 +69,10 @@ impl TryFrom<SessionInfo> for Known {
     type Error = ApiError;
 
     fn try_from(info: SessionInfo) -> Result<Self, ApiError> {
-        let agent = orchestrator(&info).map(|agent| agent.id.clone());
+        // An agent that is alone may be no orchestrator.
+        let agent = orchestrator(&info)
+            .or(info.agents.first())
+            .map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             ApiError::not_found(format!("session `{}` has no orchestrator", info.name))
         })?;
@@ -138,7 +141,11 @@ impl Opening<'_> {
         });
         let mut free = None;
         let mut sessions = Vec::new();
-        for (at, session) in futures_util::future::join_all(asked).await.into_iter().enumerate() {
+        for (at, session) in futures_util::future::join_all(asked)
+            .await
+            .into_iter()
+            .enumerate()
+        {
             match session? {
                 Some(info) => sessions.push(Known::try_from(info)?),
                 None => free = free.or(Some(at)),
@@ -147,7 +154,12 @@ impl Opening<'_> {
         let is_new = self.ask.history.is_empty() && !self.ask.origin.is_retry;
         for session in sessions.iter().rev().filter(|_| !is_new) {
             let turns = turns_from(self.client, &session.id, &session.agent, 1).await?;
-            match fit(&turns, &self.ask.history, &self.text, self.ask.origin.is_retry) {
+            match fit(
+                &turns,
+                &self.ask.history,
+                &self.text,
+                self.ask.origin.is_retry,
+            ) {
                 Fit::Next if turns.is_empty() && !self.ask.origin.is_retry => {}
                 Fit::Next => return self.after(session, turns.last()).await,
                 Fit::Asked => return attached(session, turns.last()),
@@ -224,7 +236,12 @@ impl Opening<'_> {
 
     /// Sends the prompt. Its id is that of the place, so a place is continued once.
     async fn prompt(mut self, session: &Known, place: Seq) -> Result<Opened, ApiError> {
-        if let Some(instructions) = self.ask.instructions.take().filter(|_| self.ask.instructs_anew) {
+        if let Some(instructions) = self
+            .ask
+            .instructions
+            .take()
+            .filter(|_| self.ask.instructs_anew)
+        {
             self.instruct(&instructions);
         }
         let input = ResponseId::prompt(&session.id, place);
@@ -259,7 +276,12 @@ fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> 
 /// Returns the response that a turn is, from its beginning.
 fn attached(session: &Known, turn: Option<&LoggedTurn>) -> Result<Opened, ApiError> {
     let turn = turn.ok_or_else(|| ApiError::not_found("the session has no turn"))?;
-    Ok(opened(session, turn.place, turn.input.clone(), Beginning::Turn))
+    Ok(opened(
+        session,
+        turn.place,
+        turn.input.clone(),
+        Beginning::Turn,
+    ))
 }
 
 /// Returns the session of a reply, or `None` if there is none.

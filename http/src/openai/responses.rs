@@ -78,7 +78,10 @@ fn echo(body: &ResponsesRequest, warnings: &[String]) -> Echo {
         ("instructions", text(&body.instructions)),
         ("previous_response_id", text(&body.previous_response_id)),
         ("background", Value::Bool(body.background == Some(true))),
-        ("tools", Value::Array(body.tools.clone().unwrap_or_default())),
+        (
+            "tools",
+            Value::Array(body.tools.clone().unwrap_or_default()),
+        ),
     ];
     for (name, value) in fields {
         echo.fields.insert(name.to_owned(), value);
@@ -170,7 +173,11 @@ fn check_place(
         last = written.last().map_or(last, |event| event.number);
     }
     // The client may have read pieces of a reply that this front has not seen yet.
-    let most = if writer.is_over() { last } else { wire::unsaved(last) };
+    let most = if writer.is_over() {
+        last
+    } else {
+        wire::unsaved(last)
+    };
     match after {
         Some(after) if after > most => Err(ApiError::parameter(
             "starting_after",
@@ -200,12 +207,7 @@ pub async fn cancel(
     Ok(Json(response).into_response())
 }
 
-fn stream(
-    front: &Front,
-    segment: Segment,
-    writer: ResponseWriter,
-    after: Option<u64>,
-) -> Response {
+fn stream(front: &Front, segment: Segment, writer: ResponseWriter, after: Option<u64>) -> Response {
     sse::stream(front, move |events| async move {
         if let Err(Cut::TooSlow) = pass_on(segment, writer, after, &events).await {
             events.end(error(&ApiError::slow()));
@@ -237,11 +239,7 @@ async fn pass_on(
     }
 }
 
-async fn send(
-    events: &EventSender,
-    written: Vec<Numbered>,
-    after: Option<u64>,
-) -> Result<(), Cut> {
+async fn send(events: &EventSender, written: Vec<Numbered>, after: Option<u64>) -> Result<(), Cut> {
     for Numbered { event, .. } in written.into_iter().filter_map(|event| rest(event, after)) {
         let name = event.get("type").and_then(Value::as_str);
         let name = name.unwrap_or_default().to_owned();

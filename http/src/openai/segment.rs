@@ -84,7 +84,10 @@ pub enum EndKind {
     /// The client's tools were called.
     Called,
     Aborted,
-    Failed { code: String, reason: String },
+    Failed {
+        code: String,
+        reason: String,
+    },
 }
 
 /// Where a segment begins.
@@ -196,10 +199,13 @@ impl Segment {
         open.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the place where the last segment begins that is known so far, and whether it has
-    /// begun only with the results that the client owes.
+    /// Returns the reply after which the last segment begins. A segment does not begin before the
+    /// client has sent the results that it owes.
     pub fn last_beginning(&self) -> Option<Seq> {
-        self.state.current
+        match self.open_calls().is_empty() {
+            true => self.state.current,
+            false => self.state.before,
+        }
     }
 }
 
@@ -216,6 +222,8 @@ struct SegmentState {
     beginning: Beginning,
     /// The reply after which the segment began that is being read.
     current: Option<Seq>,
+    /// The same of the segment before that.
+    before: Option<Seq>,
     /// The last reply, and whether a segment has ended after it.
     last_reply: Seq,
     ended_after: Option<Seq>,
@@ -244,6 +252,7 @@ impl SegmentState {
             agent: opened.agent.clone(),
             beginning: opened.beginning(),
             current: None,
+            before: None,
             last_reply: 0,
             ended_after: None,
             turn: None,
@@ -283,7 +292,9 @@ impl SegmentState {
             FollowEvent::Retracted(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => None,
         };
         let mine = envelope.filter(|envelope| {
-            envelope.agent_id == self.agent && envelope.seq.is_some() && envelope.hidden_by.is_none()
+            envelope.agent_id == self.agent
+                && envelope.seq.is_some()
+                && envelope.hidden_by.is_none()
         });
         if let Some(envelope) = mine {
             self.note(envelope);
@@ -396,7 +407,7 @@ impl SegmentState {
         }
         self.end(EndKind::Called);
         self.ended_after = Some(self.last_reply);
-        self.current = Some(self.last_reply);
+        self.before = self.current.replace(self.last_reply);
         let is_wanted = |id: &CallId| self.calls.get(id) == Some(&client);
         if matches!(&self.beginning, Beginning::Call(id) if is_wanted(id)) {
             self.beginning = Beginning::Reply(self.last_reply);

@@ -54,7 +54,10 @@ impl ChatRequest {
     pub fn ask(self, headers: &HeaderMap) -> Result<Ask, ApiError> {
         self.check()?;
         let metadata = self.metadata.unwrap_or_default();
-        let target = match self.conversation.or_else(|| named_session(headers, &metadata)) {
+        let target = match self
+            .conversation
+            .or_else(|| named_session(headers, &metadata))
+        {
             None => Target::History,
             Some(name) => Target::Session {
                 name,
@@ -72,7 +75,9 @@ impl ChatRequest {
             tools: tools(self.tools.unwrap_or_default())?,
             target,
             origin: origin(headers, &metadata, &self.user),
-            warnings: without_effect(set.map(|(name, _)| name)).into_iter().collect(),
+            warnings: without_effect(set.map(|(name, _)| name))
+                .into_iter()
+                .collect(),
         })
     }
 
@@ -86,7 +91,11 @@ impl ChatRequest {
         if self.logprobs == Some(true) || self.top_logprobs.is_some_and(|count| count > 0) {
             return refused("logprobs", "an agent's answer has no `logprobs`");
         }
-        if self.functions.as_ref().is_some_and(|value| !value.is_null()) {
+        if self
+            .functions
+            .as_ref()
+            .is_some_and(|value| !value.is_null())
+        {
             return refused("functions", "`functions` is replaced by `tools`");
         }
         let mut kinds = self.modalities.iter().flatten();
@@ -121,16 +130,14 @@ mod tests {
 
     #[test]
     fn messages_are_a_history_and_what_is_new() {
-        let ask = ask(
-            r#"{"model":"m","temperature":0.1,"seed":null,"messages":[
+        let ask = ask(r#"{"model":"m","temperature":0.1,"seed":null,"messages":[
             {"role":"system","content":"Be brief."},
             {"role":"user","content":"a"},
             {"role":"assistant","content":null,"tool_calls":[]},
             {"role":"tool","tool_call_id":"anything","content":"1"},
             {"role":"assistant","content":"b"},
             {"role":"assistant","content":"c"},
-            {"role":"user","content":[{"type":"text","text":"d"}]}]}"#,
-        )
+            {"role":"user","content":[{"type":"text","text":"d"}]}]}"#)
         .unwrap();
         assert_eq!(ask.instructions.as_deref(), Some("Be brief."));
         let said = Said {
@@ -144,11 +151,9 @@ mod tests {
 
     #[test]
     fn results_of_tools_name_their_session() {
-        let ask = ask(
-            r#"{"model":"m","messages":[{"role":"user","content":"a"},
+        let ask = ask(r#"{"model":"m","messages":[{"role":"user","content":"a"},
             {"role":"assistant","content":null},
-            {"role":"tool","tool_call_id":"call_s_3_c-1","content":"7"}]}"#,
-        )
+            {"role":"tool","tool_call_id":"call_s_3_c-1","content":"7"}]}"#)
         .unwrap();
         let Latest::Results(results) = ask.latest else {
             panic!("no results")
@@ -169,7 +174,11 @@ mod tests {
             ("", "", "last message"),
             ("", r#"{"role":"assistant","content":"a"}"#, "last message"),
             ("", r#"{"role":"boss","content":"a"}"#, "no role `boss`"),
-            ("", r#"{"role":"tool","tool_call_id":"x","content":"a"}"#, "no tool call"),
+            (
+                "",
+                r#"{"role":"tool","tool_call_id":"x","content":"a"}"#,
+                "no tool call",
+            ),
             ("", r#"{"role":"user"}"#, "no content"),
             ("", r#"{"role":"user","content":7}"#, "Content"),
         ] {

@@ -117,8 +117,15 @@ impl ChunkWriter {
                 place,
                 text,
             } => {
-                let is_new = self.stage.replace(place.stage).is_some_and(|last| last != place.stage);
-                let text = if is_new { format!("{BREAK}{text}") } else { text };
+                let is_new = self
+                    .stage
+                    .replace(place.stage)
+                    .is_some_and(|last| last != place.stage);
+                let text = if is_new {
+                    format!("{BREAK}{text}")
+                } else {
+                    text
+                };
                 vec![self.chunk(&json!({"content": text}), None)]
             }
             SegmentEvent::Piece {

@@ -1,10 +1,6 @@
 //! Continues a session that the client names, by a response or by the session's id or name.
 
-use planck_common::{
-    InputId, Seq, SessionName,
-    command::ListWaits,
-    wait::WaitKind,
-};
+use planck_common::{InputId, Seq, SessionName, command::ListWaits, wait::WaitKind};
 
 use super::{Known, Opened, Opening, attached, found, known, opened};
 use crate::openai::{
@@ -23,7 +19,9 @@ impl Opening<'_> {
         let Some(first) = turns.first_mut() else {
             return Err(ApiError::conflict(
                 "response_not_started",
-                format!("response `{id}` has not begun; wait until it has, and send the request again"),
+                format!(
+                    "response `{id}` has not begun; wait until it has, and send the request again"
+                ),
             ));
         };
         first.place = id.place;
@@ -71,9 +69,8 @@ impl Opening<'_> {
         crate::body::id(name)?;
         let Some(info) = found(self.client.session(name).await)? else {
             let new = SessionName::parse(name).ok().filter(|_| may_start);
-            let new = new.ok_or_else(|| {
-                ApiError::not_found(format!("there is no session `{name}`"))
-            })?;
+            let new =
+                new.ok_or_else(|| ApiError::not_found(format!("there is no session `{name}`")))?;
             return self.start(None, Some(new)).await;
         };
         let session = Known::try_from(info)?;
@@ -87,7 +84,12 @@ impl Opening<'_> {
             return self.after(&session, last.as_ref()).await;
         }
         let turns = turns_from(self.client, &session.id, &session.agent, 1).await?;
-        match fit(&turns, &self.ask.history, &self.text, self.ask.origin.is_retry) {
+        match fit(
+            &turns,
+            &self.ask.history,
+            &self.text,
+            self.ask.origin.is_retry,
+        ) {
             Fit::Next => self.after(&session, last.as_ref()).await,
             Fit::Asked => attached(&session, last.as_ref()),
             Fit::Other => Err(ApiError::conflict(
@@ -139,7 +141,11 @@ impl Opening<'_> {
             return Ok(());
         }
         let agent = self.client.agent(&session.agent).await?;
-        let unknown = self.ask.tools.iter().find(|tool| !agent.tools.contains(&tool.name));
+        let unknown = self
+            .ask
+            .tools
+            .iter()
+            .find(|tool| !agent.tools.contains(&tool.name));
         match unknown {
             None => Ok(()),
             Some(tool) => Err(ApiError::parameter(

@@ -1,10 +1,6 @@
 //! Sends the results of a client's tool calls.
 
-use planck_common::{
-    CallId,
-    command::Answer,
-    wait::WaitDecision,
-};
+use planck_common::{CallId, InputId, command::Answer, wait::WaitDecision};
 use serde_json::value::RawValue;
 
 use super::{Known, Opened, known, opened};
@@ -15,7 +11,7 @@ use crate::{
         ask::{Ask, Target, ToolResult},
         error::ApiError,
         ids::{ResponseId, ToolCallId},
-        log::turns_from,
+        log::{latest_turn, turns_from},
         segment::{Beginning, Segment},
     },
 };
@@ -86,11 +82,7 @@ fn check_place(
     ))
 }
 
-async fn after_call(
-    front: &Front,
-    session: &Known,
-    call: &ToolCallId,
-) -> Result<Opened, ApiError> {
+async fn after_call(front: &Front, session: &Known, call: &ToolCallId) -> Result<Opened, ApiError> {
     let turns = turns_from(front.client(), &session.id, &session.agent, call.place + 1).await?;
     let turn = turns.into_iter().next();
     let turn = turn.ok_or_else(|| ApiError::not_found(format!("there is no call `{call}`")))?;
@@ -103,17 +95,23 @@ pub async fn find(front: &Front, id: &ResponseId) -> Result<Opened, ApiError> {
     let client = front.client();
     let session = known(client, &id.session).await?;
     let turns = turns_from(client, &id.session, &session.agent, id.place + 1).await?;
-    let begun = turns.into_iter().next().map(|turn| turn.input);
-    let input = match begun {
-        Some(input) => input,
-        // The prompt may still wait for the agent.
-        None if id.after.is_none() && client.agent(&session.agent).await?.queued > 0 => {
-            ResponseId::prompt(&id.session, id.place)
-        }
-        None => return Err(ApiError::not_found(format!("there is no response `{id}`"))),
+    let input = match turns.into_iter().next() {
+        Some(turn) => turn.input,
+        None => waiting(front, &session, id).await?,
     };
     let beginning = id.after.map_or(Beginning::Turn, Beginning::Reply);
     let mut opened = opened(&session, id.place, input, beginning);
     opened.id = id.clone();
     Ok(opened)
+}
+
+/// Returns the prompt of a response that has not begun, because the prompt waits for the agent. Such
+/// a response follows the latest turn.
+async fn waiting(front: &Front, session: &Known, id: &ResponseId) -> Result<InputId, ApiError> {
+    let latest = latest_turn(front.client(), &session.id, &session.agent, session.head).await?;
+    let place = latest.map_or(0, |turn| turn.start);
+    if id.place == place && id.after.is_none() {
+        return Ok(ResponseId::prompt(&session.id, place));
+    }
+    Err(ApiError::not_found(format!("there is no response `{id}`")))
 }

@@ -109,7 +109,11 @@ impl ResponsesRequest {
         Ok(())
     }
 
-    fn target(&self, headers: &HeaderMap, metadata: &Map<String, Value>) -> Result<Target, ApiError> {
+    fn target(
+        &self,
+        headers: &HeaderMap,
+        metadata: &Map<String, Value>,
+    ) -> Result<Target, ApiError> {
         match (&self.previous_response_id, &self.conversation) {
             (Some(_), Some(_)) => Err(ApiError::parameter(
                 "conversation",
@@ -176,7 +180,9 @@ fn message(item: &InputItem) -> Result<ChatMessage, ApiError> {
             let kind: String = kind.unwrap_or("message").chars().take(40).collect();
             return Err(ApiError::parameter(
                 "input",
-                format!("an item of type `{kind}` cannot be read; send messages and function_call_output"),
+                format!(
+                    "an item of type `{kind}` cannot be read; send messages and function_call_output"
+                ),
             ));
         }
     };
@@ -217,16 +223,17 @@ mod tests {
         assert_eq!(items.tools[0].name, "f");
         assert_eq!(
             items.warnings,
-            ["without effect: `tools:web_search`", "without effect: `temperature`"]
+            [
+                "without effect: `tools:web_search`",
+                "without effect: `temperature`"
+            ]
         );
     }
 
     #[test]
     fn results_continue_a_response() {
-        let ask = ask(
-            r#"{"model":"m","previous_response_id":"resp_s_3",
-            "input":[{"type":"function_call_output","call_id":"call_s_3_c-1","output":"7"}]}"#,
-        )
+        let ask = ask(r#"{"model":"m","previous_response_id":"resp_s_3",
+            "input":[{"type":"function_call_output","call_id":"call_s_3_c-1","output":"7"}]}"#)
         .unwrap();
         assert!(matches!(ask.target, Target::Response(id) if id.place == 3));
         assert!(matches!(&ask.latest, Latest::Results(results) if results.len() == 1));
@@ -238,15 +245,27 @@ mod tests {
             (r#""input":"a","top_logprobs":3"#, "logprobs"),
             (r#""input":"a","prompt":{"id":"p"}"#, "stored prompts"),
             (r#""input":[]"#, "last message"),
-            (r#""input":[{"type":"item_reference","id":"x"}]"#, "item_reference"),
-            (r#""input":"a","previous_response_id":"x""#, "no response `x`"),
-            (r#""input":"a","previous_response_id":"resp_s_1","conversation":"s""#, "name one of"),
+            (
+                r#""input":[{"type":"item_reference","id":"x"}]"#,
+                "item_reference",
+            ),
+            (
+                r#""input":"a","previous_response_id":"x""#,
+                "no response `x`",
+            ),
+            (
+                r#""input":"a","previous_response_id":"resp_s_1","conversation":"s""#,
+                "name one of",
+            ),
             (
                 r#""input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"conversation":"s""#,
                 "send only what is new",
             ),
             (r#""input":"a","tools":[{}]"#, "no `type`"),
-            (r#""input":"a","tools":[{"type":"function"}]"#, "cannot be read"),
+            (
+                r#""input":"a","tools":[{"type":"function"}]"#,
+                "cannot be read",
+            ),
         ] {
             let json = format!(r#"{{"model":"m",{fields}}}"#);
             let error = ask(&json).unwrap_err();

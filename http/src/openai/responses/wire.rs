@@ -137,7 +137,9 @@ impl ResponseWriter {
             }
             SegmentEvent::Waits { id, title } => {
                 let waits = format!("{title} (`planck answer {id}`)");
-                self.echo.metadata.insert("planck_waits".to_owned(), json!(waits));
+                self.echo
+                    .metadata
+                    .insert("planck_waits".to_owned(), json!(waits));
             }
             SegmentEvent::End(end) => self.finish(end, &mut out),
         }
@@ -164,7 +166,8 @@ impl ResponseWriter {
         };
         item.text.push_str(text);
         let number = first + 1 + length(&item.text);
-        let mut fields = json!({"item_id": item.id, "output_index": index, "content_index": 0, "delta": text});
+        let mut fields =
+            json!({"item_id": item.id, "output_index": index, "content_index": 0, "delta": text});
         if kind == ItemKind::Message
             && let Some(fields) = fields.as_object_mut()
         {
@@ -284,7 +287,11 @@ impl ResponseWriter {
             }
             _ => Value::Null,
         };
-        let items: Vec<Value> = self.items.iter().map(|item| item.written(item.status)).collect();
+        let items: Vec<Value> = self
+            .items
+            .iter()
+            .map(|item| item.written(item.status))
+            .collect();
         let mut response = json!({
             "id": self.id, "object": "response", "created_at": self.created_at,
             "status": self.status, "error": error, "incomplete_details": incomplete,
@@ -310,7 +317,8 @@ impl ResponseWriter {
 fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.context_tokens(),
-        "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+        "input_tokens_details": {"cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.tokens(),
