@@ -23,3 +23,7 @@ mod v1;
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
 pub use key::{Key, KeyHash, MalformedHash, Role};
+
+/// The decoders of bodies, for the fuzzer.
+#[doc(hidden)]
+pub use openai::fuzz;

@@ -114,10 +114,10 @@ impl Served {
         let read = ReadMessages::default();
         let messages = self.runtime.client().messages(session, &read);
         let messages = messages.await.unwrap().messages;
-        let is_user = |message: &&Box<serde_json::value::RawValue>| {
-            message.get().contains(r#""role":"user""#)
-        };
-        messages.iter().filter(is_user).count()
+        let texts = messages.iter().map(|message| message.get());
+        texts
+            .filter(|text| text.contains(r#""role":"user""#))
+            .count()
     }
 }
 

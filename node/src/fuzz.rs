@@ -28,6 +28,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("described", described::file),
     ("command", served::command),
     ("session", served::session_file),
+    #[cfg(feature = "cli")]
+    ("openai", planck_http::fuzz::bodies),
 ];
 
 /// Runs the target with this name. Returns `false` if there is none.

@@ -85,10 +85,6 @@ impl ApiError {
         )
     }
 
-    pub fn is_not_found(&self) -> bool {
-        self.status == StatusCode::NOT_FOUND
-    }
-
     /// Returns the object that clients read, for a stream that has begun.
     pub fn body(&self) -> &ErrorBody {
         &self.error

@@ -78,10 +78,7 @@ fn echo(body: &ResponsesRequest, warnings: &[String]) -> Echo {
         ("instructions", text(&body.instructions)),
         ("previous_response_id", text(&body.previous_response_id)),
         ("background", Value::Bool(body.background == Some(true))),
-        (
-            "tools",
-            Value::Array(body.tools.clone().unwrap_or_default()),
-        ),
+        ("tools", Value::Array(body.tools_written())),
     ];
     for (name, value) in fields {
         echo.fields.insert(name.to_owned(), value);

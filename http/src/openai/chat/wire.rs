@@ -151,9 +151,7 @@ impl ChunkWriter {
                 vec![self.chunk(&json!({"tool_calls": [call]}), None)]
             }
             SegmentEvent::End(end) => self.end(&end),
-            SegmentEvent::Began { .. } | SegmentEvent::Void { .. } | SegmentEvent::Saved { .. } => {
-                Vec::new()
-            }
+            SegmentEvent::Began { .. } | SegmentEvent::Void | SegmentEvent::Saved => Vec::new(),
         }
     }
 
@@ -207,8 +205,8 @@ impl Completion {
                 text,
                 ..
             } => self.reasoning.push_str(&text),
-            SegmentEvent::Void { .. } => self.text.clear(),
-            SegmentEvent::Saved { .. } => {
+            SegmentEvent::Void => self.text.clear(),
+            SegmentEvent::Saved => {
                 let text = std::mem::take(&mut self.text);
                 self.texts.extend((!text.is_empty()).then_some(text));
             }

@@ -92,6 +92,17 @@ impl ResponsesRequest {
         })
     }
 
+    /// Returns the tools with all fields that a response has.
+    pub fn tools_written(&self) -> Vec<Value> {
+        let mut tools = self.tools.clone().unwrap_or_default();
+        for tool in tools.iter_mut().filter_map(Value::as_object_mut) {
+            for field in ["description", "parameters", "strict"] {
+                tool.entry(field).or_insert(Value::Null);
+            }
+        }
+        tools
+    }
+
     fn check(&self) -> Result<(), ApiError> {
         let set = |name: &str| self.further.get(name).filter(|value| !value.is_null());
         if set("top_logprobs").is_some_and(|count| count.as_u64() != Some(0)) {

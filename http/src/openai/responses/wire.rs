@@ -115,11 +115,11 @@ impl ResponseWriter {
                 let first = number(place.stage, place.part);
                 self.piece(kind, first, &text, &mut out);
             }
-            SegmentEvent::Void { .. } => {
+            SegmentEvent::Void => {
                 self.close("incomplete", &mut out);
                 self.items.truncate(self.saved);
             }
-            SegmentEvent::Saved { .. } => {
+            SegmentEvent::Saved => {
                 self.close("completed", &mut out);
                 self.saved = self.items.len();
             }
