@@ -19,6 +19,7 @@ use super::{
     health,
     key::{Key, Keys},
     meter::FrontMeter,
+    openai,
     problem::Problem,
     server, ui, v1,
 };
@@ -132,6 +133,7 @@ impl Front {
         Router::new()
             .merge(v1::routes())
             .merge(ui::routes())
+            .merge(openai::routes())
             .merge(console::routes())
             .merge(health::routes())
             .fallback(no_route)

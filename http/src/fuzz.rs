@@ -1,5 +1,7 @@
 //! The decoders of what clients send, for the fuzzer under `fuzz/`.
 
+pub use super::openai::fuzz::bodies as openai_bodies;
+
 use super::{
     body,
     ui::{self, ChatBody},

@@ -10,7 +10,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{front::Front, problem::Problem};
+use super::{
+    front::Front,
+    openai::{self, ApiError},
+    problem::Problem,
+};
 
 /// The names under which a front may be addressed, and the pages that may use it.
 #[derive(Debug, Clone, Default)]
@@ -81,9 +85,11 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
         .as_ref()
         .and_then(|origin| origin.to_str().ok())
         .is_some_and(|origin| front.names().allows(origin));
+    let is_openai = request.uri().path().starts_with(openai::PREFIX);
     let mut response = match check(&front, &mut request, origin.as_ref()) {
         Ok(()) if request.method() == Method::OPTIONS && origin.is_some() => preflight(),
         Ok(()) => next.run(request).await,
+        Err(problem) if is_openai => ApiError::from(problem).into_response(),
         Err(problem) => problem.into_response(),
     };
     front.meter().answered(response.status());

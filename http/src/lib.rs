@@ -14,12 +14,9 @@ mod server;
 mod console;
 mod health;
 mod meter;
+mod openai;
 mod openapi;
 mod sse;
-#[allow(
-    dead_code,
-    reason = "the wire of OpenAI's clients reads the fields that this one does not"
-)]
 mod turn;
 mod ui;
 mod v1;

@@ -30,6 +30,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("session", served::session_file),
     #[cfg(feature = "cli")]
     ("chat", planck_http::fuzz::chat_body),
+    #[cfg(feature = "cli")]
+    ("openai", planck_http::fuzz::openai_bodies),
 ];
 
 /// Runs the target with this name. Returns `false` if there is none.

@@ -1,0 +1,103 @@
+//! The wire of OpenAI's clients: models, chat completions and responses, under `/openai/v1`. A
+//! team, or one agent, stands in the place of a model.
+
+mod ask;
+mod chat;
+mod conversation;
+mod error;
+mod history;
+mod ids;
+mod log;
+mod models;
+mod opening;
+mod responses;
+mod segment;
+
+pub mod fuzz;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{FromRequest, FromRequestParts, Request},
+    http::{HeaderMap, HeaderName, HeaderValue, Uri},
+    response::Response,
+    routing::{any, get, post},
+};
+use serde::de::DeserializeOwned;
+
+use super::{
+    body::JsonBody,
+    front::Front,
+    key::{Caller, User},
+};
+
+pub use error::ApiError;
+
+/// The paths of this wire begin so.
+pub const PREFIX: &str = "/openai/";
+
+/// Names the parameters of a request that had no effect.
+const WARNING: HeaderName = HeaderName::from_static("x-planck-warning");
+/// Names the session of a response.
+const SESSION: HeaderName = HeaderName::from_static("x-planck-session");
+
+pub fn routes() -> Router<Arc<Front>> {
+    Router::new()
+        .route("/openai/v1/models", get(models::list))
+        .route("/openai/v1/models/{*model}", get(models::find))
+        .route("/openai/v1/chat/completions", post(chat::create))
+        .route("/openai/v1/responses", post(responses::create))
+        .route("/openai/v1/responses/{response}", get(responses::find))
+        .route(
+            "/openai/v1/responses/{response}/cancel",
+            post(responses::cancel),
+        )
+        .route("/openai/{*rest}", any(no_route))
+}
+
+async fn no_route(uri: Uri) -> ApiError {
+    let path: String = uri.path().chars().take(80).collect();
+    ApiError::not_found(format!(
+        "there is no `{path}` here; `/openai/v1` has `models`, `chat/completions` and `responses`"
+    ))
+}
+
+/// A request with a JSON body, from a caller that may work with sessions.
+struct Call<T> {
+    caller: Caller,
+    headers: HeaderMap,
+    body: T,
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Call<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let User(caller) = User::from_request_parts(&mut parts, state).await?;
+        let headers = parts.headers.clone();
+        let request = Request::from_parts(parts, body);
+        let JsonBody(body) = JsonBody::from_request(request, state).await?;
+        Ok(Self {
+            caller,
+            headers,
+            body,
+        })
+    }
+}
+
+/// Adds a header to a response. A value that a header cannot carry is left out.
+fn say(response: &mut Response, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+/// Adds the headers that tell of the session and of parameters without effect.
+fn tell(response: &mut Response, session: &str, warnings: &[String]) {
+    say(response, SESSION, session);
+    if !warnings.is_empty() {
+        say(response, WARNING, &warnings.join("; "));
+    }
+}

@@ -1,0 +1,311 @@
+//! What a client asks for, whichever of the two wires it uses, and how the content of messages is
+//! read.
+
+use axum::http::HeaderMap;
+use planck_common::{
+    message::{MediaSource, Part},
+    spec::ClientTool,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{
+    error::ApiError,
+    ids::{ResponseId, ToolCallId},
+};
+
+/// A request, as far as it does not depend on the wire.
+#[derive(Debug)]
+pub struct Ask {
+    pub model: String,
+    /// The system messages, or the `instructions`.
+    pub instructions: Option<String>,
+    /// Whether the instructions are for this request, and not for the whole conversation.
+    pub instructs_anew: bool,
+    /// The turns that the client believes to have happened.
+    pub history: Vec<Said>,
+    pub latest: Latest,
+    pub tools: Vec<ClientTool>,
+    pub target: Target,
+    pub origin: Origin,
+    /// Sentences about what had no effect.
+    pub warnings: Vec<String>,
+}
+
+/// What a client says about itself and about the session.
+#[derive(Debug, Default)]
+pub struct Origin {
+    /// The person at the client, and the client's own name for the conversation.
+    pub user: String,
+    pub workspace: Option<String>,
+    pub dir: Option<String>,
+    pub idempotency_key: Option<String>,
+    /// Whether an SDK says that it sends the request again.
+    pub is_retry: bool,
+}
+
+/// A turn of the history that a client sends.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    pub user: String,
+    pub assistant: String,
+}
+
+/// What the request adds to the conversation.
+#[derive(Debug)]
+pub enum Latest {
+    Prompt(Vec<Part>),
+    Results(Vec<ToolResult>),
+}
+
+/// The result of a call of a client's tool.
+#[derive(Debug)]
+pub struct ToolResult {
+    pub id: ToolCallId,
+    pub text: String,
+}
+
+/// Which session the request continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The session whose turns are the history, or a new one.
+    History,
+    /// The session after this response.
+    Response(ResponseId),
+    /// The session with this id or name. `may_start` is whether it is started if there is none.
+    Session { name: String, may_start: bool },
+}
+
+/// Reads the fields that both wires have.
+pub fn origin(headers: &HeaderMap, metadata: &Map<String, Value>, user: &Option<String>) -> Origin {
+    let header = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
+    let text = |name: &str| metadata.get(name)?.as_str().map(str::to_owned);
+    // Open WebUI sends these if it is set to.
+    let known = ["x-openwebui-user-id", "x-openwebui-chat-id"].map(header);
+    let names = known.into_iter().chain([user.clone()]).flatten();
+    let retries = header("x-stainless-retry-count");
+    Origin {
+        user: names.collect::<Vec<_>>().join(" "),
+        workspace: text("workspace"),
+        dir: text("dir"),
+        idempotency_key: header("idempotency-key"),
+        is_retry: retries.is_some_and(|count| count.parse().is_ok_and(|count: u32| count > 0)),
+    }
+}
+
+/// Returns the session that the header `x-planck-session` or the metadata name.
+pub fn named_session(headers: &HeaderMap, metadata: &Map<String, Value>) -> Option<String> {
+    let header = headers.get(super::SESSION);
+    let header = header.and_then(|name| name.to_str().ok());
+    let text = metadata.get("session").and_then(Value::as_str);
+    header.or(text).map(str::to_owned)
+}
+
+/// The content of a message: a text, or parts.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Content {
+    Text(String),
+    Parts(Vec<ContentPart>),
+}
+
+/// A part of a message, in the forms of both wires.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ContentPart {
+    #[serde(default)]
+    r#type: String,
+    text: Option<String>,
+    refusal: Option<String>,
+    image_url: Option<ImageUrl>,
+    file: Option<FileContent>,
+    #[serde(flatten)]
+    named: FileContent,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum ImageUrl {
+    Url(String),
+    Object { url: String },
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct FileContent {
+    file_data: Option<String>,
+    file_url: Option<String>,
+    filename: Option<String>,
+}
+
+impl Content {
+    /// Returns the texts of the content, and a mark for everything else.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Parts(parts) => {
+                let texts = parts.iter().map(|part| match (&part.text, &part.refusal) {
+                    (Some(text), _) | (None, Some(text)) => text.clone(),
+                    (None, None) => format!("[{}]", part.r#type),
+                });
+                texts.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
+    /// Returns the content as parts of a prompt.
+    pub fn parts(self) -> Result<Vec<Part>, ApiError> {
+        match self {
+            Self::Text(text) => Ok(vec![Part::text(text)]),
+            Self::Parts(parts) => parts.into_iter().map(part).collect(),
+        }
+    }
+}
+
+fn part(part: ContentPart) -> Result<Part, ApiError> {
+    match part.r#type.as_str() {
+        "text" | "input_text" | "output_text" => {
+            let text = part.text.ok_or_else(|| missing("text"))?;
+            Ok(Part::text(text))
+        }
+        "image_url" | "input_image" => {
+            let url = match part.image_url {
+                Some(ImageUrl::Url(url) | ImageUrl::Object { url }) => url,
+                None => return Err(missing("image_url")),
+            };
+            let (mime, source) = media(&url, "image/jpeg")?;
+            Ok(Part::Image { mime, source })
+        }
+        "file" | "input_file" => {
+            let file = part.file.unwrap_or(part.named);
+            let url = file.file_data.or(file.file_url);
+            let url = url.ok_or_else(|| missing("file_data"))?;
+            let (mime, source) = media(&url, "application/pdf")?;
+            let name = file.filename;
+            Ok(Part::File { mime, name, source })
+        }
+        other => Err(ApiError::parameter(
+            "content",
+            format!(
+                "content of type `{}` cannot be sent to an agent; send text, images or files",
+                other.chars().take(40).collect::<String>()
+            ),
+        )),
+    }
+}
+
+fn missing(field: &str) -> ApiError {
+    ApiError::parameter("content", format!("a part of the content has no `{field}`"))
+}
+
+/// Reads the address of an image or a file: its data, or where it is.
+fn media(url: &str, usual: &str) -> Result<(String, MediaSource), ApiError> {
+    if let Some(data) = url.strip_prefix("data:") {
+        let read = data.split_once(";base64,");
+        let (mime, data) = read.ok_or_else(|| {
+            ApiError::parameter(
+                "content",
+                "a `data:` address must be `data:TYPE;base64,DATA`",
+            )
+        })?;
+        return Ok((mime.to_owned(), MediaSource::Data(data.to_owned())));
+    }
+    if url.starts_with("https://") || url.starts_with("http://") {
+        return Ok((usual.to_owned(), MediaSource::Url(url.to_owned())));
+    }
+    Err(ApiError::parameter(
+        "content",
+        "an image or a file needs an address that begins with `data:` or `https://`",
+    ))
+}
+
+/// Reads a tool of the client. Both wires describe it by the same fields.
+#[derive(Debug, Clone, Deserialize)]
+pub struct FunctionTool {
+    name: String,
+    description: Option<String>,
+    parameters: Option<Value>,
+}
+
+impl From<FunctionTool> for ClientTool {
+    fn from(tool: FunctionTool) -> Self {
+        let nothing = || serde_json::json!({"type": "object", "properties": {}});
+        Self {
+            name: tool.name,
+            description: tool.description.unwrap_or_default(),
+            parameters: tool.parameters.unwrap_or_else(nothing),
+        }
+    }
+}
+
+/// Names the parameters that have no effect on a team, because its members say what they use.
+pub fn without_effect<'a>(names: impl IntoIterator<Item = &'a String>) -> Option<String> {
+    let names: Vec<String> = names
+        .into_iter()
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic()))
+        .take(32)
+        .map(|name| format!("`{}`", name.chars().take(40).collect::<String>()))
+        .collect();
+    (!names.is_empty()).then(|| format!("without effect: {}", names.join(", ")))
+}
+
+/// Returns a text whose words are separated by single spaces, so that texts can be compared that
+/// clients have trimmed.
+pub fn normal(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(json: &str) -> Result<String, String> {
+        let content: Content = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let parts = content
+            .parts()
+            .map_err(|error| error.body().message.clone())?;
+        Ok(planck_common::event::json(&parts))
+    }
+
+    #[test]
+    fn content_of_both_wires_is_read() {
+        for (json, expected) in [
+            (r#""a""#, r#"[{"type":"text","text":"a"}]"#),
+            (
+                r#"[{"type":"input_text","text":"a"},{"type":"text","text":"b"}]"#,
+                r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#,
+            ),
+            (
+                r#"[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA==","detail":"low"}}]"#,
+                r#"[{"type":"image","mime":"image/png","data":"AA=="}]"#,
+            ),
+            (
+                r#"[{"type":"input_image","image_url":"https://example.com/a"}]"#,
+                r#"[{"type":"image","mime":"image/jpeg","url":"https://example.com/a"}]"#,
+            ),
+            (
+                r#"[{"type":"file","file":{"file_data":"data:text/plain;base64,AA==","filename":"a"}}]"#,
+                r#"[{"type":"file","mime":"text/plain","name":"a","data":"AA=="}]"#,
+            ),
+            (
+                r#"[{"type":"input_file","file_data":"data:text/plain;base64,AA=="}]"#,
+                r#"[{"type":"file","mime":"text/plain","data":"AA=="}]"#,
+            ),
+        ] {
+            assert_eq!(parts(json).as_deref(), Ok(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn content_that_no_agent_takes_is_refused() {
+        for json in [
+            r#"[{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]"#,
+            r#"[{"type":"text"}]"#,
+            r#"[{"type":"image_url"}]"#,
+            r#"[{"type":"image_url","image_url":"file:///etc/passwd"}]"#,
+            r#"[{"type":"image_url","image_url":"data:image/png,AA"}]"#,
+            r#"[{"type":"file","file":{"file_id":"f"}}]"#,
+            r#"[{}]"#,
+        ] {
+            assert!(parts(json).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `POST /openai/v1/chat/completions`.
+
+mod request;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use planck_common::{Timestamp, event::json};
+use serde_json::json as object;
+
+pub use request::ChatRequest;
+
+use super::{
+    Call,
+    error::ApiError,
+    opening::{self, Opened},
+    segment::{EndKind, Segment, SegmentEvent},
+    tell,
+};
+use crate::{
+    front::Front,
+    sse::{self, Cut, EventSender, Frame, HEARTBEAT},
+};
+use wire::{ChunkWriter, Completion};
+
+/// The last frame of a stream.
+const DONE: &str = "[DONE]";
+
+pub async fn create(
+    State(front): State<Arc<Front>>,
+    call: Result<Call<ChatRequest>, ApiError>,
+) -> Result<Response, ApiError> {
+    let Call {
+        caller,
+        headers,
+        body,
+    } = call?;
+    let (streams, wants_usage) = (body.stream == Some(true), body.wants_usage());
+    let ask = body.ask(&headers)?;
+    let opened = opening::open(&front, &caller, ask).await?;
+    let segment = Segment::open(front.client(), &opened).await?;
+    let mut response = match streams {
+        true => stream(&front, &opened, segment, wants_usage),
+        false => collect(&opened, segment).await?,
+    };
+    tell(&mut response, &opened.id.session, &opened.warnings);
+    Ok(response)
+}
+
+fn now() -> i64 {
+    Timestamp::now().millis() / 1_000
+}
+
+async fn collect(opened: &Opened, mut segment: Segment) -> Result<Response, ApiError> {
+    let mut completion = Completion::new(opened, now());
+    while let Some(event) = segment.next().await? {
+        if let Some(end) = completion.take(event) {
+            if let EndKind::Failed { code, reason } = &end.how {
+                return Err(ApiError::turn(code, reason));
+            }
+            return Ok(Json(completion.finish(&end)).into_response());
+        }
+    }
+    Err(ApiError::turn(
+        "incomplete",
+        "the turn ended without an answer",
+    ))
+}
+
+fn stream(front: &Front, opened: &Opened, segment: Segment, wants_usage: bool) -> Response {
+    let writer = ChunkWriter::new(opened, now(), wants_usage);
+    sse::stream(front, |events| async move {
+        match pass_on(segment, writer, &events).await {
+            Err(Cut::TooSlow) => events.end(error(&ApiError::slow())),
+            Ok(()) => events.end(Frame::data(None, DONE)),
+            Err(Cut::Gone) => {}
+        }
+    })
+}
+
+fn error(error: &ApiError) -> Frame {
+    Frame::data(None, &json(&object!({"error": error.body()})))
+}
+
+async fn pass_on(
+    mut segment: Segment,
+    mut writer: ChunkWriter,
+    events: &EventSender,
+) -> Result<(), Cut> {
+    events
+        .send(Frame::data(None, &json(&writer.first())))
+        .await?;
+    loop {
+        let event = match tokio::time::timeout(HEARTBEAT, segment.next()).await {
+            Ok(Ok(Some(event))) => event,
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(why)) => return events.send(error(&why.into())).await,
+            Err(_) => {
+                events.send(Frame::comment()).await?;
+                continue;
+            }
+        };
+        if let SegmentEvent::End(end) = &event
+            && let EndKind::Failed { code, reason } = &end.how
+        {
+            return events.send(error(&ApiError::turn(code, reason))).await;
+        }
+        for chunk in writer.write(event) {
+            events.send(Frame::data(None, &json(&chunk))).await?;
+        }
+    }
+}

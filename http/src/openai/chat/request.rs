@@ -1,0 +1,190 @@
+//! The request of chat completions. The client sends the whole conversation each time.
+
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::openai::{
+    ask::{Ask, FunctionTool, Target, named_session, origin, without_effect},
+    conversation::{ChatMessage, read},
+    error::ApiError,
+};
+
+#[derive(Debug, Deserialize)]
+pub struct ChatRequest {
+    model: String,
+    messages: Vec<ChatMessage>,
+    #[serde(default)]
+    pub stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    tools: Option<Vec<ChatTool>>,
+    user: Option<String>,
+    metadata: Option<Map<String, Value>>,
+    /// The session to continue, by id or name. OpenAI's own wire does not have it here.
+    conversation: Option<String>,
+    n: Option<u64>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<u64>,
+    functions: Option<Value>,
+    modalities: Option<Vec<String>>,
+    /// The parameters that have no effect.
+    #[serde(flatten)]
+    further: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ChatTool {
+    #[serde(default)]
+    r#type: String,
+    function: Option<FunctionTool>,
+}
+
+impl ChatRequest {
+    pub fn wants_usage(&self) -> bool {
+        let options = self.stream_options.as_ref();
+        options.is_some_and(|options| options.include_usage == Some(true))
+    }
+
+    /// Reads what the client asks for.
+    pub fn ask(self, headers: &HeaderMap) -> Result<Ask, ApiError> {
+        self.check()?;
+        let metadata = self.metadata.unwrap_or_default();
+        let target = match self
+            .conversation
+            .or_else(|| named_session(headers, &metadata))
+        {
+            None => Target::History,
+            Some(name) => Target::Session {
+                name,
+                may_start: true,
+            },
+        };
+        let conversation = read(self.messages, "messages")?;
+        let set = self.further.iter().filter(|(_, value)| !value.is_null());
+        Ok(Ask {
+            model: self.model,
+            instructions: conversation.instructions,
+            instructs_anew: false,
+            history: conversation.history,
+            latest: conversation.latest,
+            tools: tools(self.tools.unwrap_or_default())?,
+            target,
+            origin: origin(headers, &metadata, &self.user),
+            warnings: without_effect(set.map(|(name, _)| name))
+                .into_iter()
+                .collect(),
+        })
+    }
+
+    /// Refuses what no agent can do. Other parameters are accepted, because clients send them
+    /// without being asked.
+    fn check(&self) -> Result<(), ApiError> {
+        let refused = |param, text: &str| Err(ApiError::parameter(param, text));
+        if self.n.is_some_and(|n| n != 1) {
+            return refused("n", "`n` must be 1: an agent gives one answer");
+        }
+        if self.logprobs == Some(true) || self.top_logprobs.is_some_and(|count| count > 0) {
+            return refused("logprobs", "an agent's answer has no `logprobs`");
+        }
+        if self
+            .functions
+            .as_ref()
+            .is_some_and(|value| !value.is_null())
+        {
+            return refused("functions", "`functions` is replaced by `tools`");
+        }
+        let mut kinds = self.modalities.iter().flatten();
+        if kinds.any(|kind| kind != "text") {
+            return refused("modalities", "an agent answers with text only");
+        }
+        Ok(())
+    }
+}
+
+fn tools(tools: Vec<ChatTool>) -> Result<Vec<planck_common::spec::ClientTool>, ApiError> {
+    let one = |tool: ChatTool| match (tool.r#type.as_str(), tool.function) {
+        ("function", Some(function)) => Ok(function.into()),
+        _ => Err(ApiError::parameter(
+            "tools",
+            "a tool must have the type `function` and a `function`",
+        )),
+    };
+    tools.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openai::ask::{Latest, Said};
+
+    fn ask(json: &str) -> Result<Ask, String> {
+        let request: ChatRequest = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let asked = request.ask(&HeaderMap::new());
+        asked.map_err(|error| error.body().message.clone())
+    }
+
+    #[test]
+    fn messages_are_a_history_and_what_is_new() {
+        let ask = ask(r#"{"model":"m","temperature":0.1,"seed":null,"messages":[
+            {"role":"system","content":"Be brief."},
+            {"role":"user","content":"a"},
+            {"role":"assistant","content":null,"tool_calls":[]},
+            {"role":"tool","tool_call_id":"anything","content":"1"},
+            {"role":"assistant","content":"b"},
+            {"role":"assistant","content":"c"},
+            {"role":"user","content":[{"type":"text","text":"d"}]}]}"#)
+        .unwrap();
+        assert_eq!(ask.instructions.as_deref(), Some("Be brief."));
+        let said = Said {
+            user: "a".into(),
+            assistant: "b\n\nc".into(),
+        };
+        assert_eq!(ask.history, [said]);
+        assert!(matches!(&ask.latest, Latest::Prompt(parts) if parts.len() == 1));
+        assert_eq!(ask.warnings, ["without effect: `temperature`"]);
+    }
+
+    #[test]
+    fn results_of_tools_name_their_session() {
+        let ask = ask(r#"{"model":"m","messages":[{"role":"user","content":"a"},
+            {"role":"assistant","content":null},
+            {"role":"tool","tool_call_id":"call_s_3_c-1","content":"7"}]}"#)
+        .unwrap();
+        let Latest::Results(results) = ask.latest else {
+            panic!("no results")
+        };
+        assert_eq!((results[0].id.place, results[0].text.as_str()), (3, "7"));
+    }
+
+    #[test]
+    fn requests_that_no_agent_can_serve_are_refused() {
+        let user = r#"{"role":"user","content":"a"}"#;
+        for (fields, messages, needle) in [
+            (r#""n":2,"#, user, "`n` must be 1"),
+            (r#""logprobs":true,"#, user, "logprobs"),
+            (r#""top_logprobs":3,"#, user, "logprobs"),
+            (r#""functions":[],"#, user, "replaced by `tools`"),
+            (r#""modalities":["text","audio"],"#, user, "text only"),
+            (r#""tools":[{"type":"custom"}],"#, user, "type `function`"),
+            ("", "", "last message"),
+            ("", r#"{"role":"assistant","content":"a"}"#, "last message"),
+            ("", r#"{"role":"boss","content":"a"}"#, "no role `boss`"),
+            (
+                "",
+                r#"{"role":"tool","tool_call_id":"x","content":"a"}"#,
+                "no tool call",
+            ),
+            ("", r#"{"role":"user"}"#, "no content"),
+            ("", r#"{"role":"user","content":7}"#, "Content"),
+        ] {
+            let json = format!(r#"{{{fields}"model":"m","messages":[{messages}]}}"#);
+            let error = ask(&json).unwrap_err();
+            assert!(error.contains(needle), "{json}: {error}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The models that a client can choose: the teams, an agent with the nodes' default model, and an
+//! agent with one of the known models.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{FromRequestParts, Path, State},
+    http::request::Parts,
+};
+use planck_client::Client;
+use planck_common::{
+    command::{Start, TeamRow},
+    spec::Member,
+};
+use serde::Serialize;
+
+use super::error::ApiError;
+use crate::{front::Front, key::Observer, problem::Problem};
+
+/// The id of one agent with the nodes' default model.
+pub const DEFAULT: &str = "planck";
+/// The type of an agent whose model the client chose.
+const AGENT: &str = "assistant";
+
+#[derive(Debug, Serialize)]
+pub struct ModelList {
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Model {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+}
+
+impl Model {
+    fn new(id: &str, owned_by: &'static str) -> Self {
+        Self {
+            id: id.to_owned(),
+            object: "model",
+            created: 0,
+            owned_by,
+        }
+    }
+}
+
+/// A caller that may read.
+pub struct Reader;
+
+impl<S: Send + Sync> FromRequestParts<S> for Reader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Observer::from_request_parts(parts, state).await?;
+        Ok(Self)
+    }
+}
+
+pub async fn list(_: Reader, State(front): State<Arc<Front>>) -> Result<Json<ModelList>, ApiError> {
+    Ok(Json(ModelList {
+        object: "list",
+        data: all(front.client()).await?,
+    }))
+}
+
+pub async fn find(
+    _: Reader,
+    State(front): State<Arc<Front>>,
+    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+) -> Result<Json<Model>, ApiError> {
+    let Path(id) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let known = all(front.client()).await?;
+    let model = known.into_iter().find(|model| model.id == id);
+    model.map(Json).ok_or_else(|| unknown(&id))
+}
+
+async fn all(client: &Client) -> Result<Vec<Model>, ApiError> {
+    let (teams, models) = tokio::try_join!(client.teams(), client.models())?;
+    let mut all: Vec<Model> = teams
+        .teams
+        .iter()
+        .map(|team| Model::new(&team.name, "team"))
+        .collect();
+    if !all.iter().any(|model| model.id == DEFAULT) {
+        all.push(Model::new(DEFAULT, "planck"));
+    }
+    all.extend(
+        models
+            .models
+            .iter()
+            .map(|model| Model::new(&model.id, "agent")),
+    );
+    Ok(all)
+}
+
+fn unknown(id: &str) -> ApiError {
+    let shown: String = id.chars().take(80).collect();
+    ApiError::not_found(format!(
+        "there is no model `{shown}`; `GET /openai/v1/models` lists the teams and models"
+    ))
+}
+
+/// Returns the start of a session with a team, or with one agent.
+pub async fn start(client: &Client, model: &str) -> Result<Start, ApiError> {
+    let teams = client.teams().await?.teams;
+    let is_team = |team: &TeamRow| team.name == model;
+    if teams.iter().any(is_team) {
+        return Ok(Start {
+            team: Some(model.to_owned()),
+            ..Start::default()
+        });
+    }
+    if model == DEFAULT {
+        return Ok(Start::default());
+    }
+    let (provider, name) = model.split_once(':').ok_or_else(|| unknown(model))?;
+    let member = Member {
+        r#type: AGENT.to_owned(),
+        provider: Some(provider.to_owned()),
+        model_id: Some(name.to_owned()),
+        ..Member::default()
+    };
+    Ok(Start {
+        members: Some(vec![member]),
+        ..Start::default()
+    })
+}

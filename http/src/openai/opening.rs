@@ -1,0 +1,294 @@
+//! Decides which session a request continues, or starts one, and sends it the prompt or the
+//! results.
+
+mod continuing;
+mod results;
+
+use planck_client::{Client, ClientError};
+use planck_common::{
+    AgentId, InputId, Seq, SessionId, SessionName,
+    command::{Prompt, SessionInfo, Start},
+    message::{Part, text_of},
+    reply::Code,
+};
+use serde_json::Value;
+
+pub use results::find;
+
+use super::{
+    ask::{Ask, Latest, Target, normal},
+    error::ApiError,
+    history::{Fit, fit, transcript},
+    ids::{ResponseId, digest, session_of},
+    log::{LoggedTurn, turns_from},
+    models,
+    segment::Beginning,
+};
+use crate::{
+    front::{Front, StartDefaults},
+    key::Caller,
+    turn::orchestrator,
+};
+
+/// The maximum number of sessions that begin with the same prompt of the same client and are
+/// compared with a history.
+const ALIKE: usize = 8;
+/// The key under which a session's metadata name the model for which it was started.
+pub const MODEL: &str = "openai_model";
+
+/// A response that can be read.
+#[derive(Debug)]
+pub struct Opened {
+    pub id: ResponseId,
+    pub agent: AgentId,
+    /// The input that opened the turn.
+    pub input: InputId,
+    pub beginning: Beginning,
+    pub model: String,
+    pub warnings: Vec<String>,
+}
+
+impl Opened {
+    pub fn beginning(&self) -> Beginning {
+        self.beginning.clone()
+    }
+}
+
+/// A session, and the agent that clients talk to.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub id: SessionId,
+    pub head: Seq,
+    pub agent: AgentId,
+    pub model: String,
+    /// Whether an agent of the session waits for an answer.
+    pub has_waits: bool,
+}
+
+impl TryFrom<SessionInfo> for Known {
+    type Error = ApiError;
+
+    fn try_from(info: SessionInfo) -> Result<Self, ApiError> {
+        // An agent that is alone may be no orchestrator.
+        let agent = orchestrator(&info)
+            .or(info.agents.first())
+            .map(|agent| agent.id.clone());
+        let agent = agent.ok_or_else(|| {
+            ApiError::not_found(format!("session `{}` has no orchestrator", info.name))
+        })?;
+        let model = info.metadata.get(MODEL).and_then(Value::as_str);
+        Ok(Self {
+            agent,
+            head: info.head,
+            model: model.unwrap_or(models::DEFAULT).to_owned(),
+            has_waits: !info.waits.is_empty(),
+            id: info.id,
+        })
+    }
+}
+
+/// Reads a session, by id or name.
+pub async fn known(client: &Client, session: &str) -> Result<Known, ApiError> {
+    crate::body::id(session)?;
+    client.session(session).await?.try_into()
+}
+
+/// Finds or starts the session of a request, and gives it what is new.
+pub async fn open(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, ApiError> {
+    let latest = std::mem::replace(&mut ask.latest, Latest::Prompt(Vec::new()));
+    let parts = match latest {
+        Latest::Results(results) => return results::send(front, caller, ask, results).await,
+        Latest::Prompt(parts) => parts,
+    };
+    let opening = Opening {
+        client: front.client(),
+        defaults: front.start_defaults(),
+        caller: caller.name.as_deref(),
+        text: text_of(&parts),
+        parts,
+        ask,
+    };
+    match opening.ask.target.clone() {
+        Target::Response(id) => opening.after_response(&id).await,
+        Target::Session { name, may_start } => opening.in_session(&name, may_start).await,
+        Target::History => opening.by_history().await,
+    }
+}
+
+/// A prompt on its way to a session.
+struct Opening<'a> {
+    client: &'a Client,
+    defaults: &'a StartDefaults,
+    caller: Option<&'a str>,
+    ask: Ask,
+    parts: Vec<Part>,
+    /// The text of the parts.
+    text: String,
+}
+
+impl Opening<'_> {
+    /// Continues the session whose turns are the history that the client sent, or starts one.
+    async fn by_history(self) -> Result<Opened, ApiError> {
+        if let Some(key) = &self.ask.origin.idempotency_key {
+            let id = session_of(self.caller, key);
+            return self.start(Some(id), None).await;
+        }
+        let base = self.base();
+        let name = |at: usize| format!("chat-{base}-{at}");
+        let asked = (0..ALIKE).map(|at| {
+            let name = name(at);
+            async move { found(self.client.session(&name).await) }
+        });
+        let mut free = None;
+        let mut sessions = Vec::new();
+        for (at, session) in futures_util::future::join_all(asked)
+            .await
+            .into_iter()
+            .enumerate()
+        {
+            match session? {
+                Some(info) => sessions.push(Known::try_from(info)?),
+                None => free = free.or(Some(at)),
+            }
+        }
+        let is_new = self.ask.history.is_empty() && !self.ask.origin.is_retry;
+        for session in sessions.iter().rev().filter(|_| !is_new) {
+            let turns = turns_from(self.client, &session.id, &session.agent, 1).await?;
+            match fit(
+                &turns,
+                &self.ask.history,
+                &self.text,
+                self.ask.origin.is_retry,
+            ) {
+                Fit::Next if turns.is_empty() && !self.ask.origin.is_retry => {}
+                Fit::Next => return self.after(session, turns.last()).await,
+                Fit::Asked => return attached(session, turns.last()),
+                Fit::Other => {}
+            }
+        }
+        let name = free.and_then(|at| SessionName::parse(&name(at)).ok());
+        self.start(None, name).await
+    }
+
+    /// Returns what the names of sessions of this conversation begin with.
+    fn base(&self) -> String {
+        let tools = self.ask.tools.iter().map(|tool| tool.name.as_str());
+        let tools: Vec<_> = tools.collect();
+        let first = self.ask.history.first();
+        let first = first.map_or(self.text.as_str(), |said| said.user.as_str());
+        let origin = &self.ask.origin;
+        let all = (
+            self.caller,
+            &self.ask.model,
+            &origin.user,
+            (&origin.workspace, &origin.dir),
+            tools,
+            normal(first),
+        );
+        digest(&planck_common::event::json(&all))
+    }
+
+    /// Starts a session, with the history as a transcript.
+    async fn start(
+        mut self,
+        session_id: Option<SessionId>,
+        name: Option<SessionName>,
+    ) -> Result<Opened, ApiError> {
+        let mut start = models::start(self.client, &self.ask.model).await?;
+        start.session_id = session_id;
+        start.name = name;
+        start.workspace.clone_from(&self.ask.origin.workspace);
+        start.dir.clone_from(&self.ask.origin.dir);
+        self.defaults.complete(&mut start);
+        start.client_tools = std::mem::take(&mut self.ask.tools);
+        let model = Value::String(self.ask.model.clone());
+        start.metadata.insert(MODEL.to_owned(), model);
+        let started = self.started(start).await?;
+        let session = known(self.client, &started).await?;
+        if !self.ask.history.is_empty() {
+            let text = transcript(&self.ask.history);
+            self.parts.insert(0, Part::text(text));
+        }
+        if let Some(instructions) = self.ask.instructions.take() {
+            self.instruct(&instructions);
+        }
+        self.prompt(&session, 0).await
+    }
+
+    /// Starts a session. If its name is taken meanwhile, the node gives it another one.
+    async fn started(&self, mut start: Start) -> Result<SessionId, ApiError> {
+        match self.client.start(start.clone()).await {
+            Ok(started) => Ok(started.session_id),
+            Err(ClientError::Refused(refusal))
+                if refusal.code == Code::Exists && start.name.is_some() =>
+            {
+                start.name = None;
+                Ok(self.client.start(start).await?.session_id)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn instruct(&mut self, instructions: &str) {
+        let text = format!("Instructions from the client:\n\n{instructions}\n\n---\n\n");
+        self.parts.insert(0, Part::text(text));
+    }
+
+    /// Sends the prompt. Its id is that of the place, so a place is continued once.
+    async fn prompt(mut self, session: &Known, place: Seq) -> Result<Opened, ApiError> {
+        if let Some(instructions) = self
+            .ask
+            .instructions
+            .take()
+            .filter(|_| self.ask.instructs_anew)
+        {
+            self.instruct(&instructions);
+        }
+        let input = ResponseId::prompt(&session.id, place);
+        let prompt = Prompt {
+            content: Some(std::mem::take(&mut self.parts)),
+            prompt_id: Some(input.clone()),
+            ..Prompt::default()
+        };
+        self.client.prompt(&session.id, prompt).await?;
+        self.check(session, place, &input).await?;
+        let mut opened = opened(session, place, input, Beginning::Turn);
+        opened.warnings = self.ask.warnings;
+        Ok(opened)
+    }
+}
+
+fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> Opened {
+    Opened {
+        id: ResponseId {
+            session: session.id.clone(),
+            place,
+            after: None,
+        },
+        agent: session.agent.clone(),
+        input,
+        beginning,
+        model: session.model.clone(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Returns the response that a turn is, from its beginning.
+fn attached(session: &Known, turn: Option<&LoggedTurn>) -> Result<Opened, ApiError> {
+    let turn = turn.ok_or_else(|| ApiError::not_found("the session has no turn"))?;
+    Ok(opened(
+        session,
+        turn.place,
+        turn.input.clone(),
+        Beginning::Turn,
+    ))
+}
+
+/// Returns the session of a reply, or `None` if there is none.
+fn found(reply: Result<SessionInfo, ClientError>) -> Result<Option<SessionInfo>, ApiError> {
+    match reply {
+        Ok(info) => Ok(Some(info)),
+        Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,246 @@
+//! `/openai/v1/responses`: create a response, read it again, continue its stream, and cancel it.
+
+mod item;
+mod request;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    extract::{FromRequestParts, Path, Query, State},
+    http::request::Parts,
+    response::{IntoResponse as _, Response},
+};
+use planck_common::{Timestamp, event::json};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub use request::ResponsesRequest;
+
+use super::{
+    Call,
+    error::ApiError,
+    ids::ResponseId,
+    opening,
+    segment::{Segment, SegmentEvent},
+    tell,
+};
+use crate::{
+    front::Front,
+    key::{Observer, User},
+    problem::Problem,
+    sse::{self, Cut, EventSender, Frame, HEARTBEAT},
+};
+use wire::{Echo, Numbered, ResponseWriter, rest};
+
+/// How long an aborted turn may take to end.
+const ABORT: Duration = Duration::from_secs(30);
+
+pub async fn create(
+    State(front): State<Arc<Front>>,
+    call: Result<Call<ResponsesRequest>, ApiError>,
+) -> Result<Response, ApiError> {
+    let Call {
+        caller,
+        headers,
+        body,
+    } = call?;
+    let ask = body.ask(&headers)?;
+    let opened = opening::open(&front, &caller, ask).await?;
+    let mut segment = Segment::open(front.client(), &opened).await?;
+    let writer = ResponseWriter::new(&opened, now(), echo(&body, &opened.warnings));
+    let mut response = if body.stream == Some(true) {
+        stream(&front, segment, writer, None)
+    } else if body.background == Some(true) {
+        Json(loaded(&mut segment, writer).await?.response()).into_response()
+    } else {
+        Json(collected(segment, writer).await?).into_response()
+    };
+    tell(&mut response, &opened.id.session, &opened.warnings);
+    Ok(response)
+}
+
+fn now() -> i64 {
+    Timestamp::now().millis() / 1_000
+}
+
+fn echo(body: &ResponsesRequest, warnings: &[String]) -> Echo {
+    let mut echo = Echo {
+        metadata: body.metadata.clone().unwrap_or_default(),
+        ..Echo::default()
+    };
+    let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::String);
+    let fields = [
+        ("instructions", text(&body.instructions)),
+        ("previous_response_id", text(&body.previous_response_id)),
+        ("background", Value::Bool(body.background == Some(true))),
+        ("tools", Value::Array(body.tools_written())),
+    ];
+    for (name, value) in fields {
+        echo.fields.insert(name.to_owned(), value);
+    }
+    if !warnings.is_empty() {
+        let warning = Value::String(warnings.join("; "));
+        echo.metadata.insert("planck_warning".to_owned(), warning);
+    }
+    echo
+}
+
+/// Reads the segment to its end, and returns the response.
+async fn collected(mut segment: Segment, mut writer: ResponseWriter) -> Result<Value, ApiError> {
+    while let Some(event) = segment.next().await? {
+        writer.write(event);
+    }
+    Ok(writer.response())
+}
+
+/// Reads what has happened so far.
+async fn loaded(
+    segment: &mut Segment,
+    mut writer: ResponseWriter,
+) -> Result<ResponseWriter, ApiError> {
+    for event in segment.load().await? {
+        writer.write(event);
+    }
+    Ok(writer)
+}
+
+/// The id of a response in a path, and a caller that may read it.
+pub struct Named {
+    id: ResponseId,
+    may_use: Result<(), ApiError>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Observer::from_request_parts(parts, state).await?;
+        let user = User::from_request_parts(parts, state).await;
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let Path(id) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
+        Ok(Self {
+            id: ResponseId::parse(&id)?,
+            may_use: user.map(|_| ()).map_err(ApiError::from),
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Reading {
+    stream: Option<bool>,
+    starting_after: Option<u64>,
+}
+
+pub async fn find(
+    State(front): State<Arc<Front>>,
+    Named { id, .. }: Named,
+    reading: Result<Query<Reading>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(reading) = reading.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let opened = opening::find(&front, &id).await?;
+    let mut segment = Segment::open(front.client(), &opened).await?;
+    segment.find().await?;
+    let writer = || ResponseWriter::new(&opened, now(), Echo::default());
+    let mut response = if reading.stream == Some(true) {
+        let events = segment.load().await?;
+        check_place(&events, writer(), reading.starting_after)?;
+        segment.put_back(events);
+        stream(&front, segment, writer(), reading.starting_after)
+    } else {
+        Json(loaded(&mut segment, writer()).await?.response()).into_response()
+    };
+    tell(&mut response, &id.session, &[]);
+    Ok(response)
+}
+
+/// Refuses to continue a stream after an event that it cannot have had.
+fn check_place(
+    events: &[SegmentEvent],
+    mut writer: ResponseWriter,
+    after: Option<u64>,
+) -> Result<(), ApiError> {
+    let mut last = writer.first().last().map_or(0, |event| event.number);
+    for event in events {
+        let written = writer.write(event.clone());
+        last = written.last().map_or(last, |event| event.number);
+    }
+    // The client may have read pieces of a reply that this front has not seen yet.
+    let most = if writer.is_over() {
+        last
+    } else {
+        wire::unsaved(last)
+    };
+    match after {
+        Some(after) if after > most => Err(ApiError::parameter(
+            "starting_after",
+            format!("`starting_after` is {after}, and the last event has the number {last}"),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+pub async fn cancel(
+    State(front): State<Arc<Front>>,
+    Named { id, may_use }: Named,
+) -> Result<Response, ApiError> {
+    may_use?;
+    let opened = opening::find(&front, &id).await?;
+    let mut segment = Segment::open(front.client(), &opened).await?;
+    segment.find().await?;
+    let writer = || ResponseWriter::new(&opened, now(), Echo::default());
+    let now = loaded(&mut segment, writer()).await?;
+    if now.is_over() && segment.open_calls().is_empty() {
+        return Ok(Json(now.response()).into_response());
+    }
+    front.client().abort_session(&id.session).await?;
+    let segment = Segment::open(front.client(), &opened).await?;
+    let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
+    let response = ended.map_err(|_| ApiError::late())??;
+    Ok(Json(response).into_response())
+}
+
+fn stream(front: &Front, segment: Segment, writer: ResponseWriter, after: Option<u64>) -> Response {
+    sse::stream(front, move |events| async move {
+        if let Err(Cut::TooSlow) = pass_on(segment, writer, after, &events).await {
+            events.end(error(&ApiError::slow()));
+        }
+    })
+}
+
+fn error(error: &ApiError) -> Frame {
+    let body = error.body();
+    let event = serde_json::json!({"type": "error", "code": body.code, "message": body.message,
+        "param": body.param, "sequence_number": 0});
+    Frame::named("error", &event.to_string())
+}
+
+async fn pass_on(
+    mut segment: Segment,
+    mut writer: ResponseWriter,
+    after: Option<u64>,
+    events: &EventSender,
+) -> Result<(), Cut> {
+    send(events, writer.first(), after).await?;
+    loop {
+        match tokio::time::timeout(HEARTBEAT, segment.next()).await {
+            Ok(Ok(Some(event))) => send(events, writer.write(event), after).await?,
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(why)) => return events.send(error(&why.into())).await,
+            Err(_) => events.send(Frame::comment()).await?,
+        }
+    }
+}
+
+async fn send(events: &EventSender, written: Vec<Numbered>, after: Option<u64>) -> Result<(), Cut> {
+    for Numbered { event, .. } in written.into_iter().filter_map(|event| rest(event, after)) {
+        let name = event.get("type").and_then(Value::as_str);
+        let name = name.unwrap_or_default().to_owned();
+        events.send(Frame::named(&name, &json(&event))).await?;
+    }
+    Ok(())
+}

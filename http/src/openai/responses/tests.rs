@@ -1,0 +1,130 @@
+use planck_common::{AgentId, CallId, InputId, SessionId, usage::Usage};
+
+use super::*;
+use crate::openai::segment::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd};
+
+fn writer() -> ResponseWriter {
+    let session = SessionId::parse("s").unwrap();
+    let opened = opening::Opened {
+        id: ResponseId {
+            session,
+            place: 0,
+            after: None,
+        },
+        agent: AgentId::parse("a").unwrap(),
+        input: InputId::parse("i").unwrap(),
+        beginning: Beginning::Turn,
+        model: "m".into(),
+        warnings: Vec::new(),
+    };
+    ResponseWriter::new(&opened, 0, Echo::default())
+}
+
+fn text(stage: u64, end: usize, text: &str) -> SegmentEvent {
+    SegmentEvent::Piece {
+        kind: PieceKind::Text,
+        place: PiecePlace {
+            stage,
+            part: 0,
+            end,
+        },
+        text: text.into(),
+    }
+}
+
+fn end(stage: u64, how: EndKind) -> SegmentEvent {
+    let usage = Usage::default();
+    SegmentEvent::End(SegmentEnd { how, stage, usage })
+}
+
+fn written(events: Vec<SegmentEvent>) -> (Vec<Numbered>, Value) {
+    let mut writer = writer();
+    let mut out = writer.first();
+    for event in events {
+        out.extend(writer.write(event));
+    }
+    (out, writer.response())
+}
+
+#[test]
+fn request_that_is_made_again_has_a_new_item() {
+    let again = vec![
+        text(2, 5, "Hello"),
+        SegmentEvent::Saved,
+        end(3, EndKind::Done),
+    ];
+    let mut live = vec![text(1, 2, "He"), text(1, 3, "y"), SegmentEvent::Void];
+    live.extend(again.clone());
+    let (live, response) = written(live);
+    let (replayed, same) = written(again);
+    assert!(live.is_sorted_by(|a, b| a.number < b.number));
+    let given_up = live
+        .iter()
+        .find(|event| event.event["item"]["status"] == "incomplete");
+    assert_eq!(given_up.unwrap().event["item"]["content"][0]["text"], "Hey");
+    // The log has only the second try, whose events have the same numbers.
+    let numbers = |events: &[Numbered]| events.iter().map(|event| event.number).collect::<Vec<_>>();
+    assert!(numbers(&live).ends_with(&numbers(&replayed)[2..]));
+    assert_eq!(response, same);
+    assert_eq!(response["output"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn end_of_a_turn_is_the_status_of_its_response() {
+    let failed = EndKind::Failed {
+        code: "provider".into(),
+        reason: "no luck".into(),
+    };
+    for (how, status, kind) in [
+        (EndKind::Done, "completed", "response.completed"),
+        (EndKind::Called, "completed", "response.completed"),
+        (EndKind::Cut, "incomplete", "response.incomplete"),
+        (EndKind::Refused, "incomplete", "response.incomplete"),
+        (EndKind::Aborted, "cancelled", "response.incomplete"),
+        (failed, "failed", "response.failed"),
+    ] {
+        let (events, response) = written(vec![text(1, 1, "a"), end(1, how)]);
+        assert_eq!(response["status"], status);
+        assert_eq!(events.last().unwrap().event["type"], kind);
+    }
+}
+
+#[test]
+fn text_before_calls_is_an_item_before_theirs() {
+    let call = |id: &str| SegmentEvent::Called {
+        stage: 2,
+        call_id: CallId::parse(id).unwrap(),
+        name: "f".into(),
+        args: "{}".into(),
+    };
+    let (events, response) = written(vec![
+        text(1, 1, "a"),
+        SegmentEvent::Saved,
+        call("c1"),
+        call("c2"),
+        end(2, EndKind::Called),
+    ]);
+    assert!(events.is_sorted_by(|a, b| a.number < b.number));
+    let items = response["output"].as_array().unwrap();
+    let calls: Vec<_> = items.iter().map(|item| item["call_id"].as_str()).collect();
+    assert_eq!(calls, [None, Some("call_s_0_c1"), Some("call_s_0_c2")]);
+}
+
+#[test]
+fn client_gets_the_rest_of_a_piece() {
+    let (events, _) = written(vec![text(1, 5, "Grüße"), text(1, 6, "!")]);
+    let delta = events
+        .iter()
+        .find(|event| event.event["delta"] == "Grüße")
+        .unwrap();
+    for (missing, expected) in [
+        (0, None),
+        (1, Some("e")),
+        (3, Some("üße")),
+        (6, Some("Grüße")),
+    ] {
+        let rest = rest(delta.clone(), Some(delta.number - missing));
+        let text = rest.map(|rest| rest.event["delta"].as_str().unwrap().to_owned());
+        assert_eq!(text.as_deref(), expected, "{missing}");
+    }
+}

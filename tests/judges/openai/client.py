@@ -1,0 +1,222 @@
+"""Plays one scenario against the front with OpenAI's own SDK for Python.
+
+    client.py SCENARIO BASE_URL
+
+The scripted model of the front answers what each scenario expects (http/tests/openai/judges.rs). A
+scenario ends with an exception if the front says something else than the SDK's types allow.
+"""
+
+import json
+import sys
+import time
+
+import openai
+from openai import BadRequestError, ConflictError, NotFoundError, OpenAI
+
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CHAT_TOOL = {"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": WEATHER}}
+TOOL = {"type": "function", "name": "weather", "description": "Tells the weather.", "parameters": WEATHER}
+
+
+def strict(value):
+    """Checks an answer against its type. The SDK itself accepts answers with missing fields."""
+    type(value).model_validate(value.to_dict())
+    return value
+
+
+def refused(kind, call):
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"expected {kind.__name__}")
+
+
+def models(client):
+    ids = [strict(model).id for model in client.models.list()]
+    assert "duo" in ids and "planck" in ids, ids
+    assert client.models.retrieve("duo").owned_by == "team"
+    refused(NotFoundError, lambda: client.models.retrieve("nobody"))
+
+
+def chat(client):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    answer = client.chat.completions.with_raw_response.create(model="duo", messages=messages, temperature=0.2)
+    assert "temperature" in answer.headers["x-planck-warning"], answer.headers
+    session = answer.headers["x-planck-session"]
+    answer = strict(answer.parse())
+    assert answer.choices[0].message.content == "Hello there.", answer
+    assert answer.choices[0].finish_reason == "stop" and answer.usage.total_tokens >= 0
+    messages += [answer.choices[0].message.model_dump(exclude_none=True), {"role": "user", "content": "More"}]
+    raw = client.chat.completions.with_raw_response.create(
+        model="duo", messages=messages, stream=True, stream_options={"include_usage": True})
+    assert raw.headers["x-planck-session"] == session, "another session"
+    text, usage, reasons = "", None, []
+    for chunk in raw.parse():
+        strict(chunk)
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            reasons += [choice.finish_reason] if choice.finish_reason else []
+    assert text == "Much more of it." and reasons == ["stop"] and usage is not None, (text, reasons, usage)
+    messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "And?"}]
+    with client.chat.completions.stream(model="duo", messages=messages) as stream:
+        answer = stream.get_final_completion()
+    assert answer.choices[0].message.content == "That is all.", answer
+
+
+def chat_tools(client):
+    messages = [{"role": "user", "content": "Weather in Rome?"}]
+    answer = strict(client.chat.completions.create(model="planck", messages=messages, tools=[CHAT_TOOL]))
+    call = answer.choices[0].message.tool_calls[0]
+    assert answer.choices[0].finish_reason == "tool_calls" and json.loads(call.function.arguments) == {"city": "Rome"}
+    messages += [answer.choices[0].message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    answer = strict(client.chat.completions.create(model="planck", messages=messages, tools=[CHAT_TOOL]))
+    assert answer.choices[0].message.content == "Sunny in Rome.", answer
+    messages += [answer.choices[0].message.model_dump(exclude_none=True), {"role": "user", "content": "And Oslo?"}]
+    with client.chat.completions.stream(model="planck", messages=messages, tools=[CHAT_TOOL]) as stream:
+        answer = stream.get_final_completion()
+    call = answer.choices[0].message.tool_calls[0]
+    assert json.loads(call.function.arguments) == {"city": "Oslo"}, call
+    messages += [answer.choices[0].message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"}),
+                 {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+    with client.chat.completions.stream(model="planck", messages=messages, tools=[CHAT_TOOL]) as stream:
+        answer = stream.get_final_completion()
+    assert answer.choices[0].message.content == "Rain in Oslo.", answer
+
+
+def responses(client):
+    first = strict(client.responses.create(model="duo", input="Hi", instructions="Be brief.", metadata={"a": "b"}))
+    assert first.status == "completed" and first.output_text == "Hello there.", first
+    assert first.metadata["a"] == "b" and first.instructions == "Be brief."
+    with client.responses.stream(model="duo", input="More", previous_response_id=first.id) as stream:
+        events = [strict(event) for event in stream]
+        second = stream.get_final_response()
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers)), numbers
+    assert second.output_text == "Much more of it." and second.previous_response_id == first.id
+    again = strict(client.responses.retrieve(second.id))
+    assert again.output_text == second.output_text and again.status == "completed"
+    error = refused(ConflictError, lambda: client.responses.create(model="duo", input="Else", previous_response_id=first.id))
+    assert second.id in error.message, error
+    third = client.responses.create(model="duo", input="And?", conversation=second.conversation.id)
+    assert third.output_text == "That is all.", third
+    refused(NotFoundError, lambda: client.responses.retrieve("resp_nobody_0"))
+
+
+def background(client):
+    response = strict(client.responses.create(model="planck", input="Tell a story", background=True))
+    assert response.status in ("queued", "in_progress"), response.status
+    text, last = "", None
+    for event in client.responses.retrieve(response.id, stream=True):
+        last = event.sequence_number
+        if event.type == "response.output_text.delta":
+            text += event.delta
+            if len(text) > 12:
+                break
+    for event in client.responses.retrieve(response.id, stream=True, starting_after=last):
+        assert event.sequence_number > last, (event, last)
+        last = event.sequence_number
+        if event.type == "response.output_text.delta":
+            text += event.delta
+        if event.type == "response.completed":
+            assert event.response.output_text == text, (text, event)
+    assert text == STORY, text
+    refused(BadRequestError, lambda: client.responses.retrieve(response.id, stream=True, starting_after=last + 1))
+    done = strict(client.responses.retrieve(response.id))
+    assert done.status == "completed" and done.output_text == STORY
+
+
+STORY = "Once there was a small robot that wanted to see the sea and so it went there."
+
+
+def cancel(client):
+    response = client.responses.create(model="planck", input="Tell a story", background=True)
+    while not client.responses.retrieve(response.id).output and time.time() < DEADLINE:
+        time.sleep(0.05)
+        if client.responses.retrieve(response.id).status == "in_progress":
+            break
+    cancelled = strict(client.responses.cancel(response.id))
+    assert cancelled.status == "cancelled", cancelled
+    assert client.responses.retrieve(response.id).status == "cancelled"
+    after = client.responses.create(model="planck", input="Again", previous_response_id=response.id)
+    assert after.output_text == "Here again.", after
+
+
+def response_tools(client):
+    response = strict(client.responses.create(model="planck", input="Weather in Rome?", tools=[TOOL]))
+    call = response.output[-1]
+    assert call.type == "function_call" and json.loads(call.arguments) == {"city": "Rome"}, response
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    with client.responses.stream(model="planck", input=[output], previous_response_id=response.id) as stream:
+        for event in stream:
+            strict(event)
+        done = stream.get_final_response()
+    assert done.output_text == "Sunny in Rome." and done.id != response.id, done
+    assert client.responses.retrieve(response.id).output[-1].call_id == call.call_id
+    assert client.responses.retrieve(done.id).output_text == done.output_text
+    again = client.responses.create(model="planck", input=[output], previous_response_id=response.id)
+    assert again.id == done.id, "the same results are answered with the same response"
+
+
+def errors(client):
+    hi = [{"role": "user", "content": "Hi"}]
+    error = refused(BadRequestError, lambda: client.chat.completions.create(model="planck", messages=hi, n=2))
+    assert error.param == "n" and error.type == "invalid_request_error", error.body
+    refused(BadRequestError, lambda: client.chat.completions.create(model="planck", messages=hi, logprobs=True))
+    refused(NotFoundError, lambda: client.chat.completions.create(model="nobody", messages=hi))
+    failed = client.responses.create(model="planck", input="Hi")
+    assert failed.status == "failed" and "no luck" in failed.error.message, failed
+    error = refused(openai.APIStatusError, lambda: client.chat.completions.create(model="planck", messages=hi))
+    assert error.status_code == 502 and "no luck" in error.message, error
+    error = refused(openai.APIError, lambda: list(client.chat.completions.create(model="planck", messages=hi, stream=True)))
+    assert "no luck" in error.message, error
+
+
+# What the schema of Open Responses requires of a response. The seven requests are those of its own
+# compliance test, whose program needs files that are not in a registry.
+REQUIRED = """id object created_at completed_at status incomplete_details model previous_response_id instructions
+output error tools tool_choice truncation parallel_tool_calls text top_p presence_penalty frequency_penalty
+top_logprobs temperature reasoning user usage max_output_tokens max_tool_calls store background service_tier metadata
+safety_identifier prompt_cache_key""".split()
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGN4DgAA6gDphpkEXgAAAABJRU5ErkJggg=="
+
+
+def open_responses(client):
+    def message(role, content):
+        return {"type": "message", "role": role, "content": content}
+
+    def ask(items, **more):
+        raw = client.responses.with_raw_response.create(model="planck", input=items, **more)
+        body = json.loads(raw.text())
+        missing = [field for field in REQUIRED if field not in body]
+        assert not missing, missing
+        for tool in body["tools"]:
+            assert {"type", "name", "description", "parameters", "strict"} <= set(tool), tool
+        answer = strict(raw.parse())
+        assert answer.status == "completed" and answer.output, answer
+        return answer
+
+    ask([message("user", "Say hello in exactly 3 words.")])
+    with client.responses.stream(model="planck", input=[message("user", "Count from 1 to 5.")]) as stream:
+        assert all(strict(event) for event in stream)
+    ask([message("system", "You are a pirate."), message("user", "Say hello.")])
+    question = [message("user", "Weather in Rome?")]
+    assert ask(question, tools=[TOOL]).output[-1].type == "function_call"
+    with client.responses.stream(model="planck", input=question, tools=[TOOL]) as stream:
+        kinds = [strict(event).type for event in stream]
+    for kind in ("output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"):
+        assert f"response.{kind}" in kinds, kinds
+    image = {"type": "input_image", "image_url": PIXEL}
+    ask([message("user", [{"type": "input_text", "text": "What is this?"}, image])])
+    ask([message("user", "My name is Alice."), message("assistant", "Hello Alice!"), message("user", "What is my name?")])
+
+
+SCENARIOS = [models, chat, chat_tools, responses, background, cancel, response_tools, errors, open_responses]
+DEADLINE = time.time() + 60
+
+if __name__ == "__main__":
+    name, url = sys.argv[1:]
+    scenario = {scenario.__name__: scenario for scenario in SCENARIOS}[name]
+    scenario(OpenAI(api_key="unused", base_url=f"{url}/openai/v1", timeout=30))
+    print(f"{name}: openai {openai.__version__} found nothing wrong")
