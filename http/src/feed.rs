@@ -167,7 +167,7 @@ impl Feeds {
         }
     }
 
-    /// Removes a feed that nobody but its task and this map holds. Returns whether it did.
+    /// Removes a feed that only its task and this map hold. Returns whether it did.
     fn remove_unused(&self, feed: &Arc<Feed>) -> bool {
         let mut feeds = self.feeds();
         let is_unused = Arc::strong_count(feed) <= 2;
@@ -179,7 +179,7 @@ impl Feeds {
 }
 
 impl Feed {
-    /// Follows the session until nobody has used the feed for a while.
+    /// Follows the session until no client has used the feed for a while.
     async fn run(self: &Arc<Self>, client: &Client, all: &Feeds) -> Result<(), ClientError> {
         let head = client.session(&self.session).await?.head;
         let mut follow = client.follow(&self.session, head + 1).await?;

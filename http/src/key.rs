@@ -103,7 +103,7 @@ pub struct Key {
     pub role: Role,
 }
 
-/// Who sent a request: the name of its key, or `None` if the front has no keys.
+/// The caller of a request: the name of its key, or `None` if the front has no keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub name: Option<String>,
