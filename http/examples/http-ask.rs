@@ -1,0 +1,65 @@
+//! Starts a session at a front, sends a prompt, and prints the answer as it comes.
+
+use std::{error::Error, time::Duration};
+
+use serde_json::{Value, json};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let text = std::env::args().nth(1).ok_or("usage: http-ask PROMPT")?;
+    let base = std::env::var("PLANCK_URL").unwrap_or("http://127.0.0.1:8400".into());
+    // reqwest needs a TLS library even for addresses without TLS.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::new();
+    let post = async |path: &str, body: Value| -> Result<Value, Box<dyn Error>> {
+        let request = client.post(format!("{base}{path}"));
+        let request = request.header("content-type", "application/json");
+        let answer = request
+            .body(body.to_string())
+            .send()
+            .await?
+            .error_for_status()?;
+        Ok(serde_json::from_slice(&answer.bytes().await?)?)
+    };
+    let started = post("/v1/sessions", json!({})).await?;
+    let session = started["session_id"].as_str().ok_or("no session")?;
+    let prompt = post(
+        &format!("/v1/sessions/{session}/prompt"),
+        json!({ "text": text }),
+    )
+    .await?;
+
+    let mut last = prompt["seq"].to_string();
+    loop {
+        let events = format!("{base}/v1/sessions/{session}/events");
+        let request = client.get(events).header("accept", "text/event-stream");
+        let stream = request.header("last-event-id", &last).send().await;
+        let Ok(mut stream) = stream else {
+            tokio::time::sleep(SECOND).await;
+            continue;
+        };
+        let mut rest = String::new();
+        while let Ok(Some(bytes)) = stream.chunk().await {
+            // A chunk of the front holds whole events.
+            rest += &String::from_utf8_lossy(&bytes);
+            while let Some((line, next)) = rest.split_once('\n') {
+                if let Some(id) = line.strip_prefix("id: ") {
+                    last = id.to_owned();
+                } else if let Some(event) = line.strip_prefix("data: ") {
+                    let event: Value = serde_json::from_str(event)?;
+                    match event["type"].as_str() {
+                        Some("text_delta") => {
+                            print!("{}", event["data"]["text"].as_str().unwrap_or(""))
+                        }
+                        Some("error") => return Err(event["data"]["reason"].to_string().into()),
+                        Some("turn_end") => return Ok(println!()),
+                        _ => {}
+                    }
+                }
+                rest = next.to_owned();
+            }
+        }
+    }
+}
