@@ -296,19 +296,67 @@ fn next_reply_waits_for_the_save_of_the_one_before() {
 #[test]
 fn earlier_reply_comes_first_even_if_it_is_seen_late() {
     let rows = [text(2, 0, "Next"), said(1, "Hello"), said(2, "Next")];
-    check(
-        &rows,
-        &[
-            "step 2",
-            "text 0 Next",
-            "reset",
-            "text 0 Hello",
-            "step ended at 2",
-            "step 2",
-            "text 0 Next",
-            "step ended at 3",
-        ],
-    );
+    let expected = [
+        "step 1",
+        "text 0 Hello",
+        "step ended at 2",
+        "step 2",
+        "text 0 Next",
+        "step ended at 3",
+    ];
+    check(&rows, &expected);
+    let mut reader = reader(prompt("p"));
+    take(&mut reader, &log(&[turn_start(1, "p")]));
+    reader.take(&FollowEvent::CaughtUp);
+    let rows = [turn_start(1, "p"), text(2, 0, "Next"), said(1, "Hello")];
+    let shown = shown(&take(&mut reader, &log(&rows)));
+    let expected = [
+        "step 2",
+        "text 0 Next",
+        "reset",
+        "text 0 Hello",
+        "step ended at 2",
+        "step 2",
+        "text 0 Next",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn next_reply_waits_for_the_calls_of_the_one_before() {
+    let end = json!({"call_id": "c1", "id": "x", "name": "bash", "result": "ok", "error": false,
+        "duration_ms": 1});
+    let rows = [
+        saved(1, json!([call("c1")])),
+        text(2, 0, "Next"),
+        ("tool_end", row(1, 1, end)),
+        text(2, 4, "."),
+    ];
+    let expected = [
+        "step 1",
+        "call c1 {\"a\":1}",
+        "step ended at 2",
+        "result c1 ok",
+        "step 2",
+        "text 0 Next",
+        "text 0 .",
+    ];
+    check(&rows, &expected);
+}
+
+#[test]
+fn piece_before_the_first_event_is_not_lost() {
+    for (turn, expected) in [(1, &["text 0 Hel", "text 0 lo"][..]), (2, &[])] {
+        let (kind, (agent, (epoch, _, request), data)) = text(1, 0, "Hel");
+        let early = (kind, (agent, (epoch, turn, request), data));
+        let rows = [early, turn_start(1, "p"), text(1, 3, "lo")];
+        let shown = shown(&take(&mut reader(prompt("p")), &log(&rows)));
+        let texts: Vec<_> = shown
+            .iter()
+            .filter(|shown| shown.starts_with("text"))
+            .collect();
+        assert_eq!(texts, expected, "the early piece is of turn {turn}");
+    }
 }
 
 #[test]
@@ -597,6 +645,9 @@ fn play(requests: &[RandomRequest]) -> (Vec<FollowEvent>, Put) {
                 "message",
                 ("lead", place(epoch), json!({"message": message})),
             ));
+            let end = json!({"call_id": format!("c{at}"), "id": "x", "name": "bash",
+                "result": "", "error": false, "duration_ms": 1});
+            rows.push(("tool_end", ("lead", place(epoch), end)));
         }
         if *end == RequestEnd::Retried {
             let data = json!({"attempt": 2, "delay_ms": 1, "reason": "r"});
@@ -654,6 +705,7 @@ fn deliver(items: &[FollowEvent], fates: &[Fate], joined: usize) -> Vec<FollowEv
             arrived.push((earliest.max(at), item.clone()));
         }
     }
+    arrived.push((joined.min(items.len()), FollowEvent::CaughtUp));
     arrived.sort_by_key(|(at, _)| *at);
     arrived.into_iter().map(|(_, item)| item).collect()
 }
@@ -669,6 +721,9 @@ proptest! {
         let mut ends = 0;
         for item in deliver(&items, &fates, joined) {
             for event in reader.take(&item) {
+                if matches!(event, TurnEvent::CaughtUp) {
+                    continue;
+                }
                 prop_assert_eq!(ends, 0, "an event after the end");
                 put.add(&event);
                 ends += usize::from(matches!(event, TurnEvent::Ended { .. }));
@@ -685,7 +740,9 @@ proptest! {
             let is_failed = matches!(end, RequestEnd::Retried | RequestEnd::Lost);
             is_failed && parts.iter().any(|(_, text)| !text.is_empty())
         });
-        let resets = take(&mut reader(prompt("p")), &items)
+        let mut reader = reader(prompt("p"));
+        reader.take(&FollowEvent::CaughtUp);
+        let resets = take(&mut reader, &items)
             .iter()
             .filter(|event| matches!(event, TurnEvent::StepReset { .. }))
             .count();

@@ -188,6 +188,7 @@ impl Encoder {
     /// Begins to write the chunks that the client does not have.
     fn catch_up(&mut self) {
         if self.continued.take().is_some() {
+            self.text.part = None;
             self.started(self.turn);
         }
     }
