@@ -7,7 +7,7 @@ use planck_client::{FollowEvent, Retracted};
 use planck_common::{
     AgentId, CallId, Seq,
     envelope::Envelope,
-    event::{Event, EventKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, TurnError, Warning},
+    event::{Event, EventKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, Warning},
     message::{Message, MessageRole},
     wait::{WaitClosed, WaitOpened},
 };
@@ -244,13 +244,7 @@ impl TurnReader {
             }
             Event::Message(saved) => self.message(envelope, &saved.message, out),
             Event::Retry(retry) => self.reply.failed(place, &retry.reason, out),
-            Event::Compacted(_) => {
-                self.reply.failed(
-                    place,
-                    "the history was compacted, and the request is made again",
-                    out,
-                );
-            }
+            Event::Compacted(_) => self.reply.failed(place, "the history was compacted", out),
             Event::ToolStart(start) => out.extend(self.tool_start(start)),
             Event::ToolProgress(progress) => out.extend(self.progress(progress)),
             Event::ToolEnd(end) => self.tool_end(end, out),
@@ -260,12 +254,9 @@ impl TurnReader {
                 out.push(TurnEvent::Warning { code, message });
             }
             Event::TurnEnd(end) => self.ended(seq, end, out),
-            Event::Error(TurnError {
-                code,
-                reason,
-                retryable,
-                ..
-            }) => self.fail(seq, &code, &reason, retryable, out),
+            Event::Error(error) => {
+                self.fail(seq, &error.code, &error.reason, error.retryable, out);
+            }
             Event::TurnStart(_)
             | Event::UsageDelta(_)
             | Event::MessageQueued(_)
