@@ -3,6 +3,7 @@
 
 mod answers;
 mod body;
+mod calls;
 mod chat;
 mod chunks;
 mod data;

@@ -72,13 +72,57 @@ fn model() -> ScriptedModel {
         .failure("no luck today")
 }
 
+/// The model of the team whose lead asks a worker.
+fn models_of_pair() -> [ScriptedModel; 2] {
+    let question = json!({"agent": "helper", "question": "How many?"});
+    let lead = ScriptedModel::named("lead").call("ask_agent", question);
+    [
+        lead.text("Seven, says the helper."),
+        ScriptedModel::named("helper").text("Seven."),
+    ]
+}
+
+/// Writes the teams that the scenes name, and returns their folder.
+fn write_teams(folder: &Path) -> PathBuf {
+    let teams = [
+        (
+            "chat",
+            json!([{"type": "chat", "tools": ["read", "write"]}]),
+        ),
+        (
+            "pair",
+            json!([
+                {"type": "lead", "model_id": "scripted:lead", "tools": ["spawn_agent", "ask_agent"]},
+                {"type": "helper", "model_id": "scripted:helper", "tools": []},
+            ]),
+        ),
+    ];
+    for (name, members) in teams {
+        let team = folder.join(name);
+        std::fs::create_dir_all(&team).unwrap();
+        std::fs::write(team.join("TEAM.json"), members.to_string()).unwrap();
+    }
+    folder.to_owned()
+}
+
 #[tokio::test]
 async fn chat_client_of_the_ai_sdk_works() {
     let Some(node) = node() else { return };
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.txt"), "hi there").unwrap();
-    let builder = Runtime::builder().name("ui").workspace(folder.path());
-    let runtime = builder.scripted_model(model()).start().await.unwrap();
+    let teams = tempfile::tempdir().unwrap();
+    let [lead, helper] = models_of_pair();
+    let builder = Runtime::builder()
+        .name("ui")
+        .workspace(folder.path())
+        .set(
+            "teams.dirs",
+            write_teams(teams.path()).display().to_string(),
+        )
+        .scripted_model(model())
+        .scripted_model(lead)
+        .scripted_model(helper);
+    let runtime = builder.start().await.unwrap();
     let options = FrontOptions {
         start: StartDefaults {
             workspace: Some("ui".into()),

@@ -1,6 +1,5 @@
-//! Finds one turn in the events of a session, and returns what happens in it. The reader does no
-//! I/O. It returns the same turn whether it reads along, joins late or reads the log, except that
-//! only a reader who reads along sees how a reply streams in.
+//! Finds one turn in the events of a session, and returns what happens in it, without I/O. The turn
+//! is the same for a reader that reads along, joins late or reads the log.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +7,7 @@ use planck_client::{FollowEvent, Retracted};
 use planck_common::{
     AgentId, CallId, Seq,
     envelope::Envelope,
-    event::{Event, EventKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, TurnError, Warning},
+    event::{Event, EventKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, Warning},
     message::{Message, MessageRole},
     wait::{WaitClosed, WaitOpened},
 };
@@ -17,7 +16,7 @@ use super::{
     TurnEvent,
     choice::{REJECTED, TurnChoice},
     reply::{PieceKind, ReplyReader},
-    workers::Workers,
+    workers::{Workers, tells_of_worker},
 };
 
 /// The code with which a turn fails that a rewind hid.
@@ -98,7 +97,7 @@ impl TurnReader {
                 self.envelope(envelope, &mut out)
             }
             FollowEvent::Retracted(retracted) => self.retracted(retracted, &mut out),
-            FollowEvent::CaughtUp => out.push(TurnEvent::CaughtUp),
+            FollowEvent::CaughtUp => self.caught_up(&mut out),
             FollowEvent::Retrying(_) => {}
         }
         out
@@ -122,6 +121,14 @@ impl TurnReader {
             TurnPhase::Before => self.before(envelope, event, out),
             TurnPhase::Running { turn, .. } => self.running(turn, envelope, event, out),
             TurnPhase::Over => {}
+        }
+    }
+
+    fn caught_up(&mut self, out: &mut Vec<TurnEvent>) {
+        out.push(TurnEvent::CaughtUp);
+        self.reply.caught_up();
+        if self.phase != TurnPhase::Before {
+            self.reply.release(out);
         }
     }
 
@@ -153,6 +160,18 @@ impl TurnReader {
             return;
         }
         let seq = envelope.seq.unwrap_or_default();
+        // The pieces after these have a meaning only together with them.
+        let place = (envelope.epoch, envelope.request);
+        if let Event::TextDelta(delta) = event {
+            return self
+                .reply
+                .early(envelope.turn, place, PieceKind::Text, &delta);
+        }
+        if let Event::ThinkingDelta(delta) = event {
+            return self
+                .reply
+                .early(envelope.turn, place, PieceKind::Reasoning, &delta);
+        }
         if let Event::TurnStart(start) = &event
             && self.choice.is_opened(envelope, start)
         {
@@ -178,6 +197,7 @@ impl TurnReader {
     fn begin(&mut self, turn: u32, first: Seq, out: &mut Vec<TurnEvent>) {
         self.phase = TurnPhase::Running { turn, first };
         out.push(TurnEvent::Started { turn, seq: first });
+        self.reply.begin(turn, out);
     }
 
     fn fail(
@@ -214,7 +234,7 @@ impl TurnReader {
             self.epoch = envelope.epoch;
             let earlier = (envelope.epoch - 1, u32::MAX);
             self.reply
-                .failed(earlier, "another node continues the turn", out);
+                .lost(earlier, "another node continues the turn", out);
         }
         let place = (envelope.epoch, envelope.request);
         match event {
@@ -224,23 +244,19 @@ impl TurnReader {
             }
             Event::Message(saved) => self.message(envelope, &saved.message, out),
             Event::Retry(retry) => self.reply.failed(place, &retry.reason, out),
-            Event::Compacted(_) => {
-                self.reply.failed(
-                    place,
-                    "the history was compacted, and the request is made again",
-                    out,
-                );
-            }
+            Event::Compacted(_) => self.reply.failed(place, "the history was compacted", out),
             Event::ToolStart(start) => out.extend(self.tool_start(start)),
             Event::ToolProgress(progress) => out.extend(self.progress(progress)),
-            Event::ToolEnd(end) => out.extend(self.tool_end(end)),
+            Event::ToolEnd(end) => self.tool_end(end, out),
             Event::WaitOpened(wait) => out.push(self.wait_opened(wait)),
             Event::WaitClosed(wait) => out.extend(self.wait_closed(wait)),
             Event::Warning(Warning { code, message }) => {
                 out.push(TurnEvent::Warning { code, message });
             }
             Event::TurnEnd(end) => self.ended(seq, end, out),
-            Event::Error(error) => self.failed(seq, &error, out),
+            Event::Error(error) => {
+                self.fail(seq, &error.code, &error.reason, error.retryable, out);
+            }
             Event::TurnStart(_)
             | Event::UsageDelta(_)
             | Event::MessageQueued(_)
@@ -302,17 +318,18 @@ impl TurnReader {
         })
     }
 
-    fn tool_end(&mut self, end: ToolEnd) -> Option<TurnEvent> {
-        let phase = self.calls.get_mut(&end.call_id)?;
-        if std::mem::replace(phase, CallPhase::Ended) == CallPhase::Ended {
-            return None;
+    fn tool_end(&mut self, end: ToolEnd, out: &mut Vec<TurnEvent>) {
+        let phase = self.calls.get_mut(&end.call_id);
+        let phase = phase.map(|phase| std::mem::replace(phase, CallPhase::Ended));
+        if let Some(CallPhase::Called | CallPhase::Started) = phase {
+            out.push(TurnEvent::ToolEnded {
+                call_id: end.call_id,
+                name: end.name,
+                result: end.result,
+                is_error: end.error,
+            });
+            self.reply.call_ended(out);
         }
-        Some(TurnEvent::ToolEnded {
-            call_id: end.call_id,
-            name: end.name,
-            result: end.result,
-            is_error: end.error,
-        })
     }
 
     fn wait_opened(&mut self, wait: WaitOpened) -> TurnEvent {
@@ -336,10 +353,6 @@ impl TurnReader {
         });
     }
 
-    fn failed(&mut self, seq: Seq, error: &TurnError, out: &mut Vec<TurnEvent>) {
-        self.fail(seq, &error.code, &error.reason, error.retryable, out);
-    }
-
     /// Takes that an event is not in the log. Another program published it in the agent's name, and
     /// what followed from it cannot be taken back, so a turn in which it was shown fails.
     fn retracted(&mut self, retracted: &Retracted, out: &mut Vec<TurnEvent>) {
@@ -353,10 +366,6 @@ impl TurnReader {
         let reason = "another program published an event in the agent's name; read the turn again";
         self.fail(retracted.seq, "retracted", reason, true, out);
     }
-}
-
-fn tells_of_worker(event: &Event) -> bool {
-    matches!(event, Event::WorkerSpawned(_) | Event::WorkerExit(_))
 }
 
 /// Returns whether an event of this kind has a part of a turn.

@@ -28,10 +28,18 @@ pub(super) struct ReplyReader {
     is_started: bool,
     /// The reply whose pieces were passed on.
     open: Option<Draft>,
-    /// The pieces of the next request, which arrived before the log told the end of the open one.
+    /// The pieces of a later request, which arrived before the log told the end of earlier ones.
     ahead: Option<Draft>,
     /// Requests up to this one are over. Late pieces of them are dropped.
     over: RequestPlace,
+    /// The number of the last request whose end is known.
+    settled: u32,
+    /// The number of calls that have not ended. The next request begins when all have.
+    open_calls: usize,
+    /// The turn of the pieces.
+    turn: u32,
+    /// Whether everything that was in the log at the start was read.
+    is_caught_up: bool,
 }
 
 /// A reply that is not saved yet.
@@ -64,28 +72,57 @@ impl ReplyReader {
         delta: &Delta,
         out: &mut Vec<TurnEvent>,
     ) {
-        if place <= self.over {
-            return;
-        }
-        if let Some(open) = self.open.as_ref().filter(|open| !open.parts.is_empty()) {
-            if place < open.place {
+        if let Some(open) = self.open.as_mut().filter(|open| !open.parts.is_empty()) {
+            if place == open.place {
+                out.extend(open.add(kind, delta));
                 return;
             }
             // The log says how the open request ended. A new lease may have no such event.
-            if place.0 == open.place.0 && place != open.place {
-                let _ = draft_of(&mut self.ahead, place).add(kind, delta);
-                return;
+            if place < open.place || place.0 == open.place.0 {
+                return self.hold(place, kind, delta);
             }
-        }
-        if self.open.as_ref().is_some_and(|open| open.place < place) {
             self.reset("another node makes the request again", out);
         }
-        let open = draft_of(&mut self.open, place);
-        let fresh = open.add(kind, delta);
-        if let Some(fresh) = fresh {
-            self.start(place, out);
-            out.push(fresh);
+        self.hold(place, kind, delta);
+        self.release(out);
+    }
+
+    /// Takes a piece of a reply that may not be passed on yet.
+    pub(super) fn hold(&mut self, place: RequestPlace, kind: PieceKind, delta: &Delta) {
+        let is_late = self.ahead.as_ref().is_some_and(|ahead| ahead.place > place);
+        if place > self.over && !is_late {
+            let _ = draft_of(&mut self.ahead, place).add(kind, delta);
         }
+    }
+
+    /// Takes a piece of a reply whose turn the log has not told yet.
+    pub(super) fn early(&mut self, turn: u32, place: RequestPlace, kind: PieceKind, delta: &Delta) {
+        self.only(turn);
+        self.hold(place, kind, delta);
+    }
+
+    /// Takes that the turn has begun.
+    pub(super) fn begin(&mut self, turn: u32, out: &mut Vec<TurnEvent>) {
+        self.only(turn);
+        self.release(out);
+    }
+
+    /// Drops the pieces of other turns.
+    fn only(&mut self, turn: u32) {
+        if std::mem::replace(&mut self.turn, turn) != turn {
+            self.ahead = None;
+        }
+    }
+
+    /// Takes the end of a call.
+    pub(super) fn call_ended(&mut self, out: &mut Vec<TurnEvent>) {
+        self.open_calls = self.open_calls.saturating_sub(1);
+        self.release(out);
+    }
+
+    /// Takes that everything in the log was read. What is still missing will not come.
+    pub(super) fn caught_up(&mut self) {
+        self.is_caught_up = true;
     }
 
     /// Takes a saved reply: passes on what is missing. If the pieces that were passed on are no
@@ -98,6 +135,7 @@ impl ReplyReader {
         out: &mut Vec<TurnEvent>,
     ) {
         self.over = self.over.max(place);
+        self.settled = self.settled.max(place.1);
         let saved: Vec<_> = message.content.iter().filter_map(speech).collect();
         let open = self.open.take().filter(|open| !open.parts.is_empty());
         let (same, later) = match open {
@@ -121,7 +159,9 @@ impl ReplyReader {
                 out.extend(rest_of_nothing(&saved));
             }
         }
+        let before = out.len();
         out.extend(message.content.iter().filter_map(called));
+        self.open_calls += out.len() - before;
         out.push(TurnEvent::StepEnded { seq });
         self.is_started = false;
         match later {
@@ -132,11 +172,17 @@ impl ReplyReader {
 
     /// Takes from the log that the request at `place`, or an earlier one, ended without a reply.
     pub(super) fn failed(&mut self, place: RequestPlace, reason: &str, out: &mut Vec<TurnEvent>) {
+        self.settled = self.settled.max(place.1);
+        self.lost(place, reason, out);
+    }
+
+    /// Takes from the log that no request up to `place` will have a reply.
+    pub(super) fn lost(&mut self, place: RequestPlace, reason: &str, out: &mut Vec<TurnEvent>) {
         self.over = self.over.max(place);
         if self.open.as_ref().is_some_and(|open| open.place <= place) {
             self.reset(reason, out);
-            self.release(out);
         }
+        self.release(out);
     }
 
     /// Voids the pieces that were never saved, because the turn ends.
@@ -146,8 +192,8 @@ impl ReplyReader {
     }
 
     fn reset(&mut self, reason: &str, out: &mut Vec<TurnEvent>) {
-        let open = self.open.take();
-        if open.is_some_and(|open| !open.parts.is_empty()) {
+        if let Some(open) = self.open.take().filter(|open| !open.parts.is_empty()) {
+            self.settled = self.settled.max(open.place.1);
             self.void(reason, out);
         }
     }
@@ -163,9 +209,17 @@ impl ReplyReader {
         }
     }
 
-    /// Passes on the pieces of the next request that have waited.
-    fn release(&mut self, out: &mut Vec<TurnEvent>) {
-        if let Some(ahead) = self.ahead.take().filter(|ahead| ahead.place > self.over) {
+    /// Passes on the pieces that have waited, if no reply before them is missing.
+    pub(super) fn release(&mut self, out: &mut Vec<TurnEvent>) {
+        let (over, next) = (self.over, self.settled.saturating_add(1));
+        let is_due = |ahead: &Draft| self.is_caught_up || ahead.place.1 <= next;
+        let is_free =
+            self.open_calls == 0 && self.open.as_ref().is_none_or(|open| open.parts.is_empty());
+        self.ahead = self.ahead.take().filter(|ahead| ahead.place > over);
+        if !is_free || !self.ahead.as_ref().is_some_and(is_due) {
+            return;
+        }
+        if let Some(ahead) = self.ahead.take() {
             self.reopen(ahead, out);
         }
     }

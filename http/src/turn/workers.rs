@@ -50,6 +50,11 @@ impl Workers {
     }
 }
 
+/// Returns whether an event is about a worker, whichever agent sent it.
+pub(super) fn tells_of_worker(event: &Event) -> bool {
+    matches!(event, Event::WorkerSpawned(_) | Event::WorkerExit(_))
+}
+
 /// Returns the agent of which an event tells.
 fn subject<'a>(sender: &'a AgentId, event: &'a Event) -> &'a AgentId {
     match event {

@@ -109,22 +109,8 @@ pub enum ToolState {
 impl ChatBody {
     /// Returns what the body asks for.
     pub fn read(self) -> Result<ChatRequest, Problem> {
-        let chat = SessionId::parse(&self.id).map_err(|_| {
-            Problem::bad_request(format!(
-                "malformed chat id `{}`: expected 1 to 64 characters of A-Z a-z 0-9 _ -",
-                cut(&self.id)
-            ))
-        })?;
-        let is_again = match self.trigger.as_deref() {
-            None | Some("submit-message") => false,
-            Some("regenerate-message") => true,
-            Some(other) => {
-                return Err(Problem::bad_request(format!(
-                    "unknown trigger `{}`; known are submit-message, regenerate-message",
-                    cut(other)
-                )));
-            }
-        };
+        let chat = chat_id(&self.id)?;
+        let is_again = is_again(self.trigger.as_deref())?;
         let mut messages = self.messages;
         if messages.len() > MESSAGES {
             return Err(Problem::bad_request(format!(
@@ -168,6 +154,27 @@ impl ChatBody {
         };
         let start = self.start;
         Ok(ChatRequest { chat, start, asks })
+    }
+}
+
+fn chat_id(id: &str) -> Result<SessionId, Problem> {
+    SessionId::parse(id).map_err(|_| {
+        Problem::bad_request(format!(
+            "malformed chat id `{}`: expected 1 to 64 characters of A-Z a-z 0-9 _ -",
+            cut(id)
+        ))
+    })
+}
+
+/// Returns whether a trigger asks to answer a message again.
+fn is_again(trigger: Option<&str>) -> Result<bool, Problem> {
+    match trigger {
+        None | Some("submit-message") => Ok(false),
+        Some("regenerate-message") => Ok(true),
+        Some(other) => Err(Problem::bad_request(format!(
+            "unknown trigger `{}`; known are submit-message, regenerate-message",
+            cut(other)
+        ))),
     }
 }
 

@@ -94,6 +94,13 @@ fn files_become_parts_of_the_prompt() {
     }
 }
 
+#[track_caller]
+fn check_refusal(body: Value, expected: &str) {
+    let problem = read(body).unwrap_err();
+    assert_eq!(problem.status(), axum::http::StatusCode::BAD_REQUEST);
+    assert!(problem.detail().contains(expected), "{problem:?}");
+}
+
 #[test]
 fn refusal_names_what_is_wrong() {
     let assistant =
@@ -117,6 +124,14 @@ fn refusal_names_what_is_wrong() {
             json!({"id": "c", "trigger": "regenerate-message", "messages": [assistant]}),
             "needs the user's message last",
         ),
+    ] {
+        check_refusal(body, expected);
+    }
+}
+
+#[test]
+fn refusal_names_the_part_that_is_wrong() {
+    for (body, expected) in [
         (user(json!([])), "is empty"),
         (user(json!([7])), "no part of type ``"),
         (
@@ -153,9 +168,7 @@ fn refusal_names_what_is_wrong() {
             "data:TYPE;base64,DATA",
         ),
     ] {
-        let problem = read(body.clone()).unwrap_err();
-        assert_eq!(problem.status(), axum::http::StatusCode::BAD_REQUEST);
-        assert!(problem.detail().contains(expected), "{body}: {problem:?}");
+        check_refusal(body, expected);
     }
 }
 

@@ -215,7 +215,7 @@ impl<'a> Chat<'a> {
         Ok(Reply { turn, encoder })
     }
 
-    /// Passes over the refusal of an answer because somebody else was first, since the stream shows
+    /// Passes over the refusal of an answer because another client was first, since the stream shows
     /// what was decided. Returns the error if the wait is still open.
     async fn check_decided(
         &self,

@@ -11,6 +11,7 @@ use planck_common::{
 use serde_json::{Value, json};
 
 use super::{
+    calls::{CallState, UiCall},
     data::{self, DataParts},
     ids,
 };
@@ -55,25 +56,6 @@ enum Phase {
 struct OpenText {
     part: Option<(usize, &'static str)>,
     count: usize,
-}
-
-struct UiCall {
-    name: String,
-    input: Value,
-    /// The text that the model sent in place of a JSON object.
-    invalid: Option<String>,
-    state: CallState,
-    is_of_client: bool,
-    is_denied: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallState {
-    /// The call was made, and it is not known yet who runs it.
-    Made,
-    Running,
-    Waiting,
-    Ended,
 }
 
 impl Encoder {
@@ -188,6 +170,7 @@ impl Encoder {
     /// Begins to write the chunks that the client does not have.
     fn catch_up(&mut self) {
         if self.continued.take().is_some() {
+            self.text.part = None;
             self.started(self.turn);
         }
     }
@@ -314,11 +297,12 @@ impl Encoder {
         }
         if let Some(approval) = self.approvals.remove(&wait.id) {
             let is_approved = wait.decision == WaitDecision::Allow;
-            let mut chunk = json!({"type": "tool-approval-response", "approvalId": approval,
+            let chunk = json!({"type": "tool-approval-response", "approvalId": approval,
                 "approved": is_approved});
-            if let Some(reason) = &wait.reason {
-                chunk["reason"] = reason.as_str().into();
-            }
+            let chunk = match &wait.reason {
+                Some(reason) => data::with(chunk, "reason", reason.as_str()),
+                None => chunk,
+            };
             self.push(chunk);
         }
     }
@@ -374,48 +358,6 @@ pub fn error(code: &str, reason: &str) -> Value {
 impl OpenText {
     fn id(&self, kind: &str) -> String {
         format!("{kind}-{}", self.count)
-    }
-}
-
-impl UiCall {
-    fn new(name: String, input: Value, invalid: Option<String>) -> Self {
-        Self {
-            name,
-            input,
-            invalid,
-            state: CallState::Made,
-            is_of_client: false,
-            is_denied: false,
-        }
-    }
-
-    /// Returns whether the tool is unknown to the client. The client's own tools are known to it,
-    /// and `ask_user` is not.
-    fn is_dynamic(&self) -> bool {
-        !self.is_of_client || self.name == "ask_user"
-    }
-
-    /// A call that the server runs counts as executed by the provider, so that the client neither
-    /// runs it nor sends its result back.
-    fn available(&self, id: &CallId) -> Value {
-        let mut chunk = json!({"type": "tool-input-available", "toolCallId": id,
-            "toolName": self.name, "input": self.input, "dynamic": self.is_dynamic()});
-        if !self.is_of_client {
-            chunk["providerExecuted"] = true.into();
-        }
-        chunk
-    }
-
-    fn input_error(&self, id: &CallId, why: &str) -> Value {
-        json!({"type": "tool-input-error", "toolCallId": id, "toolName": self.name,
-            "input": self.invalid, "errorText": why, "dynamic": true, "providerExecuted": true})
-    }
-
-    /// Returns the output of a call. The result of a client's own tool is JSON again.
-    fn output(&self, result: &str) -> Value {
-        let is_own = !self.is_dynamic();
-        let parsed = is_own.then(|| serde_json::from_str(result).ok()).flatten();
-        parsed.unwrap_or_else(|| result.into())
     }
 }
 

@@ -54,14 +54,14 @@ impl DataParts {
 
     /// Returns the part that shows a question or a budget.
     pub fn wait(&mut self, wait: &WaitOpened) -> Value {
-        let data = with_state(of_wait(wait), "open");
+        let data = with(of_wait(wait), "state", "open");
         self.waits.insert(wait.id.clone(), data.clone());
         json!({"type": "data-wait", "id": wait.id, "data": data})
     }
 
     /// Returns the part that says how a wait ended, if a part showed the wait.
     pub fn closed_wait(&mut self, wait: &WaitClosed) -> Option<Value> {
-        let data = with_state(self.waits.remove(&wait.id)?, wait.decision.name());
+        let data = with(self.waits.remove(&wait.id)?, "state", wait.decision.name());
         Some(json!({"type": "data-wait", "id": wait.id, "data": data}))
     }
 }
@@ -71,9 +71,10 @@ pub fn of_wait(wait: &WaitOpened) -> Value {
     serde_json::to_value(wait).unwrap_or_default()
 }
 
-fn with_state(mut data: Value, state: &str) -> Value {
-    if let Some(data) = data.as_object_mut() {
-        data.insert("state".into(), state.into());
+/// Adds a field to an object.
+pub fn with(mut object: Value, key: &str, value: impl Into<Value>) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert(key.to_owned(), value.into());
     }
-    data
+    object
 }

@@ -46,7 +46,7 @@ function open(id, { body = {}, cutAfter, ...options } = {}) {
   const chunks = [];
   const transport = new DefaultChatTransport({
     api: `${FRONT}/ui/chat`,
-    body,
+    body: { team: 'chat', ...body },
     fetch: async (url, init) => {
       const response = await fetch(url, init);
       if (!response.ok || response.status === 204) return response;
@@ -217,6 +217,18 @@ const scenes = {
     assert.deepEqual(tool.output, { city: 'Oslo' });
     assert.equal(chat.messages.length, 2);
     assert.deepEqual(errors, []);
+  },
+
+  async 'a worker'() {
+    const { chat, chunks } = open('worker', { body: { team: 'pair' } });
+    await chat.sendMessage({ text: 'How many?' });
+    assert.equal(text(last(chat)), 'Seven, says the helper.');
+    const states = chunks.filter(chunk => chunk.type === 'data-agent').map(chunk => chunk.data.state);
+    assert.deepEqual(states, ['working', 'idle']);
+    const agents = parts(last(chat), 'data-agent');
+    assert.equal(agents.length, 1);
+    assert.equal(agents[0].data.name, 'helper');
+    assert.equal(agents[0].data.text, 'Seven.');
   },
 
   async 'a reconnect in mid-stream'() {
