@@ -16,6 +16,7 @@ fn options(otlp_endpoint: Option<String>) -> TelemetryOptions {
         otlp_endpoint,
         service_name: "planck-test".into(),
         content: false,
+        metrics: false,
         listen: None,
     }
 }
