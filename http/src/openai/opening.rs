@@ -44,6 +44,8 @@ pub struct Opened {
     /// The input that opened the turn.
     pub input: InputId,
     pub beginning: Beginning,
+    /// The end of the prompt that this request sent. The response of another prompt is refused.
+    pub asked: Option<String>,
     pub model: String,
     pub warnings: Vec<String>,
 }
@@ -253,6 +255,7 @@ impl Opening<'_> {
         self.client.prompt(&session.id, prompt).await?;
         self.check(session, place, &input).await?;
         let mut opened = opened(session, place, input, Beginning::Turn);
+        opened.asked = Some(normal(&self.text));
         opened.warnings = self.ask.warnings;
         Ok(opened)
     }
@@ -268,6 +271,7 @@ fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> 
         agent: session.agent.clone(),
         input,
         beginning,
+        asked: None,
         model: session.model.clone(),
         warnings: Vec::new(),
     }

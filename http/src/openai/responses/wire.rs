@@ -264,7 +264,7 @@ impl ResponseWriter {
             EndKind::Done | EndKind::Called => ("completed", "response.completed"),
             EndKind::Cut | EndKind::Refused => ("incomplete", "response.incomplete"),
             EndKind::Aborted => ("cancelled", "response.incomplete"),
-            EndKind::Failed { .. } => ("failed", "response.failed"),
+            EndKind::Taken | EndKind::Failed { .. } => ("failed", "response.failed"),
         };
         self.status = status;
         let number = number(end.stage, END);
