@@ -28,4 +28,9 @@ for role in node sidecar client answerer observer; do
 "
   keep "nats_${role}_url" "nats://$role:$made@nats:4222"
 done
+# The key of the console and of other callers of the front, which is configured with the hash only.
+key=pk_$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+hash=$(printf '%s' "$key" | sha256sum | cut -d ' ' -f 1)
+keep http_key "$key"
+keep http_keys "[{\"name\":\"operator\",\"hash\":\"$hash\",\"role\":\"operate\"}]"
 printf '%s' "$passwords" >"$folder/nats_passwords"

@@ -8,19 +8,20 @@ use axum::{
     middleware,
 };
 use planck_client::Client;
-use planck_common::command::Start;
+use planck_common::{SessionId, command::Start};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     console,
+    feed::{Feed, Feeds},
     guard::{AllowedNames, guard},
     health,
     key::{Key, Keys},
     meter::FrontMeter,
     openai,
     problem::Problem,
-    server, v1,
+    server, ui, v1,
 };
 
 /// The settings of a front.
@@ -83,6 +84,7 @@ pub struct Front {
     start: StartDefaults,
     metrics: Option<MetricsText>,
     meter: Arc<FrontMeter>,
+    feeds: Arc<Feeds>,
     /// The tasks that fill the streams of the clients.
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -99,6 +101,7 @@ impl Front {
             start: options.start,
             metrics: options.metrics,
             meter: Arc::default(),
+            feeds: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
@@ -130,6 +133,7 @@ impl Front {
         Router::new()
             .merge(v1::routes())
             .merge(openai::routes())
+            .merge(ui::routes())
             .merge(console::routes())
             .merge(health::routes())
             .fallback(no_route)
@@ -166,6 +170,17 @@ impl Front {
 
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.tasks
+    }
+
+    /// Returns the feed of a session, which all streams of the session share.
+    pub(crate) fn feed(&self, session: &SessionId) -> Arc<Feed> {
+        self.feeds
+            .of(&self.client, session, &self.tasks, &self.stop)
+    }
+
+    /// Returns the session with this id if its streams are served already.
+    pub(crate) fn fed_session(&self, session: &str) -> Option<SessionId> {
+        self.feeds.known(session)
     }
 
     /// Returns the token that ends all streams.

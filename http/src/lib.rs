@@ -7,6 +7,7 @@ mod guard;
 mod key;
 mod problem;
 
+mod feed;
 mod front;
 mod server;
 
@@ -16,14 +17,14 @@ mod meter;
 mod openai;
 mod openapi;
 mod sse;
-#[allow(dead_code, unused_imports, reason = "the wires that use it follow")]
+#[allow(dead_code, reason = "one wire reads fields that the other does not")]
 mod turn;
+mod ui;
 mod v1;
+
+#[doc(hidden)]
+pub mod fuzz;
 
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
 pub use key::{Key, KeyHash, MalformedHash, Role};
-
-/// The decoders of bodies, for the fuzzer.
-#[doc(hidden)]
-pub use openai::fuzz;

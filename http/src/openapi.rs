@@ -307,6 +307,21 @@ mod tests {
         );
     }
 
+    /// `UPDATE_SCHEMAS=1` writes the file.
+    #[test]
+    fn document_is_the_one_in_the_docs() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
+        let text = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            std::fs::write(file, &text).unwrap();
+        }
+        assert_eq!(
+            std::fs::read_to_string(file).unwrap(),
+            text,
+            "run with UPDATE_SCHEMAS=1"
+        );
+    }
+
     #[test]
     fn every_reference_of_the_document_has_its_schema() {
         let document = document();

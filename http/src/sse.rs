@@ -89,6 +89,11 @@ impl Frame {
         Self::write(None, Some(name), json)
     }
 
+    /// Appends another frame, which is sent with this one.
+    pub fn and(self, next: Self) -> Self {
+        Self(self.0 + &next.0)
+    }
+
     fn write(id: Option<&dyn Display>, name: Option<&str>, json: &str) -> Self {
         let mut text = String::with_capacity(json.len() + 48);
         if let Some(id) = id {

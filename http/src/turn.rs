@@ -12,7 +12,7 @@ mod tests;
 
 pub use choice::TurnChoice;
 pub use reader::TurnReader;
-pub use stream::{Turn, orchestrator, running_turn};
+pub use stream::{Turn, is_working, orchestrator, place_of, running_turn};
 
 use planck_common::{
     AgentId, CallId, InputId, Seq,
@@ -72,6 +72,11 @@ pub enum TurnEvent {
         /// fails.
         invalid: Option<String>,
     },
+    /// A call runs, at once or after its wait. A call that neither runs nor waits is refused and only
+    /// ends.
+    ToolStarted {
+        call_id: CallId,
+    },
     ToolProgress {
         call_id: CallId,
         message: String,
@@ -93,6 +98,9 @@ pub enum TurnEvent {
         code: String,
         message: String,
     },
+    /// Everything that was in the log at the start has been returned. What follows is new. It is
+    /// returned once, before or in the turn, unless the turn is over before.
+    CaughtUp,
     /// The turn ended. No part follows.
     Ended {
         seq: Seq,

@@ -1,4 +1,9 @@
 //! The checks of the front that need no node: names, origins, keys, roles and bodies.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test ends at the first surprise"
+)]
 
 use std::sync::Arc;
 

@@ -29,7 +29,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("command", served::command),
     ("session", served::session_file),
     #[cfg(feature = "cli")]
-    ("openai", planck_http::fuzz::bodies),
+    ("chat", planck_http::fuzz::chat_body),
+    #[cfg(feature = "cli")]
+    ("openai", planck_http::fuzz::openai_bodies),
 ];
 
 /// Runs the target with this name. Returns `false` if there is none.

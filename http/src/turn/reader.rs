@@ -6,9 +6,9 @@ use std::collections::{HashMap, HashSet};
 
 use planck_client::{FollowEvent, Retracted};
 use planck_common::{
-    AgentId, CallId, InputId, Seq,
+    AgentId, CallId, Seq,
     envelope::Envelope,
-    event::{Event, EventKind, ToolEnd, ToolProgress, TurnEnd, TurnError, TurnStart, Warning},
+    event::{Event, EventKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, TurnError, Warning},
     message::{Message, MessageRole},
     wait::{WaitClosed, WaitOpened},
 };
@@ -35,8 +35,7 @@ pub struct TurnReader {
     /// The highest epoch of the agent in the log.
     epoch: i64,
     reply: ReplyReader,
-    /// The calls of the turn, and whether each has ended.
-    calls: HashMap<CallId, bool>,
+    calls: HashMap<CallId, CallPhase>,
     waits: HashSet<CallId>,
     workers: Workers,
 }
@@ -51,6 +50,13 @@ enum TurnPhase {
         first: Seq,
     },
     Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallPhase {
+    Called,
+    Started,
+    Ended,
 }
 
 impl TurnReader {
@@ -92,7 +98,8 @@ impl TurnReader {
                 self.envelope(envelope, &mut out)
             }
             FollowEvent::Retracted(retracted) => self.retracted(retracted, &mut out),
-            FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {}
+            FollowEvent::CaughtUp => out.push(TurnEvent::CaughtUp),
+            FollowEvent::Retrying(_) => {}
         }
         out
     }
@@ -224,6 +231,7 @@ impl TurnReader {
                     out,
                 );
             }
+            Event::ToolStart(start) => out.extend(self.tool_start(start)),
             Event::ToolProgress(progress) => out.extend(self.progress(progress)),
             Event::ToolEnd(end) => out.extend(self.tool_end(end)),
             Event::WaitOpened(wait) => out.push(self.wait_opened(wait)),
@@ -235,7 +243,6 @@ impl TurnReader {
             Event::Error(error) => self.failed(seq, &error, out),
             Event::TurnStart(_)
             | Event::UsageDelta(_)
-            | Event::ToolStart(_)
             | Event::MessageQueued(_)
             | Event::Compacting(_)
             | Event::WorkerSpawned(_)
@@ -261,7 +268,7 @@ impl TurnReader {
                 self.reply.saved(place, seq, message, out);
                 for event in out.iter().skip(before) {
                     if let TurnEvent::ToolCalled { call_id, .. } = event {
-                        self.calls.insert(call_id.clone(), false);
+                        self.calls.insert(call_id.clone(), CallPhase::Called);
                     }
                 }
             }
@@ -276,22 +283,28 @@ impl TurnReader {
         }
     }
 
-    fn is_running(&self, call: &CallId) -> bool {
-        self.calls.get(call) == Some(&false)
+    /// Takes the start of a call. A node that continues the turn may start a call again.
+    fn tool_start(&mut self, start: ToolStart) -> Option<TurnEvent> {
+        let call_id = start.call_id;
+        self.calls
+            .get_mut(&call_id)
+            .filter(|phase| **phase == CallPhase::Called)
+            .map(|phase| *phase = CallPhase::Started)?;
+        Some(TurnEvent::ToolStarted { call_id })
     }
 
     fn progress(&self, progress: ToolProgress) -> Option<TurnEvent> {
-        self.is_running(&progress.call_id)
-            .then_some(TurnEvent::ToolProgress {
-                call_id: progress.call_id,
-                message: progress.message,
-                percent: progress.percent,
-            })
+        let phase = self.calls.get(&progress.call_id)?;
+        (*phase != CallPhase::Ended).then_some(TurnEvent::ToolProgress {
+            call_id: progress.call_id,
+            message: progress.message,
+            percent: progress.percent,
+        })
     }
 
     fn tool_end(&mut self, end: ToolEnd) -> Option<TurnEvent> {
-        let has_ended = self.calls.get_mut(&end.call_id)?;
-        if std::mem::replace(has_ended, true) {
+        let phase = self.calls.get_mut(&end.call_id)?;
+        if std::mem::replace(phase, CallPhase::Ended) == CallPhase::Ended {
             return None;
         }
         Some(TurnEvent::ToolEnded {

@@ -6,7 +6,7 @@ use futures_util::{Stream, stream};
 use planck_client::{Client, ClientError, Follow};
 use planck_common::{
     AgentId, Seq, SessionId,
-    command::{AgentRow, ReadEvents, SessionInfo},
+    command::{AgentRow, AgentState, ReadEvents, SessionInfo},
     envelope::Envelope,
     spec::AgentRole,
 };
@@ -72,10 +72,23 @@ impl Turn {
     }
 }
 
-/// Returns the agent that clients talk to unless they name another one.
+/// Returns the agent that clients talk to unless they name another one. The agent of a session with
+/// only one has no workers, and is the first.
 pub fn orchestrator(session: &SessionInfo) -> Option<&AgentRow> {
+    let leads = |agent: &&AgentRow| agent.role == AgentRole::Orchestrator;
     let mut agents = session.agents.iter();
-    agents.find(|agent| agent.role == AgentRole::Orchestrator)
+    agents.find(leads).or_else(|| session.agents.first())
+}
+
+/// Returns whether an agent has a running turn, as far as its record says.
+pub fn is_working(agent: &AgentRow) -> bool {
+    match agent.state {
+        AgentState::Streaming
+        | AgentState::ExecutingTools
+        | AgentState::Waiting
+        | AgentState::Compacting => true,
+        AgentState::Idle | AgentState::Stopped => false,
+    }
 }
 
 /// Finds the running turn of an agent. Returns its number, and a place in the log at or before its
@@ -89,16 +102,28 @@ pub async fn running_turn(
     let Some(running) = snapshot.running else {
         return Ok(None);
     };
-    let mut step = STEP;
-    let mut from = snapshot.head;
+    let from = place_of(client, session, agent, running.turn, snapshot.head).await?;
+    Ok(Some((running.turn, from)))
+}
+
+/// Returns a place in the log at or before the first event of an agent's turn. `head` is the number
+/// of an event of the turn or of a later one.
+pub async fn place_of(
+    client: &Client,
+    session: &SessionId,
+    agent: &AgentId,
+    turn: u32,
+    head: Seq,
+) -> Result<Seq, ClientError> {
+    let (mut from, mut step) = (head, STEP);
     while from > 1 {
         from = (from - step).max(1);
         step *= 4;
-        if is_before(client, session, agent, from, running.turn).await? {
+        if is_before(client, session, agent, from, turn).await? {
             break;
         }
     }
-    Ok(Some((running.turn, from.max(1))))
+    Ok(from.max(1))
 }
 
 /// Returns whether the agent's first event from a place on belongs to a turn before `turn`.

@@ -126,6 +126,8 @@ fn show(event: &TurnEvent) -> String {
         TurnEvent::StepEnded { seq } => format!("step ended at {seq}"),
         TurnEvent::StepReset { .. } => "reset".into(),
         TurnEvent::ToolCalled { call_id, args, .. } => format!("call {call_id} {args}"),
+        TurnEvent::ToolStarted { call_id } => format!("runs {call_id}"),
+        TurnEvent::CaughtUp => "caught up".into(),
         TurnEvent::ToolProgress { call_id, .. } => format!("progress {call_id}"),
         TurnEvent::ToolEnded {
             call_id, result, ..
@@ -336,6 +338,7 @@ fn call_is_reported_once_and_ends_once() {
         "step 1",
         "call c1 {\"a\":1}",
         "step ended at 2",
+        "runs c1",
         "progress c1",
         "result c1 ok",
     ];
@@ -515,6 +518,8 @@ impl Put {
             TurnEvent::ToolCalled { call_id, .. } => self.calls.push(call_id.to_string()),
             TurnEvent::Started { .. }
             | TurnEvent::Steered { .. }
+            | TurnEvent::ToolStarted { .. }
+            | TurnEvent::CaughtUp
             | TurnEvent::ToolProgress { .. }
             | TurnEvent::ToolEnded { .. }
             | TurnEvent::WaitOpened(_)

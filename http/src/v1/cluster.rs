@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use axum::{Json, extract::State, response::Response};
 use futures_util::StreamExt as _;
 use planck_client::Decisions;
-use planck_common::command::{Drain, Draining, Models, NodeInfo, Nodes, Sidecars, Teams};
+use planck_common::{
+    NodeId,
+    command::{Drain, Draining, Models, NodeInfo, NodeState, Nodes, Sidecars, Teams},
+};
 
 use super::Reply;
 use crate::{
@@ -21,7 +24,20 @@ pub async fn nodes(_: Observer, State(front): State<Arc<Front>>) -> Reply<Nodes>
 }
 
 pub async fn node(_: Observer, State(front): State<Arc<Front>>, Id(node): Id) -> Reply<NodeInfo> {
+    let node = id_of(&front, &node).await?;
     Ok(Json(front.client().node(&node).await?))
+}
+
+/// Returns the id of a node that is named by id or name. Only the node itself answers its commands,
+/// so an unknown one would look like one that is away.
+async fn id_of(front: &Front, node: &str) -> Result<NodeId, Problem> {
+    let nodes = front.client().nodes().await?.nodes;
+    let is_meant = |info: &&NodeInfo| info.id.as_str() == node || info.name == node;
+    // Nodes that left or died come last, because several nodes may have had one name.
+    let is_gone = |info: &&NodeInfo| matches!(info.state, NodeState::Left | NodeState::Dead);
+    let meant = nodes.iter().filter(is_meant).min_by_key(is_gone);
+    let unknown = || Problem::not_found(format!("no node `{node}`; `GET /v1/nodes` lists them"));
+    meant.map(|info| info.id.clone()).ok_or_else(unknown)
 }
 
 pub async fn drain(
@@ -30,6 +46,7 @@ pub async fn drain(
     Id(node): Id,
     JsonBody(drain): JsonBody<Drain>,
 ) -> Reply<Draining> {
+    let node = id_of(&front, &node).await?;
     Ok(Json(front.client().drain(&node, drain.timeout_ms).await?))
 }
 

@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 use futures_util::{StreamExt as _, stream::BoxStream};
-use planck_client::{ClientError, Follow, FollowEvent};
 use planck_common::{Seq, SessionId, event::json};
+use serde_json::json as value;
 
 use crate::{
+    feed::{Cursor, FeedItem},
     front::Front,
     problem::Problem,
     sse::{self, Cut, EventSender, Frame, HEARTBEAT},
@@ -24,7 +25,7 @@ pub struct Position {
 }
 
 /// The items of the sessions of a stream, each with the session's index.
-type Items = BoxStream<'static, (usize, Result<FollowEvent, ClientError>)>;
+type Items = BoxStream<'static, (usize, Result<Vec<FeedItem>, Problem>)>;
 
 /// A stream to one client.
 struct ClientStream {
@@ -49,29 +50,25 @@ pub async fn open(
     is_of_several: bool,
 ) -> Result<Response, Problem> {
     let mut sessions = Vec::new();
-    let mut followers = Vec::new();
+    let mut cursors = Vec::new();
     for (index, position) in positions.into_iter().enumerate() {
-        let info = front.client().session(&position.session).await?;
-        if position.from > info.head + 1 {
-            return Err(Problem::bad_request(format!(
-                "session `{}` has {} events; the place {} is beyond them",
-                position.session,
-                info.head,
-                position.from - 1
-            )));
-        }
-        let follower = front.client().follow(&info.id, position.from).await?;
-        followers.push(items(index, follower));
+        let id = match front.fed_session(&position.session) {
+            Some(id) => id,
+            None => front.client().session(&position.session).await?.id,
+        };
+        let sent = position.from.max(1) - 1;
+        let cursor = Cursor::after(sent, front.client().clone(), front.feed(&id)).await?;
+        cursors.push(items(index, cursor));
         sessions.push(SentSession {
-            id: info.id,
+            id,
             asked: position.session,
-            sent: position.from.max(1) - 1,
+            sent,
         });
     }
     let mut stream = ClientStream {
         sessions,
         is_of_several,
-        items: futures_util::stream::select_all(followers).boxed(),
+        items: futures_util::stream::select_all(cursors).boxed(),
     };
     Ok(sse::stream(front, |events| async move {
         if let Err(Cut::TooSlow) = stream.pass_on(&events).await {
@@ -81,13 +78,13 @@ pub async fn open(
     }))
 }
 
-/// Returns the items of a follower. An error is the last item.
-fn items(index: usize, follower: Follow) -> Items {
-    futures_util::stream::unfold(Some(follower), move |follower| async move {
-        let mut follower = follower?;
-        let item = follower.next().await;
-        let rest = item.is_ok().then_some(follower);
-        Some(((index, item), rest))
+/// Returns the items of a cursor. An error is the last item.
+fn items(index: usize, cursor: Cursor) -> Items {
+    futures_util::stream::unfold(Some(cursor), move |cursor| async move {
+        let mut cursor = cursor?;
+        let items = cursor.next().await;
+        let rest = items.is_ok().then_some(cursor);
+        Some(((index, items), rest))
     })
     .boxed()
 }
@@ -97,10 +94,15 @@ impl ClientStream {
         events.send(Frame::retry(RETRY)).await?;
         loop {
             match tokio::time::timeout(HEARTBEAT, self.items.next()).await {
-                Ok(Some((index, item))) => {
-                    if let Some(frame) = self.frame(index, item) {
-                        events.send(frame).await?;
+                Ok(Some((index, Ok(items)))) => {
+                    for item in items {
+                        if let Some(frame) = self.frame(index, item) {
+                            events.send(frame).await?;
+                        }
                     }
+                }
+                Ok(Some((_, Err(problem)))) => {
+                    events.send(Frame::named("error", &json(&problem))).await?;
                 }
                 Ok(None) => return Ok(()),
                 Err(_) => events.send(Frame::comment()).await?,
@@ -109,29 +111,19 @@ impl ClientStream {
     }
 
     /// Returns the frame for an item, and records the place of a durable event.
-    fn frame(&mut self, index: usize, item: Result<FollowEvent, ClientError>) -> Option<Frame> {
-        let frame = match item {
-            Ok(FollowEvent::Durable(event)) => {
-                if let (Some(session), Some(seq)) = (self.sessions.get_mut(index), event.seq) {
-                    session.sent = seq;
-                }
-                Frame::data(Some(&self.place()), &json(&event))
+    fn frame(&mut self, index: usize, item: FeedItem) -> Option<Frame> {
+        let session = self.sessions.get_mut(index)?;
+        let at = |seq: Seq| value!({"session_id": session.id, "seq": seq}).to_string();
+        Some(match item {
+            FeedItem::Durable { seq, json } => {
+                session.sent = seq;
+                Frame::data(Some(&self.place()), &json)
             }
-            Ok(FollowEvent::Live(event)) => Frame::data(None, &json(&event)),
-            Ok(FollowEvent::Retracted(retracted)) => {
-                let session = self.sessions.get(index)?;
-                let gone = serde_json::json!({"session_id": session.id, "seq": retracted.seq});
-                Frame::named("retracted", &gone.to_string())
-            }
-            Ok(FollowEvent::CaughtUp) => {
-                let session = self.sessions.get(index)?;
-                let head = serde_json::json!({"session_id": session.id, "seq": session.sent});
-                Frame::named("caught_up", &head.to_string())
-            }
-            Ok(FollowEvent::Retrying(_)) => Frame::comment(),
-            Err(error) => Frame::named("error", &json(&Problem::from(error))),
-        };
-        Some(frame)
+            FeedItem::Live { json } => Frame::data(None, &json),
+            FeedItem::Retracted { seq } => Frame::named("retracted", &at(seq)),
+            FeedItem::CaughtUp => Frame::named("caught_up", &at(session.sent)),
+            FeedItem::Retrying => Frame::comment(),
+        })
     }
 
     /// Returns the place from which the client continues.
@@ -145,11 +137,8 @@ impl ClientStream {
 
     /// Returns the last frame of a stream that was cut off.
     fn head(&self) -> Frame {
-        let heads: Vec<_> = self
-            .sessions
-            .iter()
-            .map(|session| serde_json::json!({"session_id": session.id, "seq": session.sent}))
-            .collect();
+        let head = |session: &SentSession| value!({"session_id": session.id, "seq": session.sent});
+        let heads: Vec<_> = self.sessions.iter().map(head).collect();
         Frame::named("head", &json(&heads))
     }
 }

@@ -3,6 +3,7 @@
 //! that hosts the session. At the end it prints the results.
 
 mod child;
+mod front;
 mod nats;
 mod node;
 mod node_failure;
@@ -77,9 +78,16 @@ async fn show(
         () = &mut interrupted => Err(anyhow::anyhow!("interrupted")),
         done = Box::pin(play(&mut stage)) => done,
     };
-    if keep && let Ok((_, started)) = &done {
-        draw(&how_to_look(&stage, started)?)?;
-        interrupted.await;
+    if let Ok((_, started)) = &done {
+        if keep {
+            draw(&how_to_look(&stage, started)?)?;
+            interrupted.await;
+        } else {
+            let console = stage.console()?;
+            say(&format!(
+                "\nThe console was at {console}; `planck demo --keep` keeps it up.\n"
+            ))?;
+        }
     }
     stage.tear_down().await;
     done.map(|(exit, _)| exit)
@@ -138,7 +146,12 @@ fn request(prompt: &InputId) -> Start {
 
 fn how_to_look(stage: &DemoStage, started: &Started) -> anyhow::Result<Drawing> {
     let (url, name) = (stage.nats_url()?, &started.name);
+    let console = stage.console()?;
     let ways = [
+        (
+            "see it in the browser",
+            format!("{console}#/sessions/{name}"),
+        ),
         (
             "watch every event",
             format!("nats --server {url} sub '{}'", Topic::AllSessions),
@@ -156,7 +169,7 @@ fn how_to_look(stage: &DemoStage, started: &Started) -> anyhow::Result<Drawing> 
     ];
     let style = Style::of_stdout();
     let lines = ways
-        .map(|(what, how)| format!("  {what:<20} {how}\n"))
+        .map(|(what, how)| format!("  {what:<22} {how}\n"))
         .concat();
     Ok(Drawing::text("\n")
         + style.paint(Paint::Strong, "It stays up")

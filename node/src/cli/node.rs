@@ -8,7 +8,10 @@ use super::{
     log::Logs,
     place::ConfigPlace,
 };
-use crate::{config::Config, node};
+use crate::{
+    config::Config,
+    node::{self, RunningNode},
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -66,6 +69,16 @@ impl NodeArgs {
 async fn serve(config: &Config) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let running = Box::pin(node::open(config)).await?;
+    until_left(running, &mut signals, config).await
+}
+
+/// Runs a node until a signal or the cluster ends it, and has it leave. A second signal ends the
+/// wait at once.
+pub(super) async fn until_left(
+    running: RunningNode,
+    signals: &mut Signals,
+    config: &Config,
+) -> anyhow::Result<Exit> {
     let patience = tokio::select! {
         () = signals.next() => config.node.drain_timeout.0,
         patience = running.must_drain() => patience,

@@ -15,7 +15,7 @@ use super::{
     exit::{Exit, UsageError},
     link,
     log::Logs,
-    node::Signals,
+    node as node_command,
     output::say,
     place::ConfigPlace,
 };
@@ -159,7 +159,7 @@ async fn serve(
     options: FrontOptions,
     front_only: bool,
 ) -> anyhow::Result<Exit> {
-    let mut signals = Signals::listen()?;
+    let mut signals = node_command::Signals::listen()?;
     let bound = bind(listen, "http.listen").await?;
     let admin = match config.http.admin_listen.address() {
         Some(address) => Some(bind(address, "http.admin_listen").await?),
@@ -175,16 +175,18 @@ async fn serve(
     let mut listeners = vec![tokio::spawn(Arc::clone(&front).serve(bound, stop.clone()))];
     listeners.extend(admin.map(|admin| tokio::spawn(front.serve_admin(admin, stop.clone()))));
     say(&format!("the console is at http://{address}\n"))?;
-    let done = until_the_end(running, signals_of(&mut signals), config).await;
+    let done = match running {
+        Some(running) => node_command::until_left(running, &mut signals, config).await,
+        None => {
+            signals.next().await;
+            Ok(Exit::Done)
+        }
+    };
     stop.cancel();
     for listener in listeners {
         ended(listener).await;
     }
     done
-}
-
-async fn signals_of(signals: &mut Signals) {
-    signals.next().await;
 }
 
 async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
@@ -207,26 +209,6 @@ async fn client(config: &Config, running: Option<&RunningNode>) -> anyhow::Resul
         (None, None) => return Err(usage("a front without a node needs a cluster").into()),
     };
     Ok(Client::over(bus).with_request_timeout(config.nats.request_timeout.0))
-}
-
-/// Waits until the process is asked to end, or the node has to, and shuts the node down.
-async fn until_the_end(
-    running: Option<RunningNode>,
-    asked: impl Future<Output = ()>,
-    config: &Config,
-) -> anyhow::Result<Exit> {
-    let Some(running) = running else {
-        asked.await;
-        return Ok(Exit::Done);
-    };
-    let patience = tokio::select! {
-        () = asked => config.node.drain_timeout.0,
-        patience = running.must_drain() => patience,
-        why = running.must_end() => anyhow::bail!("node {} is out of its cluster and stopped everything: {why}", running.node().id()),
-    };
-    tracing::info!("leaving: running work continues on other nodes");
-    running.shut_down(patience).await;
-    Ok(Exit::Done)
 }
 
 impl KeyArgs {

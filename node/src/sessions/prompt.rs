@@ -44,6 +44,9 @@ impl Sessions {
                     ArrivalOutcome::Busy => Err(busy(agent)),
                 }
             }
+            PutResult::Known(known) if known.input.content != input.content => {
+                Err(other_content(&input.id))
+            }
             PutResult::Known(known) if was_refused(&known) => Err(busy(agent)),
             PutResult::Known(known) => Ok(accepted(known.head)),
             PutResult::NotFound => {
@@ -96,6 +99,13 @@ fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
 
 fn was_refused(known: &StoredInput) -> bool {
     known.input.mode == InputMode::Reject && known.outcome == Some(InputOutcome::Busy)
+}
+
+fn other_content(id: &InputId) -> Refusal {
+    Refusal::new(
+        Code::Exists,
+        format!("the prompt `{id}` was sent before with another content; use a new `prompt_id`"),
+    )
 }
 
 fn busy(agent: &AgentRecord) -> Refusal {

@@ -9,7 +9,7 @@ mod late;
 pub mod nats_cli;
 mod outages;
 mod parked;
-mod prompts;
+pub mod prompts;
 mod pruned;
 mod readme;
 mod rust_client;

@@ -20,6 +20,7 @@ mod cluster;
 mod deployment;
 mod files;
 mod flows;
+mod http;
 mod judges;
 mod models;
 mod processes;

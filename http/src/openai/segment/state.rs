@@ -200,6 +200,8 @@ impl SegmentState {
             TurnEvent::Ended { outcome, .. } => self.ended(outcome),
             TurnEvent::Failed { code, reason, .. } => self.end(EndKind::Failed { code, reason }),
             TurnEvent::StepStarted { .. }
+            | TurnEvent::ToolStarted { .. }
+            | TurnEvent::CaughtUp
             | TurnEvent::Steered { .. }
             | TurnEvent::ToolProgress { .. }
             | TurnEvent::Worker(_)

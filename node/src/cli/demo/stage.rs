@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use super::{
     child::Child,
+    front::DemoFront,
     nats::Nats,
     node::DemoNode,
     sidecar::{self, Python},
@@ -42,6 +43,7 @@ pub struct DemoStage {
     model: Option<Server>,
     nats: Option<Nats>,
     client: Option<Client>,
+    front: Option<DemoFront>,
     /// The process of the sidecar, or why the demo runs without it.
     sidecar: Result<Child, String>,
     nodes: Vec<DemoNode>,
@@ -60,6 +62,7 @@ impl DemoStage {
             model: None,
             nats: None,
             client: None,
+            front: None,
             sidecar: Err("not yet".into()),
             nodes: Vec::new(),
         })
@@ -90,6 +93,7 @@ impl DemoStage {
             Ok(python) => Ok(python.start(&folder, &url, &*bus).await?),
             Err(why) => Err(why),
         };
+        self.front = Some(DemoFront::start(&client).await?);
         for name in NODES {
             self.nodes.push(
                 DemoNode::start(
@@ -130,6 +134,12 @@ impl DemoStage {
             .context("nats-server is not up")
     }
 
+    /// Returns the address of the console.
+    pub fn console(&self) -> anyhow::Result<String> {
+        let front = self.front.as_ref().map(DemoFront::url);
+        front.context("the front is not up")
+    }
+
     pub fn model(&self) -> anyhow::Result<&Server> {
         self.model.as_ref().context("the model is not up")
     }
@@ -160,15 +170,27 @@ impl DemoStage {
             ),
             Err(why) => format!("  sidecar    NONE: {why}\n"),
         };
+        let console = self.front.as_ref().map(DemoFront::url);
+        let console = console.map(|url| format!("  console    {url}\n"));
         let workspace = format!("  workspace  {}\n\n", self.workspace().display());
-        [model, nats, Some(nodes), Some(sidecar), Some(workspace)]
-            .into_iter()
-            .flatten()
-            .collect()
+        [
+            model,
+            nats,
+            Some(nodes),
+            Some(sidecar),
+            console,
+            Some(workspace),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
     /// Stops all processes. The nodes stop first, because they need the other servers until then.
     pub async fn tear_down(self) {
+        if let Some(front) = self.front {
+            front.stop().await;
+        }
         join_all(self.nodes.into_iter().map(DemoNode::stop)).await;
         if let Ok(sidecar) = self.sidecar {
             sidecar.stop().await;

@@ -3,7 +3,7 @@
 use planck_common::{event::json, id::is_id};
 use serde::{Deserialize, Serialize};
 
-use super::{InvalidValue, Setting};
+use super::{InvalidValue, Setting, references::held as held_by};
 use crate::config::values::{Raw, ValueContext};
 
 /// A key as it is configured. The front parses `hash` and `role`.
@@ -21,10 +21,10 @@ pub struct KeyList(pub Vec<KeyEntry>);
 
 impl Setting for KeyList {
     fn kind() -> String {
-        "a list of keys, in the environment as JSON".into()
+        "a list of keys, in the environment as JSON or as `file:PATH` of a file with JSON".into()
     }
 
-    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
+    fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
         let keys: Vec<KeyEntry> = match raw {
             Raw::Toml(value @ toml::Value::Array(_)) => value
                 .clone()
@@ -32,6 +32,9 @@ impl Setting for KeyList {
                 .map_err(|error: toml::de::Error| refused(error.message()))?,
             Raw::Toml(_) => return Err(InvalidValue::kind::<Self>(raw)),
             Raw::Text(text) => {
+                let held = text.strip_prefix("file:");
+                let held = held.map(|path| held_by(path, world)).transpose()?;
+                let text = held.as_ref().map_or(text, |(_, text)| text);
                 serde_json::from_str(text).map_err(|error| refused(&error.to_string()))?
             }
         };
@@ -76,6 +79,11 @@ mod tests {
         let key = r#"{"name":"ann","hash":"00","role":"use"}"#;
         assert_eq!(read(&format!("[{key}]")).unwrap().0.len(), 1);
         assert_eq!(read("[]"), Ok(KeyList::default()));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("[{key}]\n")).unwrap();
+        let held = read(&format!("file:{}", file.path().display())).unwrap();
+        assert_eq!(held.0.len(), 1);
+        assert!(read("file:/nowhere").unwrap_err().what.contains("/nowhere"));
         let twice = read(&format!("[{key},{key}]")).unwrap_err();
         assert_eq!(twice.what, "two keys have the name `ann`");
         for wrong in [

@@ -48,7 +48,7 @@ fn from_environment(name: &str, world: &ValueContext) -> Result<Secret, InvalidV
 
 /// Returns the path that a `file:` reference names, and the contents of that file without
 /// surrounding white space. Fails if they are empty.
-fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), InvalidValue> {
+pub(super) fn held(path: &str, world: &ValueContext) -> Result<(PathBuf, String), InvalidValue> {
     let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
     let remedy = || "put the value there, readable to you alone, or take the key out".into();
     let text = fs::read_to_string(&path).map_err(|error| InvalidValue {

@@ -112,3 +112,15 @@ fn waits_expire_after_a_day_unless_the_period_is_0() {
     assert_eq!(expiry(&[("PLANCK_WAITS_EXPIRE_AFTER", "2h")]), hours(2));
     assert_eq!(expiry(&[("PLANCK_WAITS_EXPIRE_AFTER", "0s")]), None);
 }
+
+#[test]
+fn a_trusted_project_cannot_open_the_http_front() {
+    let place = Place::new().with(PROJECT, "http.listen = '0.0.0.0:8400'\n");
+    let mut sources = place.sources(&[]);
+    sources.project = Some(place.trusted());
+    let problems = load(&sources).unwrap_err().to_string();
+    assert!(
+        problems.contains("http.listen") && problems.contains("a project cannot set"),
+        "{problems}"
+    );
+}

@@ -1,0 +1,64 @@
+"""Starts a session at a front, sends a prompt, and prints the answer as it comes.
+
+Usage: python3 ask.py PROMPT. PLANCK_URL is the front, http://127.0.0.1:8400 by default; PLANCK_KEY is a key.
+"""
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+
+BASE = os.environ.get("PLANCK_URL", "http://127.0.0.1:8400")
+KEY = os.environ.get("PLANCK_KEY")
+
+
+def request(path, body=None, headers=None):
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"} | (headers or {})
+    if KEY:
+        headers["Authorization"] = f"Bearer {KEY}"
+    return urllib.request.urlopen(urllib.request.Request(BASE + path, data, headers), timeout=60)
+
+
+def events(session, last):
+    """Yields the events after number `last`. Connects again when the stream breaks."""
+    while True:
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+        try:
+            with request(f"/v1/sessions/{session}/events", headers=headers) as stream:
+                for line in stream:
+                    if line.startswith(b"id: "):
+                        last = int(line[4:])
+                    elif line.startswith(b"data: "):
+                        event = json.loads(line[6:])
+                        if "type" in event:
+                            yield event
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise
+        except OSError:
+            pass
+        time.sleep(1)
+
+
+def main():
+    # With the same key a repeated request starts nothing more.
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    started = json.load(request("/v1/sessions", {}, key))
+    session = started["session_id"]
+    accepted = json.load(request(f"/v1/sessions/{session}/prompt", {"text": sys.argv[1]}, key))
+    for event in events(session, accepted["seq"]):
+        data = event.get("data", {})
+        if event["type"] == "text_delta":
+            print(data["text"], end="", flush=True)
+        elif event["type"] == "error":
+            sys.exit(data["reason"])
+        elif event["type"] == "turn_end" and accepted["prompt_id"] in data["inputs"]:
+            print()
+            return
+
+
+main()

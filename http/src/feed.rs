@@ -1,0 +1,313 @@
+//! The events of one session at this front, which all streams of the session share. A feed follows
+//! the session once and keeps the latest events, so a client that connects again usually costs no
+//! request to a node.
+
+mod cursor;
+mod running;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use planck_client::{Client, ClientError, FollowEvent};
+use planck_common::{
+    Seq, SessionId,
+    envelope::Envelope,
+    event::{EventKind, json},
+};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::running::RunningReplies;
+use super::problem::Problem;
+
+pub use cursor::Cursor;
+
+/// The maximum size of the kept events in bytes. The newest one is always kept.
+const KEPT: usize = 4 << 20;
+/// How long a feed without clients goes on, for those that connect again.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// What a stream passes on.
+#[derive(Debug, Clone)]
+pub enum FeedItem {
+    /// An event of the log, as JSON.
+    Durable { seq: Seq, json: Arc<str> },
+    /// An event that is not in the log, as JSON.
+    Live { json: Arc<str> },
+    /// A durable event that was passed on is not in the log.
+    Retracted { seq: Seq },
+    /// Everything that was in the log was passed on.
+    CaughtUp,
+    /// The log cannot be read at the moment.
+    Retrying,
+}
+
+impl FeedItem {
+    fn durable(seq: Seq, json: String) -> Self {
+        Self::Durable {
+            seq,
+            json: json.into(),
+        }
+    }
+
+    fn live(json: String) -> Self {
+        Self::Live { json: json.into() }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Durable { json, .. } | Self::Live { json } => json.len(),
+            Self::Retracted { .. } | Self::CaughtUp | Self::Retrying => 0,
+        }
+    }
+}
+
+/// The feeds of a front, by session.
+#[derive(Default)]
+pub struct Feeds {
+    feeds: Mutex<HashMap<SessionId, Arc<Feed>>>,
+}
+
+/// The events of one session.
+pub struct Feed {
+    session: SessionId,
+    state: Mutex<FeedState>,
+    /// Counts the changes of the state.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct FeedState {
+    standing: Standing,
+    /// The latest items. The first one has the index `base`.
+    items: VecDeque<FeedItem>,
+    base: u64,
+    bytes: usize,
+    /// The number of the last durable event, and of the first one from which on all are in `items`.
+    head: Seq,
+    whole_from: Seq,
+    is_caught_up: bool,
+    /// Whether the session was closed, and so may be gone by now.
+    is_closed: bool,
+    running: RunningReplies,
+}
+
+#[derive(Default)]
+enum Standing {
+    #[default]
+    Starting,
+    Following,
+    Ended(Problem),
+}
+
+/// What a cursor finds at its place.
+enum Found {
+    /// Items, and the place after them.
+    Items(Vec<FeedItem>, u64),
+    Nothing,
+    /// The cursor's next event is no longer kept. Events up to this number must be read from the log.
+    Behind,
+    Ended(Problem),
+}
+
+impl Feeds {
+    /// Returns the feed of a session. If there is none, starts it with a task of `tasks`, which ends
+    /// with the feed or when `stop` is cancelled.
+    pub fn of(
+        self: &Arc<Self>,
+        client: &Client,
+        session: &SessionId,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) -> Arc<Feed> {
+        let mut feeds = self.feeds();
+        if let Some(feed) = feeds.get(session) {
+            return Arc::clone(feed);
+        }
+        let feed = Arc::new(Feed {
+            session: session.clone(),
+            state: Mutex::default(),
+            changes: watch::Sender::new(0),
+        });
+        feeds.insert(session.clone(), Arc::clone(&feed));
+        let (all, client, stop) = (Arc::clone(self), client.clone(), stop.clone());
+        let task_feed = Arc::clone(&feed);
+        tasks.spawn(async move {
+            let ran = stop.run_until_cancelled(task_feed.run(&client, &all)).await;
+            if let Some(Err(error)) = ran {
+                task_feed.end(error.into());
+            }
+            all.remove(&task_feed);
+        });
+        feed
+    }
+
+    /// Returns the session with this id if it has a feed and surely exists.
+    pub fn known(&self, id: &str) -> Option<SessionId> {
+        let feeds = self.feeds();
+        let (id, feed) = feeds.get_key_value(id)?;
+        let is_open = !feed.state().is_closed;
+        is_open.then(|| id.clone())
+    }
+
+    fn feeds(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Feed>>> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self, feed: &Arc<Feed>) {
+        let mut feeds = self.feeds();
+        if feeds
+            .get(&feed.session)
+            .is_some_and(|known| Arc::ptr_eq(known, feed))
+        {
+            feeds.remove(&feed.session);
+        }
+    }
+
+    /// Removes a feed that nobody but its task and this map holds. Returns whether it did.
+    fn remove_unused(&self, feed: &Arc<Feed>) -> bool {
+        let mut feeds = self.feeds();
+        let is_unused = Arc::strong_count(feed) <= 2;
+        if is_unused {
+            feeds.remove(&feed.session);
+        }
+        is_unused
+    }
+}
+
+impl Feed {
+    /// Follows the session until nobody has used the feed for a while.
+    async fn run(self: &Arc<Self>, client: &Client, all: &Feeds) -> Result<(), ClientError> {
+        let head = client.session(&self.session).await?.head;
+        let mut follow = client.follow(&self.session, head + 1).await?;
+        self.change(|state| {
+            (state.head, state.whole_from) = (head, head + 1);
+            state.standing = Standing::Following;
+        });
+        let mut unused_since = Instant::now();
+        loop {
+            // A follower loses nothing when its future is dropped.
+            if let Ok(item) = tokio::time::timeout(LINGER / 4, follow.next()).await {
+                self.take(item?);
+            }
+            if Arc::strong_count(self) > 2 {
+                unused_since = Instant::now();
+            } else if unused_since.elapsed() >= LINGER && all.remove_unused(self) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, FeedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut FeedState)) {
+        change(&mut self.state());
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn end(&self, problem: Problem) {
+        self.change(|state| state.standing = Standing::Ended(problem));
+    }
+
+    fn take(&self, event: FollowEvent) {
+        self.change(|state| state.take(event));
+    }
+}
+
+impl FeedState {
+    fn take(&mut self, event: FollowEvent) {
+        match event {
+            FollowEvent::Durable(event) => self.durable(&event),
+            FollowEvent::Live(event) => {
+                self.running.live(&event);
+                self.push(FeedItem::live(json(&event)));
+            }
+            FollowEvent::Retracted(retracted) => {
+                // The kept events may be wrong, so those who join read the log.
+                self.whole_from = self.head + 1;
+                self.running.forget(&retracted.agent_id);
+                self.push(FeedItem::Retracted { seq: retracted.seq });
+            }
+            FollowEvent::CaughtUp => {
+                self.is_caught_up = true;
+                self.push(FeedItem::CaughtUp);
+            }
+            FollowEvent::Retrying(_) => self.push(FeedItem::Retrying),
+        }
+    }
+
+    fn durable(&mut self, event: &Envelope) {
+        let Some(seq) = event.seq else { return };
+        self.running.durable(event);
+        match EventKind::find(&event.kind) {
+            Some(EventKind::SessionClosed) => self.is_closed = true,
+            Some(EventKind::SessionResumed) => self.is_closed = false,
+            Some(_) | None => {}
+        }
+        self.head = self.head.max(seq);
+        self.push(FeedItem::durable(seq, json(event)));
+    }
+
+    fn push(&mut self, item: FeedItem) {
+        self.bytes += item.size();
+        self.items.push_back(item);
+        while self.bytes > KEPT && self.items.len() > 1 {
+            let Some(item) = self.items.pop_front() else {
+                break;
+            };
+            self.base += 1;
+            self.bytes -= item.size();
+            if let FeedItem::Durable { seq, .. } = item {
+                self.whole_from = self.whole_from.max(seq + 1);
+            }
+        }
+    }
+
+    /// Returns what a cursor at a place of the items has to pass on. A cursor without a place, or
+    /// whose place is gone, joins: it gets the durable events after `sent` and the running replies.
+    fn find(&self, place: Option<u64>, sent: Seq) -> Found {
+        match &self.standing {
+            Standing::Starting => return Found::Nothing,
+            Standing::Ended(problem) => return Found::Ended(problem.clone()),
+            Standing::Following => {}
+        }
+        let end = self.base + self.items.len() as u64;
+        match place.and_then(|place| place.checked_sub(self.base)) {
+            Some(skipped) => {
+                let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+                let items: Vec<_> = self.items.iter().skip(skipped).cloned().collect();
+                if items.is_empty() {
+                    return Found::Nothing;
+                }
+                Found::Items(items, end)
+            }
+            None if sent + 1 < self.whole_from => Found::Behind,
+            None => Found::Items(self.joined(sent), end),
+        }
+    }
+
+    fn joined(&self, sent: Seq) -> Vec<FeedItem> {
+        let is_new = |item: &&FeedItem| match item {
+            FeedItem::Durable { seq, .. } => *seq > sent,
+            FeedItem::Live { .. }
+            | FeedItem::Retracted { .. }
+            | FeedItem::CaughtUp
+            | FeedItem::Retrying => false,
+        };
+        let mut items: Vec<_> = self.items.iter().filter(is_new).cloned().collect();
+        let running = self.running.deltas();
+        items.extend(running.map(|event| FeedItem::live(json(&event))));
+        if self.is_caught_up {
+            items.push(FeedItem::CaughtUp);
+        }
+        items
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! The UI message stream of the AI SDK, version 1, for `useChat` and other clients of it. A chat is
+//! a session, and a message of the assistant is a turn.
+
+mod answers;
+mod body;
+mod chat;
+mod chunks;
+mod data;
+mod history;
+mod ids;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use planck_common::command::Aborted;
+
+use super::{
+    body::{Id, JsonBody},
+    front::Front,
+    key::{Observer, User},
+    problem::Problem,
+};
+
+pub use body::ChatBody;
+
+pub fn routes() -> Router<Arc<Front>> {
+    Router::new()
+        .route("/ui/chat", post(send))
+        .route("/ui/chat/{chat}/stream", get(resume))
+        .route("/ui/chat/{chat}/stop", post(stop))
+}
+
+/// Sends a message of the user, or the client's answers, and streams the message of the assistant.
+async fn send(
+    User(caller): User,
+    State(front): State<Arc<Front>>,
+    JsonBody(body): JsonBody<ChatBody>,
+) -> Result<Response, Problem> {
+    let reply = chat::perform(&front, body.read()?, caller.name).await?;
+    Ok(stream::response(&front, reply))
+}
+
+/// Streams the running message from its start. Answers 204 if none is running.
+async fn resume(
+    _: Observer,
+    State(front): State<Arc<Front>>,
+    Id(chat): Id,
+) -> Result<Response, Problem> {
+    Ok(match chat::running(front.client(), &chat).await? {
+        Some(reply) => stream::response(&front, reply),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
+}
+
+/// Aborts the running turn. A client that only disconnects aborts nothing.
+async fn stop(
+    _: User,
+    State(front): State<Arc<Front>>,
+    Id(chat): Id,
+) -> Result<Json<Aborted>, Problem> {
+    Ok(Json(front.client().abort_session(&chat).await?))
+}
+
+/// Checks what follows from every body that can be read, for the fuzzer.
+pub fn check(body: ChatBody) {
+    let Ok(request) = body.read() else {
+        return;
+    };
+    match request.asks {
+        body::Asks::Prompt(message) => {
+            assert!(!message.content.is_empty(), "a prompt has content");
+            let base = ids::base(&message.id);
+            let prompt = ids::of_prompt(&base, Some(planck_common::Seq::MAX));
+            let is_traced = prompt.is_some_and(|prompt| ids::base_of(&prompt) == base);
+            assert!(is_traced, "a prompt is traced to its message");
+        }
+        body::Asks::Answer(message) => {
+            assert!(!message.calls.is_empty(), "an answer has calls");
+            let _ = answers::continued(&[], &message.calls);
+        }
+    }
+}

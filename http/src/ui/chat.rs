@@ -1,0 +1,247 @@
+//! Does what a chat asks for, and finds the turn that answers it.
+
+use planck_client::{Client, ClientError};
+use planck_common::{
+    AgentId,
+    command::{ListWaits, Prompt, SessionInfo, Start, WaitRow},
+    reply::Code,
+    wait::WaitKind,
+};
+
+use super::{
+    answers,
+    body::{AnsweringMessage, Asks, ChatRequest, StartFields, UserMessage},
+    chunks::Encoder,
+    history::{self, Step},
+    ids,
+};
+use crate::{
+    front::Front,
+    problem::Problem,
+    turn::{self, Turn, TurnChoice},
+};
+
+/// A turn, and how it is written for the client.
+pub struct Reply {
+    pub turn: Turn,
+    pub encoder: Encoder,
+}
+
+/// A session with the agent that the client talks to.
+struct Chat<'a> {
+    client: &'a Client,
+    session: SessionInfo,
+    agent: AgentId,
+}
+
+/// Performs a request. `by` is the name of the caller.
+pub async fn perform(
+    front: &Front,
+    request: ChatRequest,
+    by: Option<String>,
+) -> Result<Reply, Problem> {
+    let known = find(front.client(), &request.chat).await?;
+    match (request.asks, known) {
+        (Asks::Prompt(message), Some(chat)) => {
+            chat.check_waits().await?;
+            chat.prompt(message).await
+        }
+        (Asks::Prompt(message), None) => {
+            let session = start(front, &request.chat, request.start).await?;
+            let chat = Chat::of(front.client(), session)?;
+            let id = ids::of_prompt(&ids::base(&message.id), None);
+            chat.send(message, id).await
+        }
+        (Asks::Answer(message), Some(chat)) => chat.answer(&message, by).await,
+        (Asks::Answer(_), None) => Err(no_chat(&request.chat)),
+    }
+}
+
+/// Returns the turn of a chat that is running, or `None` if none is.
+pub async fn running(client: &Client, chat: &str) -> Result<Option<Reply>, Problem> {
+    let Some(chat) = find(client, chat).await? else {
+        return Ok(None);
+    };
+    let (session, agent) = (&chat.session, &chat.agent);
+    if !turn::orchestrator(session).is_some_and(turn::is_working) {
+        return Ok(None);
+    }
+    let Some((number, from)) = turn::running_turn(client, &session.id, agent).await? else {
+        return Ok(None);
+    };
+    let turn = Turn::open(client, session, agent, TurnChoice::Number(number), from).await?;
+    let encoder = Encoder::new(session.id.clone(), None);
+    Ok(Some(Reply { turn, encoder }))
+}
+
+/// Finds the session of a chat. Returns `None` if there is none.
+async fn find<'a>(client: &'a Client, chat: &str) -> Result<Option<Chat<'a>>, Problem> {
+    match client.session(chat).await {
+        Ok(session) => Chat::of(client, session).map(Some),
+        Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub fn no_chat(chat: &str) -> Problem {
+    Problem::not_found(format!("there is no chat `{chat}`"))
+}
+
+async fn start(
+    front: &Front,
+    chat: &planck_common::SessionId,
+    fields: StartFields,
+) -> Result<SessionInfo, Problem> {
+    let mut start = Start {
+        session_id: Some(chat.clone()),
+        // Not every chat id is a name, and then the node chooses one.
+        name: planck_common::SessionName::parse(chat).ok(),
+        team: fields.team,
+        workspace: fields.workspace,
+        dir: fields.dir,
+        permissions: fields.permissions,
+        client_tools: fields.client_tools,
+        ..Start::default()
+    };
+    front.start_defaults().complete(&mut start);
+    let started = front.client().start(start).await?;
+    Ok(front.client().session(&started.session_id).await?)
+}
+
+impl<'a> Chat<'a> {
+    fn of(client: &'a Client, session: SessionInfo) -> Result<Self, Problem> {
+        let agent = turn::orchestrator(&session).map(|agent| agent.id.clone());
+        let agent = agent.ok_or_else(|| {
+            Problem::not_found(format!("session `{}` has no orchestrator", session.id))
+        })?;
+        Ok(Self {
+            client,
+            session,
+            agent,
+        })
+    }
+
+    /// Returns what the agent waits for and this client can answer.
+    async fn open_waits(&self) -> Result<Vec<WaitRow>, Problem> {
+        if self.session.waits.is_empty() {
+            return Ok(Vec::new());
+        }
+        let filter = ListWaits {
+            session: Some(self.session.id.to_string()),
+            ..ListWaits::default()
+        };
+        let mut waits = self.client.waits(&filter).await?.waits;
+        waits.retain(|wait| {
+            let is_answerable = match wait.kind {
+                WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool => true,
+                WaitKind::Budget => false,
+            };
+            is_answerable && wait.agent_id == self.agent
+        });
+        Ok(waits)
+    }
+
+    /// Refuses a prompt while the turn waits for an answer, because it would wait behind that turn.
+    async fn check_waits(&self) -> Result<(), Problem> {
+        let Some(wait) = self.open_waits().await?.into_iter().next() else {
+            return Ok(());
+        };
+        Err(Problem::conflict(format!(
+            "the chat waits for an answer to `{}` (call {}); answer it, or stop the turn",
+            wait.title, wait.id
+        )))
+    }
+
+    async fn prompt(self, message: UserMessage) -> Result<Reply, Problem> {
+        let saved = history::saved_prompts(self.client, &self.session.id, &self.agent).await?;
+        let base = ids::base(&message.id);
+        let id = match history::decide(&saved, &message)? {
+            Step::Attach(id) => Some(id),
+            Step::Send => ids::of_prompt(&base, None),
+            Step::Rewind(to) => {
+                self.client.rewind(&self.session.id, to).await?;
+                ids::of_prompt(&base, Some(to))
+            }
+        };
+        self.send(message, id).await
+    }
+
+    async fn send(
+        self,
+        message: UserMessage,
+        id: Option<planck_common::InputId>,
+    ) -> Result<Reply, Problem> {
+        let prompt = Prompt {
+            content: Some(message.content),
+            prompt_id: id,
+            ..Prompt::default()
+        };
+        let accepted = self.client.prompt(&self.session.id, prompt).await?;
+        let choice = TurnChoice::Of(accepted.prompt_id);
+        let from = accepted.seq + 1;
+        let turn = Turn::open(self.client, &self.session, &self.agent, choice, from).await?;
+        let encoder = Encoder::new(self.session.id, None);
+        Ok(Reply { turn, encoder })
+    }
+
+    async fn answer(
+        self,
+        message: &AnsweringMessage,
+        by: Option<String>,
+    ) -> Result<Reply, Problem> {
+        let open = self.open_waits().await?;
+        let answers = answers::answers(&open, &message.calls)?;
+        if let (true, Some(wait)) = (answers.is_empty(), open.first()) {
+            return Err(Problem::conflict(format!(
+                "the message answers nothing that the chat waits for, such as `{}` (call {})",
+                wait.title, wait.id
+            )));
+        }
+        for answer in &answers {
+            let answer = planck_common::command::Answer {
+                by: by.clone(),
+                ..answer.clone()
+            };
+            match self.client.answer(&self.session.id, &answer).await {
+                Ok(_) => {}
+                Err(error) => self.check_decided(&answer, error).await?,
+            }
+        }
+        let continued = answers::continued(&answers, &message.calls).ok_or_else(|| {
+            Problem::conflict("the message answers nothing that the chat waits for")
+        })?;
+        let turn = self.turn_of(&message.id).await?;
+        let encoder = Encoder::new(self.session.id, Some(continued));
+        Ok(Reply { turn, encoder })
+    }
+
+    /// Passes over the refusal of an answer because somebody else was first, since the stream shows
+    /// what was decided. Returns the error if the wait is still open.
+    async fn check_decided(
+        &self,
+        answer: &planck_common::command::Answer,
+        error: ClientError,
+    ) -> Result<(), Problem> {
+        let is_late =
+            matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::Exists);
+        let open = self.open_waits().await?;
+        match is_late && !open.iter().any(|wait| wait.id == answer.wait) {
+            true => Ok(()),
+            false => Err(error.into()),
+        }
+    }
+
+    /// Opens the turn that made a message of the assistant.
+    async fn turn_of(&self, message: &str) -> Result<Turn, Problem> {
+        let (client, session) = (self.client, &self.session);
+        let latest = client.agent(&self.agent).await?.turn;
+        let number = ids::turn_of(&session.id, message).filter(|turn| (1..=latest).contains(turn));
+        let number = number.ok_or_else(|| {
+            Problem::conflict("the assistant's message is not from this chat; load the chat again")
+        })?;
+        let head = session.head;
+        let from = turn::place_of(client, &session.id, &self.agent, number, head).await?;
+        let choice = TurnChoice::Number(number);
+        Ok(Turn::open(client, session, &self.agent, choice, from).await?)
+    }
+}

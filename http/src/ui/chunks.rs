@@ -1,0 +1,424 @@
+//! Writes a turn as chunks of the UI message stream, version 1. The chunks are those of
+//! `uiMessageChunkSchema` in the npm package `ai`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use planck_common::{
+    CallId, SessionId,
+    event::TurnOutcome,
+    wait::{WaitClosed, WaitDecision, WaitKind, WaitOpened},
+};
+use serde_json::{Value, json};
+
+use super::{
+    data::{self, DataParts},
+    ids,
+};
+use crate::turn::TurnEvent;
+
+/// What the client already has of a turn that it continues.
+#[derive(Debug, Default)]
+pub struct Continued {
+    /// The calls that the client has answered. The client knows the turn up to the end of the first
+    /// of their waits.
+    pub answered: HashSet<CallId>,
+    /// The requests for approval in the client's message, by their calls.
+    pub approvals: HashMap<CallId, String>,
+}
+
+/// Writes the chunks of one turn.
+pub struct Encoder {
+    session: SessionId,
+    turn: u32,
+    text: OpenText,
+    is_step_open: bool,
+    calls: BTreeMap<CallId, UiCall>,
+    /// The requests for approval that the client knows, by their calls.
+    approvals: HashMap<CallId, String>,
+    data: DataParts,
+    continued: Option<HashSet<CallId>>,
+    answered: HashSet<CallId>,
+    phase: Phase,
+    out: Vec<Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The log up to the start of the stream is being read.
+    Replaying,
+    Live,
+    Over,
+}
+
+/// The part of text that is being written. Ids are unique in the stream.
+#[derive(Debug, Default)]
+struct OpenText {
+    part: Option<(usize, &'static str)>,
+    count: usize,
+}
+
+struct UiCall {
+    name: String,
+    input: Value,
+    /// The text that the model sent in place of a JSON object.
+    invalid: Option<String>,
+    state: CallState,
+    is_of_client: bool,
+    is_denied: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallState {
+    /// The call was made, and it is not known yet who runs it.
+    Made,
+    Running,
+    Waiting,
+    Ended,
+}
+
+impl Encoder {
+    /// Creates the encoder of a turn. `continued` is what the client already has of it.
+    pub fn new(session: SessionId, continued: Option<Continued>) -> Self {
+        let Continued {
+            answered,
+            approvals,
+        } = continued.unwrap_or_default();
+        Self {
+            session,
+            turn: 0,
+            text: OpenText::default(),
+            is_step_open: false,
+            calls: BTreeMap::new(),
+            approvals,
+            data: DataParts::default(),
+            continued: (!answered.is_empty()).then(|| answered.clone()),
+            answered,
+            phase: Phase::Replaying,
+            out: Vec::new(),
+        }
+    }
+
+    /// Returns whether the stream is complete: the turn is over, or waits for the client.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Returns the chunks of an event, as JSON.
+    pub fn take(&mut self, event: TurnEvent) -> Vec<Value> {
+        self.event(event);
+        if self.phase == Phase::Live && self.waits_for_client() {
+            self.finish("tool-calls", json!({"turn": self.turn}));
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    fn event(&mut self, event: TurnEvent) {
+        match event {
+            TurnEvent::Started { turn, .. } => self.started(turn),
+            TurnEvent::StepStarted { .. } => self.step_started(),
+            TurnEvent::Text { part, text } => self.piece(part, "text", &text),
+            TurnEvent::Reasoning { part, text } => self.piece(part, "reasoning", &text),
+            TurnEvent::StepEnded { .. } => self.end_text(),
+            TurnEvent::StepReset { .. } => self.step_reset(),
+            TurnEvent::ToolCalled {
+                call_id,
+                name,
+                args,
+                invalid,
+            } => {
+                let input = serde_json::from_str(args.get()).unwrap_or_default();
+                self.calls
+                    .insert(call_id, UiCall::new(name, input, invalid));
+            }
+            TurnEvent::ToolStarted { call_id } => self.show_call(&call_id, CallState::Running),
+            TurnEvent::ToolProgress {
+                call_id,
+                message,
+                percent,
+            } => {
+                let data = json!({"toolCallId": call_id, "message": message, "percent": percent});
+                self.push(json!({"type": "data-progress", "data": data, "transient": true}));
+            }
+            TurnEvent::ToolEnded {
+                call_id,
+                result,
+                is_error,
+                ..
+            } => self.tool_ended(&call_id, &result, is_error),
+            TurnEvent::WaitOpened(wait) => self.wait_opened(&wait),
+            TurnEvent::WaitClosed(wait) => self.wait_closed(&wait),
+            TurnEvent::Worker(worker) => {
+                let part = self.data.agent(&worker);
+                self.push(part);
+            }
+            TurnEvent::Warning { code, message } => {
+                let data = json!({"code": code, "message": message});
+                self.push(json!({"type": "data-warning", "data": data, "transient": true}));
+            }
+            TurnEvent::Steered { .. } => {}
+            TurnEvent::CaughtUp => self.phase = Phase::Live,
+            TurnEvent::Ended {
+                outcome,
+                limit,
+                usage,
+                seq,
+            } => {
+                let metadata = json!({"turn": self.turn, "seq": seq, "outcome": outcome,
+                    "limit": limit, "usage": usage});
+                self.ended(outcome, metadata);
+            }
+            TurnEvent::Failed { code, reason, .. } => self.fail(&code, &reason),
+        }
+    }
+
+    /// Adds a chunk, unless the client already has it.
+    fn push(&mut self, chunk: Value) {
+        if self.continued.is_none() {
+            self.out.push(chunk);
+        }
+    }
+
+    fn started(&mut self, turn: u32) {
+        self.turn = turn;
+        let metadata = json!({"session": self.session, "turn": turn});
+        let id = ids::of_message(&self.session, turn);
+        self.push(json!({"type": "start", "messageId": id, "messageMetadata": metadata}));
+    }
+
+    /// Begins to write the chunks that the client does not have.
+    fn catch_up(&mut self) {
+        if self.continued.take().is_some() {
+            self.started(self.turn);
+        }
+    }
+
+    fn step_started(&mut self) {
+        self.end_step();
+        self.is_step_open = true;
+        self.data.step_started();
+        self.push(json!({"type": "start-step"}));
+    }
+
+    fn end_step(&mut self) {
+        self.end_text();
+        if std::mem::take(&mut self.is_step_open) {
+            self.push(json!({"type": "finish-step"}));
+        }
+    }
+
+    /// Voids the parts of the step. The client drops everything that it got since the step began,
+    /// so what tells of workers is sent again.
+    fn step_reset(&mut self) {
+        self.text.part = None;
+        self.push(json!({"type": "reset-step"}));
+        for part in self.data.of_step() {
+            self.push(part);
+        }
+    }
+
+    fn piece(&mut self, part: usize, kind: &'static str, text: &str) {
+        if self.text.part != Some((part, kind)) {
+            self.end_text();
+            self.text.part = Some((part, kind));
+            self.text.count += 1;
+            self.push(json!({"type": format!("{kind}-start"), "id": self.text.id(kind)}));
+        }
+        let id = self.text.id(kind);
+        self.push(json!({"type": format!("{kind}-delta"), "id": id, "delta": text}));
+    }
+
+    fn end_text(&mut self) {
+        if let Some((_, kind)) = self.text.part.take() {
+            self.push(json!({"type": format!("{kind}-end"), "id": self.text.id(kind)}));
+        }
+    }
+
+    /// Shows a call as soon as it is known who runs it.
+    fn show_call(&mut self, id: &CallId, state: CallState) {
+        let Some(call) = self.calls.get_mut(id) else {
+            return;
+        };
+        let is_new = std::mem::replace(&mut call.state, state) == CallState::Made;
+        if is_new && call.invalid.is_none() {
+            let chunk = call.available(id);
+            self.push(chunk);
+        }
+    }
+
+    fn tool_ended(&mut self, id: &CallId, result: &str, is_error: bool) {
+        self.show_call(id, CallState::Ended);
+        let Some(call) = self.calls.get(id) else {
+            return;
+        };
+        let chunk = match &call.invalid {
+            Some(_) => call.input_error(id, result),
+            None if is_error && call.is_denied => {
+                json!({"type": "tool-output-denied", "toolCallId": id})
+            }
+            None if is_error => {
+                json!({"type": "tool-output-error", "toolCallId": id, "errorText": result,
+                    "dynamic": call.is_dynamic()})
+            }
+            // The client has the output that it sent.
+            None if self.answered.contains(id) && call.is_of_client => return,
+            None => {
+                json!({"type": "tool-output-available", "toolCallId": id,
+                    "output": call.output(result), "dynamic": call.is_dynamic()})
+            }
+        };
+        self.push(chunk);
+    }
+
+    fn wait_opened(&mut self, wait: &WaitOpened) {
+        if let Some(call) = self.calls.get_mut(&wait.id) {
+            call.is_of_client = match wait.kind {
+                WaitKind::ClientTool | WaitKind::Question => true,
+                WaitKind::Approval | WaitKind::Budget => false,
+            };
+        }
+        self.show_call(&wait.id, CallState::Waiting);
+        match wait.kind {
+            WaitKind::Approval => self.approval_requested(wait),
+            WaitKind::Question | WaitKind::Budget => {
+                let part = self.data.wait(wait);
+                self.push(part);
+            }
+            WaitKind::ClientTool => {}
+        }
+    }
+
+    fn approval_requested(&mut self, wait: &WaitOpened) {
+        let approval = ids::of_approval(&wait.id, &wait.digest);
+        if self.continued.is_none() {
+            self.approvals.insert(wait.id.clone(), approval.clone());
+        }
+        self.push(json!({"type": "tool-approval-request", "approvalId": approval,
+            "toolCallId": wait.id, "reason": wait.title, "approvalDescriptor": data::of_wait(wait)}));
+    }
+
+    fn wait_closed(&mut self, wait: &WaitClosed) {
+        if self
+            .continued
+            .as_ref()
+            .is_some_and(|answered| answered.contains(&wait.id))
+        {
+            self.catch_up();
+        }
+        if let Some(part) = self.data.closed_wait(wait) {
+            self.push(part);
+        }
+        if let Some(call) = self.calls.get_mut(&wait.id) {
+            call.state = CallState::Running;
+            call.is_denied =
+                wait.decision == WaitDecision::Deny && self.approvals.contains_key(&wait.id);
+        }
+        if let Some(approval) = self.approvals.remove(&wait.id) {
+            let is_approved = wait.decision == WaitDecision::Allow;
+            let mut chunk = json!({"type": "tool-approval-response", "approvalId": approval,
+                "approved": is_approved});
+            if let Some(reason) = &wait.reason {
+                chunk["reason"] = reason.as_str().into();
+            }
+            self.push(chunk);
+        }
+    }
+
+    /// Returns whether the turn can only continue when the client answers.
+    fn waits_for_client(&self) -> bool {
+        let mut waits = false;
+        for call in self.calls.values() {
+            match call.state {
+                CallState::Made | CallState::Running => return false,
+                CallState::Waiting => waits = true,
+                CallState::Ended => {}
+            }
+        }
+        waits && self.continued.is_none()
+    }
+
+    fn ended(&mut self, outcome: TurnOutcome, metadata: Value) {
+        self.catch_up();
+        let reason = match outcome {
+            TurnOutcome::Completed => "stop",
+            TurnOutcome::Truncated => "length",
+            TurnOutcome::Limit => "other",
+            TurnOutcome::Aborted => {
+                self.end_step();
+                self.push(json!({"type": "abort", "reason": "the turn was aborted"}));
+                "interrupted"
+            }
+        };
+        self.finish(reason, metadata);
+    }
+
+    fn finish(&mut self, reason: &str, metadata: Value) {
+        self.end_step();
+        self.push(json!({"type": "finish", "finishReason": reason, "messageMetadata": metadata}));
+        self.phase = Phase::Over;
+    }
+
+    /// Ends the stream with an error.
+    fn fail(&mut self, code: &str, reason: &str) {
+        self.catch_up();
+        self.end_step();
+        self.push(error(code, reason));
+        self.phase = Phase::Over;
+    }
+}
+
+/// Returns the chunk that ends a stream with an error.
+pub fn error(code: &str, reason: &str) -> Value {
+    json!({"type": "error", "errorText": format!("{code}: {reason}")})
+}
+
+impl OpenText {
+    fn id(&self, kind: &str) -> String {
+        format!("{kind}-{}", self.count)
+    }
+}
+
+impl UiCall {
+    fn new(name: String, input: Value, invalid: Option<String>) -> Self {
+        Self {
+            name,
+            input,
+            invalid,
+            state: CallState::Made,
+            is_of_client: false,
+            is_denied: false,
+        }
+    }
+
+    /// Returns whether the tool is unknown to the client. The client's own tools are known to it,
+    /// and `ask_user` is not.
+    fn is_dynamic(&self) -> bool {
+        !self.is_of_client || self.name == "ask_user"
+    }
+
+    /// A call that the server runs counts as executed by the provider, so that the client neither
+    /// runs it nor sends its result back.
+    fn available(&self, id: &CallId) -> Value {
+        let mut chunk = json!({"type": "tool-input-available", "toolCallId": id,
+            "toolName": self.name, "input": self.input, "dynamic": self.is_dynamic()});
+        if !self.is_of_client {
+            chunk["providerExecuted"] = true.into();
+        }
+        chunk
+    }
+
+    fn input_error(&self, id: &CallId, why: &str) -> Value {
+        json!({"type": "tool-input-error", "toolCallId": id, "toolName": self.name,
+            "input": self.invalid, "errorText": why, "dynamic": true, "providerExecuted": true})
+    }
+
+    /// Returns the output of a call. The result of a client's own tool is JSON again.
+    fn output(&self, result: &str) -> Value {
+        let is_own = !self.is_dynamic();
+        let parsed = is_own.then(|| serde_json::from_str(result).ok()).flatten();
+        parsed.unwrap_or_else(|| result.into())
+    }
+}
+
+#[cfg(test)]
+#[path = "chunks_tests.rs"]
+mod tests;

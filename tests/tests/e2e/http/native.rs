@@ -1,0 +1,226 @@
+//! `planck serve` without NATS: a node, its store and the front in one process.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use planck_scripted_model::{Reply, Script, Server, When};
+use planck_tests::{
+    eventually::eventually,
+    front::{Front, request},
+    node::planck_in,
+    stream_client::StreamClient,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+struct Alone {
+    front: Front,
+    model: Server,
+    folder: TempDir,
+}
+
+fn command(folder: &TempDir, model: &Server) -> Result<Command> {
+    let mut command = planck_in(folder.path())?;
+    command
+        .env("PLANCK_MODELS_DEFAULT", "scripted:test")
+        .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.openai_url())
+        .env("PLANCK_TOOLS_SANDBOX", "off");
+    Ok(command)
+}
+
+async fn alone(script: Script) -> Result<Alone> {
+    let folder = TempDir::new()?;
+    let model = Server::start(script.without_auth()).await?;
+    let front = Front::start(command(&folder, &model)?, folder.path(), &[]).await?;
+    Ok(Alone {
+        front,
+        model,
+        folder,
+    })
+}
+
+fn asking() -> Script {
+    Script::new()
+        .rule(When::any().result_of("bash"), Reply::text("It is done."))
+        .always(Reply::call(
+            "bash",
+            json!({ "command": "echo x >> ledger" }),
+        ))
+}
+
+fn careful() -> Value {
+    json!({
+        "name": "bold-oak",
+        "permissions": "careful",
+        "members": [{ "type": "agent", "tools": ["bash"] }],
+    })
+}
+
+#[tokio::test]
+async fn session_runs_through_the_front_alone() -> Result<()> {
+    let Alone {
+        front,
+        model,
+        folder,
+    } = alone(asking()).await?;
+    let started = front.post("/v1/sessions", &careful()).await?;
+    let session = started["session_id"].as_str().unwrap().to_owned();
+    let key = [("Idempotency-Key", "prompt-1")];
+    let path = "/v1/sessions/bold-oak/prompt";
+    let accepted = front.try_post(path, &json!({ "text": "go" }), &key).await?;
+    assert_eq!(accepted.status, 202, "{}", accepted.body);
+    // The same request again gets the same reply, and another one with the same key is refused.
+    let again = front.try_post(path, &json!({ "text": "go" }), &key).await?;
+    assert_eq!(again.body, accepted.body);
+    let other = front
+        .try_post(path, &json!({ "text": "stop" }), &key)
+        .await?;
+    assert_eq!(
+        (other.status, other.json()?["code"].clone()),
+        (409, "exists".into())
+    );
+
+    let waits = eventually("the call waits", async || {
+        let waits = front.get("/v1/waits").await.ok()?.json().ok()?;
+        (!waits["waits"].as_array()?.is_empty()).then_some(waits)
+    });
+    let wait = waits.await?["waits"][0].clone();
+    let answer = json!({ "wait": wait["id"], "decision": "allow", "by": "ann" });
+    let answered = front.post("/v1/sessions/bold-oak/answer", &answer).await?;
+    assert_eq!(answered["answered_by"], "ann");
+
+    let fronts = [front.address()];
+    let client = StreamClient::default().follow(
+        &fronts,
+        &session,
+        |event| event.kind == "turn_end",
+        Duration::from_secs(60),
+        || Duration::from_secs(60),
+    );
+    let client = client.await?;
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("ledger"))?,
+        "x\n"
+    );
+    let page = front
+        .get("/v1/sessions/bold-oak/events?limit=500")
+        .await?
+        .json()?;
+    assert_eq!(
+        page["events"].as_array().unwrap().len(),
+        client.events.len()
+    );
+    let info = front.get("/v1/sessions/bold-oak").await?.json()?;
+    assert_eq!(
+        (info["id"].clone(), info["head"].clone()),
+        (session.into(), client.last.into())
+    );
+    let metrics = front.get("/metrics").await?.body;
+    assert!(metrics.contains("planck_http_streams"), "{metrics}");
+    assert!(metrics.contains("planck_turns"), "{metrics}");
+
+    let removed = request(front.address(), "DELETE", "/v1/sessions/bold-oak", &[], "").await?;
+    assert_eq!(removed.status, 200, "{}", removed.body);
+    assert_eq!(front.get("/v1/sessions/bold-oak").await?.status, 404);
+    assert!(front.leave().await?);
+    assert_eq!(model.violations().len(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn session_is_started_once_for_one_key() -> Result<()> {
+    let alone = alone(Script::new()).await?;
+    let front = &alone.front;
+    let key = [("Idempotency-Key", "start-1")];
+    let first = front.try_post("/v1/sessions", &careful(), &key).await?;
+    assert_eq!(first.status, 201, "{}", first.body);
+    let again = front
+        .try_post("/v1/sessions", &careful(), &key)
+        .await?
+        .json()?;
+    assert_eq!(again["session_id"], "start-1");
+    let mut other = careful();
+    other["permissions"] = "read-only".into();
+    let other = front.try_post("/v1/sessions", &other, &key).await?;
+    assert_eq!(other.status, 409, "{}", other.body);
+    let sessions = front.get("/v1/sessions").await?.json()?;
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_refused() -> Result<()> {
+    let alone = alone(Script::new()).await?;
+    let front = &alone.front;
+    front.post("/v1/sessions", &careful()).await?;
+    let path = "/v1/sessions/bold-oak/events";
+    let accept = ("Accept", "text/event-stream");
+    for (headers, status) in [
+        ([accept, ("Last-Event-ID", "99")], 400),
+        ([accept, ("Last-Event-ID", "x")], 400),
+    ] {
+        let refused = request(front.address(), "GET", path, &headers, "").await?;
+        assert_eq!(refused.status, status, "{headers:?} {}", refused.body);
+    }
+    assert_eq!(front.get("/v1/nodes/nope").await?.status, 404);
+    let unknown = "/v1/sessions/nope/events";
+    let unknown = request(front.address(), "GET", unknown, &[accept], "").await?;
+    assert_eq!(unknown.status, 404);
+    Ok(())
+}
+
+#[tokio::test]
+async fn front_beyond_this_machine_needs_keys() -> Result<()> {
+    let (folder, model) = (TempDir::new()?, Server::start(Script::new()).await?);
+    let mut open = command(&folder, &model)?;
+    let refused = open
+        .args(["serve", "--listen", "0.0.0.0:0"])
+        .output()
+        .await?;
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("http.keys") && told.contains("planck serve key"),
+        "{told}"
+    );
+
+    let made = command(&folder, &model)?
+        .args(["serve", "key", "ann", "--role", "observe"])
+        .output()
+        .await?;
+    let made = String::from_utf8(made.stdout)?;
+    let line = |start: &str| {
+        made.lines()
+            .find_map(|line| line.trim().strip_prefix(start))
+    };
+    let (key, keys) = (line("pk_").unwrap(), line("PLANCK_HTTP_KEYS=").unwrap());
+    let mut command = command(&folder, &model)?;
+    command.env("PLANCK_HTTP_KEYS", keys.trim_matches('\''));
+    let front = Front::start(command, folder.path(), &[]).await?;
+    assert_eq!(front.get("/v1/sessions").await?.status, 401);
+    let bearer = format!("Bearer pk_{key}");
+    let headers = [("Authorization", bearer.as_str())];
+    let listed = request(front.address(), "GET", "/v1/sessions", &headers, "").await?;
+    assert_eq!(listed.status, 200, "{}", listed.body);
+    let denied = front.try_post("/v1/sessions", &careful(), &headers).await?;
+    assert_eq!(denied.status, 403);
+    assert!(denied.body.contains("needs `use`"), "{}", denied.body);
+    Ok(())
+}
+
+#[tokio::test]
+async fn example_in_python_prints_the_answer() -> Result<()> {
+    let alone = alone(Script::new().always(Reply::text("Two wörds."))).await?;
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/http/ask.py");
+    let asked = Command::new("python3")
+        .args([program, "Say two words."])
+        .env("PLANCK_URL", format!("http://{}", alone.front.address()))
+        .kill_on_drop(true)
+        .output();
+    let asked = tokio::time::timeout(Duration::from_secs(60), asked).await??;
+    let told = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(asked.status.success(), "{told}");
+    assert_eq!(String::from_utf8(asked.stdout)?, "Two wörds.\n");
+    Ok(())
+}

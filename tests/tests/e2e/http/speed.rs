@@ -1,0 +1,159 @@
+//! Measurements of the front, for docs/performance.md. They print figures and compare none, because
+//! times depend on the machine.
+
+use std::{
+    collections::HashMap,
+    fs,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use futures_util::StreamExt as _;
+use planck_common::{envelope::Envelope, event::Event};
+use planck_scripted_model::{Pace, Reply, Script};
+use planck_tests::{
+    eventually::within,
+    front::{Front, open},
+    world::{Backend, World},
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    time::Instant,
+};
+
+/// When each delta arrived, by its request and offset.
+type Arrivals = Arc<Mutex<HashMap<(u32, usize), Instant>>>;
+
+fn note(arrivals: &Arrivals, event: &[u8]) {
+    let now = Instant::now();
+    let Ok(event) = serde_json::from_slice::<Envelope>(event) else {
+        return;
+    };
+    if let Some(Ok(Event::TextDelta(delta))) = event.event() {
+        arrivals
+            .lock()
+            .unwrap()
+            .insert((event.request, delta.offset), now);
+    }
+}
+
+/// Returns the CPU time that a process has used, and its resident memory in KiB.
+fn used(pid: u32) -> Result<(Duration, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .context("stat")?
+        .split_whitespace()
+        .collect();
+    let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let rss = rss
+        .and_then(|rss| rss.trim().split(' ').next())
+        .context("VmRSS")?;
+    Ok((Duration::from_millis(ticks * 10), rss.parse()?))
+}
+
+/// Reads a stream of events to its end without looking at it.
+async fn drain(front: std::net::SocketAddr, path: String) -> Result<()> {
+    let accept = [("Accept", "text/event-stream")];
+    let mut stream = open(front, "GET", &path, &accept, "").await?;
+    let mut buffer = vec![0; 64 << 10];
+    while stream.read(&mut buffer).await? > 0 {}
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: cargo test -p planck-tests --test e2e -- --ignored --nocapture http::speed"]
+async fn cost_of_stream_clients() -> Result<()> {
+    let count = std::env::var("PLANCK_STREAM_CLIENTS").ok();
+    let count: usize = count.and_then(|count| count.parse().ok()).unwrap_or(1_000);
+    let words: String = (0..2_000).map(|n| format!("word-{n} ")).collect();
+    let reply = Reply::text(words).pace(Pace::per_second(50.0).chunk(20));
+    let world = World::start(Backend::Sqlite, Script::new().always(reply)).await?;
+    let _node = world.node().await?;
+    let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let pid = front.pid().context("the front ended")?;
+    let started = front.post("/v1/sessions", &world.solo()).await?;
+    let session = started["session_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/sessions/{session}/events");
+    let (_, empty) = used(pid)?;
+
+    let clients: Vec<_> = (1..count)
+        .map(|_| tokio::spawn(drain(front.address(), path.clone())))
+        .collect();
+    let (subscriber, client) = (Arrivals::default(), Arrivals::default());
+    let mut published = world
+        .caller
+        .nats
+        .subscribe(format!("session.{session}"))
+        .await?;
+    let heard = Arc::clone(&subscriber);
+    tokio::spawn(async move {
+        while let Some(message) = published.next().await {
+            note(&heard, &message.payload);
+        }
+    });
+    let heard = Arc::clone(&client);
+    let accept = [("Accept", "text/event-stream")];
+    let stream = open(front.address(), "GET", &path, &accept, "").await?;
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(stream).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            if let Some(data) = line.strip_prefix("data: ") {
+                note(&heard, data.as_bytes());
+            }
+        }
+    });
+    let open_now = format!("planck_http_streams {count}\n");
+    within(
+        Duration::from_secs(120),
+        "all clients are connected",
+        async || {
+            front
+                .get("/metrics")
+                .await
+                .ok()?
+                .body
+                .contains(&open_now)
+                .then_some(())
+        },
+    )
+    .await?;
+
+    let before = used(pid)?;
+    let began = Instant::now();
+    front
+        .post(
+            &format!("/v1/sessions/{session}/prompt"),
+            &serde_json::json!({"text": "go"}),
+        )
+        .await?;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let (after, took) = (used(pid)?, began.elapsed());
+
+    let (subscriber, client) = (subscriber.lock().unwrap(), client.lock().unwrap());
+    let later = |(key, at): (&(u32, usize), &Instant)| {
+        let subscribed = subscriber.get(key)?;
+        Some(at.saturating_duration_since(*subscribed).as_secs_f64() * 1e3)
+    };
+    let mut delays: Vec<f64> = client.iter().filter_map(later).collect();
+    delays.sort_by(f64::total_cmp);
+    let at = |share: f64| delays[((delays.len() - 1) as f64 * share) as usize];
+    println!(
+        "{count} clients, {} deltas in {:.1} s: later than a subscriber by {:.2} ms (p50), {:.2} ms (p99); \
+         CPU {:.2} s; memory {} KiB empty, {} KiB connected, {} KiB at the end",
+        delays.len(),
+        took.as_secs_f64(),
+        at(0.5),
+        at(0.99),
+        (after.0 - before.0).as_secs_f64(),
+        empty,
+        before.1,
+        after.1,
+    );
+    clients.iter().for_each(tokio::task::JoinHandle::abort);
+    Ok(())
+}
