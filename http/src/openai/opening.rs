@@ -71,10 +71,7 @@ impl TryFrom<SessionInfo> for Known {
     type Error = ApiError;
 
     fn try_from(info: SessionInfo) -> Result<Self, ApiError> {
-        // An agent that is alone may be no orchestrator.
-        let agent = orchestrator(&info)
-            .or(info.agents.first())
-            .map(|agent| agent.id.clone());
+        let agent = orchestrator(&info).map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             ApiError::not_found(format!("session `{}` has no orchestrator", info.name))
         })?;

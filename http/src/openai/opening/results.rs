@@ -105,8 +105,8 @@ pub async fn find(front: &Front, id: &ResponseId) -> Result<Opened, ApiError> {
     Ok(opened)
 }
 
-/// Returns the prompt of a response that has not begun, because the prompt waits for the agent. Such
-/// a response follows the latest turn.
+/// Returns the prompt of a response that has not begun, because the prompt waits for the agent.
+/// Such a response follows the latest turn.
 async fn waiting(front: &Front, session: &Known, id: &ResponseId) -> Result<InputId, ApiError> {
     let latest = latest_turn(front.client(), &session.id, &session.agent, session.head).await?;
     let place = latest.as_ref().map_or(0, |turn| turn.start);

@@ -180,7 +180,8 @@ impl ResponsesRequest {
     }
 }
 
-/// Returns an item as a message. Items that only repeat what the agent did are answers without text.
+/// Returns an item as a message. Items that only repeat what the agent did are answers without
+/// text.
 fn message(item: &InputItem) -> Result<ChatMessage, ApiError> {
     let (role, content, tool_call_id) = match (item.r#type.as_deref(), &item.role) {
         (None | Some("message"), Some(role)) => (role.clone(), item.content.clone(), None),

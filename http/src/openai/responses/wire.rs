@@ -344,7 +344,8 @@ pub fn rest(mut numbered: Numbered, after: Option<u64>) -> Option<Numbered> {
     Some(numbered)
 }
 
-/// Returns the highest number that a client may have read if `last` is the last number that is known.
+/// Returns the highest number that a client may have read if `last` is the last number that is
+/// known.
 pub fn unsaved(last: u64) -> u64 {
     let stage = last >> (CHARACTERS + PARTS);
     number(stage + 1, END)
