@@ -1,4 +1,8 @@
 //! Starts a session at a front, sends a prompt, and prints the answer as it comes.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a field that a `Value` lacks is null"
+)]
 
 use std::{error::Error, time::Duration};
 

@@ -87,7 +87,7 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
         .is_some_and(|origin| front.names().allows(origin));
     let is_openai = request.uri().path().starts_with(openai::PREFIX);
     let mut response = match check(&front, &mut request, origin.as_ref()) {
-        Ok(()) if request.method() == Method::OPTIONS && origin.is_some() => preflight(),
+        Ok(()) if request.method() == Method::OPTIONS && origin.is_some() => preflight(&request),
         Ok(()) => next.run(request).await,
         Err(problem) if is_openai => ApiError::from(problem).into_response(),
         Err(problem) => problem.into_response(),
@@ -125,19 +125,24 @@ fn check(
 }
 
 /// Answers the question of a browser whether a page of an allowed origin may send a request.
-fn preflight() -> Response {
-    (
+fn preflight(request: &Request) -> Response {
+    let mut response = (
         StatusCode::NO_CONTENT,
         [
             (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
-            (
-                header::ACCESS_CONTROL_ALLOW_HEADERS,
-                "authorization, content-type, idempotency-key, last-event-id",
-            ),
             (header::ACCESS_CONTROL_MAX_AGE, "600"),
         ],
     )
-        .into_response()
+        .into_response();
+    // The headers of a request give no right, and SDKs send many of their own.
+    let asked = request
+        .headers()
+        .get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    if let Some(asked) = asked {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+    }
+    response
 }
 
 #[cfg(test)]

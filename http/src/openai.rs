@@ -13,8 +13,6 @@ mod opening;
 mod responses;
 mod segment;
 
-pub mod fuzz;
-
 use std::sync::Arc;
 
 use axum::{
@@ -32,7 +30,10 @@ use super::{
     key::{Caller, User},
 };
 
+pub use chat::ChatRequest;
 pub use error::ApiError;
+pub use ids::{ResponseId, ToolCallId};
+pub use responses::ResponsesRequest;
 
 /// The paths of this wire begin so.
 pub const PREFIX: &str = "/openai/";

@@ -176,8 +176,12 @@ async fn page_of_an_allowed_origin_may_ask_first() {
         },
         ..FrontOptions::default()
     });
-    let asked = request(Method::OPTIONS, "/v1/sessions").header(header::ORIGIN, origin);
+    let asked = request(Method::OPTIONS, "/v1/sessions")
+        .header(header::ORIGIN, origin)
+        .header(header::ACCESS_CONTROL_REQUEST_HEADERS, "x-stainless-os");
     let answer = send(&front, asked.body(Body::empty()).unwrap()).await;
+    let allowed = &answer.headers()[header::ACCESS_CONTROL_ALLOW_HEADERS];
+    assert_eq!(allowed, "x-stainless-os");
     assert_eq!(answer.status(), StatusCode::NO_CONTENT);
     assert_eq!(
         answer.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN],

@@ -59,6 +59,9 @@ fn now() -> i64 {
 async fn collect(opened: &Opened, mut segment: Segment) -> Result<Response, ApiError> {
     let mut completion = Completion::new(opened, now());
     while let Some(event) = segment.next().await? {
+        if let Some(refusal) = event.refusal() {
+            return Err(refusal);
+        }
         if let Some(end) = completion.take(event) {
             if let EndKind::Failed { code, reason } = &end.how {
                 return Err(ApiError::turn(code, reason));
@@ -105,6 +108,9 @@ async fn pass_on(
                 continue;
             }
         };
+        if let Some(refusal) = event.refusal() {
+            return events.send(error(&refusal)).await;
+        }
         if let SegmentEvent::End(end) = &event
             && let EndKind::Failed { code, reason } = &end.how
         {

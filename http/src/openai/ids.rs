@@ -54,7 +54,7 @@ impl ResponseId {
     }
 
     /// Returns the id of the prompt that continues a session at a place. Because a session takes a
-    /// prompt id once, a place is continued once, whoever else tries it at the same time.
+    /// prompt id once, a place is continued once, also if several clients try it at the same time.
     pub fn prompt(session: &SessionId, place: Seq) -> InputId {
         input(&format!("prompt {session} {place}"))
     }

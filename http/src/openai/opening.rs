@@ -44,6 +44,8 @@ pub struct Opened {
     /// The input that opened the turn.
     pub input: InputId,
     pub beginning: Beginning,
+    /// The end of the prompt that this request sent. The response of another prompt is refused.
+    pub asked: Option<String>,
     pub model: String,
     pub warnings: Vec<String>,
 }
@@ -69,10 +71,7 @@ impl TryFrom<SessionInfo> for Known {
     type Error = ApiError;
 
     fn try_from(info: SessionInfo) -> Result<Self, ApiError> {
-        // An agent that is alone may be no orchestrator.
-        let agent = orchestrator(&info)
-            .or(info.agents.first())
-            .map(|agent| agent.id.clone());
+        let agent = orchestrator(&info).map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             ApiError::not_found(format!("session `{}` has no orchestrator", info.name))
         })?;
@@ -253,6 +252,7 @@ impl Opening<'_> {
         self.client.prompt(&session.id, prompt).await?;
         self.check(session, place, &input).await?;
         let mut opened = opened(session, place, input, Beginning::Turn);
+        opened.asked = Some(normal(&self.text));
         opened.warnings = self.ask.warnings;
         Ok(opened)
     }
@@ -268,6 +268,7 @@ fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> 
         agent: session.agent.clone(),
         input,
         beginning,
+        asked: None,
         model: session.model.clone(),
         warnings: Vec::new(),
     }

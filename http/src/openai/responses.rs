@@ -93,6 +93,9 @@ fn echo(body: &ResponsesRequest, warnings: &[String]) -> Echo {
 /// Reads the segment to its end, and returns the response.
 async fn collected(mut segment: Segment, mut writer: ResponseWriter) -> Result<Value, ApiError> {
     while let Some(event) = segment.next().await? {
+        if let Some(refusal) = event.refusal() {
+            return Err(refusal);
+        }
         writer.write(event);
     }
     Ok(writer.response())
@@ -104,6 +107,9 @@ async fn loaded(
     mut writer: ResponseWriter,
 ) -> Result<ResponseWriter, ApiError> {
     for event in segment.load().await? {
+        if let Some(refusal) = event.refusal() {
+            return Err(refusal);
+        }
         writer.write(event);
     }
     Ok(writer)
@@ -228,7 +234,10 @@ async fn pass_on(
     send(events, writer.first(), after).await?;
     loop {
         match tokio::time::timeout(HEARTBEAT, segment.next()).await {
-            Ok(Ok(Some(event))) => send(events, writer.write(event), after).await?,
+            Ok(Ok(Some(event))) => match event.refusal() {
+                Some(refusal) => return events.send(error(&refusal)).await,
+                None => send(events, writer.write(event), after).await?,
+            },
             Ok(Ok(None)) => return Ok(()),
             Ok(Err(why)) => return events.send(error(&why.into())).await,
             Err(_) => events.send(Frame::comment()).await?,

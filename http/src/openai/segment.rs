@@ -75,10 +75,34 @@ pub enum EndKind {
     /// The client's tools were called.
     Called,
     Aborted,
+    /// The turn answers another prompt, which was sent at the same time for the same place.
+    Taken,
     Failed {
         code: String,
         reason: String,
     },
+}
+
+impl SegmentEvent {
+    /// Returns why the request is refused, if it was sent at the same time as another one.
+    pub fn refusal(&self) -> Option<ApiError> {
+        match self {
+            Self::End(SegmentEnd {
+                how: EndKind::Taken,
+                ..
+            }) => Some(ApiError::conflict(
+                "already_continued",
+                "another request continued the session at the same time; read it and send yours again",
+            )),
+            Self::Began { .. }
+            | Self::Piece { .. }
+            | Self::Void
+            | Self::Saved
+            | Self::Called { .. }
+            | Self::Waits { .. }
+            | Self::End(_) => None,
+        }
+    }
 }
 
 /// Where a segment begins.

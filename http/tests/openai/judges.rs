@@ -119,7 +119,6 @@ async fn play(mut judge: Command, name: &str, model: ScriptedModel) {
     println!("{}", out.trim());
     stop.cancel();
     serving.await.unwrap();
-    served.runtime.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

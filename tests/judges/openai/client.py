@@ -188,7 +188,7 @@ def open_responses(client):
 
     def ask(items, **more):
         raw = client.responses.with_raw_response.create(model="planck", input=items, **more)
-        body = json.loads(raw.text())
+        body = json.loads(raw.http_response.text)
         missing = [field for field in REQUIRED if field not in body]
         assert not missing, missing
         for tool in body["tools"]:

@@ -22,12 +22,7 @@ pub struct ChatRequest {
     metadata: Option<Map<String, Value>>,
     /// The session to continue, by id or name. OpenAI's own wire does not have it here.
     conversation: Option<String>,
-    n: Option<u64>,
-    logprobs: Option<bool>,
-    top_logprobs: Option<u64>,
-    functions: Option<Value>,
-    modalities: Option<Vec<String>>,
-    /// The parameters that have no effect.
+    /// The parameters that have no effect, and those that are refused.
     #[serde(flatten)]
     further: Map<String, Value>,
 }
@@ -65,7 +60,10 @@ impl ChatRequest {
             },
         };
         let conversation = read(self.messages, "messages")?;
-        let set = self.further.iter().filter(|(_, value)| !value.is_null());
+        let harmless = ["n", "logprobs", "top_logprobs", "modalities"];
+        let set = self.further.iter();
+        let set =
+            set.filter(|(name, value)| !value.is_null() && !harmless.contains(&name.as_str()));
         Ok(Ask {
             model: self.model,
             instructions: conversation.instructions,
@@ -85,21 +83,20 @@ impl ChatRequest {
     /// without being asked.
     fn check(&self) -> Result<(), ApiError> {
         let refused = |param, text: &str| Err(ApiError::parameter(param, text));
-        if self.n.is_some_and(|n| n != 1) {
+        let set = |name: &str| self.further.get(name).filter(|value| !value.is_null());
+        if set("n").is_some_and(|n| n.as_u64() != Some(1)) {
             return refused("n", "`n` must be 1: an agent gives one answer");
         }
-        if self.logprobs == Some(true) || self.top_logprobs.is_some_and(|count| count > 0) {
+        let without = [Value::Bool(false), Value::from(0)];
+        let mut logprobs = ["logprobs", "top_logprobs"].into_iter().filter_map(set);
+        if logprobs.any(|value| !without.contains(value)) {
             return refused("logprobs", "an agent's answer has no `logprobs`");
         }
-        if self
-            .functions
-            .as_ref()
-            .is_some_and(|value| !value.is_null())
-        {
+        if set("functions").is_some() {
             return refused("functions", "`functions` is replaced by `tools`");
         }
-        let mut kinds = self.modalities.iter().flatten();
-        if kinds.any(|kind| kind != "text") {
+        let kinds = set("modalities").and_then(Value::as_array);
+        if kinds.into_iter().flatten().any(|kind| kind != "text") {
             return refused("modalities", "an agent answers with text only");
         }
         Ok(())

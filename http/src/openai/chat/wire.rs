@@ -19,7 +19,7 @@ fn finish_reason(how: &EndKind) -> Option<&'static str> {
         EndKind::Cut => Some("length"),
         EndKind::Refused => Some("content_filter"),
         EndKind::Called => Some("tool_calls"),
-        EndKind::Failed { .. } => None,
+        EndKind::Taken | EndKind::Failed { .. } => None,
     }
 }
 

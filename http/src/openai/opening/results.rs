@@ -105,11 +105,16 @@ pub async fn find(front: &Front, id: &ResponseId) -> Result<Opened, ApiError> {
     Ok(opened)
 }
 
-/// Returns the prompt of a response that has not begun, because the prompt waits for the agent. Such
-/// a response follows the latest turn.
+/// Returns the prompt of a response that has not begun, because the prompt waits for the agent.
+/// Such a response follows the latest turn.
 async fn waiting(front: &Front, session: &Known, id: &ResponseId) -> Result<InputId, ApiError> {
     let latest = latest_turn(front.client(), &session.id, &session.agent, session.head).await?;
-    let place = latest.map_or(0, |turn| turn.start);
+    let place = latest.as_ref().map_or(0, |turn| turn.start);
+    // The turn may have begun meanwhile.
+    let begun = latest.filter(|turn| turn.place == id.place);
+    if let Some(turn) = begun {
+        return Ok(turn.input);
+    }
     if id.place == place && id.after.is_none() {
         return Ok(ResponseId::prompt(&session.id, place));
     }

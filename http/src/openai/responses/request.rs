@@ -74,7 +74,8 @@ impl ResponsesRequest {
         let all = [self.instructions.clone(), instructions];
         let instructions: Vec<String> = all.into_iter().flatten().collect();
         let (tools, mut warnings) = self.functions()?;
-        let set = self.further.iter().filter(|(_, value)| !value.is_null());
+        let set = self.further.iter();
+        let set = set.filter(|(name, value)| !value.is_null() && *name != "top_logprobs");
         warnings.extend(without_effect(set.map(|(name, _)| name)));
         if self.store == Some(false) {
             warnings.push("`store: false`: every session is stored until it is deleted".to_owned());
@@ -179,7 +180,8 @@ impl ResponsesRequest {
     }
 }
 
-/// Returns an item as a message. Items that only repeat what the agent did are answers without text.
+/// Returns an item as a message. Items that only repeat what the agent did are answers without
+/// text.
 fn message(item: &InputItem) -> Result<ChatMessage, ApiError> {
     let (role, content, tool_call_id) = match (item.r#type.as_deref(), &item.role) {
         (None | Some("message"), Some(role)) => (role.clone(), item.content.clone(), None),

@@ -14,6 +14,7 @@ fn writer() -> ResponseWriter {
         agent: AgentId::parse("a").unwrap(),
         input: InputId::parse("i").unwrap(),
         beginning: Beginning::Turn,
+        asked: None,
         model: "m".into(),
         warnings: Vec::new(),
     };

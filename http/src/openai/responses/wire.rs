@@ -264,7 +264,7 @@ impl ResponseWriter {
             EndKind::Done | EndKind::Called => ("completed", "response.completed"),
             EndKind::Cut | EndKind::Refused => ("incomplete", "response.incomplete"),
             EndKind::Aborted => ("cancelled", "response.incomplete"),
-            EndKind::Failed { .. } => ("failed", "response.failed"),
+            EndKind::Taken | EndKind::Failed { .. } => ("failed", "response.failed"),
         };
         self.status = status;
         let number = number(end.stage, END);
@@ -344,7 +344,8 @@ pub fn rest(mut numbered: Numbered, after: Option<u64>) -> Option<Numbered> {
     Some(numbered)
 }
 
-/// Returns the highest number that a client may have read if `last` is the last number that is known.
+/// Returns the highest number that a client may have read if `last` is the last number that is
+/// known.
 pub fn unsaved(last: u64) -> u64 {
     let stage = last >> (CHARACTERS + PARTS);
     number(stage + 1, END)

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use planck_client::FollowEvent;
 use planck_common::{
-    AgentId, CallId, Seq, Timestamp,
+    AgentId, CallId, InputId, Seq, Timestamp,
     envelope::Envelope,
     event::{Event, TurnOutcome},
-    message::{MessageRole, StopReason},
+    message::{Message, MessageRole, StopReason, text_of},
     usage::Usage,
     wait::{WaitKind, WaitOpened},
 };
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd, SegmentEvent};
 use crate::{
-    openai::opening::Opened,
+    openai::{ask::normal, opening::Opened},
     turn::{TurnChoice, TurnEvent, TurnReader},
 };
 
@@ -29,7 +29,21 @@ enum CallState {
 pub(super) struct SegmentState {
     pub(super) reader: TurnReader,
     agent: AgentId,
+    input: InputId,
+    asked: Option<String>,
     pub(super) beginning: Beginning,
+    place: SegmentPlace,
+    turn: Option<u32>,
+    stages: Stages,
+    calls: BTreeMap<CallId, CallState>,
+    usage: Usage,
+    pub(super) queue: VecDeque<SegmentEvent>,
+    is_complete: bool,
+}
+
+/// The segment that is being read. Segments begin after replies that called tools of the client.
+#[derive(Debug, Default)]
+struct SegmentPlace {
     /// The reply after which the segment began that is being read.
     current: Option<Seq>,
     /// The same of the segment before that.
@@ -37,12 +51,6 @@ pub(super) struct SegmentState {
     /// The last reply, and whether a segment has ended after it.
     last_reply: Seq,
     ended_after: Option<Seq>,
-    turn: Option<u32>,
-    stages: Stages,
-    calls: BTreeMap<CallId, CallState>,
-    usage: Usage,
-    pub(super) queue: VecDeque<SegmentEvent>,
-    is_complete: bool,
 }
 
 /// Numbers the tries of requests by what the log says about them.
@@ -60,11 +68,10 @@ impl SegmentState {
         Self {
             reader: TurnReader::new(opened.agent.clone(), choice),
             agent: opened.agent.clone(),
+            input: opened.input.clone(),
+            asked: opened.asked.clone(),
             beginning: opened.beginning(),
-            current: None,
-            before: None,
-            last_reply: 0,
-            ended_after: None,
+            place: SegmentPlace::default(),
             turn: None,
             stages: Stages {
                 stage: 1,
@@ -84,8 +91,8 @@ impl SegmentState {
     /// Returns whether the segment has begun.
     pub(super) fn is_found(&self) -> bool {
         match &self.beginning {
-            Beginning::Turn => self.current.is_none(),
-            Beginning::Reply(seq) => self.current == Some(*seq),
+            Beginning::Turn => self.place.current.is_none(),
+            Beginning::Reply(seq) => self.place.current == Some(*seq),
             Beginning::Call(_) => false,
         }
     }
@@ -98,8 +105,8 @@ impl SegmentState {
 
     pub(super) fn last_beginning(&self) -> Option<Seq> {
         match self.open_calls().is_empty() {
-            true => self.current,
-            false => self.before,
+            true => self.place.current,
+            false => self.place.before,
         }
     }
 
@@ -139,10 +146,25 @@ impl SegmentState {
         match envelope.event() {
             Some(Ok(Event::Retry(_) | Event::Compacted(_))) => self.stages.next(),
             Some(Ok(Event::UsageDelta(usage))) if self.is_found() => self.usage += usage.delta,
-            Some(Ok(Event::Message(saved))) if saved.message.role == MessageRole::Assistant => {
-                self.stages.stop = saved.message.metadata.stop;
-            }
+            Some(Ok(Event::Message(saved))) => self.message(&saved.message),
             _ => {}
+        }
+    }
+
+    fn message(&mut self, message: &Message) {
+        match message.role {
+            MessageRole::Assistant => self.stages.stop = message.metadata.stop,
+            MessageRole::User if message.metadata.inputs.contains(&self.input) => {
+                let text = normal(&text_of(&message.content));
+                let is_own = self
+                    .asked
+                    .as_ref()
+                    .is_none_or(|asked| text.ends_with(asked));
+                if !is_own {
+                    self.end(EndKind::Taken);
+                }
+            }
+            MessageRole::User | MessageRole::ToolResult | MessageRole::Custom => {}
         }
     }
 
@@ -158,7 +180,7 @@ impl SegmentState {
             TurnEvent::Reasoning { part, text } => self.piece(PieceKind::Reasoning, part, text),
             TurnEvent::StepReset { .. } => self.void(),
             TurnEvent::StepEnded { seq } => {
-                self.last_reply = seq;
+                self.place.last_reply = seq;
                 self.push(SegmentEvent::Saved);
                 self.stages.next();
             }
@@ -178,10 +200,10 @@ impl SegmentState {
             TurnEvent::Ended { outcome, .. } => self.ended(outcome),
             TurnEvent::Failed { code, reason, .. } => self.end(EndKind::Failed { code, reason }),
             TurnEvent::StepStarted { .. }
-            | TurnEvent::Steered { .. }
             | TurnEvent::ToolStarted { .. }
-            | TurnEvent::ToolProgress { .. }
             | TurnEvent::CaughtUp
+            | TurnEvent::Steered { .. }
+            | TurnEvent::ToolProgress { .. }
             | TurnEvent::Worker(_)
             | TurnEvent::Warning { .. } => {}
         }
@@ -225,15 +247,15 @@ impl SegmentState {
             .all(|state| matches!(state, CallState::Waits(_)));
         let client = CallState::Waits(WaitKind::ClientTool);
         let owes = self.calls.values().any(|state| *state == client);
-        if !is_waiting || !owes || self.ended_after == Some(self.last_reply) {
+        if !is_waiting || !owes || self.place.ended_after == Some(self.place.last_reply) {
             return;
         }
         self.end(EndKind::Called);
-        self.ended_after = Some(self.last_reply);
-        self.before = self.current.replace(self.last_reply);
+        self.place.ended_after = Some(self.place.last_reply);
+        self.place.before = self.place.current.replace(self.place.last_reply);
         let is_wanted = |id: &CallId| self.calls.get(id) == Some(&client);
         if matches!(&self.beginning, Beginning::Call(id) if is_wanted(id)) {
-            self.beginning = Beginning::Reply(self.last_reply);
+            self.beginning = Beginning::Reply(self.place.last_reply);
         }
     }
 
