@@ -86,7 +86,7 @@ export function question_is_answered_in_the_conversation({ address, ask }) {
 export function keyboard_alone_is_enough({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);
-    await page.getByRole("heading", { name: "Sessions" }).waitFor();
+    await page.getByRole("heading", { name: "Sessions", level: 1 }).waitFor();
     await page.keyboard.press("?");
     await page.getByRole("dialog", { name: "Keys" }).waitFor();
     await page.keyboard.press("Escape");
@@ -115,7 +115,7 @@ export function keyboard_alone_is_enough({ address }) {
     await page.keyboard.press("Escape");
     await page.keyboard.press("g");
     await page.keyboard.press("w");
-    await page.getByRole("heading", { name: "Waits" }).waitFor();
+    await page.getByRole("heading", { name: "Waits", level: 1 }).waitFor();
   });
 }
 
