@@ -58,7 +58,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
                             print!("{}", event["data"]["text"].as_str().unwrap_or(""))
                         }
                         Some("error") => return Err(event["data"]["reason"].to_string().into()),
-                        Some("turn_end") => return Ok(println!()),
+                        Some("turn_end") => {
+                            println!();
+                            return Ok(());
+                        }
                         _ => {}
                     }
                 }

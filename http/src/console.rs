@@ -19,7 +19,7 @@ struct ConsoleFile {
 }
 
 macro_rules! files {
-    ($($path:literal $kind:literal $file:literal,)+) => {
+    ($($path:literal $kind:tt $file:literal,)+) => {
         &[$(ConsoleFile {
             path: $path,
             kind: $kind,
@@ -29,9 +29,43 @@ macro_rules! files {
 }
 
 const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const JS: &str = "text/javascript; charset=utf-8";
 
 const FILES: &[ConsoleFile] = files! {
-    "/" "text/html; charset=utf-8" "index.html",
+    "/" HTML "index.html",
+    "/console/icon.svg" "image/svg+xml" "icon.svg",
+    "/console/pages.css" CSS "pages.css",
+    "/console/session.css" CSS "session.css",
+    "/console/style.css" CSS "style.css",
+    "/console/agent.js" JS "agent.js",
+    "/console/answer.js" JS "answer.js",
+    "/console/api.js" JS "api.js",
+    "/console/app.js" JS "app.js",
+    "/console/changes.js" JS "changes.js",
+    "/console/cluster.js" JS "cluster.js",
+    "/console/conversation.js" JS "conversation.js",
+    "/console/diff.js" JS "diff.js",
+    "/console/format.js" JS "format.js",
+    "/console/html.js" JS "html.js",
+    "/console/keys.js" JS "keys.js",
+    "/console/lanes.js" JS "lanes.js",
+    "/console/live.js" JS "live.js",
+    "/console/markdown.js" JS "markdown.js",
+    "/console/parts.js" JS "parts.js",
+    "/console/reducer.js" JS "reducer.js",
+    "/console/session.js" JS "session.js",
+    "/console/sessions.js" JS "sessions.js",
+    "/console/sse.js" JS "sse.js",
+    "/console/start.js" JS "start.js",
+    "/console/store.js" JS "store.js",
+    "/console/theme.js" JS "theme.js",
+    "/console/timeline.js" JS "timeline.js",
+    "/console/tool.js" JS "tool.js",
+    "/console/waits.js" JS "waits.js",
+    "/console/vendor/hooks.js" JS "vendor/hooks.js",
+    "/console/vendor/htm.js" JS "vendor/htm.js",
+    "/console/vendor/preact.js" JS "vendor/preact.js",
 };
 
 /// Only files of this front may run, and nothing may embed the page.
@@ -67,4 +101,63 @@ fn answer(file: &'static ConsoleFile) -> Response {
         );
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    fn folder() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/console"))
+    }
+
+    #[test]
+    fn every_file_of_the_console_is_embedded() {
+        let served: BTreeSet<_> = FILES
+            .iter()
+            .map(|file| file.path.trim_start_matches("/console/").to_owned())
+            .collect();
+        for name in ["", "vendor/"] {
+            for entry in fs::read_dir(folder().join(name)).unwrap() {
+                let file = entry.unwrap().file_name().into_string().unwrap();
+                let path = format!("{name}{file}");
+                if [".js", ".css", ".svg"]
+                    .iter()
+                    .any(|end| path.ends_with(end))
+                {
+                    assert!(served.contains(&path), "{path} is not in the table");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn console_files_match_their_checksums() {
+        let table = fs::read_to_string(folder().join("vendor/README.md")).unwrap();
+        for name in ["preact.js", "hooks.js", "htm.js"] {
+            let content = fs::read(folder().join("vendor").join(name)).unwrap();
+            let digest: String = Sha256::digest(&content)
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let row = table
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{name}`")));
+            assert!(row.unwrap().contains(&digest), "{name} is {digest}");
+        }
+    }
+
+    #[test]
+    fn console_never_makes_markup_from_text() {
+        for file in FILES.iter().filter(|file| !file.path.contains("/vendor/")) {
+            let text = String::from_utf8_lossy(file.content);
+            for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "eval("] {
+                assert!(!text.contains(forbidden), "{} has {forbidden}", file.path);
+            }
+        }
+    }
 }

@@ -1,0 +1,167 @@
+// The conversation of a session: a window over its items that begins near the end and grows
+// upwards, so that a long session opens as fast as a short one.
+
+import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { clock, text } from "./format.js";
+import { Markdown } from "./markdown.js";
+import { ToolCall } from "./tool.js";
+
+/** How many items are shown at first, and how many more each step shows. */
+const WINDOW = 120;
+/** The reader is at the end if the rest is not higher than this, in pixels. */
+const NEAR_END = 80;
+
+export function Conversation({ store, agent, target, onRewind, openTools }) {
+  const { state } = store;
+  const box = useRef(null);
+  const isAtEnd = useRef(true);
+  const [shown, setShown] = useState(WINDOW);
+  const items = agent ? state.items.filter((item) => item.agent === agent) : state.items;
+  const start = Math.max(0, items.length - shown);
+  const isMore = start > 0 || store.hasEarlier;
+
+  useEffect(() => {
+    if (!target) return;
+    const place = placeOf(items, target);
+    if (place < 0) return;
+    if (place < start) setShown(items.length - place + 20);
+    isAtEnd.current = false;
+    // The item is there after the next frame.
+    requestAnimationFrame(() => requestAnimationFrame(() => show(box.current, items[place].key)));
+  }, [target]);
+
+  useLayoutEffect(() => {
+    if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  });
+
+  const more = async () => {
+    isAtEnd.current = false;
+    const { scrollHeight, scrollTop } = box.current;
+    if (start === 0) await store.loadEarlier();
+    setShown((count) => count + WINDOW);
+    // The text that was read stays in its place.
+    requestAnimationFrame(() => {
+      if (box.current && box.current.scrollTop === scrollTop) box.current.scrollTop += box.current.scrollHeight - scrollHeight;
+    });
+  };
+  const scrolled = () => {
+    const { scrollHeight, scrollTop, clientHeight } = box.current;
+    isAtEnd.current = scrollHeight - scrollTop - clientHeight < NEAR_END;
+    box.current.classList.toggle("away", !isAtEnd.current);
+  };
+  const toEnd = () => {
+    setShown(WINDOW);
+    isAtEnd.current = true;
+    box.current.scrollTop = box.current.scrollHeight;
+  };
+  const canAnswer = store.status !== "failed";
+  return html`<div class="conversation" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-live="off" aria-label="Conversation">
+    ${isMore && html`<button class="earlier" disabled=${store.isLoadingEarlier} onClick=${more}>${store.isLoadingEarlier ? "Loading…" : "Show earlier"}</button>`}
+    ${items.slice(start).map((item) => html`<${Item} key=${item.key} item=${item} name=${nameOf(state, item.agent)} color=${colorOf(state, item.agent)} session=${store.info?.id} onRewind=${onRewind} openTools=${openTools} canAnswer=${canAnswer} />`)}
+    ${[...state.agents.values()].filter((each) => each.live && (!agent || each.id === agent)).map((each) => html`<${LiveReply} key=${each.id} live=${each.live} name=${each.name} color=${each.index % 8} />`)}
+    ${[...state.agents.values()].filter((each) => each.state !== "idle" && each.state !== "stopped" && !each.live && (!agent || each.id === agent)).map((each) => html`<p key=${`w${each.id}`} class="working"><span class=${`who lane${each.index % 8}`}>${each.name || "agent"}</span> <span class="dots" aria-hidden="true"></span><span class="muted">${activityOf(state, each)}</span></p>`)}
+    ${store.prompts.map((prompt) => html`<${PendingPrompt} key=${prompt.id} prompt=${prompt} store=${store} />`)}
+    <button class="to-end" onClick=${toEnd}>To the end ↓</button>
+  </div>`;
+}
+
+function activityOf(state, agent) {
+  if (agent.state === "compacting") return "compacts its context";
+  const open = state.items.findLast((item) => item.agent === agent.id && item.kind === "tool");
+  if (open?.status === "waiting") return "waits for an answer";
+  return open?.status === "running" ? `runs ${open.name}` : "thinks";
+}
+
+function placeOf(items, target) {
+  const exact = items.findIndex((item) => (target.call ? item.key === target.call : item.seq === target.seq));
+  if (exact >= 0) return exact;
+  const later = items.findIndex((item) => item.seq >= target.seq && item.agent === target.agent);
+  return later >= 0 ? later : items.findIndex((item) => item.seq >= target.seq);
+}
+
+function show(box, key) {
+  const node = box?.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  if (!node) return;
+  node.scrollIntoView({ block: "center" });
+  node.classList.remove("flash");
+  requestAnimationFrame(() => node.classList.add("flash"));
+}
+
+export function nameOf(state, id) {
+  return state.agents.get(id)?.name || "agent";
+}
+
+export function colorOf(state, id) {
+  return (state.agents.get(id)?.index ?? 0) % 8;
+}
+
+const Item = memo(function Item({ item, name, color, session, onRewind, openTools, canAnswer }) {
+  const content = {
+    user: () => html`<${UserMessage} item=${item} onRewind=${onRewind} to=${name} />`,
+    custom: () => html`<${CustomMessage} item=${item} name=${name} color=${color} />`,
+    assistant: () => html`<${Who} name=${name} color=${color} at=${item.at} />
+      <${Parts} parts=${item.parts} />${item.isPartial && html`<p class="muted">This reply was interrupted.</p>`}`,
+    tool: () => html`<${ToolCall} item=${item} session=${session} isOpen=${openTools} canAnswer=${canAnswer} />`,
+    notice: () => html`<p class=${`notice ${item.tone}`}>${!item.isOfSession && html`<span class=${`who lane${color}`}>${name}</span> `}${item.text}</p>`,
+  }[item.kind];
+  return html`<article class=${`item ${item.kind} edge${color}`} data-key=${item.key} data-seq=${item.seq}>${content?.()}</article>`;
+});
+
+function Who({ name, color, at }) {
+  return html`<header class="by"><span class=${`who lane${color}`}>${name}</span><time datetime=${at}>${clock(at)}</time></header>`;
+}
+
+function UserMessage({ item, onRewind, to }) {
+  return html`<header class="by"><span class="who person">You</span><span class="muted">to ${to}</span><time datetime=${item.at}>${clock(item.at)}</time>
+      ${onRewind && html`<button class="quiet rewind" onClick=${() => onRewind(item.seq)} aria-label=${`Rewind to before message ${item.seq}`}>Rewind here</button>`}
+    </header><${Parts} parts=${item.parts} isPlain=${true} />`;
+}
+
+function CustomMessage({ item, name, color }) {
+  if (item.custom !== "agent_message") {
+    return html`<details class="custom-message"><summary>${item.custom === "summary" ? "Summary of earlier messages" : text(item.custom)}</summary><${Parts} parts=${item.parts} /></details>`;
+  }
+  const { head, parts } = withoutHead(item.parts);
+  return html`<header class="by"><span class="who person">${item.from?.name ?? "Another agent"}</span><span class="muted">to</span><span class=${`who lane${color}`}>${name}</span><time datetime=${item.at}>${clock(item.at)}</time></header>
+    <${Parts} parts=${parts} />${head && html`<p class="small muted">${head}</p>`}`;
+}
+
+/** Splits off the line in brackets that tells the model where a message comes from. */
+function withoutHead(parts) {
+  const [first, ...rest] = parts;
+  const match = first?.type === "text" ? /^\[([^\]\n]{1,300})\]\n([^]*)$/.exec(first.text) : null;
+  if (!match) return { head: undefined, parts };
+  return { head: match[1], parts: [{ ...first, text: match[2] }, ...rest] };
+}
+
+export function Parts({ parts, isPlain }) {
+  return parts.map((part, at) => {
+    if (part.type === "text") return isPlain ? html`<p class="plain" key=${at}>${text(part.text)}</p>` : html`<${Markdown} key=${at} text=${text(part.text)} />`;
+    if (part.type === "thinking") return html`<${Thinking} key=${at} part=${part} />`;
+    const name = part.name ?? part.mime ?? part.type;
+    return html`<p key=${at} class="attachment">${part.type}: ${text(name)}</p>`;
+  });
+}
+
+function Thinking({ part, isLive }) {
+  const value = text(part.text);
+  if (!value) return html`<p class="muted">${part.redacted ? "Reasoning, not shown by the provider" : ""}</p>`;
+  return html`<details class="thinking" open=${isLive}><summary>Reasoning</summary><p class="plain">${value}</p></details>`;
+}
+
+const LiveReply = memo(function LiveReply({ live, name, color }) {
+  return html`<article class=${`item assistant live edge${color}`}>
+    <header class="by"><span class=${`who lane${color}`}>${name || "agent"}</span><span class="dots" aria-hidden="true"></span><span class="muted">writes</span></header>
+    ${live.parts.map((part, at) => part && (part.type === "thinking" ? html`<${Thinking} key=${at} part=${part} isLive=${true} />` : html`<${Markdown} key=${at} text=${part.text} />`))}
+  </article>`;
+});
+
+function PendingPrompt({ prompt, store }) {
+  const states = { sending: "sending…", queued: prompt.mode === "steer" ? "joins the running turn" : "queued" };
+  return html`<article class="item user pending">
+    <header class="by"><span class="who person">You</span><span class="muted">${states[prompt.status] ?? "not sent"}</span></header>
+    <p class="plain">${prompt.text}</p>
+    ${prompt.status === "failed" && html`<p class="bad-text">${prompt.problem.message}</p>
+      <div class="row"><button onClick=${() => store.send(prompt)}>Send again</button><button onClick=${() => store.drop(prompt)}>Discard</button></div>`}
+  </article>`;
+}

@@ -1,0 +1,86 @@
+// Small parts that several pages use.
+
+import { html, useEffect, useRef, useState } from "./html.js";
+
+/** What went wrong, and what helps. */
+export function ProblemNote({ problem, onClose }) {
+  if (!problem) return null;
+  const hint = problem.status === 403 ? "Your key's role is not enough for this." : "";
+  return html`<div class="problem" role="alert">
+    <p><strong>${titleOf(problem)}</strong> ${problem.message} ${hint}</p>
+    ${onClose && html`<button class="quiet" onClick=${onClose} aria-label="Dismiss">✕</button>`}
+  </div>`;
+}
+
+function titleOf(problem) {
+  const titles = { 0: "No connection.", 403: "Not allowed.", 404: "Not found.", 409: "Already decided or taken." };
+  return titles[problem.status] ?? `Refused (${problem.code}).`;
+}
+
+/** A state as a word with a mark, so that it can be read without colours. */
+export function Badge({ tone, children, title }) {
+  return html`<span class=${`badge ${tone}`} title=${title}>${children}</span>`;
+}
+
+/** The commands that do the same as this page. */
+export function Commands({ commands }) {
+  return html`<aside class="commands" aria-label="The same on the command line">
+    <h2>On the command line</h2>
+    <ul>${commands.map((command) => html`<${Command} key=${command} command=${command} />`)}</ul>
+  </aside>`;
+}
+
+function Command({ command }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard?.writeText(command).catch(() => {});
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1_500);
+  };
+  return html`<li>
+    <code tabindex="0">${command}</code>
+    <button class="quiet" onClick=${copy} aria-label=${`Copy: ${command}`}>${isCopied ? "copied" : "copy"}</button>
+  </li>`;
+}
+
+/** A dialog that is closed with Escape, and gives the focus back. */
+export function Dialog({ title, onClose, children, wide }) {
+  const ref = useRef(null);
+  useEffect(() => {
+    const dialog = ref.current;
+    dialog.showModal();
+    return () => dialog.open && dialog.close();
+  }, []);
+  const cancel = (event) => {
+    event.preventDefault();
+    onClose?.();
+  };
+  return html`<dialog ref=${ref} class=${wide ? "wide" : ""} onCancel=${cancel} aria-labelledby="dialog-title">
+    <header><h2 id="dialog-title">${title}</h2>
+      ${onClose && html`<button class="quiet" onClick=${onClose} aria-label="Close">✕</button>`}
+    </header>
+    ${children}
+  </dialog>`;
+}
+
+/** A button that asks once more before it acts. */
+export function ConfirmButton({ label, question, onConfirm, className = "", disabled, busy }) {
+  const [isAsking, setAsking] = useState(false);
+  if (!isAsking) {
+    return html`<button class=${className} disabled=${disabled || busy} onClick=${() => setAsking(true)}>${busy ? "…" : label}</button>`;
+  }
+  const confirm = () => {
+    setAsking(false);
+    onConfirm();
+  };
+  return html`<span class="confirm" role="group" aria-label=${question}>
+    <span>${question}</span>
+    <button class="danger" ref=${(node) => node?.focus()} onClick=${confirm}>${label}</button>
+    <button onClick=${() => setAsking(false)}>Keep</button>
+  </span>`;
+}
+
+/** The page while nothing is there. */
+export function Empty({ title, children }) {
+  return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
+}

@@ -1,0 +1,88 @@
+// A tool call in the conversation: folded to one line, with its arguments, result and changes.
+
+import { html, memo, useState } from "./html.js";
+import { duration, line, text } from "./format.js";
+import { WaitCard } from "./answer.js";
+import { Diff } from "./changes.js";
+import { Badge } from "./parts.js";
+
+/** A longer result is cut until the reader wants all of it. */
+const SHOWN = 4_000;
+
+const STATES = {
+  called: ["quiet", "called"],
+  running: ["work", "running"],
+  waiting: ["wait", "waits for you"],
+  answered: ["work", "answered"],
+  done: ["good", "done"],
+  failed: ["bad", "failed"],
+};
+
+/** Returns the argument that says most about a call. */
+export function summary(args) {
+  if (!args || typeof args !== "object") return line(args);
+  for (const name of ["command", "path", "question", "task", "response", "pattern", "query", "url", "name"]) {
+    if (typeof args[name] === "string") return line(args[name]);
+  }
+  const first = Object.values(args).find((value) => typeof value === "string");
+  return first === undefined ? line(JSON.stringify(args)) : line(first);
+}
+
+export const ToolCall = memo(function ToolCall({ item, session, isOpen, canAnswer }) {
+  const [opened, setOpened] = useState(undefined);
+  const isShown = opened ?? (isOpen || item.status === "waiting");
+  const [tone, label] = STATES[item.status] ?? ["quiet", item.status];
+  return html`<details class=${`tool ${tone}`} open=${isShown} onToggle=${(event) => setOpened(event.currentTarget.open)}>
+    <summary>
+      <span class="tool-name">${item.name}</span>
+      <span class="tool-about">${item.invalid ? "arguments that are not valid JSON" : summary(item.args)}</span>
+      <span class="tool-end">${item.durationMs === undefined ? "" : duration(item.durationMs)}
+        ${item.status === "done" ? html`<span class="tool-done">✓<span class="sr">done</span></span>` : html`<${Badge} tone=${tone}>${label}<//>`}
+      </span>
+    </summary>
+    ${isShown && html`<div class="tool-body">
+      <${Arguments} item=${item} />
+      ${item.decision && html`<${Decision} decision=${item.decision} />`}
+      ${item.wait && html`<${WaitCard} wait=${item.wait} session=${session} isInline=${true} readOnly=${!canAnswer} />`}
+      ${item.progress && html`<p class="muted">${text(item.progress)}</p>`}
+      ${item.result !== undefined && html`<${Result} result=${item.result} isError=${item.status === "failed"} />`}
+    </div>`}
+  </details>`;
+});
+
+function Decision({ decision }) {
+  const by = decision.by ? ` by ${decision.by}` : "";
+  const reason = decision.reason ? `: ${decision.reason}` : "";
+  const scope = decision.scope === "session" ? " for this session" : "";
+  return html`<p class="decision">${`Decided: ${decision.decision}${scope}${by}${reason}`}</p>`;
+}
+
+function Arguments({ item }) {
+  const { args, invalid, name } = item;
+  if (invalid) return html`<${Pre} label="Arguments as the model sent them" value=${text(invalid)} />`;
+  if (typeof args?.old_string === "string" && typeof args?.new_string === "string") {
+    return html`<p class="path">${text(args.path)}</p><${Diff} before=${args.old_string} after=${args.new_string} />`;
+  }
+  if (name === "write" && typeof args?.content === "string") {
+    return html`<p class="path">${text(args.path)}</p><${Diff} before="" after=${args.content} />`;
+  }
+  if (typeof args?.command === "string" && Object.keys(args).length === 1) {
+    return html`<${Pre} label="Command" value=${args.command} />`;
+  }
+  if (!args || Object.keys(args).length === 0) return null;
+  return html`<dl class="args">${Object.entries(args).map(([key, value]) => html`<div><dt>${key}</dt><dd>${text(value)}</dd></div>`)}</dl>`;
+}
+
+function Result({ result, isError }) {
+  const [isWhole, setWhole] = useState(false);
+  const value = text(result);
+  const shown = isWhole ? value : value.slice(0, SHOWN);
+  return html`<${Pre} label=${isError ? "Error" : "Result"} value=${shown || "(empty)"} isError=${isError} />
+    ${value.length > shown.length && html`<button class="quiet" onClick=${() => setWhole(true)}>Show all ${value.length} characters</button>`}`;
+}
+
+function Pre({ label, value, isError }) {
+  return html`<div class="labelled"><span class="label">${label}</span>
+    <pre class=${isError ? "bad" : ""} tabindex="0" role="group" aria-label=${label}>${value}</pre>
+  </div>`;
+}

@@ -1,0 +1,186 @@
+// What a person does with the console.
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { open, PATIENCE_MS, said, startSession, withBrowser } from "./browser.js";
+
+export function session_is_started_and_answered({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Say hello" });
+    await said(page, "Hello! This is the");
+    await page.locator(".live").waitFor({ state: "detached" });
+    assert.equal(await page.locator(".prose strong").textContent(), "first");
+    const box = page.getByLabel("Prompt to the team");
+    await box.fill("Fix the greeting");
+    await box.press("Enter");
+    await said(page, "The old version ignored its argument");
+    const edit = page.locator("details.tool", { hasText: "edit" });
+    await edit.locator("summary").click();
+    assert.deepEqual(await edit.locator(".removed").allTextContents(), ['-    return "Hello"']);
+    assert.equal(await edit.locator(".added").count(), 2);
+    await page.getByRole("link", { name: "Planck, to the sessions" }).click();
+    await page.locator(".card", { hasText: "The old version" }).or(page.locator(".card", { hasText: "Fixed." })).first().waitFor();
+    assert.deepEqual(page.errors, []);
+  });
+}
+
+export function markup_of_models_and_tools_stays_text({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Show markup" });
+    await said(page, "Markup</b> is only text.");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("t");
+    await page.locator(".tool pre", { hasText: "onerror" }).last().waitFor();
+    assert.equal(await page.evaluate(() => window.pwned), undefined);
+    assert.equal(await page.locator("main script, main img, main b").count(), 0);
+    assert.deepEqual(page.errors, []);
+  });
+}
+
+export function reload_in_mid_stream_continues_the_text({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Tell a long story" });
+    await said(page, " 12 13");
+    await page.reload();
+    await said(page, "Once there were numbers. 1 2 3");
+    await said(page, "that was the end of the story");
+    await page.locator(".live").waitFor({ state: "detached" });
+    await said(page, /^Once there were numbers\. 1 2 3 .* 99 100 and that was the end of the story\.$/);
+    assert.deepEqual(page.errors, []);
+  });
+}
+
+export function two_tabs_answer_one_approval_once({ address }) {
+  return withBrowser(async (context) => {
+    const first = await open(context, address);
+    await startSession(first, { prompt: "Deploy", permissions: "careful", name: "two-tabs" });
+    await first.goto(`${address}/#/waits`);
+    const second = await open(context, `${address}/#/waits`);
+    const allow = (page) => page.getByRole("region", { name: /Approval/ }).getByRole("button", { name: "Allow" });
+    const deny = (page) => page.getByRole("region", { name: /Approval/ }).getByRole("button", { name: "Deny" });
+    await Promise.all([allow(first).waitFor(), deny(second).waitFor()]);
+    await Promise.all([allow(first).click(), deny(second).click()]);
+    // One tab has answered. The other one shows the conflict, or who was faster.
+    await Promise.all([first, second].map((page) => page.getByText("Just decided").waitFor()));
+    const decided = (page) => page.locator(".over .decision").textContent();
+    assert.equal(await decided(first), await decided(second));
+    await first.goto(`${address}/#/sessions/two-tabs`);
+    const calls = first.locator("details.tool");
+    await calls.getByText(/done|failed/).first().waitFor();
+    assert.equal(await calls.count(), 1);
+  });
+}
+
+export function question_is_answered_in_the_conversation({ address, ask }) {
+  return withBrowser(async (context) => {
+    const name = await ask("start an asking session");
+    const page = await open(context, `${address}/#/sessions/${name}`);
+    await page.getByRole("button", { name: "green" }).click();
+    await said(page, "The button is green now.");
+  });
+}
+
+export function keyboard_alone_is_enough({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await page.getByRole("heading", { name: "Sessions", level: 1 }).waitFor();
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    await page.keyboard.press("n");
+    await page.getByRole("dialog", { name: "New session" }).waitFor();
+    await focusOn(page, "Prompt");
+    await page.keyboard.type("Deploy");
+    await focusOn(page, "Permissions");
+    await page.keyboard.press("c");
+    await focusOn(page, "Start");
+    await page.keyboard.press("Enter");
+    await page.getByRole("log").waitFor();
+    await page.getByRole("button", { name: "Allow" }).waitFor();
+    await focusOn(page, "Allow");
+    await page.keyboard.press("Enter");
+    await said(page, "Done: deployed to staging");
+    await focusOn(page, /^turn 1,/);
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await page.locator(".flash").waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("Say hello");
+    await page.keyboard.press("Enter");
+    await said(page, "Hello! This is the");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("g");
+    await page.keyboard.press("w");
+    await page.getByRole("heading", { name: "Waits", level: 1 }).waitFor();
+  });
+}
+
+/** Presses Tab until the named element has the focus, and checks that the focus can be seen. */
+async function focusOn(page, name) {
+  for (let presses = 0; presses < 60; presses++) {
+    await page.keyboard.press("Tab");
+    const seen = await page.evaluate(() => {
+      const node = document.activeElement;
+      const label = node.getAttribute("aria-label") ?? node.labels?.[0]?.textContent ?? node.textContent;
+      return { label: label.trim(), outline: getComputedStyle(node).outlineStyle };
+    });
+    const isIt = name instanceof RegExp ? name.test(seen.label) : seen.label.startsWith(name);
+    if (!isIt) continue;
+    assert.notEqual(seen.outline, "none", `the focus on ${name} cannot be seen`);
+    return;
+  }
+  throw new Error(`Tab does not reach ${name}`);
+}
+
+export function pages_of_other_origins_cannot_use_the_front({ address }) {
+  const stranger = createServer((request, response) => response.setHeader("content-type", "text/html").end("<p>stranger</p>"));
+  return new Promise((resolve) => stranger.listen(0, "127.0.0.1", resolve)).then(() => withBrowser(async (context) => {
+    const page = await open(context, `http://127.0.0.1:${stranger.address().port}/`);
+    const outcomes = await page.evaluate(async (front) => {
+      const attempt = (path, options) => fetch(front + path, options).then(
+        (response) => response.type === "opaque" ? "opaque" : `read ${response.status}`,
+        () => "failed",
+      );
+      return Promise.all([
+        attempt("/v1/sessions"),
+        attempt("/v1/sessions", { method: "POST", headers: { "content-type": "application/json" }, body: '{"name":"stolen"}' }),
+        attempt("/v1/sessions", { method: "POST", mode: "no-cors", body: '{"name":"stolen"}' }),
+      ]);
+    }, address);
+    assert.deepEqual(outcomes.slice(0, 2), ["failed", "failed"]);
+    const own = await open(context, address);
+    const sessions = await own.evaluate(() => fetch("/v1/sessions").then((response) => response.json()));
+    assert.ok(!sessions.sessions.some((session) => session.name === "stolen"), "a stranger's page started a session");
+    const framed = await page.evaluate((front) => new Promise((resolve) => {
+      const frame = document.createElement("iframe");
+      frame.onload = () => resolve(frame.contentDocument === null && frame.contentWindow.length === 0);
+      frame.src = front;
+      document.body.append(frame);
+    }), address);
+    assert.ok(framed);
+  })).finally(() => stranger.close());
+}
+
+export function key_is_asked_for_and_roles_are_named({ address, ask }) {
+  return withBrowser(async (context) => {
+    const key = await ask("tell the key of an observer");
+    const page = await open(context, address);
+    const dialog = page.getByRole("dialog", { name: "A key is needed" });
+    await dialog.getByLabel("Key").fill("wrong");
+    await dialog.getByRole("button", { name: "Use the key" }).click();
+    await dialog.getByText("no key of this front").waitFor();
+    await dialog.getByLabel("Key").fill(key);
+    await dialog.getByRole("button", { name: "Use the key" }).click();
+    await page.getByText("No session yet").waitFor();
+    await page.keyboard.press("n");
+    await page.getByRole("dialog").getByLabel("Prompt").fill("Say hello");
+    await page.getByRole("dialog").getByRole("button", { name: "Start" }).click();
+    await page.getByText(/needs `use`/).waitFor({ timeout: PATIENCE_MS });
+    assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("pk_")), false, "the key outlives the tab");
+  });
+}
+
