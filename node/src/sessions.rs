@@ -4,6 +4,7 @@
 //! other node can do.
 
 mod delivery;
+mod first_agents;
 mod prompt;
 mod remote;
 mod rewind;
