@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits};
 
+pub use prompt::PromptTarget;
 pub use remote::CommandOrigin;
 
 use crate::{
