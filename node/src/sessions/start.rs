@@ -16,7 +16,7 @@ use planck_common::{
 use super::{CommandOrigin, Sessions, SessionsLimits, first_agents::FirstAgents, prompt::bounded};
 use crate::{
     cluster::placement::NodeNeeds,
-    placement::{TRIES, choose, is_of_that_node, wanted},
+    placement::{AgentNodes, TRIES, choose, is_of_that_node, wanted},
     store::{Created, NewAgent, NewInput, NewSession, SessionRecord},
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
@@ -73,6 +73,16 @@ impl Sessions {
         give_client_tools(&mut specs, std::mem::take(&mut request.client_tools))?;
         let session = plan(request, place, specs, &self.limits)?;
         let nodes = self.placement.assign(&workspace, &session.agents)?;
+        self.record_and_host(session, nodes, warning).await
+    }
+
+    /// Records a session and starts its agents. If the session exists already, returns that one.
+    async fn record_and_host(
+        &self,
+        session: NewSession,
+        nodes: AgentNodes,
+        warning: Option<String>,
+    ) -> Result<Started, Refusal> {
         let (id, prompt) = (session.id.clone(), session.prompt.clone());
         let prompt_id = prompt.as_ref().map(|prompt| prompt.id.clone());
         let permits = self.expect_agents(&session, &nodes);
