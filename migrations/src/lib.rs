@@ -68,6 +68,9 @@ pub const SQLITE_SESSION: &[Migration] = &[
 /// SQLite file.
 pub const SQLITE_REWIND: &str = include_str!("../sqlite/rewind.sql");
 
+/// The statements that create the temporary view `new_session` on a connection to `index.db`.
+pub const SQLITE_NEW_SESSION: &str = include_str!("../sqlite/new_session.sql");
+
 /// A migration such as the next version may make while nodes of this version still run. It adds a
 /// column that these nodes need not know.
 #[cfg(feature = "next")]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 
+pub use admission::AdmissionPermit;
 pub use choice::wanted;
 pub use local::{LocalNode, LocalSettings};
 

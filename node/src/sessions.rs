@@ -4,6 +4,7 @@
 //! other node can do.
 
 mod delivery;
+mod first_agents;
 mod prompt;
 mod remote;
 mod rewind;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits};
 
+pub use prompt::PromptTarget;
 pub use remote::CommandOrigin;
 
 use crate::{

@@ -2,6 +2,7 @@
 //! record, or passes it on to the host of the agent or of its session.
 
 use planck_common::{
+    AgentId,
     command::{
         AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, ChangeModel, Empty, Model,
         SavedAt, SessionState, SetCheckpoint, Snapshot, ToolName, Tools,
@@ -26,6 +27,15 @@ pub(super) async fn one(
     verb: AgentVerb,
     incoming: &IncomingCommand<'_>,
 ) -> CommandReply {
+    if verb == AgentVerb::Prompt
+        && let Ok(agent) = AgentId::parse(agent)
+        && let Some(target) = services.sessions.target_here(&agent)
+    {
+        return ok(services
+            .sessions
+            .prompt(target, read(incoming.body)?)
+            .await?);
+    }
     let agent = services.lookup.agent(agent).await?;
     if services.host.has(&agent.id) || verb == AgentVerb::Prompt {
         return here(services, &agent, verb, incoming.body).await;

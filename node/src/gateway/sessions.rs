@@ -8,7 +8,7 @@ use planck_common::command::{
 use super::{CommandReply, IncomingCommand, ok, page, read};
 use crate::{
     services::Services,
-    sessions::CommandOrigin,
+    sessions::{CommandOrigin, PromptTarget},
     store::{AgentRecord, SessionRecord, SessionStore},
 };
 
@@ -95,10 +95,15 @@ fn is_its_hosts(verb: SessionVerb) -> bool {
 }
 
 async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) -> CommandReply {
-    let wanted = prompt.agent.as_deref();
-    let wanted = wanted.unwrap_or(&session.spec.lead);
-    let agent = services.lookup.member(session, wanted).await?;
-    ok(services.sessions.prompt(&agent, prompt).await?)
+    let lead = &session.spec.lead;
+    let target = match (&prompt.agent, services.sessions.target_here(lead)) {
+        (None, Some(lead)) => lead,
+        (wanted, _) => {
+            let wanted = wanted.as_deref().unwrap_or(lead);
+            PromptTarget::from(&services.lookup.member(session, wanted).await?)
+        }
+    };
+    ok(services.sessions.prompt(target, prompt).await?)
 }
 
 /// Returns a page of a session's log that fits into a reply of `room` bytes.

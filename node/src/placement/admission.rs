@@ -71,13 +71,22 @@ impl Admission {
         if taken >= capacity {
             return None;
         }
+        Some(self.reserve(&mut arrivals, agent))
+    }
+
+    /// Reserves a place for an agent of a new session, also if the node is full.
+    pub fn enter_with_session(&self, agent: &AgentId) -> AdmissionPermit {
+        self.reserve(&mut self.lock(), agent)
+    }
+
+    fn reserve(&self, arrivals: &mut Arrivals, agent: &AgentId) -> AdmissionPermit {
         arrivals.places += 1;
         arrivals.agents.entry(agent.clone()).or_default().requests += 1;
-        Some(AdmissionPermit {
+        AdmissionPermit {
             admission: self.clone(),
             agent: agent.clone(),
             is_used: false,
-        })
+        }
     }
 
     /// Marks an agent that is about to start, so that it reads its inbox once it has started.

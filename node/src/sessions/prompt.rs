@@ -2,7 +2,7 @@
 //! agent's host, or has the agent taken up if no node hosts it.
 
 use planck_common::{
-    InputId, Timestamp,
+    AgentId, InputId, NodeId, SessionId, Timestamp,
     command::{Accepted, InputMode, Prompt},
     event::{InputKind, json},
     message::Part,
@@ -15,14 +15,52 @@ use crate::{
     store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput},
 };
 
+/// The agent to which a prompt goes.
+pub struct PromptTarget {
+    agent: AgentId,
+    session: SessionId,
+    /// The node that holds the agent's lease.
+    node: Option<NodeId>,
+}
+
+impl From<&AgentRecord> for PromptTarget {
+    fn from(agent: &AgentRecord) -> Self {
+        Self {
+            agent: agent.id.clone(),
+            session: agent.session.clone(),
+            node: agent.node.clone(),
+        }
+    }
+}
+
 impl Sessions {
+    /// Returns an agent on this node as the target of a prompt, without reading its record. The
+    /// prompt is refused when it is put if the agent is stopped.
+    pub fn target_here(&self, agent: &AgentId) -> Option<PromptTarget> {
+        let hosting = self.host.hosting(agent)?;
+        Some(PromptTarget {
+            agent: hosting.agent,
+            session: hosting.session.id.clone(),
+            node: Some(self.view.id().clone()),
+        })
+    }
+
     /// Puts a prompt into an agent's inbox, and notifies the agent's host.
-    pub async fn prompt(&self, agent: &AgentRecord, prompt: Prompt) -> Result<Accepted, Refusal> {
-        self.check_reachable(agent.node.as_ref()).await?;
+    pub async fn prompt(
+        &self,
+        target: impl Into<PromptTarget>,
+        prompt: Prompt,
+    ) -> Result<Accepted, Refusal> {
+        let PromptTarget {
+            agent,
+            session,
+            node,
+        } = target.into();
+        self.check_reachable(node.as_ref()).await?;
         let mode = prompt.mode;
         let input = NewInput {
             id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
-            agent: agent.id.clone(),
+            agent: agent.clone(),
             kind: InputKind::Prompt,
             mode,
             sender: None,
@@ -33,25 +71,23 @@ impl Sessions {
         };
         let accepted = |seq| Accepted {
             prompt_id: input.id.clone(),
-            session_id: agent.session.clone(),
-            agent_id: agent.id.clone(),
+            session_id: session.clone(),
+            agent_id: agent.clone(),
             seq,
         };
-        match self.store.put(&agent.session, input.clone()).await? {
+        match self.store.put(&session, input.clone()).await? {
             PutResult::Put { head, node, .. } => {
-                match self.deliver(&agent.session, node, &input).await? {
+                match self.deliver(&session, node, &input).await? {
                     ArrivalOutcome::Taken => Ok(accepted(head)),
-                    ArrivalOutcome::Busy => Err(busy(agent)),
+                    ArrivalOutcome::Busy => Err(busy(&agent)),
                 }
             }
             PutResult::Known(known) if known.input.content != input.content => {
                 Err(other_content(&input.id))
             }
-            PutResult::Known(known) if was_refused(&known) => Err(busy(agent)),
+            PutResult::Known(known) if was_refused(&known) => Err(busy(&agent)),
             PutResult::Known(known) => Ok(accepted(known.head)),
-            PutResult::NotFound => {
-                Err(Refusal::not_found(format!("agent {} is stopped", agent.id)))
-            }
+            PutResult::NotFound => Err(Refusal::not_found(format!("agent {agent} is stopped"))),
         }
     }
 }
@@ -108,12 +144,9 @@ fn other_content(id: &InputId) -> Refusal {
     )
 }
 
-fn busy(agent: &AgentRecord) -> Refusal {
+fn busy(agent: &AgentId) -> Refusal {
     Refusal::new(
         Code::Busy,
-        format!(
-            "{} is busy and the prompt wanted no waiting (mode reject)",
-            agent.spec.name
-        ),
+        format!("agent {agent} is busy and the prompt wanted no waiting (mode reject)"),
     )
 }

@@ -3,23 +3,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future;
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, TeamId, Timestamp,
     command::{InputMode, SessionsVerb, Start, Started},
-    event::{Event, InputKind, SessionStarted, Warning, json},
+    event::{InputKind, json},
     message::Part,
     reply::Refusal,
     spec::{AgentSpec, ClientTool, SessionLimits, SessionSpec},
     subject::{Address, Target},
 };
 
-use super::{CommandOrigin, Sessions, SessionsLimits, prompt::bounded};
+use super::{CommandOrigin, Sessions, SessionsLimits, first_agents::FirstAgents, prompt::bounded};
 use crate::{
-    actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
     cluster::placement::NodeNeeds,
-    placement::{AgentNodes, TRIES, choose, claim_request, is_of_that_node, wanted},
-    store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord},
+    placement::{AgentNodes, TRIES, choose, is_of_that_node, wanted},
+    store::{Created, NewAgent, NewInput, NewSession, SessionRecord},
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
     tools::{catalogue::ToolEntry, outside::OutsideTool},
@@ -31,9 +29,6 @@ const START: Duration = Duration::from_secs(15);
 
 /// The maximum number of tools that a client may run for a session.
 const MOST_CLIENT_TOOLS: usize = 64;
-
-/// The incarnation of a new session's team.
-const FIRST: i64 = 1;
 
 impl Sessions {
     /// Starts a session, on this node if it is suitable for the orchestrator and otherwise on
@@ -78,24 +73,42 @@ impl Sessions {
         give_client_tools(&mut specs, std::mem::take(&mut request.client_tools))?;
         let session = plan(request, place, specs, &self.limits)?;
         let nodes = self.placement.assign(&workspace, &session.agents)?;
-        let prompt = session.prompt.as_ref().map(|prompt| prompt.id.clone());
-        let id = session.id.clone();
+        self.record_and_host(session, nodes, warning).await
+    }
+
+    /// Records a session and starts its agents. If the session exists already, returns that one.
+    async fn record_and_host(
+        &self,
+        session: NewSession,
+        nodes: AgentNodes,
+        warning: Option<String>,
+    ) -> Result<Started, Refusal> {
+        let (id, prompt) = (session.id.clone(), session.prompt.clone());
+        let prompt_id = prompt.as_ref().map(|prompt| prompt.id.clone());
+        let permits = self.expect_agents(&session, &nodes);
         let _guard = self.takeover.lock(&id).await?;
         let created = self
             .store
             .create(session, self.view.id())
             .await
             .inspect_err(|_| self.host.may_miss_agents_of(&id));
-        let (record, new) = match created? {
-            Created::New(record) => (record, true),
-            Created::Known(record) => (record, false),
+        let record = match created? {
+            Created::New(record, agents) => {
+                let first = FirstAgents {
+                    agents,
+                    nodes,
+                    permits,
+                    prompt,
+                    warning,
+                };
+                self.host_all(&record, first)
+                    .await
+                    .inspect_err(|_| self.host.may_miss_agents_of(&id))?;
+                record
+            }
+            Created::Known(record) => record,
         };
-        if new {
-            self.host_all(&record, &nodes, warning)
-                .await
-                .inspect_err(|_| self.host.may_miss_agents_of(&id))?;
-        }
-        Ok(started(&record, self.view.id(), 0, prompt))
+        Ok(started(&record, self.view.id(), 0, prompt_id))
     }
 
     /// Returns whether this node is suitable for the orchestrator. A node without a cluster is
@@ -170,96 +183,6 @@ impl Sessions {
             .await?;
         let session = self.lookup.session(&session.id).await?;
         Ok(started(&session, self.view.id(), before, None))
-    }
-
-    /// Starts the agents of a new session, whose leases this node holds: the orchestrator on this
-    /// node, and each other agent on its node in `nodes`, or here if that node refuses it. If
-    /// AGENTS.md or parts of it were not used, the orchestrator's log records that.
-    async fn host_all(
-        &self,
-        session: &SessionRecord,
-        nodes: &AgentNodes,
-        left_out: Option<String>,
-    ) -> Result<(), Refusal> {
-        let context = Arc::new(self.lookup.context(session, FIRST)?);
-        self.teams.create(&context).await?;
-        let (lead, members): (Vec<_>, Vec<_>) = self
-            .lookup
-            .members(&session.id)
-            .await?
-            .into_iter()
-            .partition(|agent| agent.id == session.spec.lead);
-        for lead in lead {
-            let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
-            let started = Event::SessionStarted(SessionStarted { name, workspace });
-            let warning = left_out.clone().map(|message| Warning {
-                code: "instructions_left_out".into(),
-                message,
-            });
-            let events = std::iter::once(started)
-                .chain(warning.map(Event::Warning))
-                .collect();
-            self.start_member(
-                &context,
-                lead,
-                Opening {
-                    events,
-                    ..Opening::default()
-                },
-            )
-            .await?;
-        }
-        for some in members.chunks(AT_ONCE) {
-            future::try_join_all(
-                some.iter()
-                    .map(|member| self.start_on_its_node(&context, member, nodes)),
-            )
-            .await?;
-        }
-        Ok(())
-    }
-
-    async fn start_on_its_node(
-        &self,
-        context: &Arc<SessionContext>,
-        member: &AgentRecord,
-        nodes: &AgentNodes,
-    ) -> Result<(), Refusal> {
-        let node = nodes.get(&member.id).filter(|node| *node != self.view.id());
-        let is_handed_over = match node {
-            Some(node) => {
-                self.placement
-                    .hand_over(node, &claim_request(context, member, None))
-                    .await
-            }
-            None => false,
-        };
-        if is_handed_over {
-            Ok(())
-        } else {
-            self.start_member(context, member.clone(), Opening::default())
-                .await
-        }
-    }
-
-    async fn start_member(
-        &self,
-        context: &Arc<SessionContext>,
-        agent: AgentRecord,
-        opening: Opening,
-    ) -> Result<(), Refusal> {
-        self.teams
-            .add_member(context, &agent.id, &agent.spec)
-            .await?;
-        let (session, epoch) = (Arc::clone(context), agent.epoch);
-        self.host.start(Hosting {
-            session,
-            agent: agent.id,
-            epoch,
-            opening,
-            tools_from: None,
-        });
-        Ok(())
     }
 }
 

@@ -1,7 +1,9 @@
 //! Tests of operations on sessions that are requested from the host and from another node.
 
+use std::collections::BTreeMap;
+
 use planck_common::{
-    InputId, SessionId,
+    AgentId, InputId, SessionId, TeamId, Timestamp,
     command::{
         Accepted, AgentState, AgentStateNow, AgentVerb, InputMode, Prompt, SessionState,
         SessionVerb,
@@ -10,15 +12,16 @@ use planck_common::{
     event::{InputKind, json},
     message::Part,
     reply::Code,
+    spec::SessionSpec,
     subject::Address,
 };
 use serde_json::json as value;
 
-use super::{CommandOrigin, Sessions};
+use super::{CommandOrigin, Sessions, first_agents::FirstAgents};
 use crate::{
     actor::ArrivalOutcome,
     services::testing::{TestNode, World},
-    store::{NewInput, PutResult},
+    store::{Created, NewAgent, NewInput, NewSession, PutResult},
 };
 
 fn prompt(text: &str) -> Prompt {
@@ -56,6 +59,53 @@ async fn second_start_with_the_same_id_finds_the_session() {
     );
     let agents = node.services().lookup.members(&first.session_id).await;
     assert_eq!(agents.unwrap().len(), 2);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_to_an_agent_that_is_about_to_start_is_answered() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let other = node.start(world.request(&["lead"])).await;
+    let (id, agent) = (SessionId::mint(), AgentId::mint());
+    let spec = SessionSpec {
+        team_id: TeamId::mint(),
+        lead: agent.clone(),
+        ..node.session(&other).await.spec
+    };
+    let session = NewSession {
+        id: id.clone(),
+        name: None,
+        spec,
+        metadata: serde_json::Map::new(),
+        agents: vec![NewAgent {
+            session: id,
+            id: agent,
+            spec: node.agent(&other.orchestrator).await.spec,
+        }],
+        at: Timestamp::now(),
+        prompt: None,
+    };
+    let nodes = BTreeMap::new();
+    let permits = sessions(&node).expect_agents(&session, &nodes);
+    let created = node.services().store.create(session, node.id()).await;
+    let Created::New(record, agents) = created.unwrap() else {
+        panic!("the session was there before")
+    };
+
+    let lead = agents[0].clone();
+    sessions(&node).prompt(&lead, prompt("go")).await.unwrap();
+    assert!(!node.services().host.has(&lead.id), "it has not started");
+    let first = FirstAgents {
+        agents,
+        nodes,
+        permits,
+        prompt: None,
+        warning: None,
+    };
+    sessions(&node).host_all(&record, first).await.unwrap();
+
+    answered(&node, &record.id).await;
     node.leave().await;
 }
 

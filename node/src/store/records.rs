@@ -140,6 +140,43 @@ impl NewSession {
         Ok(())
     }
 
+    /// Returns the records that a store keeps after it created this session under this name, so
+    /// that they need not be read back.
+    pub fn created(&self, name: SessionName, node: &NodeId) -> Created {
+        let agents = self.agents.iter().zip(self.agent_names()).enumerate();
+        let agents: Vec<AgentRecord> = agents
+            .map(|(n, (agent, name))| AgentRecord {
+                session: self.id.clone(),
+                id: agent.id.clone(),
+                team: self.spec.team_id.clone(),
+                spec: AgentSpec {
+                    name,
+                    ..agent.spec.clone()
+                },
+                state: AgentState::Idle,
+                totals: Usage::default(),
+                node: Some(node.clone()),
+                epoch: 1,
+                last_seq: 0,
+                incarnation: i64::from(n == 0),
+            })
+            .collect();
+        let session = SessionRecord {
+            id: self.id.clone(),
+            name,
+            state: SessionState::Open,
+            spec: self.spec.clone(),
+            head: 0,
+            agents: u32::try_from(agents.len()).unwrap_or(u32::MAX),
+            totals: Usage::default(),
+            metadata: self.metadata.clone(),
+            created_at: self.at,
+            updated_at: self.at,
+            owner: Some(node.clone()),
+        };
+        Created::New(session, agents)
+    }
+
     /// Returns the names of the agents, made unique: the second agent with a name gets the suffix
     /// `-2`.
     pub fn agent_names(&self) -> Vec<String> {
@@ -193,7 +230,8 @@ impl NewAgent {
 /// The result of [`SessionRecords::create`].
 #[derive(Debug, Clone)]
 pub enum Created {
-    New(SessionRecord),
+    /// The new session and its agents, in the order in which they were created.
+    New(SessionRecord, Vec<AgentRecord>),
     /// The session already existed.
     Known(SessionRecord),
 }

@@ -286,7 +286,7 @@ pub async fn a_session_that_many_create_is_created_once(world: &dyn World) {
         let mut new = 0;
         while let Some(created) = tries.join_next().await {
             match created.unwrap().unwrap() {
-                Created::New(record) => new += u32::from(record.id == id),
+                Created::New(record, _) => new += u32::from(record.id == id),
                 Created::Known(record) => assert_eq!(record.id, id),
             }
         }

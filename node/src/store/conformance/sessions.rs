@@ -30,7 +30,7 @@ pub async fn a_session_is_created_once(world: &dyn World) {
     }
     .prompt(0);
     session.prompt = Some(prompt.clone());
-    let Created::New(record) = store.create(session.clone(), &node).await.unwrap() else {
+    let Created::New(record, created) = store.create(session.clone(), &node).await.unwrap() else {
         panic!("it was there before")
     };
     assert_eq!(
@@ -56,6 +56,12 @@ pub async fn a_session_is_created_once(world: &dyn World) {
     );
 
     let recorded = other.recorded(&record.id).await.unwrap();
+    let stored = other.agents(&record.id).await.unwrap();
+    assert_eq!(
+        format!("{:?}", (&record, &created)),
+        format!("{:?}", (recorded.as_ref().unwrap(), &stored)),
+        "what `create` returns is what the store holds"
+    );
     assert_eq!(recorded.map(|found| found.name), Some(record.name.clone()));
     let unknown = other.recorded(&planck_common::SessionId::mint()).await;
     assert!(unknown.unwrap().is_none());
@@ -89,7 +95,7 @@ pub async fn a_session_is_created_once(world: &dyn World) {
 pub async fn names_are_unique_and_made_up(world: &dyn World) {
     let node = NodeId::mint();
     let store = world.open(&node).await;
-    let Created::New(made_up) = store.create(new_session(1), &node).await.unwrap() else {
+    let Created::New(made_up, _) = store.create(new_session(1), &node).await.unwrap() else {
         panic!("known")
     };
     assert!(
@@ -104,7 +110,7 @@ pub async fn names_are_unique_and_made_up(world: &dyn World) {
         name: Some(name.clone()),
         ..new_session(1)
     };
-    let Created::New(record) = store.create(named(&name), &node).await.unwrap() else {
+    let Created::New(record, _) = store.create(named(&name), &node).await.unwrap() else {
         panic!("known")
     };
     assert_eq!(record.name, name);
@@ -163,7 +169,7 @@ pub async fn sessions_are_listed_in_pages(world: &dyn World) {
     let store = world.open(&node).await;
     let mut ids = vec![];
     for _ in 0..5 {
-        let Created::New(record) = store.create(new_session(1), &node).await.unwrap() else {
+        let Created::New(record, _) = store.create(new_session(1), &node).await.unwrap() else {
             panic!("known")
         };
         ids.insert(0, record.id);

@@ -51,7 +51,7 @@ impl Team {
             .iter()
             .map(|agent| agent.id.clone())
             .collect();
-        let Created::New(record) = store.create(session, &node).await.unwrap() else {
+        let Created::New(record, _) = store.create(session, &node).await.unwrap() else {
             panic!("it was there before")
         };
         Self {

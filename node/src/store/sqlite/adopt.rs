@@ -19,7 +19,7 @@ use super::{
     decode::RowReader,
     fault,
     folder::StoreFolder,
-    index::{Reserved, session_of_file},
+    index::{NewRows, Reserved, session_of_file},
     lock, view,
 };
 use crate::store::{StoreError, refusal};
@@ -87,7 +87,7 @@ impl SqliteStore {
         let created_at = self.created_at(&old, stray).await?;
         match self
             .index
-            .reserve(&stray.id, &stray.name, created_at, vec![])
+            .reserve(&stray.id, &stray.name, created_at, NewRows::default())
             .await?
         {
             Reserved::Yes => {}

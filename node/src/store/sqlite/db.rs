@@ -84,23 +84,41 @@ impl Db {
         }
     }
 
-    /// Creates a file with the tables of this version. If the file exists already or cannot be
-    /// created in one step, opens it as [`Self::open`] with `create` does.
+    /// Creates a file with the tables of this version and no rows. If the file exists already or
+    /// cannot be created in one step, opens it as [`Self::open`] with `create` does.
     pub async fn create(
         path: &Path,
         opening: DbOptions,
         schema: &[Migration],
     ) -> Result<Self, SqliteFault> {
+        match Self::create_filled(path, opening, schema, vec![]).await? {
+            Some(db) => Ok(db),
+            None => Self::open(path, opening, true, schema).await,
+        }
+    }
+
+    /// Creates a file with the tables of this version, to which these statements were applied, in
+    /// one step: other processes see the file with all its rows or not at all. Returns `None` if
+    /// the file exists already, if it cannot be created in one step, or if a statement fails.
+    pub async fn create_filled(
+        path: &Path,
+        opening: DbOptions,
+        schema: &[Migration],
+        rows: Vec<SqliteStatement<'_>>,
+    ) -> Result<Option<Self>, SqliteFault> {
         let migrated = Migrated::by(path, opening, schema).await?;
-        if !folder::create_with(path, &migrated.image, opening.full_sync) {
-            return Self::open(path, opening, true, schema).await;
+        let Ok(image) = migrated.image_with(rows).await else {
+            return Ok(None);
+        };
+        if !folder::create_with(path, &image, opening.full_sync) {
+            return Ok(None);
         }
         let connect = opening.connect(path, false);
         let view = View {
             connect,
             copy: None,
         };
-        Self::connect(path, view, opening).await
+        Self::connect(path, view, opening).await.map(Some)
     }
 
     /// Opens a database in memory and applies the migrations `schema`. Errors name the file at
@@ -288,11 +306,21 @@ impl Db {
         self.bounded(run).await
     }
 
-    /// Returns the database in the format of an SQLite file.
-    pub async fn image(&self) -> Result<Vec<u8>, SqliteFault> {
+    /// Returns the database, to which these statements were applied, in the format of an SQLite
+    /// file. The database itself does not change.
+    pub async fn image_with(&self, rows: Vec<SqliteStatement<'_>>) -> Result<Vec<u8>, SqliteFault> {
         let run = async {
             let mut connection = self.connection.lock().await;
-            connection.serialize(None).await.map(|image| image.to_vec())
+            // `BEGIN` fails if the rollback below should ever have failed.
+            let mut transaction = connection.begin_with("BEGIN").await?;
+            for statement in rows {
+                statement.execute(&mut *transaction).await?;
+            }
+            // Dropping the transaction rolls it back before the connection's next statement.
+            transaction
+                .serialize(None)
+                .await
+                .map(|image| image.to_vec())
         };
         self.bounded(run).await
     }

@@ -15,6 +15,8 @@ pub enum Abort {
     InputGone,
     /// The row to rewind to is not a visible message.
     NoMessage,
+    /// The session or its name is in the index already.
+    Known,
     /// A reason that only a newer schema has.
     Other(String),
 }
@@ -26,6 +28,7 @@ impl Abort {
             "stale_epoch" => Self::StaleEpoch,
             "input_gone" => Self::InputGone,
             "no_message" => Self::NoMessage,
+            "known" => Self::Known,
             other => Self::Other(other.to_owned()),
         }
     }

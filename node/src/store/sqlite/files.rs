@@ -15,7 +15,7 @@ use sqlx::{query, sqlite::SqliteRow};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    db::{Db, DbOptions},
+    db::{Db, DbOptions, SqliteStatement},
     decode::RowReader,
     fault::{self, SqliteFault},
 };
@@ -134,6 +134,23 @@ impl SessionFiles {
             db,
             _permit: permit,
         })
+    }
+
+    /// Creates the file of a session with these rows in one step. Returns `None` if the file exists
+    /// or cannot be created in this way.
+    pub async fn create_filled(
+        &self,
+        id: &SessionId,
+        name: &SessionName,
+        rows: Vec<SqliteStatement<'_>>,
+    ) -> Result<Option<NewFile>, StoreError> {
+        let permit = self.permit().await?;
+        let path = self.path(id, name);
+        let db = Db::create_filled(&path, self.opening, SQLITE_SESSION, rows).await?;
+        Ok(db.map(|db| NewFile {
+            db,
+            _permit: permit,
+        }))
     }
 
     /// Keeps the file of a new session open, unless this process has opened it again meanwhile.

@@ -271,8 +271,10 @@ pub fn create_with(path: &Path, content: &[u8], full_sync: bool) -> bool {
         let unnamed = format!("/proc/self/fd/{}", unnamed.as_raw_fd());
         let follow = AtFlags::AT_SYMLINK_FOLLOW;
         linkat(AT_FDCWD, unnamed.as_str(), &folder, name, follow)?;
-        if full_sync {
-            folder.sync_all()?;
+        if full_sync && let Err(error) = folder.sync_all() {
+            // The caller creates the file in another way, and must not find this one.
+            unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir)?;
+            return Err(error);
         }
         Ok(())
     };

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::store::{StoreError, page::SessionCursor, stored};
 use known::IndexCache;
-pub use names::Reserved;
+pub use names::{NewRows, Reserved};
 pub use rebuild::{NAME, session_of_file};
 pub use waits::{DueWait, WaitHint};
 
@@ -29,8 +29,15 @@ pub use waits::{DueWait, WaitHint};
 pub struct Index {
     folder: PathBuf,
     opening: DbOptions,
-    open: Mutex<Option<Arc<Db>>>,
+    open: Mutex<Option<OpenIndex>>,
     known: IndexCache,
+}
+
+/// The open file of the index, with the id of the store in it, which never changes.
+#[derive(Debug, Clone)]
+struct OpenIndex {
+    db: Arc<Db>,
+    store_id: String,
 }
 
 /// A session as recorded in the index, which may be slightly out of date.
@@ -62,18 +69,25 @@ impl Index {
 
     /// Returns the open index. Reopens it if another process replaced it or the connection failed,
     /// and rebuilds it if it is missing or damaged. A read-only index is rebuilt in memory.
-    async fn db(&self) -> Result<Arc<Db>, StoreError> {
+    async fn open(&self) -> Result<OpenIndex, StoreError> {
         let mut open = self.open.lock().await;
-        if let Some(db) = open.as_ref().filter(|db| db.is_current()) {
-            return Ok(db.clone());
+        if let Some(index) = open.as_ref().filter(|index| index.db.is_current()) {
+            return Ok(index.clone());
         }
         let db = match self.opening.look {
             true => rebuild::look(&self.folder, self.opening).await?,
             false => rebuild::open(&self.folder, self.opening).await?,
         };
-        let db = Arc::new(db);
-        *open = Some(db.clone());
-        Ok(db)
+        let index = OpenIndex {
+            store_id: store_id(&db).await?,
+            db: Arc::new(db),
+        };
+        *open = Some(index.clone());
+        Ok(index)
+    }
+
+    async fn db(&self) -> Result<Arc<Db>, StoreError> {
+        Ok(self.open().await?.db)
     }
 
     async fn execute(&self, statement: SqliteStatement<'_>) -> Result<u64, StoreError> {
@@ -91,12 +105,7 @@ impl Index {
     }
 
     pub async fn store_id(&self) -> Result<String, StoreError> {
-        let ids = self
-            .read(query("SELECT id FROM store"), |row| row.get("id"))
-            .await?;
-        ids.into_iter().next().ok_or_else(|| {
-            StoreError::Broken("index.db names no store; delete it, and it is rebuilt".into())
-        })
+        Ok(self.open().await?.store_id)
     }
 
     /// Adds the agents of a session and the lease of their node. The caller does so before it
@@ -311,6 +320,15 @@ impl Index {
             pending,
         )
         .await
+    }
+}
+
+async fn store_id(db: &Db) -> Result<String, StoreError> {
+    match db.row(query("SELECT id FROM store")).await? {
+        Some(row) => db.reader(&row).get("id"),
+        None => Err(StoreError::Broken(
+            "index.db names no store; delete it, and it is rebuilt".into(),
+        )),
     }
 }
 

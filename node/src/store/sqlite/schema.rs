@@ -12,7 +12,7 @@ use planck_migrations::Migration;
 use sqlx::{Row as _, query, sqlite::SqliteRow};
 
 use super::{
-    db::{Db, DbOptions},
+    db::{Db, DbOptions, SqliteStatement},
     fault::{self, SqliteFault},
 };
 
@@ -102,8 +102,8 @@ fn is_of_tool([r#type, name, ..]: &Object) -> bool {
 #[derive(Debug)]
 pub struct Migrated {
     objects: Vec<Object>,
-    /// The content of a file with this schema and no rows, in WAL mode.
-    pub image: Vec<u8>,
+    /// The database in memory, which has no rows between two calls.
+    db: Db,
 }
 
 /// The results that were already computed, each with the statements of its migrations.
@@ -128,15 +128,21 @@ impl Migrated {
             return Ok(known);
         }
         let db = Db::in_memory(path, opening, steps).await?;
-        let mut image = db.image().await?;
+        let objects = FileSchema::read(&db).await?.objects;
+        let migrated = Arc::new(Self { objects, db });
+        lock().push((statements, Arc::clone(&migrated)));
+        Ok(migrated)
+    }
+
+    /// Returns the content of a file with this schema, in WAL mode, to which these statements were
+    /// applied.
+    pub async fn image_with(&self, rows: Vec<SqliteStatement<'_>>) -> Result<Vec<u8>, SqliteFault> {
+        let mut image = self.db.image_with(rows).await?;
         // These two bytes of the file header are the write and the read version. The value 2 stands
         // for WAL.
         if let Some(versions) = image.get_mut(18..20) {
             versions.fill(2);
         }
-        let objects = FileSchema::read(&db).await?.objects;
-        let migrated = Arc::new(Self { objects, image });
-        lock().push((statements, Arc::clone(&migrated)));
-        Ok(migrated)
+        Ok(image)
     }
 }

@@ -34,8 +34,10 @@ pub async fn create(
             .optional(insert(&session, &name, node))
             .await?
             .is_some();
+        if inserted {
+            return Ok(session.created(name, node));
+        }
         match find(database, &session.id).await? {
-            Some(record) if inserted => return Ok(Created::New(record)),
             Some(record) if record.id == session.id => return Ok(Created::Known(record)),
             Some(_) | None if session.name.is_some() => {
                 return Err(refusal::name_taken(&name));

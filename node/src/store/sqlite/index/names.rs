@@ -1,10 +1,13 @@
 //! Reserves the name of a session before its file is created.
 
-use planck_common::{NodeId, SessionId, SessionName, Timestamp};
+use planck_common::{AgentId, InputId, NodeId, SessionId, SessionName, Timestamp, event::json};
 use sqlx::query;
 
-use super::{Index, added, id_and_name, leased, pending};
-use crate::store::{NewSession, StoreError, sqlite::db::SqliteStatement};
+use super::{Index, id_and_name};
+use crate::store::{
+    NewSession, StoreError,
+    sqlite::fault::{Abort, SqliteFault},
+};
 
 /// The result of reserving a name.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,32 +21,59 @@ pub enum Reserved {
     Gone,
 }
 
+/// What is added to the index with the name of a new session.
+#[derive(Debug, Default)]
+pub struct NewRows<'a> {
+    pub agents: Vec<&'a AgentId>,
+    /// The node that holds the leases of the agents.
+    pub node: Option<&'a NodeId>,
+    /// The unread inputs, each with its agent.
+    pub inputs: Vec<(&'a InputId, &'a AgentId)>,
+}
+
 impl Index {
-    /// Reserves a name for a session, and runs other statements in the same transaction. Nothing is
-    /// changed if the session or the name is known.
+    /// Reserves a name for a session, and adds these rows, with one statement. Nothing is changed
+    /// if the session or the name is known.
     pub async fn reserve(
         &self,
         id: &SessionId,
         name: &SessionName,
-        at: Timestamp,
-        others: Vec<SqliteStatement<'_>>,
+        created_at: Timestamp,
+        rows: NewRows<'_>,
     ) -> Result<Reserved, StoreError> {
-        const RESERVE: &str = "INSERT INTO sessions (id, name, state, created_at, changed_at) VALUES (?1, ?2, 'new', ?3, ?3) ON CONFLICT DO NOTHING";
-        let first = query(RESERVE)
+        const RESERVE: &str = "INSERT INTO new_session (id, name, created_at, agents, node_id, inputs, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let NewRows {
+            agents,
+            node,
+            inputs,
+        } = rows;
+        let statement = query(RESERVE)
             .bind(id.as_str())
             .bind(name.as_str())
-            .bind(at.millis());
-        if self.db().await?.all_or_nothing(first, others).await? {
-            return Ok(Reserved::Yes);
+            .bind(created_at.millis())
+            .bind(json(&agents))
+            .bind(node.map(|node| node.to_string()))
+            .bind(json(&inputs))
+            .bind(Timestamp::now().millis());
+        match self.db().await?.execute(statement).await {
+            Ok(_) => {
+                for agent in agents {
+                    self.known.belongs(agent, id);
+                }
+                self.known.announced(inputs.iter().map(|(input, _)| *input));
+                Ok(Reserved::Yes)
+            }
+            Err(SqliteFault::Aborted(Abort::Known)) => self.holder(id, name).await,
+            Err(fault) => Err(fault.into()),
         }
+    }
+
+    /// Returns which session has this id or this name.
+    async fn holder(&self, id: &SessionId, name: &SessionName) -> Result<Reserved, StoreError> {
         const HOLDER: &str =
             "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1";
-        let found = self
-            .read(
-                query(HOLDER).bind(id.as_str()).bind(name.as_str()),
-                id_and_name,
-            )
-            .await?;
+        let statement = query(HOLDER).bind(id.as_str()).bind(name.as_str());
+        let found = self.read(statement, id_and_name).await?;
         Ok(match found.into_iter().next() {
             Some((known, name)) if known == *id => Reserved::Known(name),
             Some((other, _)) => Reserved::Taken(other),
@@ -59,18 +89,13 @@ impl Index {
         name: &SessionName,
         node: &NodeId,
     ) -> Result<Reserved, StoreError> {
-        let agents = session.agents.iter().map(|agent| &agent.id);
-        let mut others = vec![added(&session.id, agents), leased(&session.id, node)];
         let prompt = session.prompt.iter();
-        let inputs: Vec<_> = prompt.map(|prompt| (&prompt.id, &prompt.agent)).collect();
-        if !inputs.is_empty() {
-            others.push(pending(&session.id, &inputs, Timestamp::now()));
-        }
-        let reserved = self.reserve(&session.id, name, session.at, others).await?;
-        if reserved == Reserved::Yes {
-            self.known.announced(inputs.iter().map(|(input, _)| *input));
-        }
-        Ok(reserved)
+        let rows = NewRows {
+            agents: session.agents.iter().map(|agent| &agent.id).collect(),
+            node: Some(node),
+            inputs: prompt.map(|prompt| (&prompt.id, &prompt.agent)).collect(),
+        };
+        self.reserve(&session.id, name, session.at, rows).await
     }
 
     /// Records that the file of a new session is complete.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use planck_common::{SessionId, SessionName, event::json};
-use planck_migrations::{SQLITE_INDEX, SQLITE_SESSION};
+use planck_migrations::{SQLITE_INDEX, SQLITE_NEW_SESSION, SQLITE_SESSION};
 use sqlx::{Row, query};
 
 use super::super::{
@@ -32,6 +32,8 @@ pub async fn open(folder: &Path, opening: DbOptions) -> Result<Db, StoreError> {
     if db.rows(query("SELECT id FROM store")).await?.is_empty() {
         fill(&db, folder, opening).await?;
     }
+    db.execute(query(SQLITE_NEW_SESSION).persistent(false))
+        .await?;
     Ok(db)
 }
 

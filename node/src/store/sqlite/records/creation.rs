@@ -6,7 +6,7 @@ use sqlx::query;
 use crate::store::{
     Created, NewAgent, NewInput, NewSession, SessionRecords as _, StoreError, max_agents, name,
     refusal,
-    sqlite::{SqliteStore, db::SqliteStatement, inbox, index::Reserved, records::record_in},
+    sqlite::{SqliteStore, db::SqliteStatement, files::NewFile, inbox, index::Reserved},
     stored,
 };
 
@@ -20,19 +20,37 @@ pub async fn create(
 ) -> Result<Created, StoreError> {
     session.check()?;
     let name = reserve(store, &session, node).await?;
-    let file = store.files.create(&session.id, &name).await?;
-    let first = insert(store, &session, &name).await?;
-    let is_new = file.db.all_or_nothing(first, rest(&session, node)).await?;
+    let file = file_with(store, &session, &name, node).await?;
     store.index.state_of_new(&session.id).await?;
-    let missing = || refusal::no_session(&session.id);
-    if is_new {
-        let record = record_in(&file.db).await?.ok_or_else(missing)?;
+    if let Some(file) = file {
         store.files.keep(file, &session);
-        return Ok(Created::New(record));
+        return Ok(session.created(name, node));
     }
-    drop(file);
     let record = store.session(session.id.as_str()).await?;
-    record.ok_or_else(missing).map(Created::Known)
+    record
+        .map(Created::Known)
+        .ok_or_else(|| refusal::no_session(&session.id))
+}
+
+/// Creates the session's file with the session in it. Returns `None` if the file holds the session
+/// already.
+async fn file_with(
+    store: &SqliteStore,
+    session: &NewSession,
+    name: &SessionName,
+    node: &NodeId,
+) -> Result<Option<NewFile>, StoreError> {
+    let store_id = store.index.store_id().await?;
+    let (first, rest) = rows(session, name, node, &store_id);
+    let all = std::iter::once(first).chain(rest).collect();
+    let filled = store.files.create_filled(&session.id, name, all).await?;
+    if filled.is_some() {
+        return Ok(filled);
+    }
+    let file = store.files.create(&session.id, name).await?;
+    let (first, rest) = rows(session, name, node, &store_id);
+    let is_new = file.db.all_or_nothing(first, rest).await?;
+    Ok(is_new.then_some(file))
 }
 
 /// Reserves a name, and adds the session's agents, lease and prompt to the index.
@@ -79,49 +97,42 @@ async fn reserve(
     Err(refusal::no_free_name())
 }
 
-async fn insert(
-    store: &SqliteStore,
+/// Returns the statement that inserts a session unless there is one, and those that insert its
+/// agents and its prompt.
+fn rows(
     session: &NewSession,
     name: &SessionName,
-) -> Result<SqliteStatement<'static>, StoreError> {
+    node: &NodeId,
+    store_id: &str,
+) -> (SqliteStatement<'static>, Vec<SqliteStatement<'static>>) {
     const INSERT: &str =
         "INSERT INTO sessions (only, id, store_id, name, state, spec, lead, metadata, max_agents, created_at, updated_at)
         VALUES (1, ?1, ?2, ?3, 'open', ?4, ?5, ?6, ?7, ?8, ?8) ON CONFLICT DO NOTHING";
-    Ok(query(INSERT)
+    let first = query(INSERT)
         .bind(session.id.to_string())
-        .bind(store.index.store_id().await?)
+        .bind(store_id.to_owned())
         .bind(name.to_string())
         .bind(json(&session.spec))
         .bind(session.spec.lead.to_string())
         .bind(json(&session.metadata))
         .bind(max_agents(&session.spec.limits))
-        .bind(session.at.millis()))
+        .bind(session.at.millis());
+    let prompt = session.prompt.iter().map(inbox::insert);
+    let rest = std::iter::once(agents(session, node)).chain(prompt);
+    (first, rest.collect())
 }
 
-fn rest(session: &NewSession, node: &NodeId) -> Vec<SqliteStatement<'static>> {
-    let names = session.agent_names();
-    let agents = session.agents.iter().zip(names).enumerate();
-    let agents =
-        agents.map(|(n, (agent, name))| insert_agent(agent, &name, node, i64::from(n == 0)));
-    agents
-        .chain(session.prompt.iter().map(inbox::insert))
-        .collect()
-}
-
-fn insert_agent(
-    agent: &NewAgent,
-    name: &str,
-    node: &NodeId,
-    incarnation: i64,
-) -> SqliteStatement<'static> {
+fn agents(session: &NewSession, node: &NodeId) -> SqliteStatement<'static> {
     const INSERT: &str = "INSERT INTO agents (id, name, type, role, spec, node_id, incarnation)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    query(INSERT)
-        .bind(agent.id.to_string())
-        .bind(name.to_owned())
-        .bind(agent.spec.r#type.clone())
-        .bind(stored::role_name(agent.spec.role))
-        .bind(json(&agent.spec))
-        .bind(node.to_string())
-        .bind(incarnation)
+        SELECT value->>0, value->>1, value->>2, value->>3, value->>4, ?2, key = 0 FROM json_each(?1) ORDER BY key";
+    let rows: Vec<_> = session
+        .agents
+        .iter()
+        .zip(session.agent_names())
+        .map(|(NewAgent { id, spec, .. }, name)| {
+            let role = stored::role_name(spec.role);
+            (id, name, &spec.r#type, role, json(spec))
+        })
+        .collect();
+    query(INSERT).bind(json(&rows)).bind(node.to_string())
 }

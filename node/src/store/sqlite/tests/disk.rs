@@ -73,7 +73,7 @@ async fn start(path: &Path) -> Team {
         .unwrap();
     let new = new_session(1);
     let agents = vec![new.agents[0].id.clone()];
-    let Created::New(record) = store.create(new, &node).await.unwrap() else {
+    let Created::New(record, _) = store.create(new, &node).await.unwrap() else {
         panic!("known")
     };
     Team {

@@ -163,7 +163,8 @@ async fn many_sessions_share_few_open_files() {
     let store = Arc::new(SqliteStore::open(options, &node).await.unwrap());
     let mut ids: Vec<SessionId> = vec![];
     for _ in 0..300 {
-        let Created::New(record) = store.create(team::new_session(1), &node).await.unwrap() else {
+        let Created::New(record, _) = store.create(team::new_session(1), &node).await.unwrap()
+        else {
             panic!("known")
         };
         ids.push(record.id);
