@@ -18,6 +18,7 @@ use std::sync::Arc;
 use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits};
 
 pub use remote::CommandOrigin;
+pub use waits::store_answer;
 
 use crate::{
     actor::{Host, waiters::Waiters},
