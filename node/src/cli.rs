@@ -13,6 +13,7 @@ pub mod watch;
 pub mod which;
 
 mod agent;
+mod ask;
 #[cfg(any(test, feature = "bench"))]
 mod bench;
 mod chat;

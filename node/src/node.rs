@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use assemble::{
     Additions, Inventory, StoreTrial, default_model, look, open_embedded, prefix, sandbox,
-    sqlite_options, try_store,
+    sqlite_options, take_answers, try_store,
 };
 pub use assemble::{AssemblyError, nats, open, open_on};
 pub use cluster_handle::Joining;

@@ -20,6 +20,7 @@ use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits}
 
 pub use prompt::PromptTarget;
 pub use remote::CommandOrigin;
+pub use waits::store_answer;
 
 use crate::{
     actor::{Host, waiters::Waiters},

@@ -1,16 +1,19 @@
 //! Property test: for any order of events, with crashes at any save, the log stays valid and every
 //! input gets exactly one outcome.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use planck_common::{
-    InputId, Timestamp,
+    CallId, InputId, Timestamp,
     command::{AgentState, InputMode},
     event::{Event, EventKind, InputKind, TurnStart, json},
     message::{Part, StopReason, text_of},
     spec::OnLimit,
     usage::Usage,
-    wait::WaitDecision,
+    wait::{WaitDecision, WaitKind},
 };
 use proptest::prelude::*;
 
@@ -407,6 +410,7 @@ impl Player {
             check_history(world.messages().iter(), may_be_open);
             check_turns(world);
             check_calls(world, may_be_open);
+            check_decisions(world);
             world.waits.check(&world.agent);
             check_restore(world);
             check_rest(world);
@@ -484,6 +488,43 @@ fn check_calls(world: &World, may_be_open: bool) {
         may_be_open || starts.keys().all(|call| ends.contains_key(call)),
         "a call without an end"
     );
+}
+
+/// Checks that an allowed call has a start in the log, and that any other call that waited has none
+/// but a result. The answer, and what becomes of the call, are saved together, so a crash between
+/// them neither runs a denied call nor loses an allowed one.
+fn check_decisions(world: &World) {
+    let mut decisions: HashMap<CallId, WaitDecision> = HashMap::new();
+    let (mut starts, mut ends) = (HashSet::new(), HashSet::new());
+    let mut limits = HashSet::new();
+    for row in &world.rows {
+        if row.kind == EventKind::Message {
+            continue;
+        }
+        match Event::parse(row.kind, &row.body) {
+            Ok(Event::WaitOpened(wait)) if wait.kind == WaitKind::Budget => {
+                limits.insert(wait.id);
+            }
+            Ok(Event::WaitClosed(wait)) => {
+                decisions.insert(wait.id, wait.decision);
+            }
+            Ok(Event::ToolStart(start)) => drop(starts.insert(start.call_id)),
+            Ok(Event::ToolEnd(end)) => drop(ends.insert(end.call_id)),
+            _ => {}
+        }
+    }
+    for (call, decision) in decisions {
+        if limits.contains(&call) {
+            continue;
+        }
+        let is_allowed = decision == WaitDecision::Allow;
+        assert_eq!(
+            starts.contains(&call),
+            is_allowed,
+            "{call} was decided with {decision:?}"
+        );
+        assert!(is_allowed || ends.contains(&call), "{call} has no result");
+    }
 }
 
 /// Checks that a node that restores the agent gets the same view, turn and totals. Messages that

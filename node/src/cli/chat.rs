@@ -8,7 +8,11 @@ mod slash;
 use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
-use planck_common::{command::Start, message::Part, usage::Usage};
+use planck_common::{
+    command::{AgentState, Start},
+    message::Part,
+    usage::Usage,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{
@@ -16,12 +20,15 @@ use self::{
     slash::SlashCommand,
 };
 use super::{
+    ask::{Asker, can_ask},
     exit::Exit,
+    link::ConnectedClient,
     log::Logs,
     output::{Stream, draw, say, warn},
     place::ConfigPlace,
     render::{Style, consumed, style, style::Paint},
-    watch::{Sink, interrupts, watch},
+    waits::{left_open, open_waits},
+    watch::{OnWait, Sent, Sink, WorkOutcome, interrupts, watch},
     which::{PromptTarget, SessionChoice},
 };
 use crate::client::Client;
@@ -43,6 +50,8 @@ pub struct ChatArgs {
 struct ChatSession<'a> {
     client: &'a Client,
     talk: PromptTarget,
+    /// Whether the session runs on a node in this process.
+    is_alone: bool,
     /// Whether this chat created the session and has not sent a prompt yet.
     is_blank: bool,
     keyboard: Keyboard,
@@ -70,7 +79,7 @@ impl ChatArgs {
         // The chat handles SIGTERM itself, because the terminal must be restored before the process
         // ends.
         let done = tokio::select! {
-            done = Box::pin(talk(&link.client, &self.which, history)) => done,
+            done = Box::pin(talk(&link, &self.which, history)) => done,
             _ = terminated.recv() => Err(anyhow::anyhow!("terminated")),
         };
         link.close().await;
@@ -81,11 +90,11 @@ impl ChatArgs {
 
 /// Alternates prompts and turns until the user leaves.
 async fn talk(
-    client: &Client,
+    link: &ConnectedClient,
     which: &SessionChoice,
     history: Option<PathBuf>,
 ) -> anyhow::Result<Exit> {
-    let interrupted = interrupts()?;
+    let (client, interrupted) = (&link.client, interrupts()?);
     let (talk, is_blank) = begin(client, which).await?;
     // The directory of a workspace may be on another machine, but attached files are read on this
     // one.
@@ -103,15 +112,17 @@ async fn talk(
     let mut chat = ChatSession {
         client,
         talk,
+        is_alone: link.is_alone(),
         is_blank,
         keyboard,
         interrupted,
         dir,
         usage: Usage::default(),
     };
+    let mut next = Box::pin(chat.catch_up()).await;
     let done = loop {
-        match Box::pin(chat.turn()).await {
-            Ok(Next::Prompt) => {}
+        match next {
+            Ok(Next::Prompt) => next = Box::pin(chat.turn()).await,
             Ok(Next::Leave(exit)) => break Ok(exit),
             Err(error) => break Err(error),
         }
@@ -140,6 +151,28 @@ fn dim(text: &str) -> std::io::Result<()> {
 }
 
 impl ChatSession<'_> {
+    /// If agents of the session wait for answers already, asks the user about them first. Without a
+    /// cluster this process also continues work that was interrupted, for example by an answer that
+    /// was given meanwhile, so the user sees it.
+    async fn catch_up(&mut self) -> anyhow::Result<Next> {
+        if self.is_blank || !can_ask() {
+            return Ok(Next::Prompt);
+        }
+        let info = self.client.session(&self.talk.id).await?;
+        let mut states = info.agents.iter().map(|agent| agent.state);
+        let is_of_interest = states.any(|state| match state {
+            AgentState::Waiting => true,
+            AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting => {
+                self.is_alone
+            }
+            AgentState::Idle | AgentState::Stopped => false,
+        });
+        match is_of_interest {
+            true => self.watch(&Sent::nothing(&info)).await,
+            false => Ok(Next::Prompt),
+        }
+    }
+
     /// Reads one line from the user, and sends it as a prompt or performs it as a command.
     async fn turn(&mut self) -> anyhow::Result<Next> {
         let typed = tokio::select! {
@@ -175,17 +208,40 @@ impl ChatSession<'_> {
 
     async fn prompt(&mut self, text: &str) -> anyhow::Result<Next> {
         let content: Vec<Part> = attachment::content(&self.dir, text)?;
-        let (_hush, began) = (self.keyboard.hush()?, Instant::now());
-        let mut sink = Sink::screen(Some(Stream::Out));
         let sent = self.talk.prompt(self.client, content).await?;
         self.is_blank = false;
-        if self.keyboard.has_editor {
-            sink.hide_echo(&sent.prompt);
+        self.watch(&sent).await
+    }
+
+    /// Shows the work on a prompt until it has ended, and asks the user about what waits meanwhile.
+    async fn watch(&mut self, sent: &Sent) -> anyhow::Result<Next> {
+        let (hush, began) = (self.keyboard.hush()?, Instant::now());
+        let mut sink = Sink::screen(Some(Stream::Out));
+        if let Some(prompt) = sent.prompt.as_ref().filter(|_| self.keyboard.has_editor) {
+            sink.hide_echo(prompt);
         }
-        let watched = watch(self.client, &sent, &mut self.interrupted, &mut sink).await?;
+        let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
+            true => {
+                let is_marked = hush.is_some();
+                let asker = Asker::new(self.client, &sent.session, Stream::Out, is_marked);
+                OnWait::Ask(Box::new(asker))
+            }
+            false => OnWait::Leave,
+        };
+        let interrupted = &mut self.interrupted;
+        let watching = watch(self.client, sent, interrupted, &mut sink, &mut on_wait);
+        let watched = Box::pin(watching).await?;
+        if let OnWait::Ask(asker) = on_wait {
+            self.keyboard.put_back(asker.typed_ahead());
+        }
         self.usage += sink.usage();
         let took = style::duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         dim(&format!("{took} · {}", consumed(&sink.usage())))?;
+        if watched.ended.outcome == WorkOutcome::Waiting {
+            let waits = open_waits(self.client, &sent.session).await?;
+            warn(&left_open(&self.talk.name, &waits, self.is_alone));
+            return Ok(Next::Leave(Exit::Waiting));
+        }
         Ok(if watched.was_left() {
             Next::Leave(Exit::Interrupted)
         } else {

@@ -26,8 +26,7 @@ use super::{
     exit::Exit,
     output::{Stream, draw, say},
     render::{Style, style::Paint},
-    watch::{Sink, interrupts, watch},
-    which::Sent,
+    watch::{OnWait, Sent, Sink, interrupts, watch},
 };
 use proof::Proof;
 use stage::DemoStage;
@@ -108,11 +107,18 @@ async fn play(stage: &mut DemoStage) -> anyhow::Result<(Exit, Started)> {
     let (mut interrupted, mut sink) = (interrupts()?, Sink::screen(Some(Stream::Out)));
     let sent = Sent {
         session: started.session_id.clone(),
-        prompt,
+        prompt: Some(prompt),
         from: 1,
     };
     let client = stage.client()?.clone();
-    let watching = Box::pin(watch(&client, &sent, &mut interrupted, &mut sink));
+    let mut on_wait = OnWait::Stay;
+    let watching = Box::pin(watch(
+        &client,
+        &sent,
+        &mut interrupted,
+        &mut sink,
+        &mut on_wait,
+    ));
     let both = futures_util::future::try_join(
         watching,
         Box::pin(node_failure::kill_host(&client, &started, stage)),

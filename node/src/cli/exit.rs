@@ -1,5 +1,6 @@
 //! The exit codes: 0 for success, 1 for a failure, 2 for wrong usage or an invalid file, 3 if
-//! something was not found, 4 if NATS or the database is unreachable, and 130 after an interrupt.
+//! something was not found, 4 if NATS or the database is unreachable, 5 if agents wait for an answer,
+//! and 130 after an interrupt.
 
 use std::{io, process::ExitCode};
 
@@ -20,6 +21,8 @@ pub enum Exit {
     Failed,
     /// The command was used wrongly or a file is invalid, and the command has already printed why.
     Misused,
+    /// Agents wait for an answer, and the command has already printed how to give it.
+    Waiting,
     /// The user interrupted the command.
     Interrupted,
 }
@@ -41,6 +44,7 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Misused) => ExitCode::from(2),
+        Ok(Exit::Waiting) => ExitCode::from(5),
         // 128 plus the number of SIGINT, which is how shells report a program that this signal
         // ended.
         Ok(Exit::Interrupted) => ExitCode::from(130),

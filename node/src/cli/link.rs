@@ -22,7 +22,7 @@ enum ConnectionEnd {
     Cluster,
     /// A node in this process without connections to other nodes.
     Node(RunningNode),
-    /// The store itself, which this process only reads.
+    /// The store itself. No agent runs in this process.
     Store(Box<dyn ServiceGuard>),
 }
 
@@ -54,12 +54,26 @@ impl ConnectedClient {
             return Ok(link);
         }
         earlier::say_what_is_there(config);
-        let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())));
+        let bus = memory();
         let service = node::look(config, &bus).await?;
-        Ok(Self {
+        Ok(Self::to_store(bus, service, config))
+    }
+
+    /// Connects a command that answers waits. Without NATS, opens the store and runs no agent.
+    pub async fn answer(config: &Config) -> anyhow::Result<Self> {
+        if let Some(link) = Self::to_cluster(config).await? {
+            return Ok(link);
+        }
+        let bus = memory();
+        let service = node::take_answers(config, &bus).await?;
+        Ok(Self::to_store(bus, service, config))
+    }
+
+    fn to_store(bus: Arc<dyn Bus>, service: Box<dyn ServiceGuard>, config: &Config) -> Self {
+        Self {
             client: client(&bus, config),
             to: ConnectionEnd::Store(service),
-        })
+        }
     }
 
     async fn to_cluster(config: &Config) -> anyhow::Result<Option<Self>> {
@@ -70,7 +84,7 @@ impl ConnectedClient {
         }))
     }
 
-    /// Returns whether the client only reads the store. Such a client receives no events.
+    /// Returns whether the client uses the store without a node. Such a client receives no events.
     pub fn is_of_store(&self) -> bool {
         matches!(self.to, ConnectionEnd::Store(_))
     }
@@ -89,6 +103,10 @@ impl ConnectedClient {
             ConnectionEnd::Store(service) => service.stop().await,
         }
     }
+}
+
+fn memory() -> Arc<dyn Bus> {
+    Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())))
 }
 
 fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {

@@ -10,6 +10,7 @@ mod speech;
 pub mod style;
 mod summary;
 mod tool;
+mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use received::ReceivedMessages;
 use speech::SpeechRenderer;
 pub use style::Style;
 pub use summary::{Summary, consumed};
+pub use waits::{WaitLines, ended};
 
 /// The state of the screen, including which agent's text is open.
 #[derive(Debug)]
@@ -38,6 +40,7 @@ pub struct Screen {
     received: ReceivedMessages,
     speeches: HashMap<AgentId, SpeechRenderer>,
     floor: Floor,
+    pub waits: WaitLines,
     pub summary: Summary,
 }
 
@@ -62,6 +65,7 @@ impl Screen {
             received: ReceivedMessages::default(),
             speeches: HashMap::new(),
             floor: Floor::new(style),
+            waits: WaitLines::default(),
             summary: Summary::default(),
         }
     }
@@ -70,6 +74,11 @@ impl Screen {
     pub fn learn_name(&mut self, agent: &AgentId, name: &str) {
         self.names.learn(agent, name);
         self.floor.many = self.names.count() > 1;
+    }
+
+    /// Returns the name of an agent, if the screen shows names.
+    pub fn name_of(&self, agent: &AgentId) -> Option<String> {
+        (self.names.count() > 1).then(|| self.names.of(agent))
     }
 
     /// Suppresses the echo of a prompt that the user has just typed.
@@ -129,6 +138,7 @@ impl Screen {
         let speech = self.speeches.entry(envelope.agent_id.clone()).or_default();
         let mut pieces = speech.apply(envelope, event, &self.names, self.style);
         pieces.extend(self.received.line(event, self.style).map(OutputPiece::Line));
+        pieces.extend(self.waits.line(event, self.style).map(OutputPiece::Line));
         pieces.extend(line::of(event, self.style, &self.names).map(OutputPiece::Line));
         if let Some(line) = self.summary.turn_line(envelope, event, self.style) {
             pieces.push(OutputPiece::Line(line));

@@ -7,17 +7,25 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use planck_common::{command::ReadEvents, envelope::Envelope, usage};
+use planck_common::{
+    SessionId,
+    command::{ReadEvents, WaitRow},
+    envelope::Envelope,
+    usage,
+};
 use serde::Serialize;
 
 use super::{
+    ask::{Asker, can_ask},
     exit::{Exit, UsageError},
+    link::ConnectedClient,
     log::Logs,
-    output::{Stream, json, say},
+    output::{Stream, json, say, warn},
     place::ConfigPlace,
     render::{Style, consumed, style},
-    watch::{Sink, WatchResult, WorkEnd, WorkOutcome, interrupts, watch},
-    which::{PromptTarget, Sent, SessionChoice},
+    waits::{left_open, open_waits},
+    watch::{OnWait, Sent, Sink, WatchResult, WorkEnd, WorkOutcome, interrupts, watch},
+    which::{PromptTarget, SessionChoice},
 };
 use crate::client::Client;
 
@@ -56,6 +64,9 @@ pub struct RunArgs {
     /// Write only the answer, warnings and errors
     #[arg(short, long)]
     quiet: bool,
+    /// If agents wait for an answer and this is no terminal, stay instead of ending with exit code 5
+    #[arg(long)]
+    wait: bool,
     /// The format of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: AnswerFormat,
@@ -83,6 +94,9 @@ struct RunReport<'a> {
     outcome: WorkOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<RunFailure<'a>>,
+    /// What waits, if the outcome is `waiting`.
+    #[serde(skip_serializing_if = "<[WaitRow]>::is_empty")]
+    waits: &'a [WaitRow],
     usage: usage::Usage,
     duration_ms: u64,
 }
@@ -101,7 +115,7 @@ impl RunArgs {
             .admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = self.which.link(&config).await?;
-        let done = self.follow(&link.client, prompt).await;
+        let done = Box::pin(self.follow(&link, prompt)).await;
         link.close().await;
         logs.end().await;
         done
@@ -128,7 +142,25 @@ impl RunArgs {
         }
     }
 
-    async fn follow(&self, client: &Client, prompt: String) -> anyhow::Result<Exit> {
+    /// Returns the stream on which the person at the terminal is asked, if there is one. A program
+    /// that reads events answers by itself.
+    fn questions(&self, layout: Layout, is_terminal: impl Fn(Stream) -> bool) -> Option<Stream> {
+        let events = matches!(self.output, AnswerFormat::Jsonl);
+        let stream = layout.transcript.unwrap_or(Stream::Err);
+        (!events && is_terminal(stream)).then_some(stream)
+    }
+
+    fn on_wait(&self, layout: Layout, client: &Client, session: &SessionId) -> OnWait {
+        let stream = self.questions(layout, Stream::is_terminal);
+        match stream.filter(|_| can_ask()) {
+            Some(stream) => OnWait::Ask(Box::new(Asker::new(client, session, stream, false))),
+            None if self.wait => OnWait::Stay,
+            None => OnWait::Leave,
+        }
+    }
+
+    async fn follow(&self, link: &ConnectedClient, prompt: String) -> anyhow::Result<Exit> {
+        let client = &link.client;
         let (mut interrupted, layout, began) = (
             interrupts()?,
             self.layout(Stream::Out.is_terminal(), Stream::are_one()),
@@ -140,11 +172,18 @@ impl RunArgs {
         };
         let (talk, sent) = self.which.send(client, prompt).await?;
         frame(layout.frame, &talk.title())?;
-        let mut watched = watch(client, &sent, &mut interrupted, &mut sink).await?;
+        let mut on_wait = self.on_wait(layout, client, &sent.session);
+        let watching = watch(client, &sent, &mut interrupted, &mut sink, &mut on_wait);
+        let mut watched = Box::pin(watching).await?;
+        let waits = match watched.ended.outcome == WorkOutcome::Waiting {
+            true => open_waits(client, &sent.session).await?,
+            false => Vec::new(),
+        };
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         if layout.answer {
             watched.ended.answer = of_the_log(client, &sent, &watched).await?;
-            self.answer(&talk, &watched.ended, sink.usage(), duration_ms)?;
+            let usage = sink.usage();
+            self.answer(&talk, &watched.ended, &waits, usage, duration_ms)?;
         }
         let took = style::duration(duration_ms);
         frame(
@@ -156,6 +195,9 @@ impl RunArgs {
                 consumed(&sink.usage())
             ),
         )?;
+        if watched.ended.outcome == WorkOutcome::Waiting {
+            warn(&left_open(&talk.name, &waits, link.is_alone()));
+        }
         Ok(watched.exit())
     }
 
@@ -163,6 +205,7 @@ impl RunArgs {
         &self,
         talk: &PromptTarget,
         ended: &WorkEnd,
+        waits: &[WaitRow],
         usage: usage::Usage,
         duration_ms: u64,
     ) -> anyhow::Result<()> {
@@ -177,6 +220,7 @@ impl RunArgs {
                     code: &error.code,
                     reason: &error.reason,
                 }),
+                waits,
                 usage,
                 duration_ms,
             }),
@@ -299,6 +343,28 @@ mod tests {
                 },
                 "{line}, terminal: {is_terminal}"
             );
+        }
+    }
+
+    #[test]
+    fn questions_appear_where_a_person_reads_and_never_between_events() {
+        let (out, err) = (Some(Stream::Out), Some(Stream::Err));
+        for (line, terminals, asks_on) in [
+            ("run x", &[Stream::Out, Stream::Err][..], out),
+            ("run -p x", &[Stream::Out, Stream::Err], err),
+            ("run -q x", &[Stream::Out, Stream::Err], err),
+            ("run -o json x", &[Stream::Out, Stream::Err], err),
+            ("run -o jsonl x", &[Stream::Out, Stream::Err], None),
+            ("run x", &[Stream::Err], err),
+            ("run -q x", &[Stream::Err], err),
+            ("run x", &[Stream::Out], out),
+            ("run -p x", &[Stream::Out], None),
+            ("run x", &[], None),
+        ] {
+            let run = Line::try_parse_from(line.split(' ')).unwrap().run;
+            let layout = run.layout(terminals.contains(&Stream::Out), false);
+            let stream = run.questions(layout, |stream| terminals.contains(&stream));
+            assert_eq!(stream, asks_on, "{line}, terminals: {terminals:?}");
         }
     }
 

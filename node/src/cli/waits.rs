@@ -1,5 +1,7 @@
 //! The commands `planck waits` and `planck answer`.
 
+mod watch;
+
 use clap::Args;
 use planck_common::{
     Timestamp,
@@ -11,9 +13,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{
     exit::{Exit, NotFound, UsageError},
     link::ConnectedClient,
-    output::{Output, say},
+    output::{Output, say, warn},
     place::ConfigPlace,
-    render::style::{cut, duration},
+    render::style::{counted, cut, duration},
 };
 use crate::{client::Client, environment};
 
@@ -28,11 +30,15 @@ const PAGE: u32 = 500;
 Examples:
   planck waits
   planck waits --session bold-oak -o json
+  planck waits --watch                         # each wait as it opens, until an interrupt
   planck answer 67f260c4 allow")]
 pub struct WaitsArgs {
     /// Only waits of this session
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
+    /// Print waits as they open and end, one per line, until an interrupt
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -63,6 +69,9 @@ pub struct AnswerArgs {
 impl WaitsArgs {
     pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = place.config()?;
+        if self.watch {
+            return watch::watch(&config, self.session, self.output.output).await;
+        }
         let link = ConnectedClient::look(&config).await?;
         let waits = every_wait(&link.client, WaitState::Open, self.session).await;
         link.close().await;
@@ -78,19 +87,27 @@ impl WaitsArgs {
 impl AnswerArgs {
     pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = place.config_to_act(None)?;
-        let link = ConnectedClient::open(&config).await?;
+        let link = ConnectedClient::answer(&config).await?;
         let answered = self.answer(&link.client).await;
+        let is_of_store = link.is_of_store();
         link.close().await;
-        say(&answered?)?;
+        let (decision, wait) = answered?;
+        say(&format!("{}: {}\n", decision.name(), wait.title))?;
+        if is_of_store {
+            let session = &wait.session_id;
+            warn(&format!(
+                "planck: the answer is stored; the session continues where it is open, or with `planck chat --session {session}`"
+            ));
+        }
         Ok(Exit::Done)
     }
 
-    /// Sends the answer, and returns a line about it.
-    async fn answer(&self, client: &Client) -> anyhow::Result<String> {
+    /// Sends the answer. Returns the decision that holds, and the wait.
+    async fn answer(&self, client: &Client) -> anyhow::Result<(WaitDecision, WaitRow)> {
         let wait = self.find(client).await?;
         let answer = self.to_send(&wait)?;
         let answered = client.answer(&wait.session_id, &answer).await?;
-        Ok(format!("{}: {}\n", answered.decision.name(), wait.title))
+        Ok((answered.decision, wait))
     }
 
     /// Returns the wait that the command line names: an open one, or else one that is over.
@@ -120,7 +137,7 @@ impl AnswerArgs {
     fn to_send(&self, wait: &WaitRow) -> Result<Answer, UsageError> {
         let decision = decision(wait.kind, &self.answer)?;
         let value = match (decision, wait.kind) {
-            (WaitDecision::Answer, _) => Some(value(&self.answer, wait.schema.is_some())?),
+            (WaitDecision::Answer, _) => Some(value_of(&self.answer, wait.schema.is_some())?),
             (WaitDecision::Allow, WaitKind::Budget) => Some(json("the limit", &self.answer)?),
             _ => None,
         };
@@ -133,9 +150,44 @@ impl AnswerArgs {
             reason: self.reason.clone(),
             scope: self.session.then_some(WaitScope::Session),
             digest: Some(wait.digest.clone()),
-            by: environment::variable("USER").and_then(|name| name.into_string().ok()),
+            by: own_name(),
         })
     }
+}
+
+/// Returns the name that the answers of this user carry.
+pub fn own_name() -> Option<String> {
+    environment::variable("USER").and_then(|name| name.into_string().ok())
+}
+
+/// Returns the lines that say what waits in a session, and how to answer and continue. Without a
+/// cluster (`is_alone`) no process reads the answer until the session is opened again.
+pub fn left_open(session: &str, waits: &[WaitRow], is_alone: bool) -> String {
+    let length = short(waits);
+    let line = |wait: &WaitRow| {
+        let id: String = wait.id.chars().take(length).collect();
+        let how = match wait.kind {
+            WaitKind::Approval => "allow|deny",
+            WaitKind::Question | WaitKind::ClientTool => "TEXT",
+            WaitKind::Budget => "NEW-LIMIT|deny",
+        };
+        format!("  planck answer {id} {how}    {}\n", cut(&wait.title, 120))
+    };
+    let what = match waits.len() {
+        0 => "nothing any more".to_owned(),
+        count => counted(count, "answer"),
+    };
+    let then = match is_alone {
+        true => format!("after that, `planck chat --session {session}` continues"),
+        false => format!("`planck session attach {session}` shows how it continues"),
+    };
+    let lines: String = waits.iter().map(line).collect();
+    format!("planck: session {session} waits for {what}\n{lines}  {then}")
+}
+
+/// Reads the open waits of a session.
+pub async fn open_waits(client: &Client, session: &str) -> anyhow::Result<Vec<WaitRow>> {
+    every_wait(client, WaitState::Open, Some(session.to_owned())).await
 }
 
 /// Reads every wait in a state, page by page.
@@ -179,7 +231,7 @@ fn decision(kind: WaitKind, word: &str) -> Result<WaitDecision, UsageError> {
 }
 
 /// Returns the value of an answer. A wait with a schema takes JSON, if the text is JSON.
-fn value(text: &str, has_schema: bool) -> Result<Box<RawValue>, UsageError> {
+pub fn value_of(text: &str, has_schema: bool) -> Result<Box<RawValue>, UsageError> {
     let as_json = has_schema
         .then(|| serde_json::from_str(text).ok())
         .flatten();

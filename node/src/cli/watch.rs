@@ -1,121 +1,24 @@
 //! Follows a session until the work on a prompt has ended or the user leaves, and shows its events.
 
 mod rest;
+mod sent;
+mod sink;
 mod turns;
 
-use planck_common::{
-    InputId, Seq, SessionId,
-    command::{ReadEvents, SessionInfo},
-    event::json,
-    usage::Usage,
-};
-use rest::RestCheck;
+use planck_common::{Seq, SessionId, command::ReadEvents};
+use rest::{RestCheck, SessionRest};
+pub use sent::Sent;
+pub use sink::Sink;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turns::OpenTurns;
 pub use turns::{WorkEnd, WorkOutcome};
 
 use super::{
+    ask::{AskEvent, Asked, Asker},
     exit::Exit,
-    output::{EventFormat, Stream, json_text, warn},
-    render::{Screen, Style, retraction},
-    which::Sent,
+    output::warn,
 };
-use crate::client::{Client, ClientError, FollowEvent};
-
-/// The destination of a session's events.
-pub enum Sink {
-    /// The screen. Without a stream, nothing is written and only the totals are computed.
-    Screen(Box<Screen>, Option<Stream>),
-    /// JSON lines with one envelope each.
-    Jsonl,
-}
-
-impl Sink {
-    pub fn of(format: EventFormat) -> Self {
-        match format {
-            EventFormat::Text => {
-                let mut screen = Screen::new(Style::of_stdout());
-                screen.summary.each_turn = true;
-                Self::Screen(Box::new(screen), Some(Stream::Out))
-            }
-            EventFormat::Jsonl => Self::Jsonl,
-        }
-    }
-
-    pub fn screen(to: Option<Stream>) -> Self {
-        Self::Screen(
-            Box::new(Screen::new(to.map_or(Style::plain(100), Style::of))),
-            to,
-        )
-    }
-
-    fn show(&mut self, event: &FollowEvent) -> std::io::Result<()> {
-        match (self, event) {
-            (Self::Screen(screen, to), event) => {
-                let drawing = screen.draw_event(event);
-                to.map_or(Ok(()), |to| to.draw(&drawing))
-            }
-            (Self::Jsonl, FollowEvent::Durable(event) | FollowEvent::Live(event)) => {
-                json_text(&(json(event) + "\n"))
-            }
-            (Self::Jsonl, FollowEvent::Retracted(retracted)) => {
-                warn(&format!("planck: {}", retraction(retracted)));
-                Ok(())
-            }
-            (Self::Jsonl, FollowEvent::Retrying(error)) => {
-                warn(&format!("planck: {error}"));
-                Ok(())
-            }
-            (Self::Jsonl, FollowEvent::CaughtUp) => Ok(()),
-        }
-    }
-
-    /// Prints why the session cannot be followed any longer.
-    fn lost(&mut self, error: &ClientError) -> std::io::Result<()> {
-        match self {
-            Self::Screen(screen, to) => {
-                let drawing = screen.lost(error);
-                to.map_or(Ok(()), |to| to.draw(&drawing))
-            }
-            Self::Jsonl => {
-                warn(&format!("planck: {error}"));
-                Ok(())
-            }
-        }
-    }
-
-    /// Ends the open text on the screen, and writes the output that waited for its end.
-    pub fn rest(&mut self) -> std::io::Result<()> {
-        match self {
-            Self::Screen(screen, Some(to)) => to.draw(&screen.rest()),
-            Self::Screen(_, None) | Self::Jsonl => Ok(()),
-        }
-    }
-
-    /// Suppresses the echo of a prompt that the user has just typed.
-    pub fn hide_echo(&mut self, prompt: &InputId) {
-        if let Self::Screen(screen, _) = self {
-            screen.hide_echo(prompt);
-        }
-    }
-
-    fn learn_names(&mut self, info: &SessionInfo) {
-        if let Self::Screen(screen, _) = self {
-            info.agents
-                .iter()
-                .for_each(|agent| screen.learn_name(&agent.id, &agent.name));
-        }
-    }
-
-    /// Returns the sum of the tokens and the cost of all events that were received. For JSON lines,
-    /// the sum is always zero.
-    pub fn usage(&self) -> Usage {
-        match self {
-            Self::Screen(screen, _) => screen.summary.usage(),
-            Self::Jsonl => Usage::default(),
-        }
-    }
-}
+use crate::client::{Client, ClientError, Follow, FollowEvent};
 
 /// The result of watching a session.
 pub struct WatchResult {
@@ -175,74 +78,205 @@ pub async fn attach(
 }
 
 /// Follows a session until the turn that consumed a prompt and all turns that it caused have ended,
-/// or until the session can no longer be followed. The first interrupt aborts the running turns,
-/// and the second one leaves.
+/// or until the session can no longer be followed, or until it only waits for answers and `on_wait`
+/// does not. The first interrupt aborts the running turns, and the second one leaves.
 pub async fn watch(
     client: &Client,
     sent: &Sent,
     interrupted: &mut Signal,
     sink: &mut Sink,
+    on_wait: &mut OnWait,
 ) -> anyhow::Result<WatchResult> {
-    let session = &sent.session;
-    let mut follow = client.follow(session, sent.from).await?;
-    sink.learn_names(&client.session(session).await?);
-    let (mut turns, mut interrupts) = (OpenTurns::of(sent.prompt.clone()), 0);
-    let mut rest = RestCheck::default();
+    let mut watching = Watching::begin(client, sent, sink, on_wait).await?;
     loop {
-        tokio::select! {
-            event = follow.next() => {
-                let event = match event {
-                    Ok(event) => event,
-                    Err(error) => {
-                        sink.lost(&error)?;
-                        break;
-                    }
-                };
-                sink.show(&event)?;
-                apply(&event, &mut turns, &mut rest);
+        let next = tokio::select! {
+            event = watching.follow.next() => watching.shown(event)?,
+            () = watching.rest.is_due() => watching.is_over().await?,
+            event = next_question(watching.on_wait) => watching.asked(event, interrupted).await?,
+            _ = interrupted.recv() => watching.interrupt(interrupted).await?,
+        };
+        if next == Next::Leave {
+            break;
+        }
+    }
+    watching.end()
+}
+
+/// What happens when agents wait for answers from outside.
+pub enum OnWait {
+    /// The person at the terminal is asked.
+    Ask(Box<Asker>),
+    /// The watch continues until another client answers.
+    Stay,
+    /// The watch ends when nothing else can happen.
+    Leave,
+}
+
+async fn next_question(on_wait: &mut OnWait) -> AskEvent {
+    match on_wait {
+        OnWait::Ask(asker) => asker.next().await,
+        OnWait::Stay | OnWait::Leave => std::future::pending().await,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Continue,
+    Leave,
+}
+
+/// A watch in progress.
+struct Watching<'a> {
+    client: &'a Client,
+    session: &'a SessionId,
+    sink: &'a mut Sink,
+    on_wait: &'a mut OnWait,
+    follow: Follow,
+    turns: OpenTurns,
+    rest: RestCheck,
+    interrupts: u32,
+    /// Whether the watch ends because agents wait.
+    is_waiting: bool,
+}
+
+impl<'a> Watching<'a> {
+    async fn begin(
+        client: &'a Client,
+        sent: &'a Sent,
+        sink: &'a mut Sink,
+        on_wait: &'a mut OnWait,
+    ) -> anyhow::Result<Self> {
+        let session = &sent.session;
+        let follow = client.follow(session, sent.from).await?;
+        let info = client.session(session).await?;
+        sink.learn_names(&info);
+        if let OnWait::Ask(_) = on_wait {
+            sink.ask_here();
+        }
+        let mut turns = OpenTurns::of(sent.prompt.clone());
+        turns.waits.extend(info.waits);
+        let mut watching = Self {
+            client,
+            session,
+            sink,
+            on_wait,
+            follow,
+            turns,
+            rest: RestCheck::default(),
+            interrupts: 0,
+            is_waiting: false,
+        };
+        watching.schedule(None);
+        Ok(watching)
+    }
+
+    /// Schedules the next check whether the session is at rest.
+    fn schedule(&mut self, seq: Option<Seq>) {
+        let may_leave = matches!(self.on_wait, OnWait::Leave) && !self.turns.waits.is_empty();
+        let pace = match (self.turns.at_rest().is_some(), may_leave) {
+            (true, _) => Some(rest::ASK_AGAIN),
+            (false, true) => Some(rest::ASK_WAITING),
+            (false, false) => None,
+        };
+        self.rest.seen(seq, pace);
+    }
+
+    fn shown(&mut self, event: Result<FollowEvent, ClientError>) -> anyhow::Result<Next> {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                self.close_question()?;
+                self.sink.lost(&error)?;
+                return Ok(Next::Leave);
             }
-            () = rest.is_due() => {
-                if rest.is_over(client, session).await? {
-                    break;
-                }
+        };
+        if let OnWait::Ask(asker) = self.on_wait {
+            asker.observe(&event, self.sink)?;
+        }
+        self.sink.show(&event)?;
+        if let OnWait::Ask(asker) = self.on_wait {
+            asker.make_room(self.sink)?;
+        }
+        let seq = match &event {
+            FollowEvent::Durable(envelope) => {
+                self.turns.apply(envelope);
+                envelope.seq
+            }
+            FollowEvent::Retracted(retracted) => {
+                self.turns.forget(retracted);
+                None
+            }
+            FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {
+                return Ok(Next::Continue);
+            }
+        };
+        self.schedule(seq);
+        Ok(Next::Continue)
+    }
+
+    async fn is_over(&mut self) -> anyhow::Result<Next> {
+        let found = self.rest.look(self.client, self.session).await?;
+        self.is_waiting = found == SessionRest::Waiting && matches!(self.on_wait, OnWait::Leave);
+        let is_over = found == SessionRest::Over && self.turns.at_rest().is_some();
+        Ok(match self.is_waiting || is_over {
+            true => Next::Leave,
+            false => Next::Continue,
+        })
+    }
+
+    async fn asked(&mut self, event: AskEvent, interrupted: &mut Signal) -> anyhow::Result<Next> {
+        let OnWait::Ask(asker) = self.on_wait else {
+            return Ok(Next::Continue);
+        };
+        match asker.handle(event, self.sink, interrupted).await? {
+            Asked::Stays => Ok(Next::Continue),
+            Asked::Left => {
+                self.is_waiting = true;
+                Ok(Next::Leave)
+            }
+            Asked::Interrupted => self.interrupt(interrupted).await,
+        }
+    }
+
+    async fn interrupt(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
+        self.interrupts += 1;
+        self.close_question()?;
+        if self.interrupts > 1 {
+            return Ok(Next::Leave);
+        }
+        self.sink.rest()?;
+        warn("aborting the turn; interrupt again to leave");
+        tokio::select! {
+            aborted = self.client.abort_session(self.session) => {
+                aborted?;
+                Ok(Next::Continue)
             }
             _ = interrupted.recv() => {
-                interrupts += 1;
-                if interrupts > 1 {
-                    break;
-                }
-                sink.rest()?;
-                warn("aborting the turn; interrupt again to leave");
-                tokio::select! {
-                    aborted = client.abort_session(session) => drop(aborted?),
-                    _ = interrupted.recv() => {
-                        interrupts += 1;
-                        break;
-                    }
-                }
+                self.interrupts += 1;
+                Ok(Next::Leave)
             }
         }
     }
-    sink.rest()?;
-    Ok(WatchResult {
-        ended: turns.into_ended(),
-        interrupts,
-    })
-}
 
-fn apply(event: &FollowEvent, turns: &mut OpenTurns, rest: &mut RestCheck) {
-    let seq = match event {
-        FollowEvent::Durable(envelope) => {
-            turns.apply(envelope);
-            envelope.seq
+    fn close_question(&mut self) -> std::io::Result<()> {
+        match self.on_wait {
+            OnWait::Ask(asker) => asker.close(self.sink),
+            OnWait::Stay | OnWait::Leave => Ok(()),
         }
-        FollowEvent::Retracted(retracted) => {
-            turns.forget(retracted);
-            None
+    }
+
+    fn end(mut self) -> anyhow::Result<WatchResult> {
+        self.close_question()?;
+        self.sink.rest()?;
+        let mut ended = self.turns.into_ended();
+        if self.is_waiting {
+            ended.outcome = WorkOutcome::Waiting;
         }
-        FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => return,
-    };
-    rest.seen(seq, turns.at_rest().is_some());
+        Ok(WatchResult {
+            ended,
+            interrupts: self.interrupts,
+        })
+    }
 }
 
 /// Shows a session's log from the given position to its current end.

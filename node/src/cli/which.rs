@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use futures_util::StreamExt as _;
 use planck_common::{
-    AgentId, InputId, Seq, SessionId, SessionName,
+    AgentId, InputId, SessionId, SessionName,
     command::{AgentRow, ListSessions, Prompt, SessionInfo, SessionRow, Start},
     message::Part,
     reply::Code,
@@ -18,6 +18,7 @@ use super::{
     link::ConnectedClient,
     output::warn,
     permissions::ModeChoice,
+    watch::Sent,
 };
 use crate::{
     client::{Client, ClientError},
@@ -68,14 +69,6 @@ pub struct PromptTarget {
     pub agents: Vec<String>,
 }
 
-/// A prompt that was sent, and the log position from which to follow the session.
-#[derive(Debug, Clone)]
-pub struct Sent {
-    pub session: SessionId,
-    pub prompt: InputId,
-    pub from: Seq,
-}
-
 impl PromptTarget {
     pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
         let info = client.session(session).await?;
@@ -120,7 +113,7 @@ impl PromptTarget {
         let accepted = client.prompt(&self.id, prompt).await?;
         Ok(Sent {
             session: accepted.session_id,
-            prompt: accepted.prompt_id,
+            prompt: Some(accepted.prompt_id),
             from: accepted.seq + 1,
         })
     }
@@ -169,7 +162,7 @@ impl SessionChoice {
         let started = client.start(start).await?;
         let sent = Sent {
             session: started.session_id.clone(),
-            prompt: started.prompt_id.unwrap_or(prompt_id),
+            prompt: Some(started.prompt_id.unwrap_or(prompt_id)),
             from: started.seq + 1,
         };
         Ok((PromptTarget::with(client, &started.session_id).await?, sent))

@@ -1,5 +1,6 @@
 //! Answers the commands that only read sessions and agents, and lists nodes and models, using a
-//! store without a running node. Refuses all other commands.
+//! store without a running node. Stores answers to waits if the store can be written. Refuses all
+//! other commands.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use super::{CommandReply, agents, find, list, ok, read, sessions};
 use crate::{
     bus::CommandHandler,
     lookup::{find_agent, find_session},
+    sessions::store_answer,
     store::{SessionRecord, SessionStore},
 };
 
@@ -24,6 +26,10 @@ pub struct ReadOnly {
     /// Returns the size of a model's context window in tokens.
     pub context_window: Arc<dyn Fn(&ModelRef) -> u64 + Send + Sync>,
     pub models: Arc<dyn Fn() -> Models + Send + Sync>,
+    /// The largest part of an answer to a wait in bytes, or `None` if answers are refused. No agent
+    /// runs here, so an answer is only stored. The node that hosts the agent, or the next one that
+    /// does, reads it.
+    pub answers: Option<u64>,
 }
 
 /// Returns a request handler for the commands that this module answers. The handler refuses all
@@ -96,8 +102,12 @@ impl ReadOnly {
             | SessionVerb::Rewind
             | SessionVerb::Resume
             | SessionVerb::Close
-            | SessionVerb::Delete
-            | SessionVerb::Answer => Err(acts(verb.name())),
+            | SessionVerb::Delete => Err(acts(verb.name())),
+            SessionVerb::Answer => {
+                let most = self.answers.ok_or_else(|| acts(verb.name()))?;
+                let (answered, _) = store_answer(&*self.store, most, &session, read(body)?).await?;
+                ok(answered)
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 mod inventory;
 mod models;
 mod store;
+mod store_service;
 mod tools;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
@@ -11,19 +12,19 @@ use tools::NodeTools;
 
 pub(crate) use inventory::Inventory;
 pub(crate) use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
+pub(crate) use store_service::{look, take_answers};
 pub(crate) use tools::sandbox;
 
-use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
+use planck_common::{inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 
 use super::{Joining, Node, NodeParts, NodeSettings, RunningNode};
 use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
-    bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard},
+    bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
     cluster::{registry::ClusterRegistry, thread::JoinError},
     compact,
     config::Config,
-    gateway,
     llm::{self, Llm, Provider},
     placement::LocalSettings,
     project::{NameClash, SourcePart},
@@ -200,27 +201,6 @@ fn workspaces(config: &Config) -> Workspaces {
     } else {
         workspaces.without_paths()
     }
-}
-
-/// Starts to answer the commands that only read the sessions of the configured store, on the given
-/// bus. None of these commands changes a session.
-pub(crate) async fn look(
-    config: &Config,
-    bus: &Arc<dyn Bus>,
-) -> Result<Box<dyn ServiceGuard>, AssemblyError> {
-    let store = store::look(config).await?;
-    let models = Arc::new(Llm::new(models::options(config)));
-    let read_only = gateway::ReadOnly {
-        store,
-        context_window: {
-            let models = Arc::clone(&models);
-            Arc::new(move |model| models.card(model).context_window)
-        },
-        models: Arc::new(move || models.list()),
-    };
-    Ok(bus
-        .serve(&NodeId::mint(), gateway::read_only_handler(read_only))
-        .await?)
 }
 
 /// Returns the parts for joining the cluster, or `None` if NATS is not configured or `registry` is

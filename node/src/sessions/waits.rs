@@ -2,7 +2,7 @@
 //! reads.
 
 use planck_common::{
-    Timestamp,
+    AgentId, Timestamp,
     command::{Answer, Answered, ListWaits, WaitRow, Waits},
     reply::{Code, Refusal},
     wait::{WaitAnswer, WaitDecision, WaitKind, WaitScope, WaitState},
@@ -12,7 +12,7 @@ use serde_json::{Value, value::RawValue};
 use super::{Sessions, prompt::bounded};
 use crate::{
     nul,
-    store::{AnswerOutcome, SessionRecord},
+    store::{AnswerOutcome, SessionRecord, SessionStore},
     tools::schema::CompiledSchema,
 };
 
@@ -35,85 +35,96 @@ impl Sessions {
         session: &SessionRecord,
         answer: Answer,
     ) -> Result<Answered, Refusal> {
-        let id = answer.wait.clone();
-        let unknown = || Refusal::not_found(format!("session {} has no wait {id}", session.name));
-        let row = self
-            .store
-            .wait(&session.id, &id)
-            .await?
-            .ok_or_else(unknown)?;
-        let given = self.checked(&row, answer)?;
-        let stored = self
-            .store
-            .answer(&session.id, &id, &row.digest, &given)
-            .await?;
-        match stored {
-            AnswerOutcome::Answered { agent, .. } => {
-                self.wake(&session.id, &agent).await;
-                Ok(Answered {
-                    wait: id,
-                    state: WaitState::Answered,
-                    decision: given.decision,
-                    answered_by: given.by,
-                    answered_at: given.at,
-                })
-            }
-            AnswerOutcome::Refused { row, answer } => match answer {
-                Some(known) if known.says_the_same(&given) => Ok(Answered {
+        let most = self.limits.max_prompt;
+        let (answered, agent) = store_answer(&*self.store, most, session, answer).await?;
+        if let Some(agent) = agent {
+            self.wake(&session.id, &agent).await;
+        }
+        Ok(answered)
+    }
+}
+
+/// Stores the answer to a wait. Returns the agent to wake if the answer was not stored before. No
+/// part of the answer may have more than `most` bytes.
+pub async fn store_answer(
+    store: &dyn SessionStore,
+    most: u64,
+    session: &SessionRecord,
+    answer: Answer,
+) -> Result<(Answered, Option<AgentId>), Refusal> {
+    let id = answer.wait.clone();
+    let unknown = || Refusal::not_found(format!("session {} has no wait {id}", session.name));
+    let row = store.wait(&session.id, &id).await?.ok_or_else(unknown)?;
+    let given = checked(&row, answer, most)?;
+    match store.answer(&session.id, &id, &row.digest, &given).await? {
+        AnswerOutcome::Answered { agent, .. } => {
+            let answered = Answered {
+                wait: id,
+                state: WaitState::Answered,
+                decision: given.decision,
+                answered_by: given.by,
+                answered_at: given.at,
+            };
+            Ok((answered, Some(agent)))
+        }
+        AnswerOutcome::Refused { row, answer } => match answer {
+            Some(known) if known.says_the_same(&given) => {
+                let answered = Answered {
                     wait: id,
                     state: row.state,
                     decision: known.decision,
                     answered_by: known.by,
                     answered_at: known.at,
-                }),
-                _ => Err(decided_before(&row)),
-            },
-            AnswerOutcome::NotFound => Err(unknown()),
-        }
+                };
+                Ok((answered, None))
+            }
+            _ => Err(decided_before(&row)),
+        },
+        AnswerOutcome::NotFound => Err(unknown()),
     }
+}
 
-    /// Returns the answer to store, or a refusal if it does not fit the wait.
-    fn checked(&self, row: &WaitRow, answer: Answer) -> Result<WaitAnswer, Refusal> {
-        let Answer {
-            wait: _,
-            decision,
-            args,
-            value,
-            reason,
-            scope,
-            digest,
-            by,
-        } = answer;
-        if digest.is_some_and(|digest| digest != row.digest) {
-            let why = "its request has changed since it was read; read it again";
-            return Err(Refusal::new(
-                Code::Exists,
-                format!("wait {}: {why}", row.id),
-            ));
-        }
-        check_decision(row, decision)?;
-        check_parts(row, decision, args.as_deref(), value.as_deref(), scope)?;
-        for part in args.iter().chain(&value) {
-            bounded(part.get().to_owned(), self.limits.max_prompt)?;
-        }
-        let reason = match reason {
-            Some(reason) => Some(bounded(nul::replaced(reason), self.limits.max_prompt)?),
-            None => None,
-        };
-        if by.as_ref().is_some_and(|by| by.len() > MOST_BY) {
-            let why = format!("`by` is longer than {MOST_BY} bytes");
-            return Err(Refusal::bad_request(why));
-        }
-        Ok(WaitAnswer {
-            decision,
-            args,
-            value,
-            reason,
-            scope,
-            by: by.map(nul::replaced),
-            at: Timestamp::now(),
-        })
+/// Returns the answer to store, or a refusal if it does not fit the wait.
+fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer, Refusal> {
+    let Answer {
+        wait: _,
+        decision,
+        args,
+        value,
+        reason,
+        scope,
+        digest,
+        by,
+    } = answer;
+    if digest.is_some_and(|digest| digest != row.digest) {
+        let why = "its request has changed since it was read; read it again";
+        return Err(Refusal::new(
+            Code::Exists,
+            format!("wait {}: {why}", row.id),
+        ));
     }
+    check_decision(row, decision)?;
+    check_parts(row, decision, args.as_deref(), value.as_deref(), scope)?;
+    for part in args.iter().chain(&value) {
+        bounded(part.get().to_owned(), most)?;
+    }
+    let reason = match reason {
+        Some(reason) => Some(bounded(nul::replaced(reason), most)?),
+        None => None,
+    };
+    if by.as_ref().is_some_and(|by| by.len() > MOST_BY) {
+        let why = format!("`by` is longer than {MOST_BY} bytes");
+        return Err(Refusal::bad_request(why));
+    }
+    Ok(WaitAnswer {
+        decision,
+        args,
+        value,
+        reason,
+        scope,
+        by: by.map(nul::replaced),
+        at: Timestamp::now(),
+    })
 }
 
 /// Returns a refusal if the decision does not fit the kind of the wait.

@@ -2,6 +2,7 @@
 //! codes, errors without a model, `planck chat` without a terminal, and a store of a newer Planck.
 
 mod answers;
+mod asked;
 mod binary;
 mod chat;
 mod doctor;

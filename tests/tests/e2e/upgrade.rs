@@ -2,15 +2,21 @@
 //! newer schema.
 
 use anyhow::{Context as _, Result};
-use planck_common::{SessionId, command::Started, envelope::Envelope};
-use planck_scripted_model::Script;
+use planck_common::{
+    SessionId,
+    command::{Answered, SessionVerb, SessionsVerb, Started, WaitRow, Waits},
+    envelope::Envelope,
+};
+use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
     attached::Attached,
+    caller::{session_at, sessions},
     eventually::within,
     node::{Build, Node},
     recorder::{Recorder, ends},
     world::{Backend, World},
 };
+use serde_json::json;
 use std::time::Duration;
 
 use crate::flows::events::assert_dense;
@@ -89,6 +95,70 @@ async fn sessions_move_from_this_version_to_the_next_and_back() -> Result<()> {
     }
     world.check_model()?;
     other_old.leave_despite(&[""]).await
+}
+
+/// A call that waits since before a rolling upgrade is answered by the next version, and after a step
+/// back by this version.
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_of_one_version_is_answered_by_the_other() -> Result<()> {
+    let script = Script::new()
+        .rule(When::any().result_of("write"), "Written.")
+        .always(Reply::call(
+            "write",
+            json!({ "path": "out.txt", "content": "hello" }),
+        ));
+    for is_upgrade in [true, false] {
+        let world = World::start(Backend::Postgres, script.clone()).await?;
+        // This version's node is there first, because it refuses to start with a newer schema.
+        let old = world.node().await?;
+        let next = world.node_of(Build::Next).await?;
+        let (mut from, to) = if is_upgrade { (old, next) } else { (next, old) };
+        let (started, wait) = waiting_on(&world, &from).await?;
+        from.kill().await?;
+        within(GOES_ON, "the other version has the session", async || {
+            let info = world.caller.session(&started.session_id).await.ok()?;
+            (info.owner.as_ref() == Some(to.id())).then_some(())
+        })
+        .await?;
+        let answer = session_at(&started.session_id, SessionVerb::Answer);
+        let allow = json!({ "wait": wait.id, "decision": "allow", "digest": wait.digest });
+        let _answered: Answered = world.caller.read(&answer, &allow).await?;
+        let prompt = started.prompt_id.context("a prompt")?;
+        within(GOES_ON, "the turn has ended", async || {
+            let log = world.caller.log(&started.session_id, 1).await.ok()?;
+            log.iter().any(|event| ends(event, &prompt)).then_some(())
+        })
+        .await?;
+        let written = std::fs::read_to_string(world.dir().join("out.txt"))?;
+        assert_eq!(written, "hello");
+        world.check_model()?;
+        to.leave_despite(&[""]).await?;
+    }
+    Ok(())
+}
+
+/// Starts sessions whose agent asks until one is on this node, and returns it with its wait.
+async fn waiting_on(world: &World, node: &Node) -> Result<(Started, WaitRow)> {
+    for _ in 0..100 {
+        let body = json!({
+            "dir": world.dir(),
+            "members": [{ "type": "agent", "tools": ["write"] }],
+            "permissions": "careful",
+            "prompt": "write it",
+        });
+        let started = world.caller.start(&body).await?;
+        if started.node_id != *node.id() {
+            continue;
+        }
+        let filter = json!({ "session": started.session_id });
+        let wait = within(GOES_ON, "the agent waits", async || {
+            let list = sessions(SessionsVerb::Waits);
+            let page: Waits = world.caller.read(&list, &filter).await.ok()?;
+            page.waits.into_iter().next()
+        });
+        return Ok((started, wait.await?));
+    }
+    anyhow::bail!("none of 100 sessions was started on node {}", node.id())
 }
 
 /// Migrations go forward only, so an older node cannot use a newer schema.

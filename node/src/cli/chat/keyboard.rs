@@ -14,30 +14,31 @@ use tokio::sync::mpsc;
 use self::{editor::Editor, history::History};
 use crate::{
     cli::{
-        output::{Stream, draw},
+        ask::{MARK_NO_PASTES, MARK_PASTES, TypedAhead},
+        output::{Stream, draw, say},
         render::{Style, style::Paint},
     },
     terminal::Drawing,
 };
 
 const PROMPT: &str = "› ";
-/// The control sequence that enables bracketed paste, by which the editor recognises pasted text.
-/// The editor enables bracketed paste only while it reads a line. [`Keyboard::hush`] therefore
-/// enables it during a turn, because the editor reads text that is pasted then as its next line.
-const MARK_PASTES: &str = "\x1b[?2004h";
-/// The control sequence that disables bracketed paste.
-const MARK_NO_PASTES: &str = "\x1b[?2004l";
+
+/// Reads a line that begins with a text.
+type ReadLine = dyn FnMut(&str) -> Option<String>;
 
 /// The source of prompts. Its thread reads a line only on request and never two at once, because a
 /// read from a terminal cannot be cancelled. The thread is never joined, because it may block in a
 /// read until the process ends.
 pub struct Keyboard {
-    ask: std::sync::mpsc::Sender<()>,
+    /// Requests a line, which begins with this text.
+    ask: std::sync::mpsc::Sender<String>,
     typed: mpsc::Receiver<Option<String>>,
     pub has_editor: bool,
     /// The terminal's settings when the chat began, or `None` if there is no editor or the settings
     /// cannot be read.
     before: Option<Termios>,
+    /// What was typed and read from the terminal already.
+    ahead: TypedAhead,
 }
 
 /// The paths from which the line editor takes its history and its completions.
@@ -51,17 +52,19 @@ pub struct EditorSources {
 impl Keyboard {
     pub fn start(sources: EditorSources) -> anyhow::Result<Self> {
         let has_editor = stdin().is_terminal() && Style::of_stdout().in_place;
-        let (ask, asked) = std::sync::mpsc::channel();
+        let (ask, asked) = std::sync::mpsc::channel::<String>();
         let (send, typed) = mpsc::channel(1);
         let read = move || {
-            let mut next: Box<dyn FnMut() -> Option<String>> = match has_editor {
+            let mut next: Box<ReadLine> = match has_editor {
                 true => {
                     let mut editor = Editor::new(sources.dir, History::open(sources.history));
-                    Box::new(move || editor.line(PROMPT))
+                    Box::new(move |begin| editor.line(PROMPT, begin))
                 }
                 false => Box::new(line),
             };
-            while asked.recv().is_ok() && send.blocking_send(next()).is_ok() {}
+            while let Ok(begin) = asked.recv()
+                && send.blocking_send(next(&begin)).is_ok()
+            {}
         };
         std::thread::Builder::new()
             .name("keyboard".into())
@@ -71,7 +74,13 @@ impl Keyboard {
             typed,
             has_editor,
             before: has_editor.then(|| tcgetattr(stdin()).ok()).flatten(),
+            ahead: TypedAhead::default(),
         })
+    }
+
+    /// Puts back what was typed and read from the terminal during a turn.
+    pub fn put_back(&mut self, typed: TypedAhead) {
+        self.ahead.append(typed);
     }
 
     /// Returns the next prompt, or `None` at the end of the input or when the user leaves.
@@ -79,11 +88,16 @@ impl Keyboard {
         if !self.has_editor && Stream::Out.is_terminal() && stdin().is_terminal() {
             draw(&Style::of_stdout().paint(Paint::Strong, PROMPT))?;
         }
-        let _ends_with_the_process = self.ask.send(());
+        if let Some(line) = self.ahead.line() {
+            say(&format!("{line}\n"))?;
+            return Ok(Some(line));
+        }
+        let _ends_with_the_process = self.ask.send(self.ahead.rest());
         Ok(self.typed.recv().await.flatten())
     }
 
-    /// Turns bracketed paste on, and turns the terminal's echo off until the returned guard is
+    /// Turns bracketed paste on, by which the editor recognises pasted text and which it uses only
+    /// while it reads a line, and turns the terminal's echo off until the returned guard is
     /// dropped. Text that is typed meanwhile stays in the terminal's input, where the editor reads
     /// it later. Returns `None` if there is no editor.
     pub fn hush(&self) -> io::Result<Option<NoEcho>> {
@@ -123,10 +137,10 @@ impl Drop for NoEcho {
     }
 }
 
-/// Reads a line from standard input. Returns `None` at the end of the input, or if it cannot be
+/// Reads a line from standard input, after the text with which it begins. Returns `None` at the end of the input, or if it cannot be
 /// read.
-fn line() -> Option<String> {
-    let mut line = String::new();
+fn line(begin: &str) -> Option<String> {
+    let mut line = begin.to_owned();
     let read = stdin().lock().read_line(&mut line).ok()?;
     (read > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -1,9 +1,6 @@
 //! Renders the events that take one line each.
 
-use planck_common::{
-    event::{Compacted, Event, MessageQueued, Retry, ToolProgress, TurnOutcome},
-    wait::{WaitClosed, WaitKind, WaitOpened},
-};
+use planck_common::event::{Compacted, Event, MessageQueued, Retry, ToolProgress, TurnOutcome};
 
 use super::{
     names::AgentNames,
@@ -20,8 +17,6 @@ pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
         Event::Warning(warning) => (Paint::Warning, format!("! {}", warning.message)),
         Event::ToolProgress(progress) => (Paint::Dim, progressed(progress)),
         Event::MessageQueued(queued) => (Paint::Dim, waiting(queued, names)),
-        Event::WaitOpened(wait) => (Paint::Warning, asked(wait)),
-        Event::WaitClosed(wait) => (Paint::Dim, answered(wait)),
         Event::Compacting(compacting) => (
             Paint::Dim,
             format!("summarising {} tokens", count(compacting.tokens_before)),
@@ -56,37 +51,20 @@ pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
         | Event::UsageDelta(_)
         | Event::ToolStart(_)
         | Event::ToolEnd(_)
+        | Event::WaitOpened(_)
+        | Event::WaitClosed(_)
         | Event::AgentStarted(_)
         | Event::AgentStopped(_)
         | Event::SessionStarted(_) => return None,
     };
     // These lines are not cut to the width, because the cause or the way out is often at the end.
-    let is_trouble = matches!(
-        event,
-        Event::Error(_) | Event::Retry(_) | Event::Warning(_) | Event::WaitOpened(_)
-    );
+    let is_trouble = matches!(event, Event::Error(_) | Event::Retry(_) | Event::Warning(_));
     let width = if is_trouble {
         usize::MAX
     } else {
         style.width.saturating_sub(2)
     };
     Some(style.paint(paint, &format!("  {}", one_line(&text, width))))
-}
-
-fn asked(wait: &WaitOpened) -> String {
-    let how = match wait.kind {
-        WaitKind::Approval => "allow|deny",
-        WaitKind::Question | WaitKind::ClientTool => "TEXT",
-        WaitKind::Budget => "NEW-LIMIT|deny",
-    };
-    let id: String = wait.id.chars().take(8).collect();
-    format!("? {} · planck answer {id} {how}", wait.title)
-}
-
-fn answered(wait: &WaitClosed) -> String {
-    let by = wait.by.as_deref();
-    let by = by.map_or(String::new(), |by| format!(" by {by}"));
-    format!("answered{by}: {}", wait.decision.name())
 }
 
 fn retried(retry: &Retry) -> String {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use planck_common::{
-    AgentId, InputId, Seq,
+    AgentId, CallId, InputId, Seq,
     envelope::Envelope,
     event::{Event, TurnError, TurnOutcome},
 };
@@ -21,6 +21,8 @@ pub enum WorkOutcome {
     Truncated,
     Limit,
     Error,
+    /// Agents wait for answers from outside, and nothing else happens until there is one.
+    Waiting,
     /// The turn of the prompt was not seen to end: the session was closed or could not be followed
     /// any longer, or the user left.
     Lost,
@@ -30,6 +32,7 @@ impl WorkOutcome {
     pub fn exit(self) -> Exit {
         match self {
             Self::Completed => Exit::Done,
+            Self::Waiting => Exit::Waiting,
             Self::Aborted | Self::Truncated | Self::Limit | Self::Error | Self::Lost => {
                 Exit::Failed
             }
@@ -111,20 +114,24 @@ impl WorkEnd {
 /// The open turns of a session, according to its events.
 #[derive(Debug)]
 pub struct OpenTurns {
-    prompt: InputId,
+    prompt: Option<InputId>,
     /// The agent whose turn consumed the prompt.
     orchestrator: Option<AgentId>,
     open: BTreeSet<AgentId>,
     ended: Option<WorkEnd>,
+    /// The calls that wait for an answer from outside.
+    pub waits: BTreeSet<CallId>,
 }
 
 impl OpenTurns {
-    pub fn of(prompt: InputId) -> Self {
+    /// Starts with no open turn. Without a prompt there is no turn whose end is awaited.
+    pub fn of(prompt: Option<InputId>) -> Self {
         Self {
-            prompt,
             orchestrator: None,
             open: BTreeSet::new(),
-            ended: None,
+            ended: prompt.is_none().then(WorkEnd::lost),
+            prompt,
+            waits: BTreeSet::new(),
         }
     }
 
@@ -136,11 +143,18 @@ impl OpenTurns {
         }
         match envelope.event().and_then(Result::ok) {
             Some(Event::TurnStart(start)) => {
-                if start.inputs.iter().any(|input| input.id == self.prompt) {
+                if start.inputs.iter().any(|input| self.is_prompt(&input.id)) {
                     self.orchestrator = Some(agent.clone());
                 }
                 self.open.insert(agent.clone());
             }
+            Some(Event::WaitOpened(wait)) => {
+                self.waits.insert(wait.id);
+            }
+            Some(Event::WaitClosed(wait)) => {
+                self.waits.remove(&wait.id);
+            }
+            Some(Event::Rewound(_)) => self.waits.clear(),
             Some(Event::AgentStopped(_)) => {
                 self.open.remove(agent);
             }
@@ -165,9 +179,13 @@ impl OpenTurns {
         }
     }
 
+    fn is_prompt(&self, input: &InputId) -> bool {
+        self.prompt.as_ref() == Some(input)
+    }
+
     fn close(&mut self, agent: &AgentId, inputs: &[InputId], mut ended: WorkEnd) {
         self.open.remove(agent);
-        if inputs.contains(&self.prompt)
+        if inputs.iter().any(|input| self.is_prompt(input))
             || (self.ended.is_some() && self.orchestrator.as_ref() == Some(agent))
         {
             // A later turn may have no text, for example if its only input reported that a worker
@@ -269,7 +287,7 @@ mod tests {
     }
 
     fn apply_all(events: &[Envelope]) -> Option<WorkEnd> {
-        let mut turns = OpenTurns::of(InputId::parse("p").unwrap());
+        let mut turns = OpenTurns::of(InputId::parse("p").ok());
         events.iter().for_each(|event| turns.apply(event));
         turns.at_rest().cloned()
     }
@@ -361,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_retracted_end_of_a_turn_does_not_count() {
-        let mut turns = OpenTurns::of(InputId::parse("p").unwrap());
+        let mut turns = OpenTurns::of(InputId::parse("p").ok());
         turns.apply(&says(
             "lead",
             TurnOutcome::Completed,

@@ -1,5 +1,7 @@
 //! Calls that wait for an answer from outside: approvals, questions and the client's tools.
 
+mod faults;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};

@@ -33,9 +33,10 @@ impl Editor {
         }
     }
 
-    /// Reads a prompt, which may have several lines, and adds it to the history. Returns `None`
-    /// when the user leaves, or after a warning if the terminal cannot be used.
-    pub fn line(&mut self, prompt: &str) -> Option<String> {
+    /// Reads a prompt, which begins with `begin` and may have several lines, and adds it to the
+    /// history. Returns `None` when the user leaves, or after a warning if the terminal cannot be
+    /// used.
+    pub fn line(&mut self, prompt: &str, begin: &str) -> Option<String> {
         let editor = match &mut self.editor {
             Ok(editor) => editor,
             Err(error) => {
@@ -45,8 +46,10 @@ impl Editor {
                 return None;
             }
         };
+        let mut begin = begin;
         let typed = loop {
-            match editor.readline(prompt) {
+            let begin = std::mem::take(&mut begin);
+            match editor.readline_with_initial(prompt, (begin, "")) {
                 // An interrupt discards the typed text. On an empty line, an interrupt ends the
                 // chat.
                 Err(ReadlineError::Interrupted)

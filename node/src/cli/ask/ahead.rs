@@ -1,0 +1,71 @@
+//! Text that was typed before a question took keys. It is meant for the next prompt and not for the
+//! question.
+
+use std::collections::VecDeque;
+
+use super::{
+    keys::Key,
+    line::{LineInput, LineStep},
+};
+
+/// The number of lines that are kept. Later ones are dropped.
+const MOST_LINES: usize = 64;
+
+#[derive(Debug, Default)]
+pub struct TypedAhead {
+    lines: VecDeque<String>,
+    line: LineInput,
+}
+
+impl TypedAhead {
+    pub fn add(&mut self, keys: &[Key]) {
+        for key in keys {
+            if self.line.apply(key) == LineStep::Done {
+                let line = std::mem::take(&mut self.line).text();
+                if self.lines.len() < MOST_LINES {
+                    self.lines.push_back(line);
+                }
+            }
+        }
+    }
+
+    /// Adds what was typed later.
+    pub fn append(&mut self, later: Self) {
+        let keys = later
+            .lines
+            .into_iter()
+            .flat_map(|line| [Key::Paste(line), Key::Enter]);
+        self.add(&keys.collect::<Vec<_>>());
+        self.add(&[Key::End, Key::Paste(later.line.text())]);
+    }
+
+    /// Returns the first complete line.
+    pub fn line(&mut self) -> Option<String> {
+        self.lines.pop_front()
+    }
+
+    /// Returns the text of the line that is not complete.
+    pub fn rest(&mut self) -> String {
+        std::mem::take(&mut self.line).text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::keys::KeyDecoder, *};
+
+    #[test]
+    fn complete_lines_come_first_and_then_the_rest() {
+        let of = |bytes: &str| {
+            let mut ahead = TypedAhead::default();
+            ahead.add(&KeyDecoder::default().add(bytes.as_bytes()));
+            ahead
+        };
+        let mut ahead = of("one\rtw\x7fwo\r\x1b[200~thr\nee\x1b[201~");
+        ahead.append(of("!\rfour"));
+        let lines: Vec<String> = std::iter::from_fn(|| ahead.line()).collect();
+        assert_eq!(lines, ["one", "two", "thr\nee!"]);
+        assert_eq!(ahead.rest(), "four");
+        assert_eq!(ahead.rest(), "");
+    }
+}
