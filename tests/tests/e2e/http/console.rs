@@ -244,7 +244,7 @@ solo_cases! {
     two_tabs_answer_one_approval_once
     keyboard_alone_is_enough
     pages_of_other_origins_cannot_use_the_front
-    long_session_opens_and_scrolls_in_a_second
+    long_session_opens_and_scrolls_at_once
 }
 
 /// A question is asked by an agent with the tool `ask_user`, which the form does not offer.
