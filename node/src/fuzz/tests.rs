@@ -96,4 +96,6 @@ each_target! {
     described_tools_teams_and_settings_load_or_fail: "described", MUTATIONS;
     commands_are_answered: "command", MUTATIONS;
     damaged_session_files_open_or_fail: "session", DAMAGES;
+    bodies_of_the_ai_sdk_decode_or_fail: "chat", MUTATIONS;
+    bodies_of_openai_clients_decode_or_fail: "openai", MUTATIONS;
 }
