@@ -50,10 +50,17 @@ def main():
     started = json.load(request("/v1/sessions", {}, key))
     session = started["session_id"]
     accepted = json.load(request(f"/v1/sessions/{session}/prompt", {"text": sys.argv[1]}, key))
+    shown = ""  # what was printed of the reply that is not saved yet
     for event in events(session, accepted["seq"]):
         data = event.get("data", {})
         if event["type"] == "text_delta":
             print(data["text"], end="", flush=True)
+            shown += data["text"]
+        elif event["type"] == "message" and data["message"]["role"] == "assistant":
+            text = "".join(part["text"] for part in data["message"]["content"] if part["type"] == "text")
+            # Deltas are not repeated for a client that was away.
+            print(text[len(shown) :] if text.startswith(shown) else f"\n{text}", end="", flush=True)
+            shown = ""
         elif event["type"] == "error":
             sys.exit(data["reason"])
         elif event["type"] == "turn_end" and accepted["prompt_id"] in data["inputs"]:

@@ -36,8 +36,19 @@ async function* events(session: string, last: number): AsyncGenerator<any> {
 const id = crypto.randomUUID();
 const { session_id } = await post("/v1/sessions", {}, id);
 const accepted = await post(`/v1/sessions/${session_id}/prompt`, { text: process.argv[2] }, id);
+let shown = ""; // what was printed of the reply that is not saved yet
 for await (const event of events(session_id, accepted.seq)) {
-  if (event.type === "text_delta") process.stdout.write(event.data.text);
+  if (event.type === "text_delta") {
+    process.stdout.write(event.data.text);
+    shown += event.data.text;
+  }
+  if (event.type === "message" && event.data.message.role === "assistant") {
+    const texts = event.data.message.content.filter((part: any) => part.type === "text");
+    const text: string = texts.map((part: any) => part.text).join("");
+    // Deltas are not repeated for a client that was away.
+    process.stdout.write(text.startsWith(shown) ? text.slice(shown.length) : `\n${text}`);
+    shown = "";
+  }
   if (event.type === "error") throw new Error(event.data.reason);
   if (event.type === "turn_end" && event.data.inputs.includes(accepted.prompt_id)) break;
 }
