@@ -17,9 +17,9 @@ use super::problem::Problem;
 pub enum Role {
     /// Read sessions, agents, waits and nodes.
     Observe,
-    /// Start sessions, send prompts, answer waits and abort turns.
+    /// Start and resume sessions, send prompts, answer waits, abort turns and rewind.
     Use,
-    /// Everything else: rewind, close and delete sessions, change agents and drain nodes.
+    /// Everything else: close and delete sessions, change agents and drain nodes.
     Operate,
 }
 

@@ -213,7 +213,7 @@ fn session_verb(table: &mut Table<'_>, verb: SessionVerb) {
             table.post::<Empty, Aborted>(&path, "Abort the running turns", Role::Use);
         }
         SessionVerb::Rewind => {
-            table.post::<Rewind, HeadAt>(&path, "Hide a message and all later ones", Role::Operate);
+            table.post::<Rewind, HeadAt>(&path, "Hide a message and all later ones", Role::Use);
         }
         SessionVerb::Resume => {
             table.post::<Because, Started>(&path, "Resume a session", Role::Use);

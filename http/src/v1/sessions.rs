@@ -112,7 +112,7 @@ pub async fn abort(
 }
 
 pub async fn rewind(
-    _: Operator,
+    _: User,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(rewind): JsonBody<Rewind>,
