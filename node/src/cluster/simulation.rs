@@ -100,18 +100,24 @@ pub fn run_all(seeds: Range<u64>, planted: Option<PlantedFault>) -> Result<SimRe
             }
             let report = run(seed, planted);
             let stop = |_: &String| next.store(seeds.end, Ordering::Relaxed);
-            sum = sum.and(report.inspect_err(stop)?);
+            let report = report.inspect_err(stop);
+            sum = sum.and(report.map_err(|violation| (seed, violation))?);
         }
     };
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(play)).collect();
         let reports = threads.into_iter().map(|thread| thread.join().unwrap());
-        reports.collect::<Result<Vec<_>, _>>().map(|reports| {
-            reports
-                .into_iter()
-                .fold(SimReport::default(), SimReport::and)
-        })
+        let (mut sum, mut first) = (SimReport::default(), None::<(u64, String)>);
+        for report in reports {
+            match report {
+                Ok(report) => sum = sum.and(report),
+                // All seeds before one that was violated have been played, so the lowest of them
+                // is the same in every run.
+                Err(violation) => first = first.into_iter().chain([violation]).min(),
+            }
+        }
+        first.map_or(Ok(sum), |(_, violation)| Err(violation))
     })
 }
 

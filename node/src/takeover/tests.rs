@@ -207,7 +207,9 @@ async fn close_releases_members_that_the_node_in_their_records_does_not_host() {
     assert_eq!(members.len(), 2);
     for member in &members {
         let now = host.agent(&member.id).await;
-        assert_eq!((now.node, now.epoch), (None, member.epoch + 2));
+        assert_eq!(now.node, None);
+        // A sweep of a node may have taken the member up before the close, which raises the epoch.
+        assert!(now.epoch >= member.epoch + 2, "{}", now.epoch);
     }
     other.leave().await;
     host.leave().await;
