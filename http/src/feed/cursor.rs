@@ -52,7 +52,11 @@ impl Cursor {
             };
             changes.changed().await.map_err(ended)?;
         }
-        let head = feed.state().head;
+        let mut head = feed.state().head;
+        if sent > head {
+            // The feed may be behind the log, which another front has read further.
+            head = client.session(&feed.session).await?.head;
+        }
         if sent > head {
             return Err(Problem::bad_request(format!(
                 "session `{}` has {head} events; the place {sent} is beyond them",

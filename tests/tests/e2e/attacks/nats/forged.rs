@@ -123,15 +123,17 @@ async fn forged_end_of_a_turn_ends_no_run() -> Result<()> {
     let head = log.last().and_then(|event| event.seq).context("a head")?;
     let end = json!({ "outcome": "completed", "message": FORGED, "usage": {}, "inputs": inputs });
     let subject = format!("session.{}", begun.session_id);
-    for (seq, kind, data) in [
-        (head + 1, "message", message(&log, FORGED)?),
-        (head + 2, "turn_end", end),
-    ] {
-        world
-            .caller
-            .nats
-            .publish(subject.clone(), forged(&begun, seq, kind, &data)?)
-            .await?;
+    let forgeries = [
+        forged(&begun, head + 1, "message", &message(&log, FORGED)?)?,
+        forged(&begun, head + 2, "turn_end", &end)?,
+    ];
+    // The command may subscribe a moment after it has sent the prompt, so the attacker repeats.
+    for _ in 0..20 {
+        for forgery in &forgeries {
+            let nats = &world.caller.nats;
+            nats.publish(subject.clone(), forgery.clone()).await?;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     let ran = running.await??;
     assert_eq!(ran.code, 0, "{ran:?}");
