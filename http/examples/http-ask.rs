@@ -36,7 +36,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     .await?;
 
     let mut last = prompt["seq"].to_string();
-    // What was printed of the reply that is not saved yet.
     let mut shown = String::new();
     loop {
         let events = format!("{base}/v1/sessions/{session}/events");
@@ -55,28 +54,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     last = id.to_owned();
                 } else if let Some(event) = line.strip_prefix("data: ") {
                     let event: Value = serde_json::from_str(event)?;
-                    let message = &event["data"]["message"];
-                    match event["type"].as_str() {
-                        Some("text_delta") => {
-                            let text = event["data"]["text"].as_str().unwrap_or_default();
-                            print!("{text}");
-                            shown += text;
-                        }
-                        Some("message") if message["role"] == "assistant" => {
-                            let text = text_of(message);
-                            // Deltas are not repeated for a client that was away.
-                            match text.strip_prefix(&*shown) {
-                                Some(more) => print!("{more}"),
-                                None => print!("\n{text}"),
-                            }
-                            shown.clear();
-                        }
-                        Some("error") => return Err(event["data"]["reason"].to_string().into()),
-                        Some("turn_end") => {
-                            println!();
-                            return Ok(());
-                        }
-                        _ => {}
+                    if show(&event, &mut shown)? {
+                        return Ok(());
                     }
                 }
                 rest = next.to_owned();
@@ -90,4 +69,33 @@ fn text_of(message: &Value) -> String {
     let parts = message["content"].as_array().into_iter().flatten();
     let texts = parts.filter(|part| part["type"] == "text");
     texts.filter_map(|part| part["text"].as_str()).collect()
+}
+
+/// Prints what an event adds to the answer. Returns whether the turn is over. `shown` is what was
+/// printed of the reply that is not saved yet.
+fn show(event: &Value, shown: &mut String) -> Result<bool, Box<dyn Error>> {
+    let message = &event["data"]["message"];
+    match event["type"].as_str() {
+        Some("text_delta") => {
+            let text = event["data"]["text"].as_str().unwrap_or_default();
+            print!("{text}");
+            *shown += text;
+        }
+        Some("message") if message["role"] == "assistant" => {
+            let text = text_of(message);
+            // Deltas are not repeated for a client that was away.
+            match text.strip_prefix(&**shown) {
+                Some(more) => print!("{more}"),
+                None => print!("\n{text}"),
+            }
+            shown.clear();
+        }
+        Some("error") => return Err(event["data"]["reason"].to_string().into()),
+        Some("turn_end") => {
+            println!();
+            return Ok(true);
+        }
+        _ => {}
+    }
+    Ok(false)
 }
