@@ -30,7 +30,7 @@ const KEPT: usize = 4 << 20;
 /// How long a feed without clients goes on, for those that connect again.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// What a stream passes on.
+/// An item that a stream passes on.
 #[derive(Debug, Clone)]
 pub enum FeedItem {
     /// An event of the log, as JSON.
@@ -103,7 +103,7 @@ enum Standing {
     Ended(Problem),
 }
 
-/// What a cursor finds at its place.
+/// The items at a cursor's place, or why there are none.
 enum Found {
     /// Items, and the place after them.
     Items(Vec<FeedItem>, u64),

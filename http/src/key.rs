@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::problem::Problem;
 
-/// What a caller may do. A role includes all roles before it.
+/// The rights of a caller. A role includes all roles before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -10,7 +10,7 @@ use std::{
 
 use axum::http::StatusCode;
 
-/// What a front has done since it started, and how many streams are open.
+/// Counts what a front does from its start on, and the streams that are open.
 #[derive(Debug, Default)]
 pub struct FrontMeter {
     /// Answered requests by the first digit of their status, from 1 to 5.

@@ -1,4 +1,4 @@
-//! What a client asks for, whichever of the two wires it uses, and how the content of messages is
+//! The request of a client, the same for both wires, and how the content of messages is
 //! read.
 
 use axum::http::HeaderMap;
@@ -32,7 +32,7 @@ pub struct Ask {
     pub warnings: Vec<String>,
 }
 
-/// What a client says about itself and about the session.
+/// The claims of a client about itself and about the session.
 #[derive(Debug, Default)]
 pub struct Origin {
     /// The person at the client, and the client's own name for the conversation.
@@ -51,7 +51,7 @@ pub struct Said {
     pub assistant: String,
 }
 
-/// What the request adds to the conversation.
+/// The part of the conversation that the request adds.
 #[derive(Debug)]
 pub enum Latest {
     Prompt(Vec<Part>),
@@ -65,7 +65,7 @@ pub struct ToolResult {
     pub text: String,
 }
 
-/// Which session the request continues.
+/// The session that the request continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The session whose turns are the history, or a new one.

@@ -48,6 +48,14 @@ impl InvalidValue {
     }
 }
 
+/// Returns a list as JSON for users, or an empty text if the list is empty.
+fn shown_list<T: serde::Serialize>(list: &[T]) -> String {
+    match list.is_empty() {
+        true => String::new(),
+        false => planck_common::event::json(&list),
+    }
+}
+
 /// A type of value that can be configured.
 pub trait Setting: Sized + Clone {
     /// Returns a description of valid values that completes the sentence "write …".

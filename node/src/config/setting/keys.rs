@@ -1,9 +1,9 @@
 //! The keys of the HTTP front.
 
-use planck_common::{event::json, id::is_id};
+use planck_common::id::is_id;
 use serde::{Deserialize, Serialize};
 
-use super::{InvalidValue, Setting, references::held as held_by};
+use super::{InvalidValue, Setting, references::held as held_by, shown_list};
 use crate::config::values::{Raw, ValueContext};
 
 /// A key as it is configured. The front parses `hash` and `role`.
@@ -50,11 +50,7 @@ impl Setting for KeyList {
     }
 
     fn show(&self) -> Option<String> {
-        Some(if self.0.is_empty() {
-            String::new()
-        } else {
-            json(&self.0)
-        })
+        Some(shown_list(&self.0))
     }
 }
 

@@ -1,11 +1,8 @@
 //! Settings for the permissions of agents.
 
-use planck_common::{
-    event::json,
-    permission::{PermissionMode, Rule},
-};
+use planck_common::permission::{PermissionMode, Rule};
 
-use super::{InvalidValue, Setting, plain::text};
+use super::{InvalidValue, Setting, plain::text, shown_list};
 use crate::config::values::{Raw, ValueContext};
 
 impl Setting for PermissionMode {
@@ -60,11 +57,7 @@ impl Setting for RuleList {
     }
 
     fn show(&self) -> Option<String> {
-        Some(if self.0.is_empty() {
-            String::new()
-        } else {
-            json(&self.0)
-        })
+        Some(shown_list(&self.0))
     }
 }
 
