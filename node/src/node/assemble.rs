@@ -15,7 +15,7 @@ pub(crate) use store::{StoreTrial, sqlite as sqlite_options, try_out as try_stor
 pub(crate) use store_service::{look, take_answers};
 pub(crate) use tools::sandbox;
 
-use planck_common::{inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
+use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 
 use super::{Joining, Node, NodeParts, NodeSettings, RunningNode};
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
     sessions::SessionsLimits,
     sidecar::Sidecars,
     skill::Skills,
-    store::StoreError,
+    store::{SessionStore, StoreError},
     takeover::TakeoverSettings,
     team::{KnownModels, TeamContext, TeamLibrary},
     telemetry::instance,
@@ -72,6 +72,12 @@ struct NodeConnection {
     registry: Option<ClusterRegistry>,
 }
 
+/// The store of a node, opened under the node's id.
+struct NodeStorage {
+    id: NodeId,
+    store: Arc<dyn SessionStore>,
+}
+
 /// The tools, models and workspaces that the agents of a node can use.
 struct AgentResources {
     tools: NodeTools,
@@ -109,7 +115,12 @@ pub(crate) async fn open_embedded(
         models: Arc::new(models),
         workspaces: workspaces(config).only_named(),
     };
-    let running = assemble(config, connection, resources).await?;
+    let id = instance::take();
+    let storage = NodeStorage {
+        store: store::open(config, &id).await?,
+        id,
+    };
+    let running = assemble(config, connection, storage, resources).await?;
     Ok((running, names))
 }
 
@@ -136,21 +147,27 @@ async fn open_connected(
     config: &Config,
     connection: NodeConnection,
 ) -> Result<RunningNode, AssemblyError> {
+    let id = instance::take();
+    // The trial of the sandbox waits for a process, and the store is opened meanwhile.
+    let (tools, store) = tokio::try_join!(
+        tools::build(config, &connection.bus),
+        store::open(config, &id)
+    )?;
     let resources = AgentResources {
-        tools: tools::build(config, &connection.bus).await?,
+        tools,
         models: Arc::new(Llm::new(models::options(config))),
         workspaces: workspaces(config),
     };
-    assemble(config, connection, resources).await
+    assemble(config, connection, NodeStorage { id, store }, resources).await
 }
 
 async fn assemble(
     config: &Config,
     connection: NodeConnection,
+    storage: NodeStorage,
     resources: AgentResources,
 ) -> Result<RunningNode, AssemblyError> {
-    let id = instance::take();
-    let store = store::open(config, &id).await?;
+    let NodeStorage { id, store } = storage;
     let NodeConnection { bus, registry } = connection;
     let AgentResources {
         tools,

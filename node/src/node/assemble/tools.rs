@@ -38,10 +38,10 @@ pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeToo
     let (skills, of_skills) = skills(config);
     let files = Files::new(roots(config), caps(config));
     let heartbeat = heartbeat(config);
+    let (groups, sandbox) = tokio::join!(groups(config), sandbox(config));
     let launcher = Launcher::of_this_binary(heartbeat.clone())
         .limited(limits(config))
-        .grouped(groups(config).await);
-    let sandbox = sandbox(config).await;
+        .grouped(groups);
     check(&sandbox)?;
     let undone = UndoneChanges::in_folder(config.node.data_dir.join(UNDONE));
     undone.prune();
