@@ -105,6 +105,7 @@ impl Loop {
             kind: InputKind::Prompt,
             mode: InputMode::Queue,
             sender: None,
+            by: None,
             reply_to: None,
             content: json(&[Part::text("Go on and on.")]),
             fresh: false,

@@ -18,11 +18,11 @@ impl Agent {
     pub(super) fn command(&mut self, command: Command, step: &mut StepEffects) {
         match command {
             Command::Abort { reason } => {
-                let why = match reason {
+                let why = match &reason {
                     Some(reason) => format!("{ABORTED}: {reason}"),
                     None => ABORTED.into(),
                 };
-                self.interrupt(&why, TurnEnding::Aborted, step);
+                self.interrupt(&why, TurnEnding::Aborted { reason }, step);
             }
             Command::Stop {
                 reason,
@@ -108,7 +108,7 @@ impl Agent {
 
     fn stop(&mut self, stopping: Stopping, step: &mut StepEffects) {
         let ending = if stopping.for_good {
-            TurnEnding::Aborted
+            TurnEnding::Aborted { reason: None }
         } else {
             TurnEnding::Closed
         };

@@ -20,6 +20,9 @@ pub struct NewInput {
     pub mode: InputMode,
     /// The agent that sent the input; `None` for a client or the runtime.
     pub sender: Option<Sender>,
+    /// The name of the person or program that sent the prompt, as the prompt says. The store keeps
+    /// it only for inputs without a sender.
+    pub by: Option<String>,
     /// The task that a response or note is about.
     pub reply_to: Option<InputId>,
     /// The content parts as JSON.
@@ -33,6 +36,14 @@ impl NewInput {
     /// Returns the content parts. Content that this version cannot read is returned as text.
     pub fn parts(&self) -> Vec<Part> {
         serde_json::from_str(&self.content).unwrap_or_else(|_| vec![Part::text(&self.content)])
+    }
+
+    /// Returns the name of the agent, person or program that sent the input.
+    pub fn sender_name(&self) -> Option<&str> {
+        match &self.sender {
+            Some(sender) => Some(&sender.name),
+            None => self.by.as_deref(),
+        }
     }
 }
 

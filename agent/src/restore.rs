@@ -199,7 +199,8 @@ impl Agent {
             },
             OpenTurn::Resume | OpenTurn::Close => {
                 turn.inputs.retain(|input| is_open(&input.id));
-                self.shut(&turn, &open, TurnEnding::Aborted, step);
+                let ending = TurnEnding::Aborted { reason: None };
+                self.shut(&turn, &open, ending, step);
             }
             OpenTurn::Lost => {
                 let reason = "the node that ran this turn is gone".to_owned();
@@ -373,6 +374,7 @@ fn join(turn: &mut Turn, metadata: &MessageMetadata, inputs: &[StoredInput]) {
             id: id.clone(),
             kind: InputKind::Prompt,
             from: None,
+            by: None,
         };
         turn.inputs
             .push(known.map_or_else(unknown, |row| speech::turn_input(&row.input)));

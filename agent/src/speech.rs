@@ -13,6 +13,7 @@ pub(super) fn message(arrival: &NewInput) -> MessageBody {
     let metadata = MessageMetadata {
         inputs: vec![arrival.id.clone()],
         from: arrival.sender.clone(),
+        by: arrival.by.clone(),
         ..MessageMetadata::default()
     };
     match heading(arrival) {
@@ -43,6 +44,7 @@ pub(super) fn turn_input(arrival: &NewInput) -> TurnInput {
         id: arrival.id.clone(),
         kind: arrival.kind,
         from,
+        by: arrival.by.clone(),
     }
 }
 
@@ -107,6 +109,7 @@ mod tests {
                 kind,
                 mode: InputMode::Queue,
                 sender,
+                by: None,
                 reply_to,
                 content: json(&[Part::text("hi")]),
                 fresh: false,

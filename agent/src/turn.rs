@@ -25,7 +25,9 @@ use super::{
 #[derive(Debug)]
 pub(super) enum TurnEnding {
     Completed,
-    Aborted,
+    Aborted {
+        reason: Option<String>,
+    },
     /// The turn is aborted because the session closes or the team ends. The senders of unanswered
     /// tasks get no note, because these agents stop as well.
     Closed,
@@ -66,7 +68,7 @@ impl Agent {
     }
 
     fn queue(&mut self, arrival: NewInput, step: &mut StepEffects) {
-        let TurnInput { id, kind, from } = speech::turn_input(&arrival);
+        let TurnInput { id, kind, from, by } = speech::turn_input(&arrival);
         self.inbox.push(arrival);
         let queued = self.inbox.len();
         step.publish(
@@ -75,6 +77,7 @@ impl Agent {
                 id,
                 kind,
                 from,
+                by,
                 queued,
             }),
         );
@@ -236,6 +239,7 @@ impl Agent {
             kind: InputKind::Note,
             mode: InputMode::Queue,
             sender: Some(self.config.sender(&self.identity.agent)),
+            by: None,
             reply_to: Some(task.clone()),
             content: json(&[Part::text(text)]),
             fresh: false,
@@ -262,7 +266,7 @@ impl TurnEnding {
     fn outcome(&self) -> InputOutcome {
         match self {
             Self::Completed => InputOutcome::Turn(TurnOutcome::Completed),
-            Self::Aborted | Self::Closed => InputOutcome::Turn(TurnOutcome::Aborted),
+            Self::Aborted { .. } | Self::Closed => InputOutcome::Turn(TurnOutcome::Aborted),
             Self::Truncated => InputOutcome::Turn(TurnOutcome::Truncated),
             Self::Limit(_) => InputOutcome::Turn(TurnOutcome::Limit),
             Self::Failed { .. } => InputOutcome::Failed,
@@ -274,29 +278,36 @@ impl TurnEnding {
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
             Self::Failed { for_agents, .. } => Some(for_agents.clone()),
-            Self::Completed | Self::Aborted | Self::Closed | Self::Truncated | Self::Limit(_) => {
-                turn.text.clone()
-            }
+            Self::Completed
+            | Self::Aborted { .. }
+            | Self::Closed
+            | Self::Truncated
+            | Self::Limit(_) => turn.text.clone(),
         }
     }
 
     fn into_event(self, turn: &Turn) -> Event {
         let inputs = turn.inputs.iter().map(|input| input.id.clone()).collect();
-        let end = |outcome, limit: Option<&str>, inputs| {
-            let limit = limit.map(str::to_owned);
-            Event::TurnEnd(TurnEnd {
-                outcome,
-                message: turn.text.clone(),
-                usage: turn.usage,
-                limit,
-                inputs,
-            })
+        let end = |outcome, inputs| TurnEnd {
+            outcome,
+            message: turn.text.clone(),
+            usage: turn.usage,
+            limit: None,
+            reason: None,
+            inputs,
         };
         match self {
-            Self::Completed => end(TurnOutcome::Completed, None, inputs),
-            Self::Aborted | Self::Closed => end(TurnOutcome::Aborted, None, inputs),
-            Self::Truncated => end(TurnOutcome::Truncated, None, inputs),
-            Self::Limit(limit) => end(TurnOutcome::Limit, Some(limit), inputs),
+            Self::Completed => Event::TurnEnd(end(TurnOutcome::Completed, inputs)),
+            Self::Aborted { reason } => Event::TurnEnd(TurnEnd {
+                reason,
+                ..end(TurnOutcome::Aborted, inputs)
+            }),
+            Self::Closed => Event::TurnEnd(end(TurnOutcome::Aborted, inputs)),
+            Self::Truncated => Event::TurnEnd(end(TurnOutcome::Truncated, inputs)),
+            Self::Limit(limit) => Event::TurnEnd(TurnEnd {
+                limit: Some(limit.to_owned()),
+                ..end(TurnOutcome::Limit, inputs)
+            }),
             Self::Failed {
                 reason,
                 code,

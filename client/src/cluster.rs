@@ -56,14 +56,10 @@ impl Client {
     }
 
     /// Makes a node hand over its agents and accept no new ones. The call is idempotent.
-    pub async fn drain(
-        &self,
-        node: &str,
-        timeout_ms: Option<u64>,
-    ) -> Result<Draining, ClientError> {
+    pub async fn drain(&self, node: &str, drain: &Drain) -> Result<Draining, ClientError> {
         self.call(
             &Address::node(node, NodeVerb::Drain.name()),
-            &Drain { timeout_ms },
+            drain,
             RetryPolicy::Idempotent,
         )
         .await

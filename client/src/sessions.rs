@@ -109,16 +109,28 @@ impl Client {
             .await
     }
 
-    /// Aborts the running turns of a session's agents. The call is not idempotent.
-    pub async fn abort_session(&self, session: &str) -> Result<Aborted, ClientError> {
-        self.call_session(session, SessionVerb::Abort, &Empty {})
+    /// Aborts the running turns of a session's agents. The call is not idempotent. Nodes of earlier
+    /// versions ignore the reason.
+    pub async fn abort_session(
+        &self,
+        session: &str,
+        reason: Option<String>,
+    ) -> Result<Aborted, ClientError> {
+        self.call_session(session, SessionVerb::Abort, &Because { reason })
             .await
     }
 
     /// Hides a message and all later ones, so that the session continues from the message before
-    /// it. Aborts running turns. The call is not idempotent.
-    pub async fn rewind(&self, session: &str, to_message: Seq) -> Result<HeadAt, ClientError> {
-        self.call_session(session, SessionVerb::Rewind, &Rewind { to: to_message })
+    /// it. Aborts running turns. `by` is the name under which the log records the rewind. The call
+    /// is not idempotent.
+    pub async fn rewind(
+        &self,
+        session: &str,
+        to_message: Seq,
+        by: Option<String>,
+    ) -> Result<HeadAt, ClientError> {
+        let rewind = Rewind { to: to_message, by };
+        self.call_session(session, SessionVerb::Rewind, &rewind)
             .await
     }
 

@@ -104,6 +104,7 @@ fn prompt(mode: InputMode) -> Prompt {
         prompt_id: None,
         mode,
         agent: None,
+        by: None,
     }
 }
 

@@ -88,6 +88,9 @@ mod wait;
 
 pub use self::{agent::*, node::*, peer::*, session::*, wait::*};
 
+/// The maximum length in bytes of the name of who sends a prompt, a rewind or an answer.
+pub const MOST_BY: usize = 200;
+
 /// The body of a command without arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -211,4 +214,37 @@ pub struct Prices {
     pub output: f64,
     pub cache_read: f64,
     pub cache_write: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Earlier versions send and expect bodies without the names of authors and without the reasons
+    /// of drains.
+    #[test]
+    fn bodies_of_earlier_versions_are_read_and_written() {
+        let prompt = r#"{"text":"hi","mode":"queue"}"#;
+        let start = r#"{"dir":"/srv","prompt":"hi"}"#;
+        let read: Prompt = serde_json::from_str(prompt).unwrap();
+        assert_eq!(
+            (&read.by, crate::event::json(&read).as_str()),
+            (&None, prompt)
+        );
+        let read: Start = serde_json::from_str(start).unwrap();
+        assert_eq!(
+            (&read.by, crate::event::json(&read).as_str()),
+            (&None, start)
+        );
+        let read: Rewind = serde_json::from_str(r#"{"to":3}"#).unwrap();
+        assert_eq!(
+            (&read.by, crate::event::json(&read).as_str()),
+            (&None, r#"{"to":3}"#)
+        );
+        let read: Drain = serde_json::from_str("{}").unwrap();
+        assert_eq!(
+            (&read.reason, crate::event::json(&read).as_str()),
+            (&None, "{}")
+        );
+    }
 }

@@ -136,6 +136,9 @@ data! {
         kind: InputKind,
         /// The agent that sent the input; null for a client.
         from: Option<AgentId>,
+        /// The name of the person or program that sent the prompt, as the prompt says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     TurnEnd {
         outcome: TurnOutcome,
@@ -144,6 +147,9 @@ data! {
         usage: Usage,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<String>,
+        /// Why the turn was aborted, as the abort says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
         inputs: Vec<InputId>,
     }
     TurnError {
@@ -201,6 +207,8 @@ data! {
         id: InputId,
         kind: InputKind,
         from: Option<AgentId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
         /// The number of inputs that wait, including this one.
         queued: usize,
     }
@@ -248,6 +256,7 @@ data! {
     }
     Rewound {
         to: Seq,
+        /// The name of the person or program that rewound, or `client` if it is unknown.
         by: String,
     }
     Checkpoint {
@@ -345,6 +354,27 @@ names! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_earlier_versions_are_read_and_written() {
+        for (kind, data) in [
+            (
+                EventKind::TurnStart,
+                r#"{"index":1,"inputs":[{"id":"p1","kind":"prompt","from":null}]}"#,
+            ),
+            (
+                EventKind::MessageQueued,
+                r#"{"id":"p1","kind":"prompt","from":null,"queued":1}"#,
+            ),
+            (
+                EventKind::TurnEnd,
+                r#"{"outcome":"aborted","message":null,"usage":{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"cache_write_tokens":0,"cost_usd":0.0},"inputs":["p1"]}"#,
+            ),
+            (EventKind::Rewound, r#"{"to":3,"by":"client"}"#),
+        ] {
+            assert_eq!(Event::parse(kind, data).unwrap().data(), data);
+        }
+    }
 
     #[test]
     fn names_are_those_of_serde() {

@@ -71,6 +71,9 @@ pub struct MessageMetadata {
     /// For an agent's message: the agent that sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Sender>,
+    /// For a prompt: the name of the person or program that sent it, as the prompt says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// For an assistant's message: why the model stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,

@@ -112,7 +112,7 @@ function Who({ name, color, at }) {
 }
 
 function UserMessage({ item, onRewind, to }) {
-  return html`<header class="by"><span class="who person">You</span><span class="muted">to ${to}</span><time datetime=${item.at}>${clock(item.at)}</time>
+  return html`<header class="by"><span class="who person">${item.by ?? "You"}</span><span class="muted">to ${to}</span><time datetime=${item.at}>${clock(item.at)}</time>
       ${onRewind && html`<button class="quiet rewind" onClick=${() => onRewind(item.seq)} aria-label=${`Rewind to before message ${item.seq}`}>Rewind here</button>`}
     </header><${Parts} parts=${item.parts} isPlain=${true} />`;
 }

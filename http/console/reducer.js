@@ -98,7 +98,8 @@ const HANDLERS = {
     for (const id of data.inputs) state.inputs.add(id);
     if (data.outcome === "completed") return;
     const limit = data.limit ? ` (${data.limit})` : "";
-    const text = { aborted: "Turn aborted", truncated: "Turn cut off by the model's limit", limit: `Turn ended at a limit${limit}` };
+    const reason = data.reason ? `: ${data.reason}` : "";
+    const text = { aborted: `Turn aborted${reason}`, truncated: "Turn cut off by the model's limit", limit: `Turn ended at a limit${limit}` };
     notice(state, event, "warn", text[data.outcome] ?? `Turn ended: ${data.outcome}`);
   },
   error(state, agent, data, event) {
@@ -224,7 +225,7 @@ function message(state, event, message) {
       return message.content.forEach((part) => result(state, event, part));
     case "user":
       for (const id of message.metadata?.inputs ?? []) state.inputs.add(id);
-      return push(state, { ...base, key: `m${base.seq}`, kind: "user", parts: message.content });
+      return push(state, { ...base, key: `m${base.seq}`, kind: "user", by: message.metadata?.by, parts: message.content });
     default:
       for (const id of message.metadata?.inputs ?? []) state.inputs.add(id);
       return push(state, {

@@ -97,7 +97,7 @@ impl fmt::Debug for KeyHash {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// The name under which the log and the records of answers show the caller.
+    /// The name under which the log shows the caller.
     pub name: String,
     pub hash: KeyHash,
     pub role: Role,
@@ -111,6 +111,12 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Returns the name that is recorded with a command: that of the caller's key. Without keys it
+    /// is the one that the body of the request says.
+    pub fn author(self, said: Option<String>) -> Option<String> {
+        self.name.or(said)
+    }
+
     /// Returns the reason of a command with the name of the caller, so that the log says who sent
     /// the command.
     pub fn reason(self, given: Option<String>) -> Option<String> {

@@ -62,11 +62,12 @@ async fn resume(
 
 /// Aborts the running turn. A client that only disconnects aborts nothing.
 async fn stop(
-    _: User,
+    User(caller): User,
     State(front): State<Arc<Front>>,
     Id(chat): Id,
 ) -> Result<Json<Aborted>, Problem> {
-    Ok(Json(front.client().abort_session(&chat).await?))
+    let why = caller.reason(None);
+    Ok(Json(front.client().abort_session(&chat, why).await?))
 }
 
 /// Checks what follows from every body that can be read, for the fuzzer.

@@ -111,6 +111,7 @@ fn prompt(agent: &AgentId) -> NewInput {
         kind: InputKind::Prompt,
         mode: InputMode::Queue,
         sender: None,
+        by: None,
         reply_to: None,
         content: r#"[{"type":"text","text":"do it"}]"#.into(),
         fresh: false,

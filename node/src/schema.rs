@@ -61,6 +61,7 @@ fn requests() -> Schemas {
             "session.events": command::ReadEvents,
             "session.messages": command::ReadMessages,
             "session.answer": command::Answer,
+            "session.abort": command::Because,
             "session.rewind": command::Rewind,
             "session.resume": command::Because,
             "session.close": command::Because,

@@ -3,6 +3,7 @@
 //! Clients can request each operation from any node. That node asks another node for what only the
 //! other node can do.
 
+mod author;
 mod delivery;
 mod first_agents;
 mod prompt;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits};
 
+pub use author::checked_author;
 pub use prompt::PromptTarget;
 pub use remote::CommandOrigin;
 pub use waits::store_answer;

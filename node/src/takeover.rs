@@ -28,7 +28,7 @@ use tokio::sync::watch;
 pub use claim::{IfClosed, Purpose};
 pub use session_locks::SessionGuard;
 
-use self::{maintenance::Maintenance, session_locks::SessionLocks};
+use self::{drain::DrainRequest, maintenance::Maintenance, session_locks::SessionLocks};
 use crate::{
     actor::Host,
     base::Base,
@@ -53,8 +53,8 @@ pub struct Takeover {
     settings: TakeoverSettings,
     locks: SessionLocks,
     maintenance: Maintenance,
-    /// The time that a requested drain may take, or `None` until a drain is requested.
-    drain_requested: watch::Sender<Option<Duration>>,
+    /// The first request to drain this node.
+    drain_requested: watch::Sender<Option<DrainRequest>>,
 }
 
 /// The parts that takeover is built from.

@@ -151,6 +151,7 @@ impl CallerContext {
             kind,
             mode: planck_common::command::InputMode::Queue,
             sender: Some(self.sender()),
+            by: None,
             reply_to: None,
             content: planck_common::event::json(&[planck_common::message::Part::text(text)]),
             fresh: false,

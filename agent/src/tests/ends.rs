@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use planck_common::{
     InputId,
-    command::Prices,
+    command::{InputMode, Prices},
     event::{Event, EventKind, InputKind},
     message::{StopReason, text_of},
 };
 
 use super::{
-    super::{Command, Effect, Input},
+    super::{Command, Effect, Input, NewInput},
     script::*,
     world::{World, setup},
 };
@@ -167,6 +167,38 @@ fn abort_keeps_the_answer_so_far() {
     );
     assert_eq!(world.outcome("p1"), Some("aborted"));
     assert!(world.model.is_some(), "the agent continues with its inbox");
+}
+
+#[test]
+fn log_says_who_sent_a_prompt_and_why_its_turn_was_aborted() {
+    let mut world = world();
+    world.put(NewInput {
+        by: Some("ann".into()),
+        ..prompt("p1")
+    });
+    world.put(NewInput {
+        by: Some("bob".into()),
+        mode: InputMode::Steer,
+        ..prompt("p2")
+    });
+    assert_eq!(world.messages()[0].metadata.by.as_deref(), Some("ann"));
+    world.call_tool("write", "{}");
+    world.tool_done(ToolOutcome::ok("written"));
+    let messages = world.messages();
+    let mut authors = messages
+        .iter()
+        .map(|message| message.metadata.by.as_deref());
+    assert!(authors.any(|by| by == Some("bob")));
+    let reason = Some("too slow".into());
+    world.step(Input::Command(Command::Abort { reason }));
+    let body = |kind: EventKind| {
+        let row = world.rows.iter().find(|row| row.kind == kind).unwrap();
+        row.body.clone()
+    };
+    let start = body(EventKind::TurnStart);
+    assert!(start.contains(r#""from":null,"by":"ann""#), "{start}");
+    let end = body(EventKind::TurnEnd);
+    assert!(end.contains(r#""reason":"too slow""#), "{end}");
 }
 
 #[test]

@@ -253,6 +253,7 @@ impl Player {
             kind,
             mode,
             sender: from,
+            by: None,
             reply_to: None,
             content,
             fresh,

@@ -28,6 +28,7 @@ pub fn arrival(id: &str, kind: InputKind, text: &str) -> NewInput {
         kind,
         mode: InputMode::Queue,
         sender: from,
+        by: None,
         reply_to: None,
         content: json(&[Part::text(text)]),
         fresh: false,

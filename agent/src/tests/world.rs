@@ -496,6 +496,7 @@ impl World {
             message: None,
             usage: Usage::default(),
             limit: None,
+            reason: None,
             inputs: vec![],
         };
         ends.push(Event::TurnEnd(end));

@@ -34,6 +34,9 @@ bodies! {
         /// An agent's id or name; the orchestrator by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<String>,
+        /// The name of the person or program that sends the prompt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     Accepted {
         prompt_id: InputId,

@@ -30,9 +30,12 @@ bodies! {
         started_at: Timestamp,
         silent_ms: u64,
     }
+    #[derive(Default)]
     Drain {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     }
     Draining {
         state: NodeState,

@@ -32,6 +32,9 @@ bodies! {
         prompt: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prompt_id: Option<InputId>,
+        /// The name of the person or program that sends the prompt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limits: Option<SessionLimits>,
         /// A mode that applies to every member, beside the member's own permissions.
@@ -144,6 +147,9 @@ bodies! {
     }
     Rewind {
         to: Seq,
+        /// The name of the person or program that rewinds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     }
     HeadAt {
         head: Seq,

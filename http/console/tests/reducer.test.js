@@ -75,6 +75,13 @@ test("wait is shown until it is closed", fresh(() => {
   assert.equal(state.items[0].decision.by, "ann");
 }));
 
+test("prompt and abort name who sent them", fresh(() => {
+  const prompt = message("user", [{ type: "text", text: "one" }], { metadata: { by: "ann" } });
+  const state = after(prompt, durable("turn_end", { outcome: "aborted", reason: "by bob", inputs: [] }));
+  assert.equal(state.items[0].by, "ann");
+  assert.equal(state.items[1].text, "Turn aborted: by bob");
+}));
+
 test("rewind hides messages and keeps the places of earlier calls", fresh(() => {
   const call = { type: "tool_call", id: "p", call_id: "c", name: "bash", args: {} };
   const state = after(message("user", [{ type: "text", text: "one" }]), message("assistant", [call]), message("user", [{ type: "text", text: "two" }]));

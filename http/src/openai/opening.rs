@@ -247,6 +247,7 @@ impl Opening<'_> {
         let prompt = Prompt {
             content: Some(std::mem::take(&mut self.parts)),
             prompt_id: Some(input.clone()),
+            by: self.caller.map(str::to_owned),
             ..Prompt::default()
         };
         self.client.prompt(&session.id, prompt).await?;

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     front::Front,
-    key::{Observer, User},
+    key::{Caller, Observer, User},
     problem::Problem,
     sse::{self, Cut, EventSender, Frame, HEARTBEAT},
 };
@@ -118,7 +118,7 @@ async fn loaded(
 /// The id of a response in a path, and a caller that may read it.
 pub struct Named {
     id: ResponseId,
-    may_use: Result<(), ApiError>,
+    may_use: Result<Caller, ApiError>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
@@ -131,7 +131,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         let Path(id) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
         Ok(Self {
             id: ResponseId::parse(&id)?,
-            may_use: user.map(|_| ()).map_err(ApiError::from),
+            may_use: user.map(|User(caller)| caller).map_err(ApiError::from),
         })
     }
 }
@@ -194,7 +194,7 @@ pub async fn cancel(
     State(front): State<Arc<Front>>,
     Named { id, may_use }: Named,
 ) -> Result<Response, ApiError> {
-    may_use?;
+    let caller = may_use?;
     let opened = opening::find(&front, &id).await?;
     let mut segment = Segment::open(front.client(), &opened).await?;
     segment.find().await?;
@@ -203,7 +203,10 @@ pub async fn cancel(
     if now.is_over() && segment.open_calls().is_empty() {
         return Ok(Json(now.response()).into_response());
     }
-    front.client().abort_session(&id.session).await?;
+    front
+        .client()
+        .abort_session(&id.session, caller.reason(None))
+        .await?;
     let segment = Segment::open(front.client(), &opened).await?;
     let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
     let response = ended.map_err(|_| ApiError::late())??;

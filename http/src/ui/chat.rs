@@ -44,13 +44,13 @@ pub async fn perform(
     match (request.asks, known) {
         (Asks::Prompt(message), Some(chat)) => {
             chat.check_waits().await?;
-            chat.prompt(message).await
+            chat.prompt(message, by).await
         }
         (Asks::Prompt(message), None) => {
             let session = start(front, &request.chat, request.start).await?;
             let chat = Chat::of(front.client(), session)?;
             let id = ids::of_prompt(&ids::base(&message.id), None);
-            chat.send(message, id).await
+            chat.send(message, id, by).await
         }
         (Asks::Answer(message), Some(chat)) => chat.answer(&message, by).await,
         (Asks::Answer(_), None) => Err(no_chat(&request.chat)),
@@ -152,28 +152,30 @@ impl<'a> Chat<'a> {
         )))
     }
 
-    async fn prompt(self, message: UserMessage) -> Result<Reply, Problem> {
+    async fn prompt(self, message: UserMessage, by: Option<String>) -> Result<Reply, Problem> {
         let saved = history::saved_prompts(self.client, &self.session.id, &self.agent).await?;
         let base = ids::base(&message.id);
         let id = match history::decide(&saved, &message)? {
             Step::Attach(id) => Some(id),
             Step::Send => ids::of_prompt(&base, None),
             Step::Rewind(to) => {
-                self.client.rewind(&self.session.id, to).await?;
+                self.client.rewind(&self.session.id, to, by.clone()).await?;
                 ids::of_prompt(&base, Some(to))
             }
         };
-        self.send(message, id).await
+        self.send(message, id, by).await
     }
 
     async fn send(
         self,
         message: UserMessage,
         id: Option<planck_common::InputId>,
+        by: Option<String>,
     ) -> Result<Reply, Problem> {
         let prompt = Prompt {
             content: Some(message.content),
             prompt_id: id,
+            by,
             ..Prompt::default()
         };
         let accepted = self.client.prompt(&self.session.id, prompt).await?;

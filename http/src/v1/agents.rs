@@ -36,7 +36,7 @@ pub async fn snapshot(_: Observer, State(front): State<Arc<Front>>, Id(id): Id) 
 }
 
 pub async fn prompt(
-    _: User,
+    User(caller): User,
     State(front): State<Arc<Front>>,
     Id(id): Id,
     headers: HeaderMap,
@@ -45,6 +45,7 @@ pub async fn prompt(
     if let Some(key) = idempotency_key(&headers)? {
         prompt.prompt_id.get_or_insert(key);
     }
+    prompt.by = caller.author(prompt.by);
     let accepted = front.client().prompt_agent(&parsed(&id)?, prompt).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }

@@ -41,13 +41,14 @@ async fn id_of(front: &Front, node: &str) -> Result<NodeId, Problem> {
 }
 
 pub async fn drain(
-    _: Operator,
+    Operator(caller): Operator,
     State(front): State<Arc<Front>>,
     Id(node): Id,
-    JsonBody(drain): JsonBody<Drain>,
+    JsonBody(mut drain): JsonBody<Drain>,
 ) -> Reply<Draining> {
     let node = id_of(&front, &node).await?;
-    Ok(Json(front.client().drain(&node, drain.timeout_ms).await?))
+    drain.reason = caller.reason(drain.reason);
+    Ok(Json(front.client().drain(&node, &drain).await?))
 }
 
 pub async fn teams(_: Observer, State(front): State<Arc<Front>>) -> Reply<Teams> {

@@ -9,9 +9,9 @@ use axum::{
 };
 use planck_common::{
     command::{
-        Aborted, Accepted, Answer, Answered, Because, Empty, HeadAt, ListSessions, ListWaits,
-        Messages, Prompt, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions,
-        Start, Started, Waits,
+        Aborted, Accepted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits, Messages,
+        Prompt, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions, Start,
+        Started, Waits,
     },
     event::json,
 };
@@ -37,19 +37,23 @@ pub async fn list(
 }
 
 pub async fn start(
-    _: User,
+    User(caller): User,
     State(front): State<Arc<Front>>,
     headers: HeaderMap,
     JsonBody(mut start): JsonBody<Start>,
 ) -> Result<(StatusCode, Json<Started>), Problem> {
     front.start_defaults().complete(&mut start);
+    // The author is no part of the digest, because another caller may repeat the request.
+    let by = caller.author(start.by.take());
     let Some(key) = idempotency_key(&headers)? else {
+        start.by = by;
         let started = front.client().start(start).await?;
         return Ok((StatusCode::CREATED, Json(started)));
     };
     start.session_id.get_or_insert(key);
     let digest = digest(&start);
     start.metadata.insert(DIGEST.into(), digest.as_str().into());
+    start.by = by;
     let started = front.client().start(start).await?;
     let known = front.client().session(&started.session_id).await?;
     if known.metadata.get(DIGEST).and_then(Value::as_str) != Some(&digest) {
@@ -89,7 +93,7 @@ pub async fn delete(
 }
 
 pub async fn prompt(
-    _: User,
+    User(caller): User,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     headers: HeaderMap,
@@ -98,26 +102,33 @@ pub async fn prompt(
     if let Some(key) = idempotency_key(&headers)? {
         prompt.prompt_id.get_or_insert(key);
     }
+    prompt.by = caller.author(prompt.by);
     let accepted = front.client().prompt(&session, prompt).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
 pub async fn abort(
-    _: User,
+    User(caller): User,
     State(front): State<Arc<Front>>,
     Id(session): Id,
-    JsonBody(Empty {}): JsonBody<Empty>,
+    JsonBody(because): JsonBody<Because>,
 ) -> Reply<Aborted> {
-    Ok(Json(front.client().abort_session(&session).await?))
+    Ok(Json(
+        front
+            .client()
+            .abort_session(&session, caller.reason(because.reason))
+            .await?,
+    ))
 }
 
 pub async fn rewind(
-    _: User,
+    User(caller): User,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(rewind): JsonBody<Rewind>,
 ) -> Reply<HeadAt> {
-    Ok(Json(front.client().rewind(&session, rewind.to).await?))
+    let by = caller.author(rewind.by);
+    Ok(Json(front.client().rewind(&session, rewind.to, by).await?))
 }
 
 pub async fn resume(
@@ -155,9 +166,7 @@ pub async fn answer(
     Id(session): Id,
     JsonBody(mut answer): JsonBody<Answer>,
 ) -> Reply<Answered> {
-    if caller.name.is_some() {
-        answer.by = caller.name;
-    }
+    answer.by = caller.author(answer.by);
     Ok(Json(front.client().answer(&session, &answer).await?))
 }
 

@@ -10,6 +10,7 @@ use super::{
     place::ConfigPlace,
     render::consumed,
     session::{AGENT_COLUMNS, PromptTiming, agent_row},
+    waits::own_name,
 };
 use crate::client::Client;
 
@@ -89,6 +90,7 @@ impl AgentCommand {
                     prompt_id: None,
                     mode: mode.mode(),
                     agent: None,
+                    by: own_name(),
                 };
                 let accepted = client.prompt_agent(&parse(&agent)?, prompt).await?;
                 say(&format!("accepted as {}\n", accepted.prompt_id))?;

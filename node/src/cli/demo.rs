@@ -142,6 +142,7 @@ fn request(prompt: &InputId) -> Start {
         dir: None,
         prompt: Some(PROMPT.into()),
         prompt_id: Some(prompt.clone()),
+        by: None,
         limits: None,
         permissions: None,
         client_tools: Vec::new(),

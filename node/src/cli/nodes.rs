@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use planck_common::command::{NodeInfo, NodeState};
+use planck_common::command::{Drain, NodeInfo, NodeState};
 
 use super::{
     exit::{Exit, NotFound, UsageError},
@@ -47,6 +47,9 @@ pub enum Nodes {
         /// How long running turns may take
         #[arg(long, value_name = "TIME")]
         timeout: Option<Period>,
+        /// Why, for the node's log and the decisions of the cluster
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
     },
 }
 
@@ -85,11 +88,16 @@ impl Nodes {
                 )?;
             }
             Self::Show { node, output } => show(&find(client, &node).await?, output)?,
-            Self::Drain { node, timeout } => {
+            Self::Drain {
+                node,
+                timeout,
+                reason,
+            } => {
                 let node = find(client, &node).await?;
-                let timeout =
+                let timeout_ms =
                     timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
-                let draining = client.drain(&node.id, timeout).await?;
+                let drain = Drain { timeout_ms, reason };
+                let draining = client.drain(&node.id, &drain).await?;
                 say(&format!(
                     "{} is {} with {}\n",
                     node.name,

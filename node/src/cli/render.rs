@@ -81,6 +81,11 @@ impl Screen {
         (self.names.count() > 1).then(|| self.names.of(agent))
     }
 
+    /// Stores the name of the user who reads the screen.
+    pub fn set_reader(&mut self, name: Option<String>) {
+        self.received.reader = name;
+    }
+
     /// Suppresses the echo of a prompt that the user has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
         self.received.own = Some(prompt.clone());

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
+use planck_common::command::MOST_BY;
 use planck_http::{
     AllowedNames, Front, FrontOptions, Key, KeyHash, MetricsText, Role, StartDefaults,
 };
@@ -144,6 +145,9 @@ fn options(config: &Config, listen: SocketAddr) -> anyhow::Result<FrontOptions> 
 
 fn key(entry: &KeyEntry) -> Result<Key, UsageError> {
     let wrong = |what: &str| usage(format!("the key `{}` of `http.keys`: {what}", entry.name));
+    if entry.name.len() > MOST_BY {
+        return Err(wrong(&format!("its name is longer than {MOST_BY} bytes")));
+    }
     let roles = RoleChoice::value_variants().iter().map(|role| role.role());
     let role = roles.into_iter().find(|role| role.name() == entry.role);
     Ok(Key {

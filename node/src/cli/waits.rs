@@ -155,7 +155,7 @@ impl AnswerArgs {
     }
 }
 
-/// Returns the name that the answers of this user carry.
+/// Returns the name that the prompts, rewinds and answers of this user carry.
 pub fn own_name() -> Option<String> {
     environment::variable("USER").and_then(|name| name.into_string().ok())
 }

@@ -247,7 +247,7 @@ impl<'a> Watching<'a> {
         self.sink.rest()?;
         warn("aborting the turn; interrupt again to leave");
         tokio::select! {
-            aborted = self.client.abort_session(self.session) => {
+            aborted = self.client.abort_session(self.session, None) => {
                 aborted?;
                 Ok(Next::Continue)
             }

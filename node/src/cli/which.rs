@@ -18,6 +18,7 @@ use super::{
     link::ConnectedClient,
     output::warn,
     permissions::ModeChoice,
+    waits::own_name,
     watch::Sent,
 };
 use crate::{
@@ -109,6 +110,7 @@ impl PromptTarget {
             prompt_id: None,
             mode: Default::default(),
             agent: None,
+            by: own_name(),
         };
         let accepted = client.prompt(&self.id, prompt).await?;
         Ok(Sent {
@@ -157,6 +159,7 @@ impl SessionChoice {
         let start = Start {
             prompt: Some(text),
             prompt_id: Some(prompt_id.clone()),
+            by: own_name(),
             ..self.request()?
         };
         let started = client.start(start).await?;
@@ -307,6 +310,7 @@ impl SessionChoice {
             dir: Some(self.directory()?),
             prompt: None,
             prompt_id: None,
+            by: None,
             limits: None,
             permissions: self.permissions.map(ModeChoice::mode),
             client_tools: Vec::new(),

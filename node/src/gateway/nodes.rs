@@ -28,9 +28,9 @@ pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Com
         NodeVerb::Host => ok(services.placement.host_agent(read(body)?).await?),
         NodeVerb::StopTeam => ok(services.teams.stop_here(&read(body)?).await),
         NodeVerb::Drain => {
-            let Drain { timeout_ms } = read(body)?;
+            let Drain { timeout_ms, reason } = read(body)?;
             let patience = timeout_ms.map(Duration::from_millis);
-            services.takeover.request_drain(patience);
+            services.takeover.request_drain(patience, reason);
             ok(Draining {
                 state: NodeState::Draining,
                 agents: services.placement.local().info().agents,

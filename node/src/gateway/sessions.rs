@@ -8,7 +8,7 @@ use planck_common::command::{
 use super::{CommandReply, IncomingCommand, ok, page, read};
 use crate::{
     services::Services,
-    sessions::{CommandOrigin, PromptTarget},
+    sessions::{CommandOrigin, PromptTarget, checked_author},
     store::{AgentRecord, SessionRecord, SessionStore},
 };
 
@@ -48,15 +48,19 @@ pub(super) async fn one(
             info(&*services.store, session).await
         }
         SessionVerb::Abort => {
-            let Because { .. } = read(body)?;
-            ok(Aborted {
-                aborted: services.sessions.abort(&session, incoming.origin).await?,
-            })
+            let Because { reason } = read(body)?;
+            let aborted = services
+                .sessions
+                .abort(&session, reason.as_deref(), incoming.origin)
+                .await?;
+            ok(Aborted { aborted })
         }
         SessionVerb::Rewind => {
-            let Rewind { to } = read(body)?;
+            let Rewind { to, by } = read(body)?;
+            let by = checked_author(by)?;
+            let by = by.as_deref().unwrap_or("client");
             ok(HeadAt {
-                head: services.sessions.rewind(&session, to, "client").await?,
+                head: services.sessions.rewind(&session, to, by).await?,
             })
         }
         SessionVerb::Resume => ok(services

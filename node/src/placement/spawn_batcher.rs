@@ -294,6 +294,7 @@ fn member(request: &HostAgent, spec: AgentSpec) -> NewMember {
             kind: InputKind::Task,
             mode: InputMode::Queue,
             sender: Some(from),
+            by: None,
             reply_to: None,
             content: json(&[Part::text(text)]),
             fresh: false,

@@ -92,6 +92,7 @@ impl World {
             dir: Some(self.folder.path().display().to_string()),
             prompt: None,
             prompt_id: None,
+            by: None,
             limits: None,
             permissions: None,
             client_tools: Vec::new(),

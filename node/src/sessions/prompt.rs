@@ -9,7 +9,7 @@ use planck_common::{
     reply::{Code, Refusal},
 };
 
-use super::Sessions;
+use super::{Sessions, author::checked_author};
 use crate::{
     actor::ArrivalOutcome,
     store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput},
@@ -49,7 +49,7 @@ impl Sessions {
     pub async fn prompt(
         &self,
         target: impl Into<PromptTarget>,
-        prompt: Prompt,
+        mut prompt: Prompt,
     ) -> Result<Accepted, Refusal> {
         let PromptTarget {
             agent,
@@ -57,13 +57,14 @@ impl Sessions {
             node,
         } = target.into();
         self.check_reachable(node.as_ref()).await?;
-        let mode = prompt.mode;
+        let (mode, by) = (prompt.mode, checked_author(prompt.by.take())?);
         let input = NewInput {
             id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
             agent: agent.clone(),
             kind: InputKind::Prompt,
             mode,
             sender: None,
+            by,
             reply_to: None,
             content: bounded(json(&content(prompt)?), self.limits.max_prompt)?,
             fresh: false,

@@ -10,6 +10,7 @@ use planck_common::{
     command::{
         Aborted, AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, Empty, SessionVerb,
     },
+    event::json,
     reply::{Code, Refusal},
     subject::Address,
 };
@@ -124,25 +125,28 @@ impl Sessions {
     pub async fn abort(
         &self,
         session: &SessionRecord,
+        reason: Option<&str>,
         origin: CommandOrigin,
     ) -> Result<Vec<AgentId>, Refusal> {
         let members = self.lookup.members(&session.id).await?;
         let (elsewhere, here): (Vec<_>, Vec<_>) = members
             .iter()
             .partition(|agent| self.placement.other_host(agent).is_some());
-        let (aborted, also) = tokio::join!(self.abort_here(&here), async {
+        let (aborted, also) = tokio::join!(self.abort_here(&here, reason), async {
             match origin {
-                CommandOrigin::Client => self.abort_elsewhere(session, &elsewhere).await,
+                CommandOrigin::Client => self.abort_elsewhere(session, reason, &elsewhere).await,
                 CommandOrigin::Peer => Ok(Vec::new()),
             }
         });
         Ok(aborted.into_iter().chain(also?).collect())
     }
 
-    async fn abort_here(&self, agents: &[&AgentRecord]) -> Vec<AgentId> {
+    async fn abort_here(&self, agents: &[&AgentRecord], reason: Option<&str>) -> Vec<AgentId> {
         let mut aborted = Vec::new();
         for some in agents.chunks(AT_ONCE) {
-            let aborts = some.iter().map(|agent| self.abort_if_busy(&agent.id));
+            let aborts = some
+                .iter()
+                .map(|agent| self.abort_if_busy(&agent.id, reason));
             aborted.extend(future::join_all(aborts).await.into_iter().flatten());
         }
         aborted
@@ -153,6 +157,7 @@ impl Sessions {
     async fn abort_elsewhere(
         &self,
         session: &SessionRecord,
+        reason: Option<&str>,
         agents: &[&AgentRecord],
     ) -> Result<Vec<AgentId>, Refusal> {
         let mut nodes: Vec<&NodeId> = agents
@@ -163,7 +168,7 @@ impl Sessions {
         nodes.dedup();
         let mut aborts = Vec::with_capacity(nodes.len());
         for node in nodes {
-            aborts.push(self.abort_on(node, session));
+            aborts.push(self.abort_on(node, session, reason));
         }
         let answers: Result<Vec<Vec<AgentId>>, Refusal> =
             future::join_all(aborts).await.into_iter().collect();
@@ -174,20 +179,28 @@ impl Sessions {
         &self,
         node: &NodeId,
         session: &SessionRecord,
+        reason: Option<&str>,
     ) -> Result<Vec<AgentId>, Refusal> {
         self.check_reachable(Some(node)).await?;
         let address = Address::session(&session.id, SessionVerb::Abort.name());
-        let answer: Aborted = self.peers.relay(node, &address, &[], RELAY).await?;
+        let because = json(&Because {
+            reason: reason.map(str::to_owned),
+        });
+        let answer: Aborted = self
+            .peers
+            .relay(node, &address, because.as_bytes(), RELAY)
+            .await?;
         Ok(answer.aborted)
     }
 
-    async fn abort_if_busy(&self, agent: &AgentId) -> Option<AgentId> {
+    async fn abort_if_busy(&self, agent: &AgentId, reason: Option<&str>) -> Option<AgentId> {
         if self.host.is_at_rest(agent)
             || self.host.info(agent).await.ok()?.state == AgentState::Idle
         {
             return None;
         }
-        let abort = Command::Abort { reason: None };
+        let reason = reason.map(str::to_owned);
+        let abort = Command::Abort { reason };
         let aborted = self.host.command(agent, abort).await;
         aborted.ok().map(|_| agent.clone())
     }

@@ -13,7 +13,10 @@ use planck_common::{
     subject::{Address, Target},
 };
 
-use super::{CommandOrigin, Sessions, SessionsLimits, first_agents::FirstAgents, prompt::bounded};
+use super::{
+    CommandOrigin, Sessions, SessionsLimits, author::checked_author, first_agents::FirstAgents,
+    prompt::bounded,
+};
 use crate::{
     cluster::placement::NodeNeeds,
     placement::{AgentNodes, TRIES, choose, is_of_that_node, wanted},
@@ -47,6 +50,7 @@ impl Sessions {
             return Err(Refusal::bad_request("the prompt is empty"));
         }
         request.prompt_id = first_prompt(&request);
+        request.by = checked_author(request.by)?;
         if let Some(id) = &request.session_id
             && let Some(known) = self.store.recorded(id).await?
         {
@@ -228,6 +232,7 @@ fn plan(
         kind: InputKind::Prompt,
         mode: InputMode::Queue,
         sender: None,
+        by: request.by,
         reply_to: None,
         content,
         fresh: false,

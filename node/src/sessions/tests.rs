@@ -237,7 +237,9 @@ async fn abort_of_an_idle_session_ends_nothing() {
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;
     let session = node.session(&started).await;
-    let aborted = sessions(&node).abort(&session, CommandOrigin::Client).await;
+    let aborted = sessions(&node)
+        .abort(&session, None, CommandOrigin::Client)
+        .await;
     assert_eq!(aborted.unwrap(), []);
     assert_eq!(node.session(&started).await.state, SessionState::Open);
     node.leave().await;
@@ -305,6 +307,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
         kind: InputKind::Prompt,
         mode: InputMode::Reject,
         sender: None,
+        by: None,
         reply_to: None,
         content: json(&[Part::text("go")]),
         fresh: false,

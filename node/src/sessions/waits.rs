@@ -9,15 +9,12 @@ use planck_common::{
 };
 use serde_json::{Value, value::RawValue};
 
-use super::{Sessions, prompt::bounded};
+use super::{Sessions, author::checked_author, prompt::bounded};
 use crate::{
     nul,
     store::{AnswerOutcome, SessionRecord, SessionStore},
     tools::schema::CompiledSchema,
 };
-
-/// The maximum length in bytes of the name of who answers.
-const MOST_BY: usize = 200;
 
 impl Sessions {
     pub async fn waits(&self, filter: ListWaits) -> Result<Waits, Refusal> {
@@ -112,17 +109,13 @@ fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer, Refus
         Some(reason) => Some(bounded(nul::replaced(reason), most)?),
         None => None,
     };
-    if by.as_ref().is_some_and(|by| by.len() > MOST_BY) {
-        let why = format!("`by` is longer than {MOST_BY} bytes");
-        return Err(Refusal::bad_request(why));
-    }
     Ok(WaitAnswer {
         decision,
         args,
         value,
         reason,
         scope,
-        by: by.map(nul::replaced),
+        by: checked_author(by)?,
         at: Timestamp::now(),
     })
 }

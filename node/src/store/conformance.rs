@@ -90,6 +90,7 @@ cases! {
         two_batches_of_one_agent_are_refused;
     inboxes:
         a_put_is_idempotent
+        a_prompt_keeps_its_author
         an_inbox_is_bounded_by_bytes
         inputs_put_at_once_fit_the_bounds_together
         inputs_keep_their_fields_and_order

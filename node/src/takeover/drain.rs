@@ -16,6 +16,9 @@ use crate::{actor::AT_ONCE, placement::claim_request, store::AgentRecord};
 /// The time between two checks of which agents can move.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The reason of a drain, before what the request says.
+const DRAINED: &str = "its node is drained";
+
 /// Whether to wait for a point at which no work of an agent is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DrainMode {
@@ -32,24 +35,50 @@ enum Move {
     NotYet,
 }
 
+/// A request to drain this node.
+#[derive(Debug)]
+pub(super) struct DrainRequest {
+    /// How long the drain may take.
+    patience: Duration,
+    reason: String,
+}
+
 impl Takeover {
-    /// Requests that this node drains and leaves.
-    pub fn request_drain(&self, patience: Option<Duration>) {
+    /// Requests that this node drains and leaves. The first request holds, so that a repetition
+    /// changes nothing.
+    pub fn request_drain(&self, patience: Option<Duration>, reason: Option<String>) {
         let patience = patience.unwrap_or(self.settings.drain_timeout);
-        self.drain_requested.send_replace(Some(patience));
+        let reason = reason.map_or_else(|| DRAINED.into(), |why| format!("{DRAINED}: {why}"));
+        let is_first = self.drain_requested.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert_with(|| DrainRequest {
+                patience,
+                reason: reason.clone(),
+            });
+            is_first
+        });
+        if is_first {
+            tracing::info!(reason, "a client asked this node to drain");
+            let data = DecisionData::because(reason);
+            self.decisions.publish(DecisionKind::Drain, data);
+        }
     }
 
     /// Waits until a drain is requested, and returns the time that the drain may take.
     pub async fn drain_requested(&self) -> Duration {
         let mut requested = self.drain_requested.subscribe();
-        let patience = requested
-            .wait_for(Option::is_some)
-            .await
-            .map(|patience| *patience);
-        match patience {
+        let request = requested.wait_for(Option::is_some).await;
+        match request.map(|request| request.as_ref().map(|request| request.patience)) {
             Ok(Some(patience)) => patience,
             Ok(None) | Err(_) => std::future::pending().await,
         }
+    }
+
+    /// Returns why agents leave this node.
+    fn why_drained(&self) -> String {
+        let requested = self.drain_requested.borrow();
+        let reason = requested.as_ref().map(|request| request.reason.clone());
+        reason.unwrap_or_else(|| DRAINED.into())
     }
 
     /// Marks this node as draining, and moves its agents to other nodes. Returns when each agent
@@ -131,7 +160,7 @@ impl Takeover {
                     node: Some(hosted.node_id),
                     agent: Some(agent.id.clone()),
                     session: Some(agent.session.clone()),
-                    ..DecisionData::because("its node is drained")
+                    ..DecisionData::because(self.why_drained())
                 };
                 self.decisions.publish(DecisionKind::Drain, data);
                 Move::Done

@@ -227,11 +227,15 @@ async fn draining_node_takes_nothing_up() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead"])).await;
-    takeover(&node).request_drain(Some(Duration::from_secs(3)));
-    assert_eq!(
-        takeover(&node).drain_requested().await,
-        Duration::from_secs(3)
-    );
+    for (seconds, reason) in [(3, "a new disk"), (5, "another one")] {
+        let patience = Some(Duration::from_secs(seconds));
+        takeover(&node).request_drain(patience, Some(reason.into()));
+        assert_eq!(
+            takeover(&node).drain_requested().await,
+            Duration::from_secs(3),
+            "the first request holds"
+        );
+    }
     takeover(&node).drain(Duration::ZERO).await;
     let refusal = takeover(&node)
         .take_up(&started.session_id, "resumed", IfClosed::Open)

@@ -12,7 +12,7 @@ mod membership;
 mod outages;
 mod placing;
 mod refusals;
-mod scene;
+pub mod scene;
 mod stopped_process;
 mod verbs;
 mod working;

@@ -1,5 +1,6 @@
 //! The HTTP front, as its clients see it.
 
+mod authors;
 mod console;
 mod native;
 mod speed;

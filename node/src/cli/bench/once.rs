@@ -275,6 +275,7 @@ impl BenchNode {
             dir: Some(dir.to_str().context("an odd folder")?.into()),
             prompt: None,
             prompt_id: None,
+            by: None,
             limits: Some(SessionLimits {
                 max_agents: u32::try_from(agents).ok(),
                 ..SessionLimits::default()
@@ -330,6 +331,7 @@ impl BenchNode {
             prompt_id: None,
             mode: InputMode::Queue,
             agent: None,
+            by: None,
         };
         self.client.prompt_agent(agent, prompt).await?;
         Ok((agent.clone(), began))

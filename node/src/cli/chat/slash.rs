@@ -83,7 +83,7 @@ impl<'a> SlashCommand<'a> {
             Self::Team => say(&agents(&client.session(&talk.id).await?.agents))?,
             Self::Session => say(&about(&client.session(&talk.id).await?))?,
             Self::Abort => {
-                let aborted = client.abort_session(&talk.id).await?.aborted.len();
+                let aborted = client.abort_session(&talk.id, None).await?.aborted.len();
                 say(&format!("aborted {}\n", counted(aborted, "agent")))?;
             }
             Self::Rewind(None) => {

@@ -1,6 +1,8 @@
 //! Renders the events that take one line each.
 
-use planck_common::event::{Compacted, Event, MessageQueued, Retry, ToolProgress, TurnOutcome};
+use planck_common::event::{
+    Compacted, Event, MessageQueued, Retry, ToolProgress, TurnEnd, TurnOutcome,
+};
 
 use super::{
     names::AgentNames,
@@ -11,7 +13,7 @@ use crate::terminal::Drawing;
 /// Returns the line for an event, or `None` if the event takes no line.
 pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
     let (paint, text) = match event {
-        Event::TurnEnd(end) => ended(end.outcome, end.limit.as_deref())?,
+        Event::TurnEnd(end) => ended(end)?,
         Event::Error(error) => (Paint::Bad, format!("✗ {} ({})", error.reason, error.code)),
         Event::Retry(retry) => (Paint::Warning, retried(retry)),
         Event::Warning(warning) => (Paint::Warning, format!("! {}", warning.message)),
@@ -36,7 +38,7 @@ pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
         Event::SessionClosed(closed) => (Paint::Dim, format!("session closed: {}", closed.reason)),
         Event::Rewound(rewound) => (
             Paint::Warning,
-            format!("rewound to before message {}", rewound.to),
+            format!("rewound to before message {} by {}", rewound.to, rewound.by),
         ),
         Event::ToolsChanged(tools) => (Paint::Dim, changed(&tools.added, &tools.removed)),
         Event::ModelChanged(change) => (
@@ -78,9 +80,10 @@ fn progressed(progress: &ToolProgress) -> String {
 }
 
 fn waiting(queued: &MessageQueued, names: &AgentNames) -> String {
-    let from = match &queued.from {
-        Some(agent) => names.of(agent),
-        None => "a client".into(),
+    let from = match (&queued.from, &queued.by) {
+        (Some(agent), _) => names.of(agent),
+        (None, Some(by)) => by.clone(),
+        (None, None) => "a client".into(),
     };
     let (kind, number) = (queued.kind.name(), queued.queued);
     format!("↓ {kind} from {from} waits ({number} in the inbox)")
@@ -92,10 +95,14 @@ fn compacted(done: &Compacted) -> String {
     format!("summarised {before} tokens to {after} ({by}), {kept} messages kept")
 }
 
-fn ended(outcome: TurnOutcome, limit: Option<&str>) -> Option<(Paint, String)> {
-    match outcome {
+fn ended(end: &TurnEnd) -> Option<(Paint, String)> {
+    match end.outcome {
         TurnOutcome::Completed => None,
-        TurnOutcome::Aborted => Some((Paint::Warning, "■ aborted".into())),
+        TurnOutcome::Aborted => {
+            let reason = end.reason.as_ref();
+            let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
+            Some((Paint::Warning, format!("■ aborted{reason}")))
+        }
         TurnOutcome::Truncated => Some((
             Paint::Warning,
             "■ the model cut its answer off: its output limit, or a refusal".into(),
@@ -104,7 +111,7 @@ fn ended(outcome: TurnOutcome, limit: Option<&str>) -> Option<(Paint, String)> {
             Paint::Warning,
             format!(
                 "■ stopped by the limit {}",
-                limit.unwrap_or("of this agent")
+                end.limit.as_deref().unwrap_or("of this agent")
             ),
         )),
     }

@@ -18,6 +18,8 @@ pub struct ReceivedMessages {
     kinds: HashMap<InputId, InputKind>,
     /// The prompt that the user has just typed, which is not shown again.
     pub own: Option<InputId>,
+    /// The name of the user. Prompts of others are shown with the names of their authors.
+    pub reader: Option<String>,
 }
 
 impl ReceivedMessages {
@@ -51,7 +53,11 @@ impl ReceivedMessages {
         }
         match (message.role, &message.custom) {
             (MessageRole::User, _) => {
-                Some((Paint::Strong, format!("› {}", text_of(&message.content))))
+                let by = message.metadata.by.as_ref();
+                let other = by.filter(|by| self.reader.as_ref() != Some(by));
+                let author = other.map_or(String::new(), |by| format!("{by} "));
+                let text = text_of(&message.content);
+                Some((Paint::Strong, format!("{author}› {text}")))
             }
             (MessageRole::Custom, Some(Custom::AgentMessage)) => {
                 let kind = message

@@ -5,7 +5,9 @@ use planck_common::command::{InputMode, Prompt};
 
 use super::look::state;
 use crate::{
-    cli::{exit::Exit, link::ConnectedClient, output::say, render::style::counted},
+    cli::{
+        exit::Exit, link::ConnectedClient, output::say, render::style::counted, waits::own_name,
+    },
     client::Client,
 };
 
@@ -51,6 +53,7 @@ impl SendPrompt {
             prompt_id: None,
             mode: self.mode.mode(),
             agent: self.agent,
+            by: own_name(),
         };
         let accepted = link.client.prompt(&self.session, prompt).await?;
         let hint = match link.is_alone() {
@@ -70,7 +73,7 @@ impl SendPrompt {
 }
 
 pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
-    let aborted = client.abort_session(session).await?.aborted;
+    let aborted = client.abort_session(session, None).await?.aborted;
     say(&format!("aborted {}\n", counted(aborted.len(), "agent")))?;
     Ok(Exit::Done)
 }

@@ -13,6 +13,7 @@ use crate::{
         exit::Exit,
         output::{say, table},
         render::style::one_line,
+        waits::own_name,
     },
     client::Client,
 };
@@ -38,7 +39,7 @@ pub async fn perform(client: &Client, session: &str, message: Option<Seq>) -> an
 
 /// Hides a message and everything after it.
 pub async fn to(client: &Client, session: &SessionId, message: Seq) -> anyhow::Result<()> {
-    let head = client.rewind(session, message).await?.head;
+    let head = client.rewind(session, message, own_name()).await?.head;
     Ok(say(&format!(
         "message {message} and all after it are hidden; the log ends at {head}\n"
     ))?)

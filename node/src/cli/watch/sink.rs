@@ -11,6 +11,7 @@ use crate::{
     cli::{
         output::{EventFormat, Stream, json_text, warn},
         render::{Screen, Style, retraction},
+        waits::own_name,
     },
     client::{ClientError, FollowEvent},
     terminal::Drawing,
@@ -62,7 +63,8 @@ impl Sink {
         Self::with(Screen::new(to.map_or(Style::plain(100), Style::of)), to)
     }
 
-    fn with(screen: Screen, to: Option<Stream>) -> Self {
+    fn with(mut screen: Screen, to: Option<Stream>) -> Self {
+        screen.set_reader(own_name());
         let held = None;
         Self::Screen(Box::new(ScreenSink { screen, to, held }))
     }

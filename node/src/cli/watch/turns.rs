@@ -255,6 +255,7 @@ mod tests {
             id: InputId::parse(id).unwrap(),
             kind: planck_common::event::InputKind::Prompt,
             from: None,
+            by: None,
         });
         event(
             agent,
@@ -281,6 +282,7 @@ mod tests {
                 message: message.map(Into::into),
                 usage: Usage::default(),
                 limit: None,
+                reason: None,
                 inputs,
             }),
         )

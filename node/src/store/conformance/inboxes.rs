@@ -1,12 +1,12 @@
 //! Cases for inboxes: any node can put an input, and putting it twice stores it once. Only the
 //! holder of the agent's lease can consume it.
 
-use planck_common::{NodeId, command::InputMode, event::InputKind};
+use planck_common::{InputId, NodeId, command::InputMode, event::InputKind};
 use tokio::task::JoinSet;
 
 use super::{
     World,
-    team::{Team, consumed, turn_start, warnings},
+    team::{Team, consumed, new_session, tick, turn_start, warnings},
 };
 use crate::store::{Batch, InputOutcome, NewInput, PutResult, StoreError, Stray, TaskRecord};
 
@@ -52,6 +52,45 @@ pub async fn a_put_is_idempotent(world: &dyn World) {
         matches!(nowhere, Err(StoreError::NotFound(_))),
         "{nowhere:?}"
     );
+}
+
+/// The author of the first put stays, also if the prompt is put again under another name.
+pub async fn a_prompt_keeps_its_author(world: &dyn World) {
+    let mut session = new_session(1);
+    let lead = session.spec.lead.clone();
+    let written = |id: &str, by: Option<&str>| NewInput {
+        id: InputId::parse(id).unwrap(),
+        agent: lead.clone(),
+        kind: InputKind::Prompt,
+        mode: InputMode::Queue,
+        sender: None,
+        by: by.map(str::to_owned),
+        reply_to: None,
+        content: "[]".into(),
+        fresh: false,
+        at: tick(),
+    };
+    let (first, second, third) = (
+        written("first", Some("ann")),
+        written("second", Some("bob")),
+        written("third", None),
+    );
+    session.prompt = Some(first.clone());
+    let (id, node) = (session.id.clone(), NodeId::mint());
+    let store = world.open(&node).await;
+    store.create(session, &node).await.unwrap();
+    for input in [&second, &third] {
+        store.put(&id, input.clone()).await.unwrap();
+    }
+    let renamed = NewInput {
+        by: Some("cid".into()),
+        ..second.clone()
+    };
+    let again = store.put(&id, renamed).await.unwrap();
+    assert!(matches!(again, PutResult::Known(known) if known.input == second));
+    let stored = store.open_inputs(&id, &lead).await.unwrap();
+    let stored: Vec<NewInput> = stored.into_iter().map(|row| row.input).collect();
+    assert_eq!(stored, [first, second, third]);
 }
 
 pub async fn an_inbox_is_bounded_by_bytes(world: &dyn World) {

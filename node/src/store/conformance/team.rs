@@ -164,6 +164,7 @@ impl Team {
             kind: InputKind::Prompt,
             mode: InputMode::Queue,
             sender: None,
+            by: None,
             reply_to: None,
             content: json!([{"type": "text", "text": "do it"}]).to_string(),
             fresh: false,

@@ -224,7 +224,7 @@ fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> P
         .bind(input.kind.name())
         .bind(input.mode.name())
         .bind(input.sender.as_ref().map(|sender| sender.id.as_str()))
-        .bind(input.sender.as_ref().map(|sender| sender.name.as_str()))
+        .bind(input.sender_name())
         .bind(input.reply_to.as_ref().map(|to| to.as_str()))
         .bind(input.content.as_str())
         .bind(input.fresh)

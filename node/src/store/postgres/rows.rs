@@ -140,6 +140,7 @@ pub fn input(row: &PgRow) -> Result<StoredInput, StoreError> {
         kind: row.named("kind", InputKind::find)?,
         mode: row.named("mode", InputMode::find)?,
         sender: sender(&row)?,
+        by: author(&row)?,
         reply_to: row.parse_optional("reply_to")?,
         content: row.get("content")?,
         fresh: row.get("fresh")?,
@@ -160,6 +161,14 @@ pub fn input(row: &PgRow) -> Result<StoredInput, StoreError> {
 /// Reads the outcome of an input from the named column.
 pub fn outcome(row: &Columns<'_>, column: &str) -> Result<Option<InputOutcome>, StoreError> {
     Ok(row.get::<Option<&str>>(column)?.map(InputOutcome::from))
+}
+
+/// Returns the name of who sent a prompt. The column holds it if no agent is the sender.
+fn author(row: &Columns<'_>) -> Result<Option<String>, StoreError> {
+    match row.get::<Option<&str>>("sender")? {
+        Some(_) => Ok(None),
+        None => row.get("sender_name"),
+    }
 }
 
 pub fn sender(row: &Columns<'_>) -> Result<Option<Sender>, StoreError> {

@@ -161,6 +161,7 @@ impl<'a> RowReader<'a> {
             kind: self.find("kind", InputKind::find)?,
             mode: self.find("mode", InputMode::find)?,
             sender: self.sender()?,
+            by: self.author()?,
             reply_to: self.parse_optional("reply_to", InputId::parse)?,
             content: self.get("content")?,
             fresh: self.get("fresh")?,
@@ -190,6 +191,14 @@ impl<'a> RowReader<'a> {
             })
         })
         .transpose()
+    }
+
+    /// Returns the name of who sent a prompt. The column holds it if no agent is the sender.
+    fn author(&self) -> Result<Option<String>, StoreError> {
+        match self.get::<Option<&str>>("sender")? {
+            Some(_) => Ok(None),
+            None => self.get("sender_name"),
+        }
     }
 
     pub fn place(&self) -> Result<EventPlace, StoreError> {

@@ -354,7 +354,7 @@ fn bind(sql: &'static str, input: &NewInput) -> SqliteStatement<'static> {
         .bind(input.kind.name())
         .bind(input.mode.name())
         .bind(input.sender.as_ref().map(|sender| sender.id.to_string()))
-        .bind(input.sender.as_ref().map(|sender| sender.name.clone()))
+        .bind(input.sender_name().map(str::to_owned))
         .bind(input.reply_to.as_ref().map(ToString::to_string))
         .bind(input.content.clone())
         .bind(input.fresh)

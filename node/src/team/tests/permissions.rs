@@ -64,6 +64,7 @@ fn the_mode_of_a_request_applies_to_every_member() {
         dir: None,
         prompt: None,
         prompt_id: None,
+        by: None,
         limits: None,
         permissions: mode,
         client_tools: Vec::new(),

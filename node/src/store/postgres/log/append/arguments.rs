@@ -112,9 +112,7 @@ fn bind_puts<'q>(statement: PgStatement<'q>, puts: &[(&AgentId, &NewInput)]) -> 
             put.sender.as_ref().map(|sender| sender.id.as_str())
         }));
     statement
-        .bind(column(puts, |(_, put)| {
-            put.sender.as_ref().map(|sender| sender.name.as_str())
-        }))
+        .bind(column(puts, |(_, put)| put.sender_name()))
         .bind(column(puts, |(_, put)| {
             put.reply_to.as_ref().map(|to| to.as_str())
         }))

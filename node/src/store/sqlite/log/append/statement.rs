@@ -158,14 +158,13 @@ fn tokens(count: u64) -> i64 {
 
 /// Returns an input as the JSON value that the trigger reads.
 fn put_row(put: &NewInput) -> Value {
-    let sender = put.sender.as_ref();
     json!({
         "id": put.id,
         "agent": put.agent,
         "kind": put.kind.name(),
         "mode": put.mode.name(),
-        "sender": sender.map(|sender| &sender.id),
-        "sender_name": sender.map(|sender| &sender.name),
+        "sender": put.sender.as_ref().map(|sender| &sender.id),
+        "sender_name": put.sender_name(),
         "reply_to": put.reply_to,
         "content": put.content,
         "fresh": u8::from(put.fresh),
