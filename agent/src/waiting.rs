@@ -242,7 +242,13 @@ impl Agent {
                 let reason = answer.reason.as_deref().unwrap_or("without a reason");
                 error(format!("not run: {by} denied it: {reason}"))
             }
-            WaitDecision::Expired => error("not run: nobody answered in time".into()),
+            WaitDecision::Expired => {
+                let why = answer.reason.as_deref();
+                error(format!(
+                    "not run: {}",
+                    why.unwrap_or("nobody answered in time")
+                ))
+            }
             // The gateway refuses an answer that does not fit the kind of the wait. What is unclear
             // never runs a call.
             WaitDecision::Allow

@@ -41,7 +41,7 @@ pub use planck_agent::{
     log::LogRow,
 };
 pub use unread::InboxBounds;
-pub use waits::{AnswerOutcome, SessionRule, Waits};
+pub use waits::{AnswerOutcome, SessionRule, Waits, nobody_answered};
 
 /// The default log filter for the database drivers. It hides Postgres notices below `warn`.
 pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";

@@ -227,9 +227,17 @@ fn denied_call_does_not_run_and_the_model_reads_why() {
 #[test]
 fn expired_wait_is_a_denial_that_names_nobody() {
     let mut world = World::waiting(&[deploy()]);
-    world.decide(0, WaitDecision::Expired, true);
+    let id = world.agent.waits().remove(0);
+    let answer = WaitAnswer {
+        reason: Some("nobody answered within 1d".into()),
+        by: None,
+        ..answer_of(WaitDecision::Expired)
+    };
+    let stored = world.waits.0.get_mut(&id).unwrap();
+    (stored.state, stored.answer) = (WaitState::Answered, Some(answer));
+    world.read_answers();
     world.commit_all();
-    assert_eq!(world.results(), ["not run: nobody answered in time"]);
+    assert_eq!(world.results(), ["not run: nobody answered within 1d"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, value::RawValue};
 use super::{Sessions, author::checked_author, prompt::bounded};
 use crate::{
     nul,
-    store::{AnswerOutcome, SessionRecord, SessionStore},
+    store::{AnswerOutcome, SessionRecord, SessionStore, nobody_answered},
     tools::schema::CompiledSchema,
 };
 
@@ -191,13 +191,15 @@ fn check_parts(
 /// Returns the refusal of an answer to a wait that no longer takes one.
 fn decided_before(row: &WaitRow) -> Refusal {
     let by = row.answered_by.as_deref().unwrap_or("somebody");
+    let expired = || {
+        let why = nobody_answered(row.opened_at, row.expires_at);
+        format!("has expired; {why}")
+    };
     let what = match (row.state, row.decision) {
         (WaitState::Withdrawn, _) => "was withdrawn, because its turn ended".to_owned(),
-        (_, Some(WaitDecision::Expired)) => "has expired; nobody answered in time".to_owned(),
+        (_, Some(WaitDecision::Expired)) => expired(),
         (_, Some(decision)) => format!("was answered before, with {} by {by}", decision.name()),
-        (_, None) if row.expires_at.is_some_and(|at| at <= Timestamp::now()) => {
-            "has expired; nobody answered in time".to_owned()
-        }
+        (_, None) if row.expires_at.is_some_and(|at| at <= Timestamp::now()) => expired(),
         (_, None) => "has changed since it was read; read it again".to_owned(),
     };
     Refusal::new(Code::Exists, format!("wait {} {what}", row.id))

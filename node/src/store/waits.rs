@@ -9,6 +9,7 @@ use planck_common::{
 };
 
 use super::StoreError;
+use crate::config::Period;
 
 /// The maximum number of waits that one call of [`Waits::expire_waits`] expires.
 pub const EXPIRE_MOST: u32 = 500;
@@ -119,7 +120,7 @@ impl StoredWait<'_> {
             .map_err(|error| format!("malformed body of wait {}: {error}", self.id))?;
         let answer = self
             .answer
-            .map(|text| parse_answer(&self.id, text))
+            .map(|text| parse_answer(&self.id, text, self.opened_at, opened.expires_at))
             .transpose()?;
         let said = answer.as_ref();
         let withdrawn = (self.state == WaitState::Withdrawn).then_some(WaitDecision::Withdrawn);
@@ -146,9 +147,28 @@ impl StoredWait<'_> {
     }
 }
 
-/// Parses the answer of a wait. The error says what is malformed.
-pub fn parse_answer(wait: &CallId, text: &str) -> Result<WaitAnswer, String> {
-    serde_json::from_str(text).map_err(|error| format!("malformed answer of wait {wait}: {error}"))
+/// Parses the answer of a wait. The error says what is malformed. The reason of an expired wait
+/// says how long it was open, which the statement that expires waits does not write.
+pub fn parse_answer(
+    wait: &CallId,
+    text: &str,
+    opened_at: Timestamp,
+    expires_at: Option<Timestamp>,
+) -> Result<WaitAnswer, String> {
+    let mut answer: WaitAnswer = serde_json::from_str(text)
+        .map_err(|error| format!("malformed answer of wait {wait}: {error}"))?;
+    if answer.decision == WaitDecision::Expired {
+        answer.reason = Some(nobody_answered(opened_at, expires_at));
+    }
+    Ok(answer)
+}
+
+/// Returns why an expired wait has no answer.
+pub fn nobody_answered(opened_at: Timestamp, expires_at: Option<Timestamp>) -> String {
+    match expires_at.map_or(0, |at| at.millis_since(opened_at)) {
+        0 => "nobody answered in time".into(),
+        millis => format!("nobody answered within {}", Period::millis(millis)),
+    }
 }
 
 /// Returns the rule that the answer of a wait added to its session, or `None` if it added none.

@@ -320,8 +320,15 @@ pub async fn a_late_answer_is_refused(world: &dyn World) {
 pub async fn late_waits_expire(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let never = approval();
-    let waits: Vec<WaitOpened> = (0..501).map(|_| late()).collect();
-    team.log(0, vec![opened(&never)]).await;
+    let opened_at = tick();
+    let of_an_hour = WaitOpened {
+        expires_at: Some(Timestamp::from_millis(opened_at.millis() + 3_600_000)),
+        ..approval()
+    };
+    let mut first = opened(&of_an_hour);
+    first.place.at = opened_at;
+    let waits: Vec<WaitOpened> = (0..500).map(|_| late()).collect();
+    team.log(0, vec![opened(&never), first]).await;
     for part in waits.chunks(200) {
         team.log(0, part.iter().map(opened).collect()).await;
     }
@@ -346,6 +353,10 @@ pub async fn late_waits_expire(world: &dyn World) {
         .await
         .unwrap();
     assert_eq!(answers.len(), 501);
+    let why = Some("nobody answered within 1h");
+    assert_eq!(team.wait(&of_an_hour).await.reason.as_deref(), why);
+    assert_eq!(answers[0].0, of_an_hour.id);
+    assert_eq!(answers[0].1.reason.as_deref(), why);
     assert_eq!(team.swept().await, team.agents);
 }
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, CallId, SessionId,
+    AgentId, CallId, SessionId, Timestamp,
     command::{ListWaits, WaitRow, Waits as WaitPage},
     event::json,
     wait::{WaitAnswer, WaitState},
@@ -57,7 +57,7 @@ WHERE w.session_id = $1 AND w.id = $2 AND w.digest = $3 AND w.state = 'open'
   AND a.session_id = w.session_id AND a.id = w.agent_id AND a.state <> 'stopped'
 RETURNING w.agent_id, a.node_id";
 
-const ANSWERS: &str = "SELECT id, answer FROM waits
+const ANSWERS: &str = "SELECT id, answer, opened_at, expires_at FROM waits
 WHERE session_id = $1 AND agent_id = $2 AND state IN ('open', 'answered') AND state = 'answered' ORDER BY seq";
 
 /// The query for the waits that may have added a rule. It searches the answers as text, so that it
@@ -170,9 +170,14 @@ impl Waits for PostgresStore {
         let answer = |row| {
             let row = Columns(row);
             let id: CallId = row.parse("id")?;
-            let answer =
-                parse_answer(&id, row.get("answer")?).map_err(|what| broken(session, &what))?;
-            Ok((id, answer))
+            let expires_at = row.get::<Option<i64>>("expires_at")?;
+            let answer = parse_answer(
+                &id,
+                row.get("answer")?,
+                row.time("opened_at")?,
+                expires_at.map(Timestamp::from_millis),
+            );
+            Ok((id, answer.map_err(|what| broken(session, &what))?))
         };
         rows.iter().map(answer).collect()
     }

@@ -108,7 +108,7 @@ impl Waits for SqliteStore {
         session: &SessionId,
         agent: &AgentId,
     ) -> Result<Vec<(CallId, WaitAnswer)>, StoreError> {
-        const ANSWERS: &str = "SELECT id, answer FROM waits
+        const ANSWERS: &str = "SELECT id, answer, opened_at, expires_at FROM waits
             WHERE agent_id = ?1 AND state IN ('open', 'answered') AND state = 'answered' ORDER BY seq";
         let Some(file) = self.file_if_any(session).await? else {
             return Ok(vec![]);
@@ -117,7 +117,12 @@ impl Waits for SqliteStore {
         let answer = |row| {
             let row: RowReader<'_> = file.reader(row);
             let id = row.parse("id", CallId::parse)?;
-            let answer = row.parse("answer", |text| parse_answer(&id, text))?;
+            let opened_at = row.timestamp("opened_at")?;
+            let expires_at: Option<i64> = row.get("expires_at")?;
+            let expires_at = expires_at.map(Timestamp::from_millis);
+            let answer = row.parse("answer", |text| {
+                parse_answer(&id, text, opened_at, expires_at)
+            })?;
             Ok((id, answer))
         };
         rows.iter().map(answer).collect()

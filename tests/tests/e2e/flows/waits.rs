@@ -359,15 +359,20 @@ async fn wait_that_expires_is_a_denial() -> Result<()> {
     )
     .await?;
     let log = asking.ended().await?;
-    assert_eq!(result_of_the_call(&log), "not run: nobody answered in time");
+    let why = "nobody answered within 1s";
+    assert_eq!(result_of_the_call(&log), format!("not run: {why}"));
     let closed = of_kind(&log, EventKind::WaitClosed);
     assert_eq!(closed[0]["decision"], "expired");
+    assert_eq!(closed[0]["reason"], why);
     let id = closed[0]["id"].as_str().unwrap();
     let (code, message) = asking
         .refused(&json!({ "wait": id, "decision": "allow" }))
         .await?;
     assert_eq!(code, Code::Exists);
-    assert!(message.contains("expired"), "{message}");
+    assert!(
+        message.contains(&format!("has expired; {why}")),
+        "{message}"
+    );
     assert_eq!(asking.written(), None);
     asking.node.leave().await
 }
