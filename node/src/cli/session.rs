@@ -68,7 +68,7 @@ pub enum SessionCommand {
         #[arg(long, value_name = "MESSAGE")]
         to: Option<Seq>,
     },
-    /// Continue an interrupted or closed session
+    /// Continue an interrupted or closed session; without NATS this stays until its work has ended
     Resume { session: String },
     /// Stop its agents, and keep it
     Close { session: String },
@@ -142,7 +142,7 @@ impl SessionCommand {
             } => attach(link, &session, from, output.output).await,
             Self::Abort { session } => change::abort(client, &session).await,
             Self::Rewind { session, to } => rewind::perform(client, &session, to).await,
-            Self::Resume { session } => change::resume(client, &session).await,
+            Self::Resume { session } => change::resume(link, &session).await,
             Self::Close { session } => change::close(client, &session).await,
             Self::Rm { sessions } => change::remove(client, &sessions).await,
             Self::Prune {

@@ -8,6 +8,7 @@ mod chat;
 mod doctor;
 mod first;
 mod lists;
+mod resumed;
 mod served;
 
 use anyhow::Result;

@@ -6,7 +6,13 @@ use planck_common::command::{InputMode, Prompt};
 use super::look::state;
 use crate::{
     cli::{
-        exit::Exit, link::ConnectedClient, output::say, render::style::counted, waits::own_name,
+        ask::{Asker, can_ask},
+        exit::Exit,
+        link::ConnectedClient,
+        output::{Stream, say, warn},
+        render::style::counted,
+        waits::{left_open, open_waits, own_name},
+        watch::{OnWait, Sent, Sink, WorkOutcome, interrupts, watch},
     },
     client::Client,
 };
@@ -78,15 +84,47 @@ pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-pub async fn resume(client: &Client, session: &str) -> anyhow::Result<Exit> {
-    let started = client.resume(session, None).await?;
+/// Resumes a session. Without a cluster this process stays until the session's work has ended,
+/// because the work would break off with it.
+pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exit> {
+    let mut interrupted = interrupts()?;
+    let started = link.client.resume(session, None).await?;
     say(&format!(
         "{} is {} on {}\n",
         started.name,
         state(started.state),
         started.node_id
     ))?;
-    Ok(Exit::Done)
+    if !link.is_alone() {
+        return Ok(Exit::Done);
+    }
+    let work = Sent {
+        session: started.session_id,
+        prompt: None,
+        from: started.seq + 1,
+    };
+    let client = &link.client;
+    let mut sink = Sink::screen(Some(Stream::Out));
+    let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
+        true => OnWait::Ask(Box::new(Asker::new(
+            client,
+            &work.session,
+            Stream::Out,
+            false,
+        ))),
+        false => OnWait::Leave,
+    };
+    let watching = watch(client, &work, &mut interrupted, &mut sink, &mut on_wait);
+    let watched = Box::pin(watching).await?;
+    if watched.ended.outcome == WorkOutcome::Waiting {
+        let waits = open_waits(client, &work.session).await?;
+        warn(&left_open(&started.name, &waits, link.is_alone()));
+        return Ok(Exit::Waiting);
+    }
+    Ok(match watched.interrupts {
+        0 => Exit::Done,
+        _ => Exit::Interrupted,
+    })
 }
 
 pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {
