@@ -1,7 +1,10 @@
-//! Waits under faults and load: many at once, answers that race, a host that dies, a drain, and NATS
-//! away.
+//! Waits under faults and load: many at once, answers that race, a host that dies, a drain, NATS
+//! away, and a database that is frozen.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use nix::{
@@ -10,19 +13,19 @@ use nix::{
 };
 use planck_common::{
     CallId,
-    command::{Answered, SessionVerb},
+    command::{Answered, SessionVerb, SessionsVerb, Waits},
     event::EventKind,
     reply::Code,
     wait::WaitDecision,
 };
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
-    caller::session_at,
+    caller::{session_at, sessions},
     eventually::{eventually, within},
     node::Node,
     world::{Backend, World},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{Asking, TAKEN_UP, of_kind, result_of_the_call};
@@ -245,6 +248,165 @@ async fn wait_outlives_an_outage_of_nats_or_expires_in_it() -> Result<()> {
         asking
             .node
             .leave_despite(&["NATS", "suspended", "registry"])
+            .await?;
+    }
+    Ok(())
+}
+
+/// Reads the waits of a session in a state, in pages of at most 30.
+async fn in_pages(asking: &Asking, state: &str) -> Result<Vec<CallId>> {
+    let (mut ids, mut after) = (Vec::new(), None);
+    loop {
+        let session = &asking.started.session_id;
+        let filter = json!({ "session": session, "state": state, "limit": 30, "after": after });
+        let to = sessions(SessionsVerb::Waits);
+        let page: Waits = asking.world.caller.read(&to, &filter).await?;
+        assert!(page.waits.len() <= 30);
+        ids.extend(page.waits.into_iter().map(|wait| wait.id));
+        after = page.next;
+        if after.is_none() {
+            return Ok(ids);
+        }
+    }
+}
+
+/// Four agents of one session have 200 calls that wait at once. The lists are bounded and come in
+/// pages. Each call takes one answer, which two clients send at once, and runs once.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_waits_of_one_session_come_in_pages_and_run_once() -> Result<()> {
+    const AGENTS: usize = 4;
+    const CALLS: usize = 50;
+    let calls = |agent: usize| {
+        (0..CALLS).fold(Reply::new(), |reply, n| {
+            let command = format!("echo {agent}-{n} >> ledger");
+            reply.and_call("bash", json!({ "command": command }))
+        })
+    };
+    let script = (0..AGENTS).fold(
+        Script::new().rule(When::any().result_of("bash"), "Done."),
+        |script, agent| script.rule(When::any().last(&format!("write as {agent}")), calls(agent)),
+    );
+    let world = World::start(Backend::Postgres, script).await?;
+    let node = world.node().await?;
+    let member = |agent: usize| {
+        let tools: &[&str] = match agent {
+            0 => &["bash", "spawn_agent"],
+            _ => &["bash"],
+        };
+        json!({ "type": format!("agent-{agent}"), "tools": tools })
+    };
+    let members: Vec<Value> = (0..AGENTS).map(member).collect();
+    let body = json!({ "dir": world.dir(), "members": members, "permissions": "careful" });
+    let started = world.caller.start(&body).await?;
+    let asking = Asking {
+        world,
+        node,
+        started,
+    };
+    let session = &asking.started.session_id;
+    for agent in 0..AGENTS {
+        let to = session_at(session, SessionVerb::Prompt);
+        let prompt =
+            json!({ "text": format!("write as {agent}"), "agent": format!("agent-{agent}") });
+        let _accepted: Value = asking.world.caller.ask(&to, &prompt).await?;
+    }
+    within(LONG, "every call waits", async || {
+        let open = in_pages(&asking, "open").await.ok()?;
+        (open.len() == AGENTS * CALLS).then_some(())
+    })
+    .await?;
+    let open = in_pages(&asking, "open").await?;
+    let distinct: BTreeSet<&CallId> = open.iter().collect();
+    assert_eq!(
+        (open.len(), distinct.len()),
+        (AGENTS * CALLS, AGENTS * CALLS)
+    );
+    let first = asking.waits(json!({ "session": session })).await?;
+    assert_eq!(first.len(), 100, "a page has at most 100 waits by default");
+    assert_eq!(asking.world.caller.session(session).await?.waits.len(), 100);
+
+    for wait in &open {
+        let allow = |by: &str| json!({ "wait": wait, "decision": "allow", "by": by });
+        let (ann, bob) = (allow("ann"), allow("bob"));
+        let (one, other) = tokio::try_join!(asking.answer(&ann), asking.answer(&bob))?;
+        assert_eq!(
+            one.answered_at, other.answered_at,
+            "two answers were stored"
+        );
+    }
+    let log = within(LONG, "every turn has ended", async || {
+        let log = asking.world.caller.log(session, 1).await.ok()?;
+        (of_kind(&log, EventKind::TurnEnd).len() == AGENTS).then_some(log)
+    });
+    let log = log.await?;
+    let closed = of_kind(&log, EventKind::WaitClosed);
+    let ids: BTreeSet<&str> = closed
+        .iter()
+        .filter_map(|wait| wait["id"].as_str())
+        .collect();
+    assert_eq!((closed.len(), ids.len()), (AGENTS * CALLS, AGENTS * CALLS));
+    assert_eq!(of_kind(&log, EventKind::ToolStart).len(), AGENTS * CALLS);
+    let ledger = std::fs::read_to_string(asking.world.dir().join("ledger"))?;
+    let ran: BTreeSet<&str> = ledger.lines().collect();
+    assert_eq!(
+        (ledger.lines().count(), ran.len()),
+        (AGENTS * CALLS, AGENTS * CALLS)
+    );
+    assert!(in_pages(&asking, "open").await?.is_empty());
+    assert_eq!(in_pages(&asking, "closed").await?.len(), AGENTS * CALLS);
+    asking.node.leave().await
+}
+
+/// Postgres is frozen when the answer arrives: until the client has its reply, or only for a moment.
+/// The answer is refused with an error that says to try again, or it is accepted. In the end the
+/// call runs once.
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_while_the_database_is_frozen_is_refused_for_now_or_runs_once() -> Result<()> {
+    let script = || {
+        let call = Reply::call("bash", json!({ "command": "echo ran >> ledger" }));
+        Script::new()
+            .rule(When::any().result_of("bash"), "Done.")
+            .always(call)
+    };
+    for stays_frozen in [true, false] {
+        let world = World::start_alone(script()).await?;
+        let node = world.node().await?;
+        let asking = asking(world, node, "write it").await?;
+        let id = asking.waiting().await?.id;
+        let allow = json!({ "wait": id, "decision": "allow", "by": "ann" });
+        let to = session_at(&asking.started.session_id, SessionVerb::Answer);
+        let mut frozen = Some(asking.world.pause_database()?);
+        let (caller, body) = (asking.world.caller.clone(), allow.clone());
+        let sent = tokio::spawn(async move {
+            let body = body.to_string();
+            let request = caller.nats.request(to.to_string(), body.into());
+            timeout(LONG, request).await
+        });
+        if !stays_frozen {
+            // The answer is on its way to Postgres when it continues.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            frozen.take();
+        }
+        let reply = sent.await??.context("no reply")?;
+        let reply: Value = serde_json::from_slice(&reply.payload)?;
+        drop(frozen);
+        if reply.get("ok").is_none() {
+            assert_eq!(reply["error"]["retryable"], true, "{reply}");
+        }
+        // The answer again has the reply of the first one, if that was stored after all.
+        let answered = within(LONG, "the answer is stored", async || {
+            asking.answer(&allow).await.ok()
+        });
+        assert_eq!(answered.await?.decision, WaitDecision::Allow);
+        let log = asking.ended().await?;
+        let closed = of_kind(&log, EventKind::WaitClosed);
+        assert_eq!((closed.len(), &closed[0]["decision"]), (1, &json!("allow")));
+        assert_eq!(of_kind(&log, EventKind::ToolStart).len(), 1);
+        let ledger = std::fs::read_to_string(asking.world.dir().join("ledger"))?;
+        assert_eq!(ledger, "ran\n");
+        asking
+            .node
+            .leave_despite(&["database", "Postgres", "store", "sweep"])
             .await?;
     }
     Ok(())
