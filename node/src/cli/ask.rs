@@ -72,7 +72,7 @@ pub struct Asker {
     ahead: TypedAhead,
     /// Waits that are asked about after the open question.
     next: VecDeque<WaitRow>,
-    /// When to look for waits, or `None` if there is no sign of more.
+    /// The time at which to look for waits, or `None` if there is no sign of more.
     look_at: Option<Instant>,
     open: Option<OpenQuestion>,
 }
@@ -96,7 +96,7 @@ pub enum AskEvent {
     Gone,
 }
 
-/// What the person does.
+/// The reaction of the person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Stays,

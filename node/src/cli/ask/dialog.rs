@@ -37,7 +37,7 @@ pub struct Dialog {
     entry: Entry,
 }
 
-/// What the next keys are.
+/// The meaning of the next keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Entry {
     /// A single key.
@@ -50,7 +50,7 @@ enum Entry {
     Text(LineInput),
 }
 
-/// What happens after some keys.
+/// The next step of the dialog, after some keys.
 #[derive(Debug)]
 pub enum Step {
     /// The prompt is drawn again.

@@ -20,7 +20,7 @@ const FIRST_LINES: usize = 24;
 /// The number of equal lines that are shown before and after a change.
 const CONTEXT: usize = 3;
 
-/// What a request is about, as far as it is a tool call.
+/// The tool call that a request is about.
 #[derive(Debug, Deserialize)]
 struct CallRequest<'a> {
     tool: String,
