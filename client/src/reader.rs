@@ -12,9 +12,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use planck_common::{
-    Seq, command::Snapshot, envelope::Envelope, event::EventKind, message::MessageRole,
-};
+use planck_common::{Seq, command::Snapshot, envelope::Envelope, event::EventKind};
 
 use live::LiveEvents;
 use unconfirmed::UnconfirmedEvents;
@@ -295,20 +293,7 @@ enum Settles {
 fn settles(event: &Envelope) -> Settles {
     match EventKind::find(&event.kind) {
         Some(EventKind::TurnEnd | EventKind::Error) => Settles::Turn,
-        Some(EventKind::Message) if is_reply(event) => Settles::Request,
+        Some(_) if event.is_reply() => Settles::Request,
         Some(_) | None => Settles::Nothing,
     }
-}
-
-fn is_reply(event: &Envelope) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Data {
-        message: Saved,
-    }
-    #[derive(serde::Deserialize)]
-    struct Saved {
-        role: MessageRole,
-    }
-    serde_json::from_str::<Data>(event.data.get())
-        .is_ok_and(|data| data.message.role == MessageRole::Assistant)
 }

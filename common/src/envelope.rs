@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::{
     AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
     event::{Event, EventKind},
+    message::MessageRole,
 };
 
 /// An event as it is read from the wire. `kind` may be one that only a newer version knows.
@@ -47,6 +48,21 @@ impl Envelope {
     /// knows.
     pub fn event(&self) -> Option<Result<Event, serde_json::Error>> {
         Some(Event::parse(EventKind::find(&self.kind)?, self.data.get()))
+    }
+
+    /// Returns whether the event saves a reply of the model. Only the role of its message is parsed.
+    pub fn is_reply(&self) -> bool {
+        #[derive(Deserialize)]
+        struct Data {
+            message: Saved,
+        }
+        #[derive(Deserialize)]
+        struct Saved {
+            role: MessageRole,
+        }
+        self.kind == EventKind::Message.name()
+            && serde_json::from_str::<Data>(self.data.get())
+                .is_ok_and(|data| data.message.role == MessageRole::Assistant)
     }
 }
 

@@ -3,6 +3,7 @@
 //! request to a node.
 
 mod cursor;
+mod item;
 mod running;
 
 use std::{
@@ -12,11 +13,7 @@ use std::{
 };
 
 use planck_client::{Client, ClientError, FollowEvent};
-use planck_common::{
-    Seq, SessionId,
-    envelope::Envelope,
-    event::{EventKind, json},
-};
+use planck_common::{Seq, SessionId, envelope::Envelope, event::EventKind};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -24,46 +21,16 @@ use self::running::RunningReplies;
 use super::problem::Problem;
 
 pub use cursor::Cursor;
+pub use item::{FeedEvent, FeedItem};
 
 /// The maximum size of the kept events in bytes. The newest one is always kept.
 const KEPT: usize = 4 << 20;
-/// How long a feed without clients goes on, for those that connect again.
+/// How long a feed without clients goes on, for those that were cut off and connect again.
 const LINGER: Duration = Duration::from_secs(30);
-
-/// An item that a stream passes on.
-#[derive(Debug, Clone)]
-pub enum FeedItem {
-    /// An event of the log, as JSON.
-    Durable { seq: Seq, json: Arc<str> },
-    /// An event that is not in the log, as JSON.
-    Live { json: Arc<str> },
-    /// A durable event that was passed on is not in the log.
-    Retracted { seq: Seq },
-    /// Everything that was in the log was passed on.
-    CaughtUp,
-    /// The log cannot be read at the moment.
-    Retrying,
-}
-
-impl FeedItem {
-    fn durable(seq: Seq, json: String) -> Self {
-        Self::Durable {
-            seq,
-            json: json.into(),
-        }
-    }
-
-    fn live(json: String) -> Self {
-        Self::Live { json: json.into() }
-    }
-
-    fn size(&self) -> usize {
-        match self {
-            Self::Durable { json, .. } | Self::Live { json } => json.len(),
-            Self::Retracted { .. } | Self::CaughtUp | Self::Retrying => 0,
-        }
-    }
-}
+/// How long a new feed waits for its first client.
+const FIRST: Duration = Duration::from_secs(5);
+/// The time between two looks whether a feed is still used.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The feeds of a front, by session.
 #[derive(Default)]
@@ -79,9 +46,10 @@ pub struct Feed {
     changes: watch::Sender<u64>,
 }
 
-#[derive(Default)]
 struct FeedState {
     standing: Standing,
+    /// Until this time the feed goes on without clients.
+    kept_until: Instant,
     /// The latest items. The first one has the index `base`.
     items: VecDeque<FeedItem>,
     base: u64,
@@ -95,9 +63,24 @@ struct FeedState {
     running: RunningReplies,
 }
 
-#[derive(Default)]
+impl Default for FeedState {
+    fn default() -> Self {
+        Self {
+            standing: Standing::Starting,
+            kept_until: Instant::now() + FIRST,
+            items: VecDeque::new(),
+            base: 0,
+            bytes: 0,
+            head: 0,
+            whole_from: 0,
+            is_caught_up: false,
+            is_closed: false,
+            running: RunningReplies::default(),
+        }
+    }
+}
+
 enum Standing {
-    #[default]
     Starting,
     Following,
     Ended(Problem),
@@ -187,18 +170,21 @@ impl Feed {
             (state.head, state.whole_from) = (head, head + 1);
             state.standing = Standing::Following;
         });
-        let mut unused_since = Instant::now();
         loop {
             // A follower loses nothing when its future is dropped.
-            if let Ok(item) = tokio::time::timeout(LINGER / 4, follow.next()).await {
+            if let Ok(item) = tokio::time::timeout(LOOK, follow.next()).await {
                 self.take(item?);
             }
-            if Arc::strong_count(self) > 2 {
-                unused_since = Instant::now();
-            } else if unused_since.elapsed() >= LINGER && all.remove_unused(self) {
+            let is_kept = self.state().kept_until > Instant::now();
+            if !is_kept && all.remove_unused(self) {
                 return Ok(());
             }
         }
+    }
+
+    /// Makes the feed go on for a while, for a client that was cut off.
+    fn linger(&self) {
+        self.state().kept_until = Instant::now() + LINGER;
     }
 
     fn state(&self) -> MutexGuard<'_, FeedState> {
@@ -221,36 +207,33 @@ impl Feed {
 
 impl FeedState {
     fn take(&mut self, event: FollowEvent) {
-        match event {
-            FollowEvent::Durable(event) => self.durable(&event),
-            FollowEvent::Live(event) => {
-                self.running.live(&event);
-                self.push(FeedItem::live(json(&event)));
-            }
+        match &event {
+            FollowEvent::Durable(event) => self.durable(event),
+            FollowEvent::Live(event) => self.running.live(event),
             FollowEvent::Retracted(retracted) => {
                 // The kept events may be wrong, so those who join read the log.
                 self.whole_from = self.head + 1;
                 self.running.forget(&retracted.agent_id);
-                self.push(FeedItem::Retracted { seq: retracted.seq });
             }
-            FollowEvent::CaughtUp => {
-                self.is_caught_up = true;
-                self.push(FeedItem::CaughtUp);
-            }
-            FollowEvent::Retrying(_) => self.push(FeedItem::Retrying),
+            FollowEvent::CaughtUp => self.is_caught_up = true,
+            FollowEvent::Retrying(_) => {}
         }
+        self.push(event.into());
     }
 
     fn durable(&mut self, event: &Envelope) {
-        let Some(seq) = event.seq else { return };
         self.running.durable(event);
-        match EventKind::find(&event.kind) {
+        let kind = EventKind::find(&event.kind);
+        match kind {
             Some(EventKind::SessionClosed) => self.is_closed = true,
             Some(EventKind::SessionResumed) => self.is_closed = false,
             Some(_) | None => {}
         }
-        self.head = self.head.max(seq);
-        self.push(FeedItem::durable(seq, json(event)));
+        self.head = self.head.max(event.seq.unwrap_or_default());
+        if kind == Some(EventKind::Rewound) {
+            // The kept events do not say that they are hidden, so those who join read the log.
+            self.whole_from = self.head + 1;
+        }
     }
 
     fn push(&mut self, item: FeedItem) {
@@ -262,7 +245,7 @@ impl FeedState {
             };
             self.base += 1;
             self.bytes -= item.size();
-            if let FeedItem::Durable { seq, .. } = item {
+            if let Some(seq) = item.seq() {
                 self.whole_from = self.whole_from.max(seq + 1);
             }
         }
@@ -270,7 +253,8 @@ impl FeedState {
 
     /// Returns what a cursor at a place of the items has to pass on. A cursor without a place, or
     /// whose place is gone, joins: it gets the durable events after `sent` and the running replies.
-    fn find(&self, place: Option<u64>, sent: Seq) -> Found {
+    /// `least` is the number of an event before which the cursor does not join.
+    fn find(&self, place: Option<u64>, sent: Seq, least: Seq) -> Found {
         match &self.standing {
             Standing::Starting => return Found::Nothing,
             Standing::Ended(problem) => return Found::Ended(problem.clone()),
@@ -287,21 +271,15 @@ impl FeedState {
                 Found::Items(items, end)
             }
             None if sent + 1 < self.whole_from => Found::Behind,
+            None if self.head < least && sent < least => Found::Behind,
             None => Found::Items(self.joined(sent), end),
         }
     }
 
     fn joined(&self, sent: Seq) -> Vec<FeedItem> {
-        let is_new = |item: &&FeedItem| match item {
-            FeedItem::Durable { seq, .. } => *seq > sent,
-            FeedItem::Live { .. }
-            | FeedItem::Retracted { .. }
-            | FeedItem::CaughtUp
-            | FeedItem::Retrying => false,
-        };
+        let is_new = |item: &&FeedItem| item.seq().is_some_and(|seq| seq > sent);
         let mut items: Vec<_> = self.items.iter().filter(is_new).cloned().collect();
-        let running = self.running.deltas();
-        items.extend(running.map(|event| FeedItem::live(json(&event))));
+        items.extend(self.running.deltas().map(|event| FeedItem::from(&event)));
         if self.is_caught_up {
             items.push(FeedItem::CaughtUp);
         }

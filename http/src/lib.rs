@@ -17,7 +17,6 @@ mod meter;
 mod openai;
 mod openapi;
 mod sse;
-#[allow(dead_code, reason = "one wire reads fields that the other does not")]
 mod turn;
 mod ui;
 mod v1;

@@ -22,6 +22,7 @@ use axum::{
     response::Response,
     routing::{any, get, post},
 };
+use planck_common::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -30,10 +31,11 @@ use super::{
     key::{Caller, User},
 };
 
-pub use chat::ChatRequest;
-pub use error::ApiError;
+pub use chat::{ChatCompletion, ChatRequest};
+pub use error::{ApiError, ErrorReply};
 pub use ids::{ResponseId, ToolCallId};
-pub use responses::ResponsesRequest;
+pub use models::{Model, ModelList};
+pub use responses::{DeletedResponse, Reading, ResponseObject, ResponsesRequest};
 
 /// The paths of this wire begin so.
 pub const PREFIX: &str = "/openai/";
@@ -49,7 +51,10 @@ pub fn routes() -> Router<Arc<Front>> {
         .route("/openai/v1/models/{*model}", get(models::find))
         .route("/openai/v1/chat/completions", post(chat::create))
         .route("/openai/v1/responses", post(responses::create))
-        .route("/openai/v1/responses/{response}", get(responses::find))
+        .route(
+            "/openai/v1/responses/{response}",
+            get(responses::find).delete(responses::delete),
+        )
         .route(
             "/openai/v1/responses/{response}/cancel",
             post(responses::cancel),
@@ -86,6 +91,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Call<T> {
             body,
         })
     }
+}
+
+/// Returns the time in the form that clients read, in seconds.
+fn now() -> i64 {
+    Timestamp::now().millis() / 1_000
 }
 
 /// Adds a header to a response. A value that a header cannot carry is left out.

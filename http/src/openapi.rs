@@ -1,4 +1,6 @@
-//! The description of the routes under `/v1`, generated from the types of the protocol.
+//! The description of the routes, generated from the types of the protocol and of the wires.
+
+mod wires;
 
 use planck_common::{
     command,
@@ -7,19 +9,89 @@ use planck_common::{
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::{key::Role, problem::Problem};
+use super::{key::Role, openai::ErrorReply, problem::Problem};
+
+/// A family of routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wire {
+    Planck,
+    AiSdk,
+    OpenAi,
+}
+
+impl Wire {
+    const ALL: [Self; 3] = [Self::Planck, Self::AiSdk, Self::OpenAi];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Planck => "planck",
+            Self::AiSdk => "ai-sdk",
+            Self::OpenAi => "openai",
+        }
+    }
+
+    const fn description(self) -> &'static str {
+        match self {
+            Self::Planck => "The verbs of the protocol.",
+            Self::AiSdk => "The UI message stream of the AI SDK, version 1.",
+            Self::OpenAi => "The wire of OpenAI's clients. A team stands in the place of a model.",
+        }
+    }
+
+    /// Returns the content of an error.
+    fn refusal(self, schemas: &mut SchemaGenerator) -> Value {
+        match self {
+            Self::Planck | Self::AiSdk => {
+                json!({"application/problem+json": {"schema": schemas.subschema_for::<Problem>()}})
+            }
+            Self::OpenAi => {
+                json!({"application/json": {"schema": schemas.subschema_for::<ErrorReply>()}})
+            }
+        }
+    }
+}
 
 /// A route: what it does, who may use it, and the schemas of what it takes and answers.
 struct Route {
+    wire: Wire,
     method: &'static str,
     path: String,
     summary: &'static str,
     role: Role,
-    query: Option<Value>,
+    /// The parameters outside of the path.
+    parameters: Vec<Value>,
     body: Option<Value>,
-    reply: Value,
+    reply: Option<Value>,
     status: &'static str,
-    streams: bool,
+    /// The events of the stream that the route can answer with.
+    stream: Option<&'static str>,
+    /// The case in which the answer is empty.
+    empty: Option<&'static str>,
+}
+
+impl Route {
+    /// Returns the contents of a reply by their media types.
+    fn content(&self) -> Value {
+        let mut content = Map::new();
+        if let Some(reply) = &self.reply {
+            content.insert("application/json".into(), json!({"schema": reply}));
+        }
+        if let Some(events) = self.stream {
+            let schema = json!({"type": "string", "description": events});
+            content.insert("text/event-stream".into(), json!({"schema": schema}));
+        }
+        Value::Object(content)
+    }
+
+    fn operation_id(&self) -> String {
+        let words = self.path.trim_start_matches("/v1").split('/');
+        let words = words.map(|word| word.trim_matches(['{', '}']));
+        let words = words.filter(|word| !word.is_empty());
+        std::iter::once(self.method)
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join("_")
+    }
 }
 
 /// Returns the document in the form of OpenAPI 3.1.
@@ -36,13 +108,16 @@ pub fn document() -> Value {
             methods.insert(method.to_owned(), operation);
         }
     }
+    let tags =
+        Wire::ALL.map(|wire| json!({"name": wire.name(), "description": wire.description()}));
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Planck",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The protocol of Planck over HTTP.",
+            "description": "The protocol of Planck over HTTP, and the wires of ready-made clients.",
         },
+        "tags": tags,
         "security": [{"key": []}, {}],
         "paths": paths,
         "components": {
@@ -53,37 +128,25 @@ pub fn document() -> Value {
 }
 
 fn operation(route: Route, schemas: &mut SchemaGenerator) -> Value {
-    let mut parameters: Vec<Value> = route
-        .path
-        .split('/')
-        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-        .map(|name| {
-            let id = json!({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"});
-            json!({"name": name, "in": "path", "required": true, "schema": id})
-        })
-        .collect();
-    parameters.extend(route.query.iter().flat_map(query_parameters));
-    if route.streams {
-        parameters.push(json!({
-            "name": "Last-Event-ID", "in": "header", "schema": {"type": "string"},
-            "description": "The id of the last event that was received.",
-        }));
-    }
-    let problem =
-        json!({"application/problem+json": {"schema": schemas.subschema_for::<Problem>()}});
-    let mut content = json!({"application/json": {"schema": route.reply}});
-    if route.streams {
-        content = json!({"application/json": {"schema": route.reply}, "text/event-stream": {"schema": {"type": "string"}}});
+    let parts = route.path.split('/');
+    let names = parts.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let mut parameters: Vec<Value> = names.map(path_parameter).collect();
+    parameters.extend(route.parameters.iter().cloned());
+    let refused = json!({"description": "Refused.", "content": route.wire.refusal(schemas)});
+    let done = json!({"description": "Done.", "content": route.content()});
+    let mut responses = Map::new();
+    responses.insert(route.status.into(), done);
+    responses.insert("default".into(), refused);
+    if let Some(empty) = route.empty {
+        responses.insert("204".into(), json!({"description": empty}));
     }
     let mut operation = json!({
-        "operationId": operation_id(&route),
+        "tags": [route.wire.name()],
+        "operationId": route.operation_id(),
         "summary": route.summary,
         "description": format!("Needs the role `{}`.", route.role.name()),
         "parameters": parameters,
-        "responses": {
-            route.status: {"description": "Done.", "content": content},
-            "default": {"description": "Refused.", "content": problem},
-        },
+        "responses": responses,
     });
     if let (Some(body), Some(fields)) = (route.body, operation.as_object_mut()) {
         let body = json!({"content": {"application/json": {"schema": body}}});
@@ -92,27 +155,27 @@ fn operation(route: Route, schemas: &mut SchemaGenerator) -> Value {
     operation
 }
 
-fn operation_id(route: &Route) -> String {
-    let words = route.path.trim_start_matches("/v1/").split('/');
-    let words = words.map(|word| word.trim_matches(['{', '}']));
-    std::iter::once(route.method)
-        .chain(words)
-        .collect::<Vec<_>>()
-        .join("_")
+fn path_parameter(name: &str) -> Value {
+    let schema = match name {
+        "model" => json!({"type": "string"}),
+        "response" => {
+            json!({"type": "string", "pattern": r"^resp_[A-Za-z0-9_-]{1,64}_[0-9]+(\.[0-9]+)?$"})
+        }
+        _ => json!({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}),
+    };
+    json!({"name": name, "in": "path", "required": true, "schema": schema})
 }
 
-/// Returns the fields of a schema as parameters of a query.
-fn query_parameters(schema: &Value) -> Vec<Value> {
-    let fields = schema.get("properties").and_then(Value::as_object);
-    let fields = fields.into_iter().flatten();
-    fields
-        .map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema}))
-        .collect()
+fn header(name: &str, description: &str) -> Value {
+    let schema = json!({"type": "string"});
+    json!({"name": name, "in": "header", "schema": schema, "description": description})
 }
 
 /// Builds the table of routes.
 struct Table<'a> {
     schemas: &'a mut SchemaGenerator,
+    /// The family of the routes that are added.
+    wire: Wire,
     routes: Vec<Route>,
 }
 
@@ -141,47 +204,87 @@ impl Table<'_> {
         role: Role,
     ) -> &mut Route {
         let reply = self.schemas.subschema_for::<R>().to_value();
+        let route = self.plain(method, path, summary, role);
+        route.reply = Some(reply);
+        route
+    }
+
+    /// Adds a route whose reply is not JSON.
+    fn plain(
+        &mut self,
+        method: &'static str,
+        path: &str,
+        summary: &'static str,
+        role: Role,
+    ) -> &mut Route {
         self.routes.push_mut(Route {
+            wire: self.wire,
             method,
             path: path.to_owned(),
             summary,
             role,
-            query: None,
+            parameters: Vec::new(),
             body: None,
-            reply,
+            reply: None,
             status: "200",
-            streams: false,
+            stream: None,
+            empty: None,
         })
     }
 }
 
-/// Returns the schema of a query's arguments, with its fields in place.
-fn query<T: JsonSchema>() -> Option<Value> {
+/// Returns the fields of a type as parameters of a query, each with its schema in place.
+fn query<T: JsonSchema>() -> Vec<Value> {
     let settings =
         SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    Some(
-        settings
-            .into_generator()
-            .into_root_schema_for::<T>()
-            .to_value(),
-    )
+    let schema = settings.into_generator().into_root_schema_for::<T>();
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let fields = fields.into_iter().flatten();
+    fields
+        .map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema}))
+        .collect()
 }
 
 fn routes(schemas: &mut SchemaGenerator) -> Vec<Route> {
     let mut table = Table {
         schemas,
+        wire: Wire::Planck,
         routes: Vec::new(),
     };
     sessions(&mut table);
+    streams(&mut table);
     agents(&mut table);
     cluster(&mut table);
+    wires::ai_sdk(&mut table);
+    wires::openai(&mut table);
     table.routes
+}
+
+/// The content of a stream of events.
+const EVENTS: &str = "Server-sent events. The `data` of each is the envelope of an event of the protocol, and the `id` of a durable one is its place.";
+/// The header with which a stream continues.
+const LAST: (&str, &str) = (
+    "Last-Event-ID",
+    "The id of the last event that was received.",
+);
+
+fn streams(table: &mut Table<'_>) {
+    let summary = "Follow up to 32 sessions in one stream";
+    let events = table.plain("get", "/v1/events", summary, Role::Observe);
+    let names =
+        json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 32});
+    let names = json!({"name": "session", "in": "query", "required": true, "schema": names});
+    events.parameters = vec![names, header(LAST.0, LAST.1)];
+    events.stream = Some(EVENTS);
+    let summary = "Follow the decisions of the cluster";
+    let decisions = table.plain("get", "/v1/decisions", summary, Role::Observe);
+    decisions.stream = Some("Server-sent events. The `data` of each is a decision of the cluster.");
 }
 
 fn sessions(table: &mut Table<'_>) {
     use command::*;
     let list = table.get::<Sessions>("/v1/sessions", "List sessions");
-    list.query = query::<ListSessions>();
+    list.parameters = query::<ListSessions>();
     let start = table.post::<Start, Started>("/v1/sessions", "Start a session", Role::Use);
     start.status = "201";
     table.get::<SessionInfo>("/v1/sessions/{session}", "Describe a session");
@@ -191,11 +294,12 @@ fn sessions(table: &mut Table<'_>) {
         "/v1/sessions/{session}/events",
         "Read a page of the log, or follow it as a stream",
     );
-    (events.query, events.streams) = (query::<ReadEvents>(), true);
+    (events.parameters, events.stream) = (query::<ReadEvents>(), Some(EVENTS));
+    events.parameters.push(header(LAST.0, LAST.1));
     let messages = table.get::<Messages>("/v1/sessions/{session}/messages", "Read messages");
-    messages.query = query::<ReadMessages>();
+    messages.parameters = query::<ReadMessages>();
     let waits = table.get::<Waits>("/v1/waits", "List what agents wait for");
-    waits.query = query::<ListWaits>();
+    waits.parameters = query::<ListWaits>();
     for verb in SessionVerb::ALL {
         session_verb(table, *verb);
     }
@@ -286,6 +390,38 @@ fn cluster(table: &mut Table<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_route_is_described() {
+        let document = document();
+        let routes = [
+            include_str!("v1.rs"),
+            include_str!("ui.rs"),
+            include_str!("openai.rs"),
+        ];
+        let literals = routes
+            .iter()
+            .flat_map(|text| text.split('"').skip(1).step_by(2));
+        let known = document["paths"].as_object().unwrap();
+        let paths = literals.filter(|path| path.starts_with('/') && !path.ends_with('/'));
+        for path in paths.filter(|path| !path.contains("{*rest}")) {
+            let path = path.replace("{*", "{");
+            let is_described = path == super::super::v1::OPENAPI || known.contains_key(&path);
+            assert!(is_described, "{path} is not in the description");
+        }
+    }
+
+    #[test]
+    fn ids_of_operations_are_unique() {
+        let document = document();
+        let methods = document["paths"].as_object().unwrap().values();
+        let operations = methods.flat_map(|methods| methods.as_object().unwrap().values());
+        let ids: Vec<_> = operations
+            .map(|operation| operation["operationId"].as_str().unwrap())
+            .collect();
+        let unique: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert_eq!(unique.len(), ids.len());
+    }
 
     #[test]
     fn every_verb_of_the_protocol_has_a_route() {

@@ -17,7 +17,7 @@ pub struct Problem {
     /// The reason phrase of the status.
     title: String,
     status: u16,
-    /// What is wrong, and the way out.
+    /// The explanation: the mistake, and the way out.
     detail: String,
     /// The protocol's code, or the name of the status.
     code: String,

@@ -53,6 +53,17 @@ impl EventSender {
         self.sender.send(frame).await.map_err(|_| Cut::Gone)
     }
 
+    /// Waits for the result of `work`. Comments keep the connection open meanwhile.
+    pub async fn wait_for<T>(&self, work: impl Future<Output = T>) -> Result<T, Cut> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            match tokio::time::timeout(HEARTBEAT, &mut work).await {
+                Ok(result) => return Ok(result),
+                Err(_) => self.send(Frame::comment()).await?,
+            }
+        }
+    }
+
     fn cut_off(&self) -> Cut {
         self.meter.cut_off();
         Cut::TooSlow

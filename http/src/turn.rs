@@ -15,30 +15,22 @@ pub use reader::TurnReader;
 pub use stream::{Turn, is_working, orchestrator, place_of, running_turn};
 
 use planck_common::{
-    AgentId, CallId, InputId, Seq,
+    AgentId, CallId, Seq,
     event::TurnOutcome,
     usage::Usage,
     wait::{WaitClosed, WaitOpened},
 };
 use serde_json::value::RawValue;
 
-/// What happens in a turn, in the order in which a client shows it.
+/// An event of a turn. The events come in the order in which a client shows them.
 #[derive(Debug, Clone)]
 pub enum TurnEvent {
-    /// The turn that was asked for began. `seq` is the number of its first event.
+    /// The turn that was asked for began.
     Started {
         turn: u32,
-        seq: Seq,
-    },
-    /// A client sent inputs that joined the running turn.
-    Steered {
-        seq: Seq,
-        inputs: Vec<InputId>,
     },
     /// A request to the model begins. Its parts follow.
-    StepStarted {
-        request: u32,
-    },
+    StepStarted,
     /// A piece of text. The pieces come in order and without gaps, and a part is complete when the
     /// next part begins. The parts of a step, texts and reasonings together, are numbered from 0
     /// without gaps.
@@ -59,9 +51,7 @@ pub enum TurnEvent {
     /// All pieces since [`Self::StepStarted`] are void. Either the request is made again, by this
     /// node or by another one, or the saved reply differs from the pieces. The step goes on, and
     /// its parts are numbered from 0 again. If the turn ends instead, the step has no reply.
-    StepReset {
-        reason: String,
-    },
+    StepReset,
     /// A tool call of the reply, before it runs or waits. Each call is reported once, before the
     /// [`Self::StepEnded`] of its step.
     ToolCalled {
@@ -84,7 +74,6 @@ pub enum TurnEvent {
     },
     ToolEnded {
         call_id: CallId,
-        name: String,
         result: String,
         is_error: bool,
     },
@@ -111,10 +100,8 @@ pub enum TurnEvent {
     },
     /// The turn failed. No part follows.
     Failed {
-        seq: Seq,
         code: String,
         reason: String,
-        is_retryable: bool,
     },
 }
 
@@ -126,7 +113,7 @@ pub struct WorkerUpdate {
     pub state: WorkerState,
     /// The last text of the worker's latest turn.
     pub text: Option<String>,
-    /// What the worker waits for.
+    /// The open waits of the worker.
     pub waits: Vec<WaitOpened>,
 }
 

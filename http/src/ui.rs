@@ -54,7 +54,7 @@ async fn resume(
     State(front): State<Arc<Front>>,
     Id(chat): Id,
 ) -> Result<Response, Problem> {
-    Ok(match chat::running(front.client(), &chat).await? {
+    Ok(match chat::running(&front, &chat).await? {
         Some(reply) => stream::response(&front, reply),
         None => StatusCode::NO_CONTENT.into_response(),
     })

@@ -49,6 +49,16 @@ async fn send(front: &Router, request: Request<Body>) -> Response<Body> {
     front.clone().oneshot(request).await.unwrap()
 }
 
+/// Returns the code of a refusal in the form of the wire to which a path belongs.
+async fn code(path: &str, response: Response<Body>) -> Value {
+    if !path.starts_with("/openai/") {
+        return problem(response).await["code"].clone();
+    }
+    let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    let error: Value = serde_json::from_slice(&bytes).unwrap();
+    error["error"]["code"].clone()
+}
+
 async fn problem(response: Response<Body>) -> Value {
     let kind = response.headers().get(header::CONTENT_TYPE).cloned();
     let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
@@ -73,9 +83,11 @@ async fn routes(front: &Router) -> Vec<(Method, String, Role)> {
             let roles = [Role::Observe, Role::Use, Role::Operate];
             let named = |role: &Role| about.contains(&format!("`{}`", role.name()));
             let role = roles.into_iter().find(named).unwrap();
-            let parts = path
-                .split('/')
-                .map(|part| if part.starts_with('{') { "x" } else { part });
+            let parts = path.split('/').map(|part| match part {
+                "{response}" => "resp_x_0",
+                _ if part.starts_with('{') => "x",
+                _ => part,
+            });
             let path = parts.collect::<Vec<_>>().join("/");
             routes.push((method.to_uppercase().parse().unwrap(), path, role));
         }
@@ -102,7 +114,7 @@ async fn every_route_needs_a_key_with_its_role() {
             StatusCode::UNAUTHORIZED,
             "{method} {path}"
         );
-        assert_eq!(problem(refused).await["code"], "unauthorized");
+        assert_eq!(code(&path, refused).await, "unauthorized");
         let lower = match role {
             Role::Observe => continue,
             Role::Use => Role::Observe,
@@ -110,6 +122,11 @@ async fn every_route_needs_a_key_with_its_role() {
         };
         let refused = ask(&format!("Bearer {}", lower.name())).await;
         assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{method} {path}");
+        // These take no body, so they would ask a node.
+        let asks = ["/ui/chat/x/stop", "/openai/v1/responses/resp_x_0"];
+        if asks.iter().any(|asking| path.starts_with(asking)) {
+            continue;
+        }
         let admitted = ask(&format!("Bearer {}", role.name())).await;
         assert_eq!(
             admitted.status(),

@@ -1,13 +1,17 @@
 //! The place of one client in a feed.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use planck_client::Client;
-use planck_common::{Seq, command::ReadEvents, reply::Code};
+use planck_common::{
+    Seq,
+    command::ReadEvents,
+    reply::{Code, Refusal},
+};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::{Feed, FeedItem, Found, Standing};
+use super::{Feed, FeedEvent, FeedItem, Found, Standing};
 use crate::problem::Problem;
 
 /// The number of events in one page of the log.
@@ -23,8 +27,21 @@ pub struct Cursor {
     changes: watch::Receiver<u64>,
     /// The place in the feed, or `None` until the cursor has joined it.
     place: Option<u64>,
-    /// The number of the last durable event that was passed on.
+    passed: Passed,
+    /// The log has at least this many events. The feed may know fewer.
+    least: Seq,
+    /// Whether the reader has all that it wants, so that the feed need not wait for it.
+    is_done: bool,
+    items: VecDeque<FeedItem>,
+}
+
+/// The place up to which items were passed on.
+#[derive(Debug, Default)]
+struct Passed {
+    /// The number of the last durable event.
     sent: Seq,
+    /// The number of the last durable event that was read from the log.
+    logged: Seq,
     is_caught_up: bool,
 }
 
@@ -38,6 +55,30 @@ impl Cursor {
     /// Creates a cursor of the events after number `sent`. Fails if the session cannot be followed,
     /// or if its log is shorter.
     pub async fn after(sent: Seq, client: Client, feed: Arc<Feed>) -> Result<Self, Problem> {
+        let cursor = Self::in_log(sent, 0, client, feed).await?;
+        let mut head = cursor.feed.state().head;
+        if sent > head {
+            // The feed may be behind the log, which another front has read further.
+            head = cursor.client.session(&cursor.feed.session).await?.head;
+        }
+        if sent > head {
+            return Err(Problem::bad_request(format!(
+                "session `{}` has {head} events; the place {sent} is beyond them",
+                cursor.feed.session
+            )));
+        }
+        Ok(cursor)
+    }
+
+    /// Creates a cursor of the events after number `sent` of a log with at least `least` events. All
+    /// of these are returned before [`FeedItem::CaughtUp`], even if the feed does not have them yet.
+    /// Fails if the session cannot be followed.
+    pub async fn in_log(
+        sent: Seq,
+        least: Seq,
+        client: Client,
+        feed: Arc<Feed>,
+    ) -> Result<Self, Problem> {
         let mut changes = feed.changes.subscribe();
         loop {
             match &feed.state().standing {
@@ -45,43 +86,53 @@ impl Cursor {
                 Standing::Following => break,
                 Standing::Ended(problem) => return Err(problem.clone()),
             }
-            let ended = |_| {
-                Problem::from(planck_common::reply::Refusal::unavailable(
-                    "the front stops",
-                ))
-            };
-            changes.changed().await.map_err(ended)?;
-        }
-        let mut head = feed.state().head;
-        if sent > head {
-            // The feed may be behind the log, which another front has read further.
-            head = client.session(&feed.session).await?.head;
-        }
-        if sent > head {
-            return Err(Problem::bad_request(format!(
-                "session `{}` has {head} events; the place {sent} is beyond them",
-                feed.session
-            )));
+            let stopped = |_| Problem::from(Refusal::unavailable("the front stops"));
+            changes.changed().await.map_err(stopped)?;
         }
         Ok(Self {
             client,
             feed,
             changes,
             place: None,
-            sent,
-            is_caught_up: false,
+            passed: Passed {
+                sent,
+                ..Passed::default()
+            },
+            least,
+            is_done: false,
+            items: VecDeque::new(),
         })
     }
 
-    /// Waits for the next items. The first error is final.
-    pub async fn next(&mut self) -> Result<Vec<FeedItem>, Problem> {
+    /// Records that the reader has all that it wants and will not connect again.
+    pub fn done(&mut self) {
+        self.is_done = true;
+    }
+
+    /// Waits for the next item. The first error is final. The method is cancel safe: dropping the
+    /// future loses nothing.
+    pub async fn next(&mut self) -> Result<FeedItem, Problem> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Ok(item);
+            }
+            self.items = self.next_items().await?.into();
+        }
+    }
+
+    /// Waits for the next items, and returns all that there are. The first error is final. The
+    /// method is cancel safe.
+    pub async fn next_items(&mut self) -> Result<Vec<FeedItem>, Problem> {
         loop {
             self.changes.mark_unchanged();
-            let found = self.feed.state().find(self.place, self.sent);
+            let found = self
+                .feed
+                .state()
+                .find(self.place, self.passed.sent, self.least);
             match found {
-                Found::Items(items, place) => {
+                Found::Items(mut items, place) => {
                     self.place = Some(place);
-                    let items = self.due(items);
+                    items.retain(|item| self.passed.take(item));
                     if !items.is_empty() {
                         return Ok(items);
                     }
@@ -96,29 +147,10 @@ impl Cursor {
         }
     }
 
-    /// Records the places of durable events, and leaves out what was passed on before: events that
-    /// the log had before the feed, and every `CaughtUp` but the first.
-    fn due(&mut self, items: Vec<FeedItem>) -> Vec<FeedItem> {
-        let mut due = Vec::with_capacity(items.len());
-        for item in items {
-            match &item {
-                FeedItem::Durable { seq, .. } if *seq <= self.sent => continue,
-                FeedItem::Durable { seq, .. } => self.sent = *seq,
-                // The log's own event with this number follows.
-                FeedItem::Retracted { seq } => self.sent = self.sent.min(seq - 1),
-                FeedItem::CaughtUp if self.is_caught_up => continue,
-                FeedItem::CaughtUp => self.is_caught_up = true,
-                FeedItem::Live { .. } | FeedItem::Retrying => {}
-            }
-            due.push(item);
-        }
-        due
-    }
-
     /// Reads a page of the log.
     async fn page(&mut self) -> Result<Vec<FeedItem>, Problem> {
         let read = ReadEvents {
-            from: Some(self.sent + 1),
+            from: Some(self.passed.sent + 1),
             limit: Some(PAGE),
             agent: None,
         };
@@ -137,15 +169,91 @@ impl Cursor {
         };
         let item = |event: Box<serde_json::value::RawValue>| {
             let seq = serde_json::from_str::<Numbered>(event.get()).ok()?.seq?;
-            Some(FeedItem::durable(
-                seq,
-                String::from(Box::<str>::from(event)),
-            ))
+            let event = FeedEvent::new(Some(seq), event.into());
+            Some(FeedItem::Event(Arc::new(event)))
         };
-        let items = page.events.into_iter().filter_map(item).collect();
-        let items = self.due(items);
+        let mut items: Vec<_> = page.events.into_iter().filter_map(item).collect();
+        items.retain(|item| self.passed.take(item));
         // Rows that this version cannot number are skipped.
-        self.sent = self.sent.max(page.next - 1);
+        self.passed.sent = self.passed.sent.max(page.next - 1);
+        self.passed.logged = self.passed.sent;
+        if page.next > page.head {
+            self.least = 0;
+        }
         Ok(items)
+    }
+}
+
+impl Passed {
+    /// Records an item as passed on. Returns `false` if it was before: an event that the log had
+    /// before the feed, and every `CaughtUp` but the first.
+    fn take(&mut self, item: &FeedItem) -> bool {
+        match item {
+            FeedItem::Event(event) => match event.seq {
+                Some(seq) if seq <= self.sent => return false,
+                Some(seq) => self.sent = seq,
+                None => {}
+            },
+            // The log's own event with this number was passed on.
+            FeedItem::Retracted(retracted) if retracted.seq <= self.logged => return false,
+            // The log's own event with this number follows.
+            FeedItem::Retracted(retracted) => self.sent = self.sent.min(retracted.seq - 1),
+            FeedItem::CaughtUp => return !std::mem::replace(&mut self.is_caught_up, true),
+            FeedItem::Retrying => {}
+        }
+        true
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.feed.linger();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planck_client::Retracted;
+    use planck_common::AgentId;
+
+    use super::*;
+
+    fn event(seq: Option<Seq>) -> FeedItem {
+        FeedItem::Event(Arc::new(FeedEvent::new(seq, "{}".into())))
+    }
+
+    fn retracted(seq: Seq) -> FeedItem {
+        FeedItem::Retracted(Retracted {
+            seq,
+            kind: "message".into(),
+            agent_id: AgentId::parse("a").unwrap(),
+        })
+    }
+
+    #[test]
+    fn durable_events_are_passed_on_once_and_in_order() {
+        let mut passed = Passed {
+            sent: 5,
+            logged: 5,
+            is_caught_up: false,
+        };
+        for (item, is_due, sent) in [
+            (event(Some(5)), false, 5),
+            (event(None), true, 5),
+            (event(Some(6)), true, 6),
+            (FeedItem::CaughtUp, true, 6),
+            (FeedItem::CaughtUp, false, 6),
+            (FeedItem::Retrying, true, 6),
+            (event(Some(7)), true, 7),
+            // This event was read from the log, so the client has the right one.
+            (retracted(5), false, 7),
+            (retracted(6), true, 5),
+            (event(Some(6)), true, 6),
+        ] {
+            assert_eq!(passed.take(&item), is_due, "{item:?}");
+            assert_eq!(passed.sent, sent, "{item:?}");
+        }
     }
 }

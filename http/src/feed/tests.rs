@@ -37,12 +37,14 @@ fn shown(found: Found) -> Vec<String> {
         return vec!["none".into()];
     };
     let show = |item: FeedItem| match item {
-        FeedItem::Durable { seq, .. } => seq.to_string(),
-        FeedItem::Live { json } => {
-            let event: serde_json::Value = serde_json::from_str(&json).unwrap();
-            event["data"]["text"].as_str().unwrap().to_owned()
-        }
-        FeedItem::Retracted { seq } => format!("-{seq}"),
+        FeedItem::Event(event) => match event.seq {
+            Some(seq) => seq.to_string(),
+            None => {
+                let event: serde_json::Value = serde_json::from_str(&event.json).unwrap();
+                event["data"]["text"].as_str().unwrap().to_owned()
+            }
+        },
+        FeedItem::Retracted(retracted) => format!("-{}", retracted.seq),
         FeedItem::CaughtUp => "caught up".into(),
         FeedItem::Retrying => "retrying".into(),
     };
@@ -61,12 +63,15 @@ fn who_joins_gets_the_events_and_the_running_text() {
     ] {
         state.take(event);
     }
-    assert_eq!(shown(state.find(None, 5)), ["6", "7", "Hello", "caught up"]);
-    assert_eq!(shown(state.find(None, 7)), ["Hello", "caught up"]);
-    assert!(matches!(state.find(None, 4), Found::Behind));
+    assert_eq!(
+        shown(state.find(None, 5, 0)),
+        ["6", "7", "Hello", "caught up"]
+    );
+    assert_eq!(shown(state.find(None, 7, 0)), ["Hello", "caught up"]);
+    assert!(matches!(state.find(None, 4, 0), Found::Behind));
     // One that is in the feed gets the items themselves.
-    assert_eq!(shown(state.find(Some(3), 6)), ["7", "lo"]);
-    assert!(matches!(state.find(Some(5), 7), Found::Nothing));
+    assert_eq!(shown(state.find(Some(3), 6, 0)), ["7", "lo"]);
+    assert!(matches!(state.find(Some(5), 7, 0), Found::Nothing));
 }
 
 #[test]
@@ -79,7 +84,7 @@ fn saved_reply_replaces_its_pieces() {
         Some(1),
         data,
     )));
-    assert_eq!(shown(state.find(None, 0)), ["1"]);
+    assert_eq!(shown(state.find(None, 0, 0)), ["1"]);
 }
 
 #[test]
@@ -93,13 +98,13 @@ fn kept_events_are_bounded_and_the_rest_is_in_the_log() {
         "{}",
         state.items.len()
     );
-    assert!(matches!(state.find(None, 0), Found::Behind));
+    assert!(matches!(state.find(None, 0, 0), Found::Behind));
     // A cursor that was too slow joins again.
-    assert!(matches!(state.find(Some(0), 1), Found::Behind));
+    assert!(matches!(state.find(Some(0), 1, 0), Found::Behind));
     let last = state.items.len();
-    assert_eq!(shown(state.find(None, 10 - last as Seq)).len(), last);
+    assert_eq!(shown(state.find(None, 10 - last as Seq, 0)).len(), last);
     state.take(durable(11, KEPT + 1));
-    assert_eq!(shown(state.find(None, 10)), ["11"]);
+    assert_eq!(shown(state.find(None, 10, 0)), ["11"]);
 }
 
 #[test]
@@ -111,6 +116,38 @@ fn after_a_retraction_the_log_decides() {
         kind: "session_closed".into(),
         agent_id: planck_common::AgentId::parse("a").unwrap(),
     }));
-    assert!(matches!(state.find(None, 0), Found::Behind));
-    assert_eq!(shown(state.find(Some(1), 1)), ["-1"]);
+    assert!(matches!(state.find(None, 0, 0), Found::Behind));
+    assert_eq!(shown(state.find(Some(1), 1, 0)), ["-1"]);
+}
+
+#[test]
+fn who_knows_of_further_events_reads_them_from_the_log() {
+    let mut state = following(5);
+    state.take(durable(6, 1));
+    assert_eq!(shown(state.find(None, 5, 6)), ["6"]);
+    assert!(matches!(state.find(None, 5, 7), Found::Behind));
+    assert!(matches!(state.find(None, 6, 7), Found::Behind));
+    // The event was read from the log, and comes once more from the feed.
+    assert_eq!(shown(state.find(None, 7, 7)), Vec::<String>::new());
+}
+
+#[test]
+fn after_a_rewind_the_log_says_what_is_hidden() {
+    let mut state = following(0);
+    state.take(durable(1, 1));
+    let rewound = event(EventKind::Rewound, Some(2), r#"{"to":1,"by":"a"}"#);
+    state.take(FollowEvent::Durable(rewound));
+    assert!(matches!(state.find(None, 0, 0), Found::Behind));
+    assert_eq!(shown(state.find(Some(1), 1, 0)), ["2"]);
+    state.take(durable(3, 1));
+    assert_eq!(shown(state.find(None, 2, 0)), ["3"]);
+}
+
+#[test]
+fn running_text_is_bounded() {
+    let mut state = following(0);
+    let piece = "x".repeat(running::ROOM / 2 + 1);
+    state.take(delta(0, &piece));
+    state.take(delta(piece.len(), &piece));
+    assert_eq!(shown(state.find(None, 0, 0)), [piece]);
 }

@@ -6,6 +6,7 @@ use planck_common::{
     message::{MediaSource, Part},
     spec::ClientTool,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -102,7 +103,8 @@ pub fn named_session(headers: &HeaderMap, metadata: &Map<String, Value>) -> Opti
 }
 
 /// The content of a message: a text, or parts.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiContent")]
 #[serde(untagged)]
 pub enum Content {
     Text(String),
@@ -110,7 +112,8 @@ pub enum Content {
 }
 
 /// A part of a message, in the forms of both wires.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiContentPart")]
 pub struct ContentPart {
     #[serde(default)]
     r#type: String,
@@ -122,14 +125,16 @@ pub struct ContentPart {
     named: FileContent,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiImageUrl")]
 #[serde(untagged)]
 enum ImageUrl {
     Url(String),
     Object { url: String },
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiFile")]
 struct FileContent {
     file_data: Option<String>,
     file_url: Option<String>,
@@ -218,7 +223,8 @@ fn media(url: &str, usual: &str) -> Result<(String, MediaSource), ApiError> {
 }
 
 /// Reads a tool of the client. Both wires describe it by the same fields.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiFunction")]
 pub struct FunctionTool {
     name: String,
     description: Option<String>,

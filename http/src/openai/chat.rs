@@ -10,21 +10,22 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use planck_common::{Timestamp, event::json};
-use serde_json::json as object;
+use planck_common::event::json;
 
 pub use request::ChatRequest;
+pub use wire::ChatCompletion;
 
 use super::{
     Call,
     error::ApiError,
+    now,
     opening::{self, Opened},
     segment::{EndKind, Segment, SegmentEvent},
     tell,
 };
 use crate::{
     front::Front,
-    sse::{self, Cut, EventSender, Frame, HEARTBEAT},
+    sse::{self, Cut, EventSender, Frame},
 };
 use wire::{ChunkWriter, Completion};
 
@@ -33,27 +34,21 @@ const DONE: &str = "[DONE]";
 
 pub async fn create(
     State(front): State<Arc<Front>>,
-    call: Result<Call<ChatRequest>, ApiError>,
-) -> Result<Response, ApiError> {
-    let Call {
+    Call {
         caller,
         headers,
         body,
-    } = call?;
+    }: Call<ChatRequest>,
+) -> Result<Response, ApiError> {
     let (streams, wants_usage) = (body.stream == Some(true), body.wants_usage());
     let ask = body.ask(&headers)?;
-    let opened = opening::open(&front, &caller, ask).await?;
-    let segment = Segment::open(front.client(), &opened).await?;
+    let (opened, segment) = opening::open(&front, &caller, ask).await?;
     let mut response = match streams {
         true => stream(&front, &opened, segment, wants_usage),
         false => collect(&opened, segment).await?,
     };
     tell(&mut response, &opened.id.session, &opened.warnings);
     Ok(response)
-}
-
-fn now() -> i64 {
-    Timestamp::now().millis() / 1_000
 }
 
 async fn collect(opened: &Opened, mut segment: Segment) -> Result<Response, ApiError> {
@@ -87,7 +82,7 @@ fn stream(front: &Front, opened: &Opened, segment: Segment, wants_usage: bool) -
 }
 
 fn error(error: &ApiError) -> Frame {
-    Frame::data(None, &json(&object!({"error": error.body()})))
+    Frame::data(None, &json(&error.reply()))
 }
 
 async fn pass_on(
@@ -99,14 +94,10 @@ async fn pass_on(
         .send(Frame::data(None, &json(&writer.first())))
         .await?;
     loop {
-        let event = match tokio::time::timeout(HEARTBEAT, segment.next()).await {
-            Ok(Ok(Some(event))) => event,
-            Ok(Ok(None)) => return Ok(()),
-            Ok(Err(why)) => return events.send(error(&why.into())).await,
-            Err(_) => {
-                events.send(Frame::comment()).await?;
-                continue;
-            }
+        let event = match events.wait_for(segment.next()).await? {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(()),
+            Err(problem) => return events.send(error(&problem.into())).await,
         };
         if let Some(refusal) = event.refusal() {
             return events.send(error(&refusal)).await;

@@ -1,6 +1,7 @@
 //! Reads the messages of a request, in which clients send the whole conversation each time.
 
 use planck_common::message::Part;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     ids::ToolCallId,
 };
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub struct ChatMessage {
     pub role: String,
     pub content: Option<Content>,

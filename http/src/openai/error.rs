@@ -6,6 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use planck_client::ClientError;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::problem::Problem;
@@ -18,8 +19,13 @@ pub struct ApiError {
     error: ErrorBody,
 }
 
-/// The object that clients read.
-#[derive(Debug, Clone, Serialize)]
+/// An error, as clients read it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ErrorReply {
+    error: ErrorBody,
+}
+
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ErrorBody {
     pub message: String,
     pub r#type: &'static str,
@@ -89,6 +95,12 @@ impl ApiError {
     pub fn body(&self) -> &ErrorBody {
         &self.error
     }
+
+    pub fn reply(&self) -> ErrorReply {
+        ErrorReply {
+            error: self.error.clone(),
+        }
+    }
 }
 
 const fn kind(status: StatusCode) -> &'static str {
@@ -118,7 +130,7 @@ impl From<ClientError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = Json(serde_json::json!({"error": self.error}));
+        let body = Json(self.reply());
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         // The SDKs send a request again after 408, 409, 429 and every 5xx unless this header says

@@ -123,6 +123,7 @@ mod tests {
             place: 0,
             start: 1,
             input: InputId::parse("i").unwrap(),
+            message: Some(2),
             asked: asked.into(),
             said: said.into(),
             is_over,

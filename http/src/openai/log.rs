@@ -20,27 +20,35 @@ const STEP: Seq = 256;
 /// A turn that a prompt opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedTurn {
-    /// The first row of the preceding turn; 0 if there is none.
+    /// The place after which the turn begins.
     pub place: Seq,
     /// The first row of the turn.
     pub start: Seq,
-    /// The prompt that opened the turn.
+    /// The prompt that opened the turn, and the row of its message.
     pub input: InputId,
+    pub message: Option<Seq>,
     /// The text of the prompt, and that of the replies, with single spaces.
     pub asked: String,
     pub said: String,
     pub is_over: bool,
 }
 
-/// Collects the turns from the events of the orchestrator.
+/// Some turns of a session that follow each other.
 #[derive(Debug, Default)]
-struct TurnLog {
-    turns: Vec<LoggedTurn>,
+pub struct LoggedTurns {
+    pub turns: Vec<LoggedTurn>,
+    /// The place after which the next turn begins: the first row of the last turn, or a later
+    /// rewind.
+    pub end: Seq,
     /// The number of the last turn of `turns`, while it runs.
-    running: Option<u32>,
+    pub(super) running: Option<u32>,
 }
 
-impl TurnLog {
+impl LoggedTurns {
+    pub fn last(&self) -> Option<&LoggedTurn> {
+        self.turns.last()
+    }
+
     fn take(&mut self, envelope: &Envelope) {
         let (Some(seq), None) = (envelope.seq, envelope.hidden_by) else {
             return;
@@ -48,7 +56,7 @@ impl TurnLog {
         match envelope.event() {
             Some(Ok(Event::TurnStart(start))) => self.begin(seq, envelope.turn, &start),
             Some(Ok(Event::Message(saved))) if self.running == Some(envelope.turn) => {
-                self.message(&saved.message);
+                self.message(seq, &saved.message);
             }
             Some(Ok(Event::TurnEnd(_) | Event::Error(_)))
                 if self.running == Some(envelope.turn) =>
@@ -58,6 +66,7 @@ impl TurnLog {
                     turn.is_over = true;
                 }
             }
+            Some(Ok(Event::Rewound(_))) => self.rewound(seq),
             _ => {}
         }
     }
@@ -70,21 +79,31 @@ impl TurnLog {
             return;
         };
         self.turns.push(LoggedTurn {
-            place: self.turns.last().map_or(0, |last| last.start),
+            place: std::mem::replace(&mut self.end, start),
             start,
             input: prompt.id.clone(),
+            message: None,
             asked: String::new(),
             said: String::new(),
             is_over: false,
         });
     }
 
-    fn message(&mut self, message: &Message) {
+    /// Removes the turns whose prompts are hidden. The first row of such a turn may be visible.
+    fn rewound(&mut self, seq: Seq) {
+        self.turns.retain(|turn| turn.message.is_some());
+        (self.end, self.running) = (seq, None);
+    }
+
+    fn message(&mut self, seq: Seq, message: &Message) {
         let Some(turn) = self.turns.last_mut() else {
             return;
         };
         let into = match message.role {
-            MessageRole::User => &mut turn.asked,
+            MessageRole::User => {
+                turn.message.get_or_insert(seq);
+                &mut turn.asked
+            }
             MessageRole::Assistant => &mut turn.said,
             MessageRole::ToolResult | MessageRole::Custom => return,
         };
@@ -96,16 +115,19 @@ impl TurnLog {
     }
 }
 
-/// Reads the turns that begin at the place `from` of the log or later. The `place` of the first one
-/// is known only if `from` is the first row of the log, or that of a turn.
-pub async fn turns_from(
+/// Reads the turns that begin after a place. The `place` of the first one is right if `after` is one
+/// or 0.
+pub async fn turns_after(
     client: &Client,
     session: &SessionId,
     agent: &AgentId,
-    from: Seq,
-) -> Result<Vec<LoggedTurn>, ApiError> {
-    let mut log = TurnLog::default();
-    let mut from = from.max(1);
+    after: Seq,
+) -> Result<LoggedTurns, ApiError> {
+    let mut turns = LoggedTurns {
+        end: after,
+        ..LoggedTurns::default()
+    };
+    let mut from = after + 1;
     for _ in 0..PAGES {
         let read = ReadEvents {
             from: Some(from),
@@ -115,10 +137,10 @@ pub async fn turns_from(
         let page = client.events(session, &read).await?;
         let events = page.events.iter();
         for envelope in events.filter_map(|event| serde_json::from_str(event.get()).ok()) {
-            log.take(&envelope);
+            turns.take(&envelope);
         }
         if page.next > page.head || page.next <= from {
-            return Ok(log.turns);
+            return Ok(turns);
         }
         from = page.next;
     }
@@ -130,20 +152,95 @@ pub async fn turns_from(
     ))
 }
 
-/// Returns the latest turn.
-pub async fn latest_turn(
+/// Reads the turn that begins after a place, and all later ones. Returns `None` if there is none,
+/// or if a rewind hid it.
+pub async fn turn_after(
+    client: &Client,
+    session: &SessionId,
+    agent: &AgentId,
+    place: Seq,
+) -> Result<Option<(LoggedTurn, LoggedTurns)>, ApiError> {
+    let turns = turns_after(client, session, agent, place).await?;
+    let first = turns.turns.first().filter(|turn| turn.place == place);
+    Ok(first.cloned().map(|first| (first, turns)))
+}
+
+/// Reads the latest turn, perhaps with some before it.
+pub async fn latest_turns(
     client: &Client,
     session: &SessionId,
     agent: &AgentId,
     head: Seq,
-) -> Result<Option<LoggedTurn>, ApiError> {
+) -> Result<LoggedTurns, ApiError> {
     let (mut step, mut from) = (STEP, head);
     loop {
-        from = (from - step).max(1);
+        from = (from - step).max(0);
         step *= 4;
-        let mut turns = turns_from(client, session, agent, from).await?;
-        if turns.len() > 1 || from == 1 {
-            return Ok(turns.pop());
+        let turns = turns_after(client, session, agent, from).await?;
+        if turns.turns.len() > 1 || from == 0 {
+            return Ok(turns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(seq: Seq, kind: &str, turn: u32, data: &Value) -> Envelope {
+        let event = json!({"v": 1, "type": kind, "agent_id": "a", "session_id": "s", "team_id": "t",
+            "node_id": "n", "epoch": 1, "seq": seq, "prev": 0, "turn": turn, "request": 0,
+            "at": "2026-01-01T12:00:00.000Z", "data": data});
+        serde_json::from_value(event).unwrap()
+    }
+
+    /// The rows of a turn: its start, its prompt and its end.
+    fn turn(first: Seq, number: u32) -> [Envelope; 3] {
+        let inputs = json!([{"id": format!("p{number}"), "kind": "prompt", "from": null}]);
+        let start = json!({"index": number, "inputs": inputs});
+        let message = json!({"message": {"id": first + 1, "agent_id": "a",
+            "at": "2026-01-01T12:00:00.000Z", "role": "user",
+            "content": [{"type": "text", "text": "hi"}], "metadata": {}}});
+        let usage = json!({"input_tokens": 1, "output_tokens": 2, "cache_read_tokens": 0,
+            "cache_write_tokens": 0, "cost_usd": 0.0});
+        let end = json!({"outcome": "completed", "message": null, "usage": usage, "inputs": []});
+        [
+            event(first, "turn_start", number, &start),
+            event(first + 1, "message", number, &message),
+            event(first + 2, "turn_end", number, &end),
+        ]
+    }
+
+    fn read<'a>(rows: impl IntoIterator<Item = &'a Envelope>) -> LoggedTurns {
+        let mut turns = LoggedTurns::default();
+        rows.into_iter().for_each(|row| turns.take(row));
+        turns
+    }
+
+    #[test]
+    fn place_of_a_turn_is_the_first_row_of_the_one_before() {
+        let turns = read(&[turn(3, 1), turn(6, 2)].concat());
+        let places: Vec<_> = turns.turns.iter().map(|turn| turn.place).collect();
+        assert_eq!((places, turns.end), (vec![0, 3], 6));
+        assert!(turns.last().is_some_and(|turn| turn.is_over));
+    }
+
+    #[test]
+    fn rewound_turn_is_gone_and_the_rewind_is_the_next_place() {
+        let mut rows = [turn(3, 1), turn(6, 2)].concat();
+        // The first row of the second turn stays visible, and its end follows once more.
+        for row in &mut rows[4..] {
+            row.hidden_by = Some(10);
+        }
+        rows.push(event(9, "turn_end", 2, &json!({})));
+        rows.push(event(10, "rewound", 2, &json!({"to": 7, "by": "a"})));
+        let turns = read(&rows);
+        let messages: Vec<_> = turns.turns.iter().map(|turn| turn.message).collect();
+        assert_eq!((messages, turns.end), (vec![Some(4)], 10));
+        rows.extend(turn(11, 3));
+        let turns = read(&rows);
+        assert_eq!(turns.last().map(|turn| turn.place), Some(10));
     }
 }

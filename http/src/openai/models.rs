@@ -13,6 +13,7 @@ use planck_common::{
     command::{Start, TeamRow},
     spec::Member,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::error::ApiError;
@@ -23,17 +24,23 @@ pub const DEFAULT: &str = "planck";
 /// The type of an agent whose model the client chose.
 const AGENT: &str = "assistant";
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OpenAiModels")]
 pub struct ModelList {
+    /// Always `list`.
     object: &'static str,
     data: Vec<Model>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "OpenAiModel")]
 pub struct Model {
     id: String,
+    /// Always `model`.
     object: &'static str,
+    /// Always 0.
     created: u64,
+    /// `team`, `planck` or `agent`.
     owned_by: &'static str,
 }
 

@@ -20,15 +20,11 @@ use super::{
     error::ApiError,
     history::{Fit, fit, transcript},
     ids::{ResponseId, digest, session_of},
-    log::{LoggedTurn, turns_from},
+    log::{LoggedTurn, turns_after},
     models,
-    segment::Beginning,
+    segment::{Beginning, Segment},
 };
-use crate::{
-    front::{Front, StartDefaults},
-    key::Caller,
-    turn::orchestrator,
-};
+use crate::{front::Front, key::Caller, turn::orchestrator};
 
 /// The maximum number of sessions that begin with the same prompt of the same client and are
 /// compared with a history.
@@ -40,6 +36,8 @@ pub const MODEL: &str = "openai_model";
 #[derive(Debug)]
 pub struct Opened {
     pub id: ResponseId,
+    /// The log has at least this many events.
+    pub head: Seq,
     pub agent: AgentId,
     /// The input that opened the turn.
     pub input: InputId,
@@ -63,6 +61,8 @@ pub struct Known {
     pub head: Seq,
     pub agent: AgentId,
     pub model: String,
+    /// Whether the session was started over this wire.
+    pub is_own: bool,
     /// Whether an agent of the session waits for an answer.
     pub has_waits: bool,
 }
@@ -79,6 +79,7 @@ impl TryFrom<SessionInfo> for Known {
         Ok(Self {
             agent,
             head: info.head,
+            is_own: model.is_some(),
             model: model.unwrap_or(models::DEFAULT).to_owned(),
             has_waits: !info.waits.is_empty(),
             id: info.id,
@@ -92,16 +93,22 @@ pub async fn known(client: &Client, session: &str) -> Result<Known, ApiError> {
     client.session(session).await?.try_into()
 }
 
-/// Finds or starts the session of a request, and gives it what is new.
-pub async fn open(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, ApiError> {
+/// Finds or starts the session of a request, gives it what is new, and opens the response.
+pub async fn open(front: &Front, caller: &Caller, ask: Ask) -> Result<(Opened, Segment), ApiError> {
+    let opened = give(front, caller, ask).await?;
+    let segment = Segment::open(front, &opened).await?;
+    Ok((opened, segment))
+}
+
+async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, ApiError> {
     let latest = std::mem::replace(&mut ask.latest, Latest::Prompt(Vec::new()));
     let parts = match latest {
         Latest::Results(results) => return results::send(front, caller, ask, results).await,
         Latest::Prompt(parts) => parts,
     };
     let opening = Opening {
+        front,
         client: front.client(),
-        defaults: front.start_defaults(),
         caller: caller.name.as_deref(),
         text: text_of(&parts),
         parts,
@@ -116,8 +123,8 @@ pub async fn open(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened
 
 /// A prompt on its way to a session.
 struct Opening<'a> {
+    front: &'a Front,
     client: &'a Client,
-    defaults: &'a StartDefaults,
     caller: Option<&'a str>,
     ask: Ask,
     parts: Vec<Part>,
@@ -152,21 +159,22 @@ impl Opening<'_> {
         }
         let is_new = self.ask.history.is_empty() && !self.ask.origin.is_retry;
         for session in sessions.iter().rev().filter(|_| !is_new) {
-            let turns = turns_from(self.client, &session.id, &session.agent, 1).await?;
-            match fit(
-                &turns,
-                &self.ask.history,
-                &self.text,
-                self.ask.origin.is_retry,
-            ) {
-                Fit::Next if turns.is_empty() && !self.ask.origin.is_retry => {}
-                Fit::Next => return self.after(session, turns.last()).await,
+            let turns = turns_after(self.client, &session.id, &session.agent, 0).await?;
+            match self.fit(&turns.turns) {
+                Fit::Next if turns.turns.is_empty() && !self.ask.origin.is_retry => {}
+                Fit::Next => return self.after(session, &turns).await,
                 Fit::Asked => return attached(session, turns.last()),
                 Fit::Other => {}
             }
         }
         let name = free.and_then(|at| SessionName::parse(&name(at)).ok());
         self.start(None, name).await
+    }
+
+    /// Returns how the turns of a session and the history fit together.
+    fn fit(&self, turns: &[LoggedTurn]) -> Fit {
+        let (history, is_retry) = (&self.ask.history, self.ask.origin.is_retry);
+        fit(turns, history, &self.text, is_retry)
     }
 
     /// Returns what the names of sessions of this conversation begin with.
@@ -198,7 +206,7 @@ impl Opening<'_> {
         start.name = name;
         start.workspace.clone_from(&self.ask.origin.workspace);
         start.dir.clone_from(&self.ask.origin.dir);
-        self.defaults.complete(&mut start);
+        self.front.start_defaults().complete(&mut start);
         start.client_tools = std::mem::take(&mut self.ask.tools);
         let model = Value::String(self.ask.model.clone());
         start.metadata.insert(MODEL.to_owned(), model);
@@ -250,6 +258,8 @@ impl Opening<'_> {
             by: self.caller.map(str::to_owned),
             ..Prompt::default()
         };
+        // The feed starts while the node takes the prompt.
+        let _feed = self.front.feed(&session.id);
         self.client.prompt(&session.id, prompt).await?;
         self.check(session, place, &input).await?;
         let mut opened = opened(session, place, input, Beginning::Turn);
@@ -266,6 +276,7 @@ fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> 
             place,
             after: None,
         },
+        head: session.head,
         agent: session.agent.clone(),
         input,
         beginning,

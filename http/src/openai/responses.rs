@@ -1,5 +1,6 @@
 //! `/openai/v1/responses`: create a response, read it again, continue its stream, and cancel it.
 
+mod deletion;
 mod item;
 mod request;
 mod wire;
@@ -15,17 +16,20 @@ use axum::{
     http::request::Parts,
     response::{IntoResponse as _, Response},
 };
-use planck_common::{Timestamp, event::json};
+use planck_common::event::json;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use deletion::DeletedResponse;
 pub use request::ResponsesRequest;
+pub use wire::Response as ResponseObject;
 
 use super::{
     Call,
     error::ApiError,
     ids::ResponseId,
-    opening,
+    now, opening,
     segment::{Segment, SegmentEvent},
     tell,
 };
@@ -33,7 +37,7 @@ use crate::{
     front::Front,
     key::{Caller, Observer, User},
     problem::Problem,
-    sse::{self, Cut, EventSender, Frame, HEARTBEAT},
+    sse::{self, Cut, EventSender, Frame},
 };
 use wire::{Echo, Numbered, ResponseWriter, rest};
 
@@ -42,16 +46,14 @@ const ABORT: Duration = Duration::from_secs(30);
 
 pub async fn create(
     State(front): State<Arc<Front>>,
-    call: Result<Call<ResponsesRequest>, ApiError>,
-) -> Result<Response, ApiError> {
-    let Call {
+    Call {
         caller,
         headers,
         body,
-    } = call?;
+    }: Call<ResponsesRequest>,
+) -> Result<Response, ApiError> {
     let ask = body.ask(&headers)?;
-    let opened = opening::open(&front, &caller, ask).await?;
-    let mut segment = Segment::open(front.client(), &opened).await?;
+    let (opened, mut segment) = opening::open(&front, &caller, ask).await?;
     let writer = ResponseWriter::new(&opened, now(), echo(&body, &opened.warnings));
     let mut response = if body.stream == Some(true) {
         stream(&front, segment, writer, None)
@@ -62,10 +64,6 @@ pub async fn create(
     };
     tell(&mut response, &opened.id.session, &opened.warnings);
     Ok(response)
-}
-
-fn now() -> i64 {
-    Timestamp::now().millis() / 1_000
 }
 
 fn echo(body: &ResponsesRequest, warnings: &[String]) -> Echo {
@@ -91,7 +89,10 @@ fn echo(body: &ResponsesRequest, warnings: &[String]) -> Echo {
 }
 
 /// Reads the segment to its end, and returns the response.
-async fn collected(mut segment: Segment, mut writer: ResponseWriter) -> Result<Value, ApiError> {
+async fn collected(
+    mut segment: Segment,
+    mut writer: ResponseWriter,
+) -> Result<ResponseObject, ApiError> {
     while let Some(event) = segment.next().await? {
         if let Some(refusal) = event.refusal() {
             return Err(refusal);
@@ -118,7 +119,8 @@ async fn loaded(
 /// The id of a response in a path, and a caller that may read it.
 pub struct Named {
     id: ResponseId,
-    may_use: Result<Caller, ApiError>,
+    /// The caller, if it may also work with sessions.
+    user: Result<Caller, ApiError>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
@@ -131,14 +133,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         let Path(id) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
         Ok(Self {
             id: ResponseId::parse(&id)?,
-            may_use: user.map(|User(caller)| caller).map_err(ApiError::from),
+            user: user.map(|User(caller)| caller).map_err(ApiError::from),
         })
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub struct Reading {
     stream: Option<bool>,
+    /// The number of the last event that the client has. Only with `stream`.
     starting_after: Option<u64>,
 }
 
@@ -149,7 +152,7 @@ pub async fn find(
 ) -> Result<Response, ApiError> {
     let Query(reading) = reading.map_err(|error| Problem::bad_request(error.body_text()))?;
     let opened = opening::find(&front, &id).await?;
-    let mut segment = Segment::open(front.client(), &opened).await?;
+    let mut segment = Segment::open(&front, &opened).await?;
     segment.find().await?;
     let writer = || ResponseWriter::new(&opened, now(), Echo::default());
     let mut response = if reading.stream == Some(true) {
@@ -192,11 +195,11 @@ fn check_place(
 
 pub async fn cancel(
     State(front): State<Arc<Front>>,
-    Named { id, may_use }: Named,
+    Named { id, user }: Named,
 ) -> Result<Response, ApiError> {
-    let caller = may_use?;
+    let caller = user?;
     let opened = opening::find(&front, &id).await?;
-    let mut segment = Segment::open(front.client(), &opened).await?;
+    let mut segment = Segment::open(&front, &opened).await?;
     segment.find().await?;
     let writer = || ResponseWriter::new(&opened, now(), Echo::default());
     let now = loaded(&mut segment, writer()).await?;
@@ -207,10 +210,17 @@ pub async fn cancel(
         .client()
         .abort_session(&id.session, caller.reason(None))
         .await?;
-    let segment = Segment::open(front.client(), &opened).await?;
+    let segment = Segment::open(&front, &opened).await?;
     let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
     let response = ended.map_err(|_| ApiError::late())??;
     Ok(Json(response).into_response())
+}
+
+pub async fn delete(
+    State(front): State<Arc<Front>>,
+    Named { id, user }: Named,
+) -> Result<Json<DeletedResponse>, ApiError> {
+    deletion::delete(&front, &id, user?).await.map(Json)
 }
 
 fn stream(front: &Front, segment: Segment, writer: ResponseWriter, after: Option<u64>) -> Response {
@@ -236,14 +246,13 @@ async fn pass_on(
 ) -> Result<(), Cut> {
     send(events, writer.first(), after).await?;
     loop {
-        match tokio::time::timeout(HEARTBEAT, segment.next()).await {
-            Ok(Ok(Some(event))) => match event.refusal() {
+        match events.wait_for(segment.next()).await? {
+            Ok(Some(event)) => match event.refusal() {
                 Some(refusal) => return events.send(error(&refusal)).await,
                 None => send(events, writer.write(event), after).await?,
             },
-            Ok(Ok(None)) => return Ok(()),
-            Ok(Err(why)) => return events.send(error(&why.into())).await,
-            Err(_) => events.send(Frame::comment()).await?,
+            Ok(None) => return Ok(()),
+            Err(problem) => return events.send(error(&problem.into())).await,
         }
     }
 }

@@ -5,11 +5,15 @@ mod state;
 
 use std::time::Duration;
 
-use planck_client::{Client, ClientError, Follow, FollowEvent};
 use planck_common::{CallId, Seq, Timestamp, usage::Usage};
 
 use super::{error::ApiError, opening::Opened};
-use crate::turn::TurnChoice;
+use crate::{
+    feed::{Cursor, FeedItem},
+    front::Front,
+    problem::Problem,
+    turn::TurnChoice,
+};
 use state::SegmentState;
 
 /// How long the log may take until it has been read to its end.
@@ -31,7 +35,7 @@ pub enum PieceKind {
     Reasoning,
 }
 
-/// What a response shows, in order.
+/// An event of a response. The events come in the order in which the response shows them.
 #[derive(Debug, Clone)]
 pub enum SegmentEvent {
     /// The turn began.
@@ -117,19 +121,18 @@ pub enum Beginning {
 
 /// Reads one segment.
 pub struct Segment {
-    follow: Follow,
+    cursor: Cursor,
     state: SegmentState,
     is_caught_up: bool,
 }
 
 impl Segment {
-    pub async fn open(client: &Client, opened: &Opened) -> Result<Self, ApiError> {
-        let follow = client
-            .follow(&opened.id.session, opened.id.place + 1)
-            .await?;
+    pub async fn open(front: &Front, opened: &Opened) -> Result<Self, ApiError> {
+        let (client, feed) = (front.client().clone(), front.feed(&opened.id.session));
+        let (place, head) = (opened.id.place, opened.head);
         let choice = TurnChoice::Of(opened.input.clone());
         Ok(Self {
-            follow,
+            cursor: Cursor::in_log(place, head.max(place), client, feed).await?,
             state: SegmentState::new(opened, choice),
             is_caught_up: false,
         })
@@ -137,7 +140,7 @@ impl Segment {
 
     /// Waits for the next event. Returns `None` after [`SegmentEvent::End`]. The method is cancel
     /// safe.
-    pub async fn next(&mut self) -> Result<Option<SegmentEvent>, ClientError> {
+    pub async fn next(&mut self) -> Result<Option<SegmentEvent>, Problem> {
         loop {
             if let Some(event) = self.state.queue.pop_front() {
                 return Ok(Some(event));
@@ -149,36 +152,37 @@ impl Segment {
         }
     }
 
-    async fn step(&mut self) -> Result<(), ClientError> {
-        let item = self.follow.next().await?;
-        self.is_caught_up |= matches!(item, FollowEvent::CaughtUp);
+    async fn step(&mut self) -> Result<(), Problem> {
+        let item = self.cursor.next().await?;
+        self.is_caught_up |= matches!(item, FeedItem::CaughtUp);
         self.state.take(&item);
+        if self.state.reader.is_over() {
+            self.cursor.done();
+        }
         Ok(())
+    }
+
+    /// Reads what has happened so far, until `is_enough` of the state.
+    async fn read(&mut self, is_enough: impl Fn(&SegmentState) -> bool) -> Result<(), ApiError> {
+        let reading = async {
+            while !self.is_caught_up && !is_enough(&self.state) {
+                self.step().await?;
+            }
+            Ok::<_, Problem>(())
+        };
+        let read = tokio::time::timeout(PATIENCE, reading).await;
+        Ok(read.map_err(|_| ApiError::late())??)
     }
 
     /// Reads what has happened so far, and returns it.
     pub async fn load(&mut self) -> Result<Vec<SegmentEvent>, ApiError> {
-        let reading = async {
-            while !self.is_caught_up && !self.state.is_over() {
-                self.step().await?;
-            }
-            Ok::<_, ClientError>(())
-        };
-        let read = tokio::time::timeout(PATIENCE, reading).await;
-        read.map_err(|_| ApiError::late())??;
+        self.read(SegmentState::is_over).await?;
         Ok(self.state.queue.drain(..).collect())
     }
 
     /// Reads all that has happened in the turn so far, whatever the segment.
     pub async fn load_turn(&mut self) -> Result<(), ApiError> {
-        let reading = async {
-            while !self.is_caught_up && !self.state.reader.is_over() {
-                self.step().await?;
-            }
-            Ok::<_, ClientError>(())
-        };
-        let read = tokio::time::timeout(PATIENCE, reading).await;
-        Ok(read.map_err(|_| ApiError::late())??)
+        self.read(|state| state.reader.is_over()).await
     }
 
     /// Puts back events that [`load`](Self::load) returned.
@@ -190,14 +194,7 @@ impl Segment {
 
     /// Reads on until the place is known where the segment begins.
     pub async fn find(&mut self) -> Result<Option<Seq>, ApiError> {
-        let reading = async {
-            while !self.state.is_found() && !self.is_caught_up {
-                self.step().await?;
-            }
-            Ok::<_, ClientError>(())
-        };
-        let read = tokio::time::timeout(PATIENCE, reading).await;
-        read.map_err(|_| ApiError::late())??;
+        self.read(SegmentState::is_found).await?;
         match (&self.state.beginning, self.state.is_found()) {
             (Beginning::Turn, _) => Ok(None),
             (Beginning::Reply(seq), true) => Ok(Some(*seq)),

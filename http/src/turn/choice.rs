@@ -1,8 +1,7 @@
 //! Which turn of an agent is read.
 
 use planck_common::{
-    InputId, Seq,
-    envelope::Envelope,
+    InputId,
     event::{TurnStart, Warning},
     message::Message,
 };
@@ -15,18 +14,15 @@ pub(super) const REJECTED: &str = "input_rejected";
 pub enum TurnChoice {
     /// The turn that takes this input, whether the input opens the turn or joins it.
     Of(InputId),
-    /// The first turn that begins at this place of the log or later, and that no rewind hid.
-    From(Seq),
     /// The turn with this number.
     Number(u32),
 }
 
 impl TurnChoice {
     /// Returns whether this event opens the turn.
-    pub(super) fn is_opened(&self, envelope: &Envelope, start: &TurnStart) -> bool {
+    pub(super) fn is_opened(&self, start: &TurnStart) -> bool {
         match self {
             Self::Of(input) => start.inputs.iter().any(|known| known.id == *input),
-            Self::From(seq) => envelope.seq.is_some_and(|at| at >= *seq),
             Self::Number(number) => start.index == *number,
         }
     }
@@ -49,15 +45,7 @@ impl TurnChoice {
     pub(super) fn input(&self) -> Option<&InputId> {
         match self {
             Self::Of(input) => Some(input),
-            Self::From(_) | Self::Number(_) => None,
-        }
-    }
-
-    /// Returns whether turns that a rewind hid are passed over.
-    pub(super) fn passes_over_hidden(&self) -> bool {
-        match self {
-            Self::From(_) => true,
-            Self::Of(_) | Self::Number(_) => false,
+            Self::Number(_) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use planck_client::{FollowEvent, Retracted};
+use planck_client::Retracted;
 use planck_common::{
     AgentId, CallId, Seq,
     envelope::Envelope,
@@ -18,12 +18,13 @@ use super::{
     reply::{PieceKind, ReplyReader},
     workers::{Workers, tells_of_worker},
 };
+use crate::feed::FeedItem;
 
 /// The code with which a turn fails that a rewind hid.
 const REWOUND: &str = "rewound";
 
-/// Reads one turn of one agent. The follower whose items the reader takes must begin at or before
-/// the turn's first event.
+/// Reads one turn of one agent. The cursor whose items the reader takes must begin at or before the
+/// turn's first event.
 #[derive(Debug)]
 pub struct TurnReader {
     agent: AgentId,
@@ -88,17 +89,19 @@ impl TurnReader {
         self.phase == TurnPhase::Over
     }
 
-    /// Takes an item of the follower, and returns what it means for the turn.
-    pub fn take(&mut self, item: &FollowEvent) -> Vec<TurnEvent> {
+    /// Takes an item of the session's feed, and returns what it means for the turn.
+    pub fn take(&mut self, item: &FeedItem) -> Vec<TurnEvent> {
         let mut out = Vec::new();
         match item {
             _ if self.is_over() => {}
-            FollowEvent::Durable(envelope) | FollowEvent::Live(envelope) => {
-                self.envelope(envelope, &mut out)
+            FeedItem::Event(event) => {
+                if let Some(envelope) = event.envelope() {
+                    self.envelope(envelope, &mut out);
+                }
             }
-            FollowEvent::Retracted(retracted) => self.retracted(retracted, &mut out),
-            FollowEvent::CaughtUp => self.caught_up(&mut out),
-            FollowEvent::Retrying(_) => {}
+            FeedItem::Retracted(retracted) => self.retracted(retracted, &mut out),
+            FeedItem::CaughtUp => self.caught_up(&mut out),
+            FeedItem::Retrying => {}
         }
         out
     }
@@ -114,8 +117,8 @@ impl TurnReader {
         let Some(Ok(event)) = envelope.event() else {
             return;
         };
-        if let Some(rewound) = envelope.hidden_by {
-            return self.hidden(rewound, envelope, &event, out);
+        if envelope.hidden_by.is_some() {
+            return self.hidden(envelope, &event, out);
         }
         match self.phase {
             TurnPhase::Before => self.before(envelope, event, out),
@@ -133,24 +136,14 @@ impl TurnReader {
     }
 
     /// Takes an event that a rewind has hidden since.
-    fn hidden(
-        &mut self,
-        rewound: Seq,
-        envelope: &Envelope,
-        event: &Event,
-        out: &mut Vec<TurnEvent>,
-    ) {
+    fn hidden(&mut self, envelope: &Envelope, event: &Event, out: &mut Vec<TurnEvent>) {
         let Event::TurnStart(start) = event else {
             return;
         };
-        let is_wanted = self.choice.is_opened(envelope, start);
-        if is_wanted
-            && !self.choice.passes_over_hidden()
-            && self.phase == TurnPhase::Before
-            && envelope.agent_id == self.agent
-        {
+        let is_wanted = self.choice.is_opened(start);
+        if is_wanted && self.phase == TurnPhase::Before && envelope.agent_id == self.agent {
             self.begin(start.index, envelope.seq.unwrap_or_default(), out);
-            self.fail(rewound, REWOUND, "a rewind hid this turn", false, out);
+            self.fail(REWOUND, "a rewind hid this turn", out);
         }
     }
 
@@ -173,7 +166,7 @@ impl TurnReader {
                 .early(envelope.turn, place, PieceKind::Reasoning, &delta);
         }
         if let Event::TurnStart(start) = &event
-            && self.choice.is_opened(envelope, start)
+            && self.choice.is_opened(start)
         {
             self.epoch = envelope.epoch;
             self.begin(start.index, seq, out);
@@ -185,43 +178,34 @@ impl TurnReader {
         } else if let Event::Warning(warning) = &event
             && self.choice.is_refused(warning)
         {
-            self.fail(seq, REJECTED, &warning.message, true, out);
+            self.fail(REJECTED, &warning.message, out);
         } else if let Event::AgentStopped(stopped) | Event::SessionClosed(stopped) = &event
             && self.choice.input().is_some()
         {
             let reason = format!("the agent stopped before the turn: {}", stopped.reason);
-            self.fail(seq, "stopped", &reason, true, out);
+            self.fail("stopped", &reason, out);
         }
     }
 
     fn begin(&mut self, turn: u32, first: Seq, out: &mut Vec<TurnEvent>) {
         self.phase = TurnPhase::Running { turn, first };
-        out.push(TurnEvent::Started { turn, seq: first });
+        out.push(TurnEvent::Started { turn });
         self.reply.begin(turn, out);
     }
 
-    fn fail(
-        &mut self,
-        seq: Seq,
-        code: &str,
-        reason: &str,
-        is_retryable: bool,
-        out: &mut Vec<TurnEvent>,
-    ) {
+    fn fail(&mut self, code: &str, reason: &str, out: &mut Vec<TurnEvent>) {
         self.reply.end(out);
         self.phase = TurnPhase::Over;
         out.push(TurnEvent::Failed {
-            seq,
             code: code.to_owned(),
             reason: reason.to_owned(),
-            is_retryable,
         });
     }
 
     fn running(&mut self, turn: u32, envelope: &Envelope, event: Event, out: &mut Vec<TurnEvent>) {
         let seq = envelope.seq.unwrap_or_default();
         if let Event::Rewound(_) = event {
-            return self.fail(seq, REWOUND, "the session was rewound", false, out);
+            return self.fail(REWOUND, "the session was rewound", out);
         }
         if tells_of_worker(&event) || envelope.agent_id != self.agent {
             out.extend(self.workers.take(&envelope.agent_id, &event));
@@ -232,9 +216,9 @@ impl TurnReader {
         }
         if envelope.seq.is_some() && envelope.epoch > self.epoch {
             self.epoch = envelope.epoch;
+            // Another node continues the turn.
             let earlier = (envelope.epoch - 1, u32::MAX);
-            self.reply
-                .lost(earlier, "another node continues the turn", out);
+            self.reply.lost(earlier, out);
         }
         let place = (envelope.epoch, envelope.request);
         match event {
@@ -243,8 +227,7 @@ impl TurnReader {
                 self.reply.delta(place, PieceKind::Reasoning, &delta, out)
             }
             Event::Message(saved) => self.message(envelope, &saved.message, out),
-            Event::Retry(retry) => self.reply.failed(place, &retry.reason, out),
-            Event::Compacted(_) => self.reply.failed(place, "the history was compacted", out),
+            Event::Retry(_) | Event::Compacted(_) => self.reply.failed(place, out),
             Event::ToolStart(start) => out.extend(self.tool_start(start)),
             Event::ToolProgress(progress) => out.extend(self.progress(progress)),
             Event::ToolEnd(end) => self.tool_end(end, out),
@@ -254,9 +237,7 @@ impl TurnReader {
                 out.push(TurnEvent::Warning { code, message });
             }
             Event::TurnEnd(end) => self.ended(seq, end, out),
-            Event::Error(error) => {
-                self.fail(seq, &error.code, &error.reason, error.retryable, out);
-            }
+            Event::Error(error) => self.fail(&error.code, &error.reason, out),
             Event::TurnStart(_)
             | Event::UsageDelta(_)
             | Event::MessageQueued(_)
@@ -288,13 +269,6 @@ impl TurnReader {
                     }
                 }
             }
-            // The inputs that opened the turn are saved before its first request.
-            MessageRole::User | MessageRole::Custom
-                if envelope.request > 0 && !message.metadata.inputs.is_empty() =>
-            {
-                let inputs = message.metadata.inputs.clone();
-                out.push(TurnEvent::Steered { seq, inputs });
-            }
             MessageRole::User | MessageRole::Custom | MessageRole::ToolResult => {}
         }
     }
@@ -324,7 +298,6 @@ impl TurnReader {
         if let Some(CallPhase::Called | CallPhase::Started) = phase {
             out.push(TurnEvent::ToolEnded {
                 call_id: end.call_id,
-                name: end.name,
                 result: end.result,
                 is_error: end.error,
             });
@@ -364,7 +337,7 @@ impl TurnReader {
             return;
         }
         let reason = "another program published an event in the agent's name; read the turn again";
-        self.fail(retracted.seq, "retracted", reason, true, out);
+        self.fail("retracted", reason, out);
     }
 }
 

@@ -81,7 +81,8 @@ impl ReplyReader {
             if place < open.place || place.0 == open.place.0 {
                 return self.hold(place, kind, delta);
             }
-            self.reset("another node makes the request again", out);
+            // Another node makes the request again.
+            self.reset(out);
         }
         self.hold(place, kind, delta);
         self.release(out);
@@ -141,21 +142,22 @@ impl ReplyReader {
         let (same, later) = match open {
             Some(open) if open.place == place => (Some(open), None),
             Some(open) if open.place > place => (None, Some(open)),
+            // This request was made in place of the open one.
             Some(_) => {
-                self.void("another request replaced this one", out);
+                out.push(TurnEvent::StepReset);
                 (None, None)
             }
             None => (None, None),
         };
         if later.is_some() {
-            self.void("an earlier reply was saved", out);
+            out.push(TurnEvent::StepReset);
         }
-        self.start(place, out);
+        self.start(out);
         let sent = same.as_ref().map_or(&[][..], |open| &open.parts);
         match rest(sent, &saved) {
             Some(rest) => out.extend(rest),
             None => {
-                self.void("the saved reply differs from what was streamed", out);
+                out.push(TurnEvent::StepReset);
                 out.extend(rest_of_nothing(&saved));
             }
         }
@@ -171,16 +173,16 @@ impl ReplyReader {
     }
 
     /// Takes from the log that the request at `place`, or an earlier one, ended without a reply.
-    pub(super) fn failed(&mut self, place: RequestPlace, reason: &str, out: &mut Vec<TurnEvent>) {
+    pub(super) fn failed(&mut self, place: RequestPlace, out: &mut Vec<TurnEvent>) {
         self.settled = self.settled.max(place.1);
-        self.lost(place, reason, out);
+        self.lost(place, out);
     }
 
     /// Takes from the log that no request up to `place` will have a reply.
-    pub(super) fn lost(&mut self, place: RequestPlace, reason: &str, out: &mut Vec<TurnEvent>) {
+    pub(super) fn lost(&mut self, place: RequestPlace, out: &mut Vec<TurnEvent>) {
         self.over = self.over.max(place);
         if self.open.as_ref().is_some_and(|open| open.place <= place) {
-            self.reset(reason, out);
+            self.reset(out);
         }
         self.release(out);
     }
@@ -188,24 +190,19 @@ impl ReplyReader {
     /// Voids the pieces that were never saved, because the turn ends.
     pub(super) fn end(&mut self, out: &mut Vec<TurnEvent>) {
         self.ahead = None;
-        self.reset("the turn ended before the reply was saved", out);
+        self.reset(out);
     }
 
-    fn reset(&mut self, reason: &str, out: &mut Vec<TurnEvent>) {
+    fn reset(&mut self, out: &mut Vec<TurnEvent>) {
         if let Some(open) = self.open.take().filter(|open| !open.parts.is_empty()) {
             self.settled = self.settled.max(open.place.1);
-            self.void(reason, out);
+            out.push(TurnEvent::StepReset);
         }
     }
 
-    fn void(&self, reason: &str, out: &mut Vec<TurnEvent>) {
-        let reason = reason.to_owned();
-        out.push(TurnEvent::StepReset { reason });
-    }
-
-    fn start(&mut self, place: RequestPlace, out: &mut Vec<TurnEvent>) {
+    fn start(&mut self, out: &mut Vec<TurnEvent>) {
         if !std::mem::replace(&mut self.is_started, true) {
-            out.push(TurnEvent::StepStarted { request: place.1 });
+            out.push(TurnEvent::StepStarted);
         }
     }
 
@@ -226,7 +223,7 @@ impl ReplyReader {
 
     fn reopen(&mut self, draft: Draft, out: &mut Vec<TurnEvent>) {
         if !draft.parts.is_empty() {
-            self.start(draft.place, out);
+            self.start(out);
         }
         let pieces = draft.parts.iter().enumerate();
         out.extend(pieces.map(|(at, part)| piece(part.kind, at, &part.text)));

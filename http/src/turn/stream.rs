@@ -1,9 +1,8 @@
-//! One turn as a stream: a follower of the session, and the reader of the turn.
+//! One turn as a stream: a cursor in the feed of the session, and the reader of the turn.
 
 use std::collections::VecDeque;
 
-use futures_util::{Stream, stream};
-use planck_client::{Client, ClientError, Follow};
+use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, Seq, SessionId,
     command::{AgentRow, AgentState, ReadEvents, SessionInfo},
@@ -12,16 +11,16 @@ use planck_common::{
 };
 
 use super::{TurnChoice, TurnEvent, TurnReader};
+use crate::{feed::Cursor, front::Front, problem::Problem};
 
 /// The number of events of the first step back in a log; every further step is four times as long.
 const STEP: Seq = 256;
 
 /// A turn that is read while it happens, or from the log.
-#[derive(Debug)]
 pub struct Turn {
-    follow: Follow,
+    cursor: Cursor,
     reader: TurnReader,
-    /// What the last item meant. An item means at most the pieces of one reply.
+    /// The events of the last item. An item means at most the pieces of one reply.
     queue: VecDeque<TurnEvent>,
 }
 
@@ -29,16 +28,18 @@ impl Turn {
     /// Opens a turn of an agent of a session. `from` is a place in the log at or before the turn's
     /// first event: after a prompt it is `seq + 1` of the reply.
     pub async fn open(
-        client: &Client,
+        front: &Front,
         session: &SessionInfo,
         agent: &AgentId,
         choice: TurnChoice,
         from: Seq,
-    ) -> Result<Self, ClientError> {
+    ) -> Result<Self, Problem> {
         let names = session.agents.iter();
         let names = names.map(|agent| (agent.id.clone(), agent.name.clone()));
+        let (feed, sent) = (front.feed(&session.id), from.max(1) - 1);
+        let least = session.head.max(sent);
         Ok(Self {
-            follow: client.follow(&session.id, from).await?,
+            cursor: Cursor::in_log(sent, least, front.client().clone(), feed).await?,
             reader: TurnReader::new(agent.clone(), choice).with_names(names),
             queue: VecDeque::new(),
         })
@@ -46,7 +47,7 @@ impl Turn {
 
     /// Waits for the next event of the turn, without a time limit. Returns `None` after the end of
     /// the turn. The method is cancel safe: dropping the future loses nothing.
-    pub async fn next(&mut self) -> Option<Result<TurnEvent, ClientError>> {
+    pub async fn next(&mut self) -> Option<Result<TurnEvent, Problem>> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 return Some(Ok(event));
@@ -54,21 +55,14 @@ impl Turn {
             if self.reader.is_over() {
                 return None;
             }
-            match self.follow.next().await {
+            match self.cursor.next().await {
                 Ok(item) => self.queue.extend(self.reader.take(&item)),
-                Err(error) => return Some(Err(error)),
+                Err(problem) => return Some(Err(problem)),
+            }
+            if self.reader.is_over() {
+                self.cursor.done();
             }
         }
-    }
-
-    /// Returns the events as a stream. An error is the last item.
-    pub fn events(self) -> impl Stream<Item = Result<TurnEvent, ClientError>> + Send {
-        stream::unfold(Some(self), |turn| async move {
-            let mut turn = turn?;
-            let item = turn.next().await?;
-            let rest = item.is_ok().then_some(turn);
-            Some((item, rest))
-        })
     }
 }
 

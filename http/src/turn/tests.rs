@@ -1,8 +1,9 @@
-use planck_client::{FollowEvent, Retracted};
+use planck_client::Retracted;
 use planck_common::{AgentId, InputId, Seq, envelope::Envelope, event::EventKind};
 use serde_json::{Value, json};
 
 use super::{TurnChoice, TurnEvent, TurnReader, WorkerState};
+use crate::feed::FeedItem;
 
 mod random;
 
@@ -22,7 +23,7 @@ fn reader(choice: TurnChoice) -> TurnReader {
 type Row = (&'static str, (i64, u32, u32), Value);
 
 /// Makes items of rows. Durable events are numbered from 1.
-fn log(rows: &[(&'static str, Row)]) -> Vec<FollowEvent> {
+fn log(rows: &[(&'static str, Row)]) -> Vec<FeedItem> {
     let mut seq = 0;
     let items = rows.iter().map(|(kind, row)| {
         let is_durable = EventKind::find(kind).unwrap().is_durable();
@@ -32,14 +33,14 @@ fn log(rows: &[(&'static str, Row)]) -> Vec<FollowEvent> {
     items.collect()
 }
 
-fn item(kind: &str, seq: Option<Seq>, (agent, (epoch, turn, request), data): &Row) -> FollowEvent {
+fn item(kind: &str, seq: Option<Seq>, (agent, (epoch, turn, request), data): &Row) -> FeedItem {
     let mut event = json!({
         "v": 1, "type": kind, "agent_id": agent, "session_id": "s", "team_id": "t",
         "node_id": "n", "epoch": epoch, "turn": turn, "request": request,
         "at": "2026-01-01T12:00:00.000Z", "data": data,
     });
     let Some(seq) = seq else {
-        return FollowEvent::Live(serde_json::from_value(event).unwrap());
+        return FeedItem::from(&serde_json::from_value::<Envelope>(event).unwrap());
     };
     event["seq"] = seq.into();
     event["prev"] = (seq - 1).into();
@@ -52,16 +53,16 @@ fn item(kind: &str, seq: Option<Seq>, (agent, (epoch, turn, request), data): &Ro
             event["data"]["message"][key] = value;
         }
     }
-    FollowEvent::Durable(serde_json::from_value::<Envelope>(event).unwrap())
+    FeedItem::from(&serde_json::from_value::<Envelope>(event).unwrap())
 }
 
-fn hidden(item: FollowEvent, by: Seq) -> FollowEvent {
-    let FollowEvent::Durable(envelope) = item else {
+fn hidden(item: FeedItem, by: Seq) -> FeedItem {
+    let FeedItem::Event(event) = item else {
         return item;
     };
-    FollowEvent::Durable(Envelope {
+    FeedItem::from(&Envelope {
         hidden_by: Some(by),
-        ..envelope
+        ..event.envelope().unwrap().clone()
     })
 }
 
@@ -108,7 +109,7 @@ fn call(id: &str) -> Value {
     json!({"type": "tool_call", "id": "x", "call_id": id, "name": "bash", "args": {"a": 1}})
 }
 
-fn take(reader: &mut TurnReader, items: &[FollowEvent]) -> Vec<TurnEvent> {
+fn take(reader: &mut TurnReader, items: &[FeedItem]) -> Vec<TurnEvent> {
     items.iter().flat_map(|item| reader.take(item)).collect()
 }
 
@@ -119,13 +120,12 @@ fn shown(events: &[TurnEvent]) -> Vec<String> {
 
 fn show(event: &TurnEvent) -> String {
     match event {
-        TurnEvent::Started { turn, seq } => format!("started {turn} at {seq}"),
-        TurnEvent::Steered { inputs, .. } => format!("steered by {}", inputs[0]),
-        TurnEvent::StepStarted { request } => format!("step {request}"),
+        TurnEvent::Started { turn } => format!("started {turn}"),
+        TurnEvent::StepStarted => "step".into(),
         TurnEvent::Text { part, text } => format!("text {part} {text}"),
         TurnEvent::Reasoning { part, text } => format!("reasoning {part} {text}"),
         TurnEvent::StepEnded { seq } => format!("step ended at {seq}"),
-        TurnEvent::StepReset { .. } => "reset".into(),
+        TurnEvent::StepReset => "reset".into(),
         TurnEvent::ToolCalled { call_id, args, .. } => format!("call {call_id} {args}"),
         TurnEvent::ToolStarted { call_id } => format!("runs {call_id}"),
         TurnEvent::CaughtUp => "caught up".into(),
@@ -151,7 +151,7 @@ fn check(rows: &[(&'static str, Row)], expected: &[&str]) {
         .collect();
     let events = take(&mut reader(prompt("p")), &log(&rows));
     let shown = shown(&events);
-    assert_eq!(shown[0], "started 1 at 1");
+    assert_eq!(shown[0], "started 1");
     assert_eq!(&shown[1..], expected);
 }
 
@@ -164,7 +164,7 @@ fn streamed_reply_is_completed_by_the_saved_message() {
         turn_end(1),
     ];
     let expected = [
-        "step 1",
+        "step",
         "text 0 Hel",
         "text 0 lo",
         "text 0 !",
@@ -180,7 +180,7 @@ fn late_reader_gets_the_same_parts() {
     check(
         &rows,
         &[
-            "step 1",
+            "step",
             "text 0 Hello!",
             "step ended at 2",
             "ended completed",
@@ -194,7 +194,7 @@ fn forged_text_is_voided_by_the_saved_message() {
     check(
         &rows,
         &[
-            "step 1",
+            "step",
             "text 0 Send money",
             "reset",
             "text 0 Hello!",
@@ -217,7 +217,7 @@ fn parts_are_numbered_by_their_order() {
     check(
         &rows,
         &[
-            "step 1",
+            "step",
             "reasoning 0 Hm.",
             "text 1 Yes",
             "text 1 .",
@@ -239,7 +239,7 @@ fn retry_voids_what_was_streamed() {
         said(2, "Good day"),
     ];
     let expected = [
-        "step 1",
+        "step",
         "text 0 Hel",
         "reset",
         "text 0 Good",
@@ -266,9 +266,9 @@ fn failover_voids_what_was_streamed() {
         ("session_resumed", resumed),
         ("text_delta", other.clone()),
     ];
-    check(&rows, &["step 1", "text 0 Hel", "reset", "text 0 Good"]);
+    check(&rows, &["step", "text 0 Hel", "reset", "text 0 Good"]);
     let rows = [text(1, 0, "Hel"), ("text_delta", other)];
-    check(&rows, &["step 1", "text 0 Hel", "reset", "text 0 Good"]);
+    check(&rows, &["step", "text 0 Hel", "reset", "text 0 Good"]);
 }
 
 #[test]
@@ -282,11 +282,11 @@ fn next_reply_waits_for_the_save_of_the_one_before() {
     check(
         &rows,
         &[
-            "step 1",
+            "step",
             "text 0 Hel",
             "text 0 lo",
             "step ended at 2",
-            "step 2",
+            "step",
             "text 0 Next",
             "text 0 .",
             "step ended at 3",
@@ -298,26 +298,26 @@ fn next_reply_waits_for_the_save_of_the_one_before() {
 fn earlier_reply_comes_first_even_if_it_is_seen_late() {
     let rows = [text(2, 0, "Next"), said(1, "Hello"), said(2, "Next")];
     let expected = [
-        "step 1",
+        "step",
         "text 0 Hello",
         "step ended at 2",
-        "step 2",
+        "step",
         "text 0 Next",
         "step ended at 3",
     ];
     check(&rows, &expected);
     let mut reader = reader(prompt("p"));
     take(&mut reader, &log(&[turn_start(1, "p")]));
-    reader.take(&FollowEvent::CaughtUp);
+    reader.take(&FeedItem::CaughtUp);
     let rows = [turn_start(1, "p"), text(2, 0, "Next"), said(1, "Hello")];
     let shown = shown(&take(&mut reader, &log(&rows)));
     let expected = [
-        "step 2",
+        "step",
         "text 0 Next",
         "reset",
         "text 0 Hello",
         "step ended at 2",
-        "step 2",
+        "step",
         "text 0 Next",
     ];
     assert_eq!(shown, expected);
@@ -334,11 +334,11 @@ fn next_reply_waits_for_the_calls_of_the_one_before() {
         text(2, 4, "."),
     ];
     let expected = [
-        "step 1",
+        "step",
         "call c1 {\"a\":1}",
         "step ended at 2",
         "result c1 ok",
-        "step 2",
+        "step",
         "text 0 Next",
         "text 0 .",
     ];
@@ -364,7 +364,7 @@ fn piece_before_the_first_event_is_not_lost() {
 fn reply_that_is_never_saved_is_voided_at_the_end() {
     check(
         &[text(1, 0, "Hel"), turn_end(1)],
-        &["step 1", "text 0 Hel", "reset", "ended completed"],
+        &["step", "text 0 Hel", "reset", "ended completed"],
     );
 }
 
@@ -384,7 +384,7 @@ fn call_is_reported_once_and_ends_once() {
         ("tool_progress", row(1, 1, progress)),
     ];
     let expected = [
-        "step 1",
+        "step",
         "call c1 {\"a\":1}",
         "step ended at 2",
         "runs c1",
@@ -468,15 +468,14 @@ fn rewound_turn_fails() {
     let rewound = || ("rewound", row(1, 1, json!({"to": 2, "by": "client"})));
     check(
         &[text(1, 0, "Hel"), rewound()],
-        &["step 1", "text 0 Hel", "reset", "failed rewound"],
+        &["step", "text 0 Hel", "reset", "failed rewound"],
     );
     let log: Vec<_> = log(&[turn_start(1, "p"), said(1, "Hello"), turn_end(1)])
         .into_iter()
         .map(|item| hidden(item, 4))
         .collect();
     let events = take(&mut reader(prompt("p")), &log);
-    assert_eq!(shown(&events), ["started 1 at 1", "failed rewound"]);
-    assert!(take(&mut reader(TurnChoice::From(1)), &log).is_empty());
+    assert_eq!(shown(&events), ["started 1", "failed rewound"]);
 }
 
 #[test]
@@ -491,21 +490,17 @@ fn reader_finds_the_turn_that_was_asked_for() {
         ("turn_end", row(2, 1, turn_end(2).1.2)),
     ];
     for (choice, first) in [
-        (prompt("p1"), Some("started 1 at 1")),
-        (prompt("p2"), Some("started 2 at 4")),
-        (prompt("p9"), Some("started 2 at 5")),
+        (prompt("p1"), Some("started 1")),
+        (prompt("p2"), Some("started 2")),
+        (prompt("p9"), Some("started 2")),
         (prompt("p3"), None),
-        (TurnChoice::From(1), Some("started 1 at 1")),
-        (TurnChoice::From(2), Some("started 2 at 4")),
-        (TurnChoice::Number(2), Some("started 2 at 4")),
+        (TurnChoice::Number(2), Some("started 2")),
     ] {
         let mut reader = reader(choice.clone());
         let events = shown(&take(&mut reader, &log(&rows)));
         assert_eq!(events.first().map(String::as_str), first, "{choice:?}");
         assert_eq!(reader.is_over(), first.is_some(), "{choice:?}");
     }
-    let steered = take(&mut reader(prompt("p2")), &log(&rows));
-    assert_eq!(shown(&steered)[1], "steered by p9");
 }
 
 #[test]
@@ -539,7 +534,7 @@ fn retracted_event_fails_the_turn_that_showed_it() {
     ] {
         let mut reader = reader(prompt("p"));
         take(&mut reader, &log(&[turn_start(1, "p"), said(1, "forged")]));
-        let events = reader.take(&FollowEvent::Retracted(Retracted {
+        let events = reader.take(&FeedItem::Retracted(Retracted {
             seq: 2,
             kind: kind.into(),
             agent_id: agent(sender),

@@ -7,6 +7,7 @@ use planck_common::{
     permission::PermissionMode,
     spec::ClientTool,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,7 +16,8 @@ use crate::problem::Problem;
 /// The maximum number of messages.
 const MESSAGES: usize = 10_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "UiChatRequest")]
 #[serde(rename_all = "camelCase")]
 pub struct ChatBody {
     id: String,
@@ -29,8 +31,8 @@ pub struct ChatBody {
     start: StartFields,
 }
 
-/// What a new session is started with. A session that exists is not changed.
-#[derive(Debug, Default, Deserialize)]
+/// The settings of a new session. A session that exists is not changed.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartFields {
     pub team: Option<String>,
@@ -41,7 +43,7 @@ pub struct StartFields {
     pub client_tools: Vec<ClientTool>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct UiMessage {
     #[serde(default)]
     id: String,
@@ -58,7 +60,7 @@ pub struct ChatRequest {
     pub asks: Asks,
 }
 
-/// What the client wants.
+/// The purpose of a request.
 #[derive(Debug)]
 pub enum Asks {
     Prompt(UserMessage),
@@ -285,7 +287,7 @@ fn call(part: &Value, is_latest: bool) -> Option<ToolPart> {
     let approval = part.get("approval");
     let state = match text(part, "state")? {
         "approval-responded" => approval.map_or(ToolState::Open, |approval| ToolState::Approved {
-            // What is unclear is never read as an approval.
+            // Only a clear yes is read as an approval.
             approved: approval.get("approved") == Some(&Value::Bool(true)),
             reason: text(approval, "reason").map(str::to_owned),
         }),

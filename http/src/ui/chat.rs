@@ -29,7 +29,7 @@ pub struct Reply {
 
 /// A session with the agent that the client talks to.
 struct Chat<'a> {
-    client: &'a Client,
+    front: &'a Front,
     session: SessionInfo,
     agent: AgentId,
 }
@@ -40,7 +40,7 @@ pub async fn perform(
     request: ChatRequest,
     by: Option<String>,
 ) -> Result<Reply, Problem> {
-    let known = find(front.client(), &request.chat).await?;
+    let known = find(front, &request.chat).await?;
     match (request.asks, known) {
         (Asks::Prompt(message), Some(chat)) => {
             chat.check_waits().await?;
@@ -48,7 +48,7 @@ pub async fn perform(
         }
         (Asks::Prompt(message), None) => {
             let session = start(front, &request.chat, request.start).await?;
-            let chat = Chat::of(front.client(), session)?;
+            let chat = Chat::of(front, session)?;
             let id = ids::of_prompt(&ids::base(&message.id), None);
             chat.send(message, id, by).await
         }
@@ -58,26 +58,26 @@ pub async fn perform(
 }
 
 /// Returns the turn of a chat that is running, or `None` if none is.
-pub async fn running(client: &Client, chat: &str) -> Result<Option<Reply>, Problem> {
-    let Some(chat) = find(client, chat).await? else {
+pub async fn running(front: &Front, chat: &str) -> Result<Option<Reply>, Problem> {
+    let Some(chat) = find(front, chat).await? else {
         return Ok(None);
     };
-    let (session, agent) = (&chat.session, &chat.agent);
+    let (client, session, agent) = (front.client(), &chat.session, &chat.agent);
     if !turn::orchestrator(session).is_some_and(turn::is_working) {
         return Ok(None);
     }
     let Some((number, from)) = turn::running_turn(client, &session.id, agent).await? else {
         return Ok(None);
     };
-    let turn = Turn::open(client, session, agent, TurnChoice::Number(number), from).await?;
+    let turn = Turn::open(front, session, agent, TurnChoice::Number(number), from).await?;
     let encoder = Encoder::new(session.id.clone(), None);
     Ok(Some(Reply { turn, encoder }))
 }
 
 /// Finds the session of a chat. Returns `None` if there is none.
-async fn find<'a>(client: &'a Client, chat: &str) -> Result<Option<Chat<'a>>, Problem> {
-    match client.session(chat).await {
-        Ok(session) => Chat::of(client, session).map(Some),
+async fn find<'a>(front: &'a Front, chat: &str) -> Result<Option<Chat<'a>>, Problem> {
+    match front.client().session(chat).await {
+        Ok(session) => Chat::of(front, session).map(Some),
         Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -109,16 +109,20 @@ async fn start(
 }
 
 impl<'a> Chat<'a> {
-    fn of(client: &'a Client, session: SessionInfo) -> Result<Self, Problem> {
+    fn of(front: &'a Front, session: SessionInfo) -> Result<Self, Problem> {
         let agent = turn::orchestrator(&session).map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             Problem::not_found(format!("session `{}` has no orchestrator", session.id))
         })?;
         Ok(Self {
-            client,
+            front,
             session,
             agent,
         })
+    }
+
+    fn client(&self) -> &'a Client {
+        self.front.client()
     }
 
     /// Returns what the agent waits for and this client can answer.
@@ -130,7 +134,7 @@ impl<'a> Chat<'a> {
             session: Some(self.session.id.to_string()),
             ..ListWaits::default()
         };
-        let mut waits = self.client.waits(&filter).await?.waits;
+        let mut waits = self.client().waits(&filter).await?.waits;
         waits.retain(|wait| {
             let is_answerable = match wait.kind {
                 WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool => true,
@@ -153,13 +157,15 @@ impl<'a> Chat<'a> {
     }
 
     async fn prompt(self, message: UserMessage, by: Option<String>) -> Result<Reply, Problem> {
-        let saved = history::saved_prompts(self.client, &self.session.id, &self.agent).await?;
+        let saved = history::saved_prompts(self.client(), &self.session.id, &self.agent).await?;
         let base = ids::base(&message.id);
         let id = match history::decide(&saved, &message)? {
             Step::Attach(id) => Some(id),
             Step::Send => ids::of_prompt(&base, None),
             Step::Rewind(to) => {
-                self.client.rewind(&self.session.id, to, by.clone()).await?;
+                self.client()
+                    .rewind(&self.session.id, to, by.clone())
+                    .await?;
                 ids::of_prompt(&base, Some(to))
             }
         };
@@ -178,10 +184,12 @@ impl<'a> Chat<'a> {
             by,
             ..Prompt::default()
         };
-        let accepted = self.client.prompt(&self.session.id, prompt).await?;
+        // The feed starts while the node takes the prompt.
+        let _feed = self.front.feed(&self.session.id);
+        let accepted = self.client().prompt(&self.session.id, prompt).await?;
         let choice = TurnChoice::Of(accepted.prompt_id);
         let from = accepted.seq + 1;
-        let turn = Turn::open(self.client, &self.session, &self.agent, choice, from).await?;
+        let turn = Turn::open(self.front, &self.session, &self.agent, choice, from).await?;
         let encoder = Encoder::new(self.session.id, None);
         Ok(Reply { turn, encoder })
     }
@@ -204,7 +212,7 @@ impl<'a> Chat<'a> {
                 by: by.clone(),
                 ..answer.clone()
             };
-            match self.client.answer(&self.session.id, &answer).await {
+            match self.client().answer(&self.session.id, &answer).await {
                 Ok(_) => {}
                 Err(error) => self.check_decided(&answer, error).await?,
             }
@@ -235,7 +243,7 @@ impl<'a> Chat<'a> {
 
     /// Opens the turn that made a message of the assistant.
     async fn turn_of(&self, message: &str) -> Result<Turn, Problem> {
-        let (client, session) = (self.client, &self.session);
+        let (client, session) = (self.client(), &self.session);
         let latest = client.agent(&self.agent).await?.turn;
         let number = ids::turn_of(&session.id, message).filter(|turn| (1..=latest).contains(turn));
         let number = number.ok_or_else(|| {
@@ -244,6 +252,6 @@ impl<'a> Chat<'a> {
         let head = session.head;
         let from = turn::place_of(client, &session.id, &self.agent, number, head).await?;
         let choice = TurnChoice::Number(number);
-        Ok(Turn::open(client, session, &self.agent, choice, from).await?)
+        Turn::open(self.front, session, &self.agent, choice, from).await
     }
 }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::turn::TurnEvent;
 
-/// What the client already has of a turn that it continues.
+/// The part of a turn that the client has, for a client that continues the turn.
 #[derive(Debug, Default)]
 pub struct Continued {
     /// The calls that the client has answered. The client knows the turn up to the end of the first
@@ -96,12 +96,12 @@ impl Encoder {
 
     fn event(&mut self, event: TurnEvent) {
         match event {
-            TurnEvent::Started { turn, .. } => self.started(turn),
-            TurnEvent::StepStarted { .. } => self.step_started(),
+            TurnEvent::Started { turn } => self.started(turn),
+            TurnEvent::StepStarted => self.step_started(),
             TurnEvent::Text { part, text } => self.piece(part, "text", &text),
             TurnEvent::Reasoning { part, text } => self.piece(part, "reasoning", &text),
             TurnEvent::StepEnded { .. } => self.end_text(),
-            TurnEvent::StepReset { .. } => self.step_reset(),
+            TurnEvent::StepReset => self.step_reset(),
             TurnEvent::ToolCalled {
                 call_id,
                 name,
@@ -125,7 +125,6 @@ impl Encoder {
                 call_id,
                 result,
                 is_error,
-                ..
             } => self.tool_ended(&call_id, &result, is_error),
             TurnEvent::WaitOpened(wait) => self.wait_opened(&wait),
             TurnEvent::WaitClosed(wait) => self.wait_closed(&wait),
@@ -137,7 +136,6 @@ impl Encoder {
                 let data = json!({"code": code, "message": message});
                 self.push(json!({"type": "data-warning", "data": data, "transient": true}));
             }
-            TurnEvent::Steered { .. } => {}
             TurnEvent::CaughtUp => self.phase = Phase::Live,
             TurnEvent::Ended {
                 outcome,
@@ -149,7 +147,7 @@ impl Encoder {
                     "limit": limit, "usage": usage});
                 self.ended(outcome, metadata);
             }
-            TurnEvent::Failed { code, reason, .. } => self.fail(&code, &reason),
+            TurnEvent::Failed { code, reason } => self.fail(&code, &reason),
         }
     }
 

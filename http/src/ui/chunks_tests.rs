@@ -13,7 +13,7 @@ fn encoder(continued: Option<Continued>) -> Encoder {
 }
 
 fn started() -> TurnEvent {
-    TurnEvent::Started { turn: 3, seq: 7 }
+    TurnEvent::Started { turn: 3 }
 }
 
 fn text(part: usize, text: &str) -> TurnEvent {
@@ -27,11 +27,11 @@ fn reasoning(part: usize, text: &str) -> TurnEvent {
 }
 
 fn reset() -> TurnEvent {
-    TurnEvent::StepReset { reason: "r".into() }
+    TurnEvent::StepReset
 }
 
 fn step() -> TurnEvent {
-    TurnEvent::StepStarted { request: 1 }
+    TurnEvent::StepStarted
 }
 
 fn step_ended() -> TurnEvent {
@@ -54,7 +54,6 @@ fn runs(call: &str) -> TurnEvent {
 fn result(call: &str, result: &str, is_error: bool) -> TurnEvent {
     TurnEvent::ToolEnded {
         call_id: id(call),
-        name: "x".into(),
         result: result.into(),
         is_error,
     }
@@ -371,10 +370,8 @@ fn ends_are_told_apart() {
         ),
         (
             TurnEvent::Failed {
-                seq: 1,
                 code: "auth".into(),
                 reason: "r".into(),
-                is_retryable: false,
             },
             vec!["error"],
         ),

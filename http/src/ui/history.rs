@@ -26,7 +26,7 @@ pub struct SavedPrompt {
     pub content: Vec<Part>,
 }
 
-/// What is to be done with a message of the user.
+/// The way in which a message of the user becomes a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// The message was sent before, as this prompt.

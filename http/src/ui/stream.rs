@@ -6,8 +6,7 @@ use serde_json::Value;
 use super::{chat::Reply, chunks};
 use crate::{
     front::Front,
-    problem::Problem,
-    sse::{self, Cut, EventSender, Frame, HEARTBEAT},
+    sse::{self, Cut, EventSender, Frame},
 };
 
 /// The header by which clients recognise the stream.
@@ -42,19 +41,13 @@ impl UiStream {
         }: Reply,
     ) -> Result<(), Cut> {
         while !encoder.is_over() {
-            let chunks = match tokio::time::timeout(HEARTBEAT, turn.next()).await {
-                Ok(Some(Ok(event))) => encoder.take(event),
-                Ok(Some(Err(error))) => {
-                    let problem = Problem::from(error);
-                    return self
-                        .send(chunks::error(problem.code(), problem.detail()))
-                        .await;
+            let chunks = match self.events()?.wait_for(turn.next()).await? {
+                Some(Ok(event)) => encoder.take(event),
+                Some(Err(problem)) => {
+                    let error = chunks::error(problem.code(), problem.detail());
+                    return self.send(error).await;
                 }
-                Ok(None) => return Ok(()),
-                Err(_) => {
-                    self.frame(Frame::comment()).await?;
-                    continue;
-                }
+                None => return Ok(()),
             };
             for chunk in chunks {
                 self.send(chunk).await?;
@@ -64,14 +57,12 @@ impl UiStream {
     }
 
     async fn send(&self, chunk: Value) -> Result<(), Cut> {
-        self.frame(Frame::data(None, &chunk.to_string())).await
+        let frame = Frame::data(None, &chunk.to_string());
+        self.events()?.send(frame).await
     }
 
-    async fn frame(&self, frame: Frame) -> Result<(), Cut> {
-        match &self.events {
-            Some(events) => events.send(frame).await,
-            None => Err(Cut::Gone),
-        }
+    fn events(&self) -> Result<&EventSender, Cut> {
+        self.events.as_ref().ok_or(Cut::Gone)
     }
 
     fn end(&mut self, error: Option<Value>) {

@@ -11,7 +11,7 @@ use crate::{
     feed::{Cursor, FeedItem},
     front::Front,
     problem::Problem,
-    sse::{self, Cut, EventSender, Frame, HEARTBEAT},
+    sse::{self, Cut, EventSender, Frame},
 };
 
 /// How long a client waits before it connects again.
@@ -82,7 +82,7 @@ pub async fn open(
 fn items(index: usize, cursor: Cursor) -> Items {
     futures_util::stream::unfold(Some(cursor), move |cursor| async move {
         let mut cursor = cursor?;
-        let items = cursor.next().await;
+        let items = cursor.next_items().await;
         let rest = items.is_ok().then_some(cursor);
         Some(((index, items), rest))
     })
@@ -93,19 +93,18 @@ impl ClientStream {
     async fn pass_on(&mut self, events: &EventSender) -> Result<(), Cut> {
         events.send(Frame::retry(RETRY)).await?;
         loop {
-            match tokio::time::timeout(HEARTBEAT, self.items.next()).await {
-                Ok(Some((index, Ok(items)))) => {
+            match events.wait_for(self.items.next()).await? {
+                Some((index, Ok(items))) => {
                     for item in items {
                         if let Some(frame) = self.frame(index, item) {
                             events.send(frame).await?;
                         }
                     }
                 }
-                Ok(Some((_, Err(problem)))) => {
+                Some((_, Err(problem))) => {
                     events.send(Frame::named("error", &json(&problem))).await?;
                 }
-                Ok(None) => return Ok(()),
-                Err(_) => events.send(Frame::comment()).await?,
+                None => return Ok(()),
             }
         }
     }
@@ -115,12 +114,14 @@ impl ClientStream {
         let session = self.sessions.get_mut(index)?;
         let at = |seq: Seq| value!({"session_id": session.id, "seq": seq}).to_string();
         Some(match item {
-            FeedItem::Durable { seq, json } => {
-                session.sent = seq;
-                Frame::data(Some(&self.place()), &json)
-            }
-            FeedItem::Live { json } => Frame::data(None, &json),
-            FeedItem::Retracted { seq } => Frame::named("retracted", &at(seq)),
+            FeedItem::Event(event) => match event.seq {
+                Some(seq) => {
+                    session.sent = seq;
+                    Frame::data(Some(&self.place()), &event.json)
+                }
+                None => Frame::data(None, &event.json),
+            },
+            FeedItem::Retracted(retracted) => Frame::named("retracted", &at(retracted.seq)),
             FeedItem::CaughtUp => Frame::named("caught_up", &at(session.sent)),
             FeedItem::Retrying => Frame::comment(),
         })

@@ -42,6 +42,7 @@ fn scenarios() -> Vec<(&'static str, ScriptedModel)> {
         ),
         ("response_tools", rome()),
         ("open_responses", open),
+        ("delete", model().text("One.").text("Two.").text("Three.")),
         (
             "errors",
             model()

@@ -2,13 +2,17 @@
 
     client.py SCENARIO BASE_URL
 
-The scripted model of the front answers what each scenario expects (http/tests/openai/judges.rs). A
-scenario ends with an exception if the front says something else than the SDK's types allow.
+The scripted model of the front answers what each scenario expects (http/tests/openai/judges.rs, and for the
+scenarios of `IN_CLUSTER` tests/tests/e2e/http/clients.rs). A scenario ends with an exception if the front says
+something else than the SDK's types allow.
 """
 
 import json
+import os
+import re
 import sys
 import time
+import urllib.request
 
 import openai
 from openai import BadRequestError, ConflictError, NotFoundError, OpenAI
@@ -212,11 +216,128 @@ def open_responses(client):
     ask([message("user", "My name is Alice."), message("assistant", "Hello Alice!"), message("user", "What is my name?")])
 
 
-SCENARIOS = [models, chat, chat_tools, responses, background, cancel, response_tools, errors, open_responses]
+def put_together(pieces):
+    """Returns the text of a stream, and says on the way that it has begun."""
+    text = ""
+    for piece in pieces:
+        if "slow-3" in text + piece and "slow-3" not in text:
+            print("streaming", flush=True)
+        text += piece
+    return text
+
+
+def failover_chat(client):
+    """The node is killed in mid-stream. The text that was sent stays, and the new one follows in a paragraph."""
+    stream = client.chat.completions.create(
+        model="planck", messages=[{"role": "user", "content": "Tell python-chat"}], stream=True, metadata=METADATA)
+    finish = []
+
+    def pieces():
+        for chunk in stream:
+            for choice in strict(chunk).choices:
+                finish.extend([choice.finish_reason] if choice.finish_reason else [])
+                yield choice.delta.content or ""
+
+    text = put_together(pieces())
+    assert finish == ["stop"], finish
+    print(json.dumps({"paragraphs": text.split("\n\n")}))
+
+
+def failover_responses(client):
+    """The node is killed in mid-stream. The item that had begun ends as incomplete, and a new one follows."""
+    texts, items, last = {}, [], []
+
+    def pieces(stream):
+        for event in stream:
+            assert not last or event.sequence_number > last[-1], (event, last)
+            last.append(event.sequence_number)
+            if event.type == "response.output_text.delta":
+                texts[event.item_id] = texts.get(event.item_id, "") + event.delta
+                yield event.delta
+            if event.type == "response.output_item.done" and event.item.type == "message":
+                items.append(event.item)
+
+    with client.responses.stream(model="planck", input="Tell python-responses", metadata=METADATA) as stream:
+        put_together(pieces(stream))
+        response = stream.get_final_response()
+    for item in items:
+        assert texts[item.id] == item.content[0].text, item
+    assert [item.status for item in items] == ["completed", "incomplete", "completed"], items
+    kept = [texts[item.id] for item in items if item.status == "completed"]
+    assert response.output_text == "".join(kept), response
+    again = client.responses.retrieve(response.id)
+    assert again.output_text == response.output_text, again
+    print(json.dumps({"paragraphs": kept, "void": texts[items[1].id]}))
+
+
+def answer(session, wait, decision):
+    """Answers a wait, as a person does in another client."""
+    body = json.dumps({"wait": wait, "decision": decision, "by": "ann"}).encode()
+    headers = {"Content-Type": "application/json"}
+    path = f"{URL}/v1/sessions/{session}/answer"
+    with urllib.request.urlopen(urllib.request.Request(path, body, headers), timeout=30) as reply:
+        assert json.load(reply)["decision"] == decision
+
+
+def waits(client):
+    """A person allows a call while a stream waits, and denies one while a response is read again and again."""
+    raw = client.chat.completions.with_raw_response.create(
+        model="careful", messages=[{"role": "user", "content": "Write a file"}], stream=True, metadata=METADATA)
+    session, text, reasoning, answered = raw.headers["x-planck-session"], "", "", None
+    for chunk in raw.parse():
+        for choice in strict(chunk).choices:
+            text += choice.delta.content or ""
+            reasoning += getattr(choice.delta, "reasoning_content", None) or ""
+        asked = re.search(r"Waits for a person: (.*) \(`planck answer (\S+)`\)\n", reasoning)
+        if asked and not answered:
+            answered = asked.group(2)
+            assert "write" in asked.group(1), asked
+            answer(session, answered, "allow")
+    assert answered and text == "I will write.\n\nIt is done.", (text, reasoning)
+    assert reasoning.startswith("A file is asked for.Waits"), reasoning
+    response = client.responses.create(model="careful", input="Write a file", background=True, metadata=METADATA)
+    while "planck_waits" not in (response.metadata or {}):
+        assert time.time() < DEADLINE and response.status in ("queued", "in_progress"), response
+        time.sleep(0.05)
+        response = strict(client.responses.retrieve(response.id))
+    wait = re.search(r"planck answer (\S+)`", response.metadata["planck_waits"]).group(1)
+    answer(response.conversation.id, wait, "deny")
+    kinds = []
+    for event in client.responses.retrieve(response.id, stream=True):
+        kinds.append(strict(event).type)
+    response = strict(client.responses.retrieve(response.id))
+    assert response.status == "completed" and "response.reasoning_text.delta" in kinds, (response, kinds)
+    shown = [(item.type, item.content[0].text) for item in response.output]
+    assert shown[:2] == [("reasoning", "A file is asked for."), ("message", "I will write.")], shown
+    assert response.output_text == "I will write.It is done.", response
+
+
+def delete(client):
+    first = client.responses.create(model="planck", input="One")
+    second = client.responses.create(model="planck", input="Two", previous_response_id=first.id)
+    error = refused(ConflictError, lambda: client.responses.delete(first.id))
+    assert "delete the later ones first" in error.message, error
+    gone = client.responses.with_raw_response.delete(second.id)
+    assert json.loads(gone.http_response.text) == {"id": second.id, "object": "response", "deleted": True}, gone
+    refused(NotFoundError, lambda: client.responses.retrieve(second.id))
+    refused(NotFoundError, lambda: client.responses.delete(second.id))
+    third = client.responses.create(model="planck", input="Three", previous_response_id=first.id)
+    assert third.output_text == "Three." and third.conversation.id == first.conversation.id, third
+    assert client.responses.retrieve(first.id).output_text == "One."
+    client.responses.delete(third.id)
+    client.responses.delete(first.id)
+    for response in (first, third):
+        refused(NotFoundError, lambda: client.responses.retrieve(response.id))
+
+
+SCENARIOS = [models, chat, chat_tools, responses, background, cancel, response_tools, errors, open_responses, delete]
+IN_CLUSTER = [failover_chat, failover_responses, waits]
+# The folder in which the sessions of a cluster work.
+METADATA = {"dir": os.environ["PLANCK_DIR"]} if "PLANCK_DIR" in os.environ else {}
 DEADLINE = time.time() + 60
 
 if __name__ == "__main__":
-    name, url = sys.argv[1:]
-    scenario = {scenario.__name__: scenario for scenario in SCENARIOS}[name]
-    scenario(OpenAI(api_key="unused", base_url=f"{url}/openai/v1", timeout=30))
+    name, URL = sys.argv[1:]
+    scenario = {scenario.__name__: scenario for scenario in SCENARIOS + IN_CLUSTER}[name]
+    scenario(OpenAI(api_key="unused", base_url=f"{URL}/openai/v1", timeout=120))
     print(f"{name}: openai {openai.__version__} found nothing wrong")

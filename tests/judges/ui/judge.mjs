@@ -1,6 +1,7 @@
 // Drives a front with the chat client of the AI SDK, and checks every chunk against the SDK's own
 // schema. The test `http/tests/ui.rs` starts the front and plays the model; the scenes are in the
-// order of its script. `PLANCK_FRONT` is the address of the front.
+// order of its script. `PLANCK_FRONT` is the address of the front. With `PLANCK_SCENE` only that scene
+// of `inCluster` is played, for tests/tests/e2e/http/clients.rs.
 
 import assert from 'node:assert/strict';
 import {
@@ -343,7 +344,27 @@ const scenes = {
   },
 };
 
-for (const [name, scene] of Object.entries(scenes)) {
+/** Scenes in a cluster whose nodes a test kills. */
+const inCluster = {
+  async 'a failover'() {
+    const body = { team: undefined, dir: process.env.PLANCK_DIR };
+    const { chat, chunks, errors } = open('failover', { body });
+    const done = chat.sendMessage({ text: 'Tell ai-sdk' });
+    await until('some text', chat, () => last(chat)?.role === 'assistant' && text(last(chat)).includes('slow-3'));
+    console.log('streaming');
+    const lost = parts(last(chat), 'text').at(-1).text;
+    await done;
+    assert.deepEqual(errors, []);
+    assert.equal(chat.status, 'ready');
+    assert.equal(kinds(chunks).filter(kind => kind === 'reset-step').length, 1);
+    const paragraphs = parts(last(chat), 'text').map(part => part.text);
+    assert.equal(chat.messages.length, 2);
+    console.log(JSON.stringify({ paragraphs, void: lost }));
+  },
+};
+
+const chosen = process.env.PLANCK_SCENE;
+for (const [name, scene] of chosen ? [[chosen, inCluster[chosen]]] : Object.entries(scenes)) {
   const begin = Date.now();
   try {
     await scene();

@@ -1,6 +1,7 @@
 //! The request of chat completions. The client sends the whole conversation each time.
 
 use axum::http::HeaderMap;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -10,7 +11,8 @@ use crate::openai::{
     error::ApiError,
 };
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatCompletionRequest")]
 pub struct ChatRequest {
     model: String,
     messages: Vec<ChatMessage>,
@@ -27,12 +29,12 @@ pub struct ChatRequest {
     further: Map<String, Value>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct StreamOptions {
     include_usage: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct ChatTool {
     #[serde(default)]
     r#type: String,

@@ -1,7 +1,9 @@
 //! Writes a segment as a chat completion, or as its chunks.
 
 use planck_common::usage::Usage;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::openai::{
     ids::ToolCallId,
@@ -9,7 +11,7 @@ use crate::openai::{
     segment::{EndKind, PieceKind, SegmentEnd, SegmentEvent},
 };
 
-/// What separates the texts of two replies.
+/// The separator between the texts of two replies.
 const BREAK: &str = "\n\n";
 
 /// Returns the reason that clients read, or `None` for a turn that failed.
@@ -23,13 +25,84 @@ fn finish_reason(how: &EndKind) -> Option<&'static str> {
     }
 }
 
-fn usage(usage: &Usage) -> Value {
-    json!({
-        "prompt_tokens": usage.context_tokens(),
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.tokens(),
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens},
-    })
+/// A chat completion.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ChatCompletion {
+    id: String,
+    /// Always `chat.completion`.
+    object: &'static str,
+    /// The time in seconds.
+    created: i64,
+    model: String,
+    /// Always one choice.
+    choices: Vec<ChatChoice>,
+    usage: ChatUsage,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ChatChoice {
+    index: u32,
+    message: ChatAnswer,
+    logprobs: (),
+    /// `stop`, `length`, `content_filter` or `tool_calls`.
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ChatAnswer {
+    /// Always `assistant`.
+    role: &'static str,
+    /// The text of all replies of the turn. It is null if there is none, and tools are called.
+    content: Option<String>,
+    refusal: (),
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    reasoning_content: String,
+    /// The calls of the client's tools.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    tool_calls: Vec<ChatToolCall>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ChatToolCall {
+    /// The place of the call among those of the answer. Only chunks have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    id: String,
+    /// Always `function`.
+    r#type: &'static str,
+    function: CalledFunction,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct CalledFunction {
+    name: String,
+    /// The arguments, as the text of a JSON object.
+    arguments: String,
+}
+
+/// The tokens of the orchestrator's requests.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ChatUsage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: CachedTokens,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct CachedTokens {
+    cached_tokens: u64,
+}
+
+fn usage(usage: &Usage) -> ChatUsage {
+    ChatUsage {
+        prompt_tokens: usage.context_tokens(),
+        completion_tokens: usage.output_tokens,
+        total_tokens: usage.tokens(),
+        prompt_tokens_details: CachedTokens {
+            cached_tokens: usage.cache_read_tokens,
+        },
+    }
 }
 
 /// Writes the chunks of a stream.
@@ -41,7 +114,7 @@ pub struct ChunkWriter {
     stage: Option<u64>,
 }
 
-/// What all chunks have, and the completion.
+/// The fields that all chunks and the completion have.
 struct Head {
     id: String,
     created: i64,
@@ -49,7 +122,7 @@ struct Head {
     opened: ResponsePlace,
 }
 
-/// What the ids of tool calls are made from.
+/// The place of a response, from which the ids of its tool calls are made.
 struct ResponsePlace {
     session: planck_common::SessionId,
     place: planck_common::Seq,
@@ -69,14 +142,18 @@ impl Head {
         }
     }
 
-    fn call(&self, call: planck_common::CallId, name: String, args: String) -> Value {
+    fn call(&self, call: planck_common::CallId, name: String, arguments: String) -> ChatToolCall {
         let id = ToolCallId {
             session: self.opened.session.clone(),
             place: self.opened.place,
             call,
         };
-        json!({"id": id.to_string(), "type": "function",
-            "function": {"name": name, "arguments": args}})
+        ChatToolCall {
+            index: None,
+            id: id.to_string(),
+            r#type: "function",
+            function: CalledFunction { name, arguments },
+        }
     }
 }
 
@@ -144,9 +221,7 @@ impl ChunkWriter {
                 ..
             } => {
                 let mut call = self.head.call(call_id, name, args);
-                if let Some(call) = call.as_object_mut() {
-                    call.insert("index".to_owned(), json!(self.calls));
-                }
+                call.index = Some(self.calls);
                 self.calls += 1;
                 vec![self.chunk(&json!({"tool_calls": [call]}), None)]
             }
@@ -163,7 +238,7 @@ impl ChunkWriter {
         if self.wants_usage {
             let mut chunk = self.object(&json!([]));
             if let Some(chunk) = chunk.as_object_mut() {
-                chunk.insert("usage".to_owned(), usage(&end.usage));
+                chunk.insert("usage".to_owned(), json!(usage(&end.usage)));
             }
             chunks.push(chunk);
         }
@@ -178,7 +253,7 @@ pub struct Completion {
     texts: Vec<String>,
     text: String,
     reasoning: String,
-    calls: Vec<Value>,
+    calls: Vec<ChatToolCall>,
 }
 
 impl Completion {
@@ -223,29 +298,31 @@ impl Completion {
     }
 
     /// Returns the completion.
-    pub fn finish(self, end: &SegmentEnd) -> Value {
+    pub fn finish(self, end: &SegmentEnd) -> ChatCompletion {
         let text = self.texts.join(BREAK);
-        let content = if text.is_empty() && !self.calls.is_empty() {
-            Value::Null
-        } else {
-            Value::String(text)
+        let is_only_calls = text.is_empty() && !self.calls.is_empty();
+        let message = ChatAnswer {
+            role: "assistant",
+            content: (!is_only_calls).then_some(text),
+            refusal: (),
+            reasoning_content: self.reasoning,
+            tool_calls: self.calls,
         };
-        let mut message = Map::new();
-        message.insert("role".to_owned(), json!("assistant"));
-        message.insert("content".to_owned(), content);
-        message.insert("refusal".to_owned(), Value::Null);
-        if !self.reasoning.is_empty() {
-            message.insert("reasoning_content".to_owned(), json!(self.reasoning));
-        }
-        if !self.calls.is_empty() {
-            message.insert("tool_calls".to_owned(), json!(self.calls));
-        }
         let Head {
             id, created, model, ..
         } = self.head;
-        json!({"id": id, "object": "chat.completion", "created": created, "model": model,
-            "choices": [{"index": 0, "message": message, "logprobs": null,
-                "finish_reason": finish_reason(&end.how)}],
-            "usage": usage(&end.usage)})
+        ChatCompletion {
+            id,
+            object: "chat.completion",
+            created,
+            model,
+            choices: vec![ChatChoice {
+                index: 0,
+                message,
+                logprobs: (),
+                finish_reason: finish_reason(&end.how),
+            }],
+            usage: usage(&end.usage),
+        }
     }
 }

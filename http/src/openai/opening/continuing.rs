@@ -5,9 +5,9 @@ use planck_common::{InputId, Seq, SessionName, command::ListWaits, wait::WaitKin
 use super::{Known, Opened, Opening, attached, found, known, opened};
 use crate::openai::{
     error::ApiError,
-    history::{Fit, asks, fit},
+    history::{Fit, asks},
     ids::ResponseId,
-    log::{LoggedTurn, latest_turn, turns_from},
+    log::{LoggedTurn, LoggedTurns, latest_turns, turn_after, turns_after},
     segment::{Beginning, Segment},
 };
 
@@ -15,30 +15,28 @@ impl Opening<'_> {
     /// Continues a session after a response, which must be the latest one.
     pub(super) async fn after_response(self, id: &ResponseId) -> Result<Opened, ApiError> {
         let session = known(self.client, &id.session).await?;
-        let mut turns = turns_from(self.client, &id.session, &session.agent, id.place + 1).await?;
-        let Some(first) = turns.first_mut() else {
+        let begun = turn_after(self.client, &id.session, &session.agent, id.place).await?;
+        let Some((_, turns)) = begun else {
             return Err(ApiError::conflict(
                 "response_not_started",
                 format!(
-                    "response `{id}` has not begun; wait until it has, and send the request again"
+                    "response `{id}` has not begun, or a rewind hid it; wait, and send the request again"
                 ),
             ));
         };
-        first.place = id.place;
-        if let [first, second] = turns.as_slice()
-            && self.is_again(second, ResponseId::prompt(&session.id, first.start))
+        if let [_, second] = turns.turns.as_slice()
+            && self.is_again(second, ResponseId::prompt(&session.id, second.place))
         {
             return attached(&session, Some(second));
         }
-        let last = turns.last();
-        let latest = self.latest(&session, last).await?;
+        let latest = self.latest(&session, turns.last()).await?;
         if latest != *id {
             return Err(ApiError::conflict(
                 "previous_response_not_latest",
                 format!("`{id}` is not the latest response of its session, which is `{latest}`"),
             ));
         }
-        self.after(&session, last).await
+        self.after(&session, &turns).await
     }
 
     /// Returns the id of the last response of the last turn.
@@ -48,7 +46,7 @@ impl Opening<'_> {
         turn: Option<&LoggedTurn>,
     ) -> Result<ResponseId, ApiError> {
         let opened = attached(session, turn)?;
-        let mut segment = Segment::open(self.client, &opened).await?;
+        let mut segment = Segment::open(self.front, &opened).await?;
         segment.load_turn().await?;
         Ok(ResponseId {
             after: segment.last_beginning(),
@@ -74,24 +72,20 @@ impl Opening<'_> {
             return self.start(None, Some(new)).await;
         };
         let session = Known::try_from(info)?;
-        let last = latest_turn(self.client, &session.id, &session.agent, session.head).await?;
+        let (client, agent) = (self.client, &session.agent);
+        let latest = latest_turns(client, &session.id, agent, session.head).await?;
         if self.ask.history.is_empty() {
-            if let Some(turn) = &last
+            if let Some(turn) = latest.last()
                 && self.is_again(turn, ResponseId::prompt(&session.id, turn.place))
             {
                 return attached(&session, Some(turn));
             }
-            return self.after(&session, last.as_ref()).await;
+            return self.after(&session, &latest).await;
         }
-        let turns = turns_from(self.client, &session.id, &session.agent, 1).await?;
-        match fit(
-            &turns,
-            &self.ask.history,
-            &self.text,
-            self.ask.origin.is_retry,
-        ) {
-            Fit::Next => self.after(&session, last.as_ref()).await,
-            Fit::Asked => attached(&session, last.as_ref()),
+        let turns = turns_after(client, &session.id, agent, 0).await?;
+        match self.fit(&turns.turns) {
+            Fit::Next => self.after(&session, &turns).await,
+            Fit::Asked => attached(&session, turns.last()),
             Fit::Other => Err(ApiError::conflict(
                 "history_differs",
                 format!(
@@ -101,18 +95,17 @@ impl Opening<'_> {
         }
     }
 
-    /// Sends the prompt after the last turn of a session.
+    /// Sends the prompt after the turns of a session.
     pub(super) async fn after(
         self,
         session: &Known,
-        last: Option<&LoggedTurn>,
+        turns: &LoggedTurns,
     ) -> Result<Opened, ApiError> {
         if session.has_waits {
             self.check_results(session).await?;
         }
         self.check_tools(session).await?;
-        let place = last.map_or(0, |turn| turn.start);
-        self.prompt(session, place).await
+        self.prompt(session, turns.end).await
     }
 
     /// Refuses a prompt while the turn waits for the results of the client's tools, because the
@@ -165,8 +158,8 @@ impl Opening<'_> {
         place: Seq,
         input: &InputId,
     ) -> Result<(), ApiError> {
-        let turns = turns_from(self.client, &session.id, &session.agent, place + 1).await?;
-        let begun = turns.iter().find(|turn| turn.input == *input);
+        let turns = turns_after(self.client, &session.id, &session.agent, place).await?;
+        let begun = turns.turns.iter().find(|turn| turn.input == *input);
         let other = begun.filter(|turn| !turn.asked.is_empty() && !asks(turn, &self.text));
         match other {
             None => Ok(()),

@@ -11,7 +11,7 @@ use crate::{
         ask::{Ask, Target, ToolResult},
         error::ApiError,
         ids::{ResponseId, ToolCallId},
-        log::{latest_turn, turns_from},
+        log::{latest_turns, turn_after},
         segment::{Beginning, Segment},
     },
 };
@@ -28,7 +28,7 @@ pub async fn send(
     check_place(&first, &results, &ask.target)?;
     let session = known(front.client(), &first.session).await?;
     let mut opened = after_call(front, &session, &first).await?;
-    let mut segment = Segment::open(front.client(), &opened).await?;
+    let mut segment = Segment::open(front, &opened).await?;
     let after = segment.find().await?;
     segment.load_turn().await?;
     let is_known = |call: &CallId| results.iter().any(|result| result.id.call == *call);
@@ -83,9 +83,9 @@ fn check_place(
 }
 
 async fn after_call(front: &Front, session: &Known, call: &ToolCallId) -> Result<Opened, ApiError> {
-    let turns = turns_from(front.client(), &session.id, &session.agent, call.place + 1).await?;
-    let turn = turns.into_iter().next();
-    let turn = turn.ok_or_else(|| ApiError::not_found(format!("there is no call `{call}`")))?;
+    let begun = turn_after(front.client(), &session.id, &session.agent, call.place).await?;
+    let (turn, _) =
+        begun.ok_or_else(|| ApiError::not_found(format!("there is no call `{call}`")))?;
     let beginning = Beginning::Call(call.call.clone());
     Ok(opened(session, call.place, turn.input, beginning))
 }
@@ -94,9 +94,8 @@ async fn after_call(front: &Front, session: &Known, call: &ToolCallId) -> Result
 pub async fn find(front: &Front, id: &ResponseId) -> Result<Opened, ApiError> {
     let client = front.client();
     let session = known(client, &id.session).await?;
-    let turns = turns_from(client, &id.session, &session.agent, id.place + 1).await?;
-    let input = match turns.into_iter().next() {
-        Some(turn) => turn.input,
+    let input = match turn_after(client, &id.session, &session.agent, id.place).await? {
+        Some((turn, _)) => turn.input,
         None => waiting(front, &session, id).await?,
     };
     let beginning = id.after.map_or(Beginning::Turn, Beginning::Reply);
@@ -108,15 +107,16 @@ pub async fn find(front: &Front, id: &ResponseId) -> Result<Opened, ApiError> {
 /// Returns the prompt of a response that has not begun, because the prompt waits for the agent.
 /// Such a response follows the latest turn.
 async fn waiting(front: &Front, session: &Known, id: &ResponseId) -> Result<InputId, ApiError> {
-    let latest = latest_turn(front.client(), &session.id, &session.agent, session.head).await?;
-    let place = latest.as_ref().map_or(0, |turn| turn.start);
+    let latest = latest_turns(front.client(), &session.id, &session.agent, session.head).await?;
     // The turn may have begun meanwhile.
-    let begun = latest.filter(|turn| turn.place == id.place);
-    if let Some(turn) = begun {
-        return Ok(turn.input);
+    let mut turns = latest.turns.iter();
+    if let Some(turn) = turns.find(|turn| turn.place == id.place) {
+        return Ok(turn.input.clone());
     }
-    if id.place == place && id.after.is_none() {
-        return Ok(ResponseId::prompt(&session.id, place));
+    if id.place == latest.end && id.after.is_none() {
+        return Ok(ResponseId::prompt(&session.id, latest.end));
     }
-    Err(ApiError::not_found(format!("there is no response `{id}`")))
+    Err(ApiError::not_found(format!(
+        "there is no response `{id}`, or a rewind hid it"
+    )))
 }

@@ -1,6 +1,53 @@
 //! The items of a response's output.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// An item of a response's output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OutputItem {
+    /// A reply of the orchestrator.
+    Message {
+        id: String,
+        /// Always `assistant`.
+        role: &'static str,
+        status: &'static str,
+        content: Vec<OutputPart>,
+    },
+    Reasoning {
+        id: String,
+        /// Always empty.
+        summary: Vec<OutputPart>,
+        status: &'static str,
+        content: Vec<OutputPart>,
+    },
+    /// A call of a tool of the client.
+    FunctionCall {
+        id: String,
+        name: String,
+        /// The id that the result of the call names.
+        call_id: String,
+        /// The arguments, as the text of a JSON object.
+        arguments: String,
+        status: &'static str,
+    },
+}
+
+/// The content of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OutputPart {
+    OutputText {
+        text: String,
+        /// Always empty, like `logprobs`.
+        annotations: Vec<()>,
+        logprobs: Vec<()>,
+    },
+    ReasoningText {
+        text: String,
+    },
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemKind {
@@ -64,31 +111,45 @@ impl Item {
     }
 
     /// Returns the part of the content.
-    pub fn part(&self) -> Value {
+    pub fn part(&self) -> OutputPart {
+        let text = self.text.clone();
         match self.kind {
-            ItemKind::Message => {
-                json!({"type": "output_text", "text": self.text, "annotations": [], "logprobs": []})
-            }
-            ItemKind::Reasoning | ItemKind::Call => {
-                json!({"type": "reasoning_text", "text": self.text})
-            }
+            ItemKind::Message => OutputPart::OutputText {
+                text,
+                annotations: Vec::new(),
+                logprobs: Vec::new(),
+            },
+            ItemKind::Reasoning | ItemKind::Call => OutputPart::ReasoningText { text },
         }
     }
 
     /// Returns the item. An item that was just added has no content yet.
-    pub fn written(&self, status: &str) -> Value {
-        let content = if self.text.is_empty() {
-            json!([])
-        } else {
-            json!([self.part()])
+    pub fn written(&self, status: &'static str) -> OutputItem {
+        let id = self.id.clone();
+        let content = match self.text.is_empty() {
+            true => Vec::new(),
+            false => vec![self.part()],
         };
         match self.kind {
-            ItemKind::Message => json!({"type": "message", "id": self.id, "role": "assistant",
-                "status": status, "content": content}),
-            ItemKind::Reasoning => json!({"type": "reasoning", "id": self.id, "summary": [],
-                "status": status, "content": content}),
-            ItemKind::Call => json!({"type": "function_call", "id": self.id, "name": self.name,
-                "call_id": self.call_id, "arguments": self.text, "status": status}),
+            ItemKind::Message => OutputItem::Message {
+                id,
+                role: "assistant",
+                status,
+                content,
+            },
+            ItemKind::Reasoning => OutputItem::Reasoning {
+                id,
+                summary: Vec::new(),
+                status,
+                content,
+            },
+            ItemKind::Call => OutputItem::FunctionCall {
+                id,
+                name: self.name.clone(),
+                call_id: self.call_id.clone(),
+                arguments: self.text.clone(),
+                status,
+            },
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use axum::http::HeaderMap;
 use planck_common::spec::ClientTool;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +13,8 @@ use crate::openai::{
     ids::ResponseId,
 };
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponseRequest")]
 pub struct ResponsesRequest {
     model: String,
     input: Input,
@@ -30,14 +32,16 @@ pub struct ResponsesRequest {
     further: Map<String, Value>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponseInput")]
 #[serde(untagged)]
 enum Input {
     Text(String),
     Items(Vec<InputItem>),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponseInputItem")]
 struct InputItem {
     r#type: Option<String>,
     role: Option<String>,
@@ -46,7 +50,7 @@ struct InputItem {
     output: Option<Content>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum ConversationName {
     Id(String),

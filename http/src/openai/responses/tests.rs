@@ -11,6 +11,7 @@ fn writer() -> ResponseWriter {
             place: 0,
             after: None,
         },
+        head: 0,
         agent: AgentId::parse("a").unwrap(),
         input: InputId::parse("i").unwrap(),
         beginning: Beginning::Turn,
@@ -44,7 +45,7 @@ fn written(events: Vec<SegmentEvent>) -> (Vec<Numbered>, Value) {
     for event in events {
         out.extend(writer.write(event));
     }
-    (out, writer.response())
+    (out, serde_json::to_value(writer.response()).unwrap())
 }
 
 #[test]
@@ -63,6 +64,17 @@ fn request_that_is_made_again_has_a_new_item() {
         .iter()
         .find(|event| event.event["item"]["status"] == "incomplete");
     assert_eq!(given_up.unwrap().event["item"]["content"][0]["text"], "Hey");
+    let added = |event: &&Numbered| event.event["type"] == "response.output_item.added";
+    let indices = |events: &[Numbered]| -> Vec<Value> {
+        let added = events.iter().filter(added);
+        added
+            .map(|event| event.event["output_index"].clone())
+            .collect()
+    };
+    assert_eq!(
+        (indices(&live), indices(&replayed)),
+        (vec![0.into(), 1.into()], vec![0.into()])
+    );
     // The log has only the second try, whose events have the same numbers.
     let numbers = |events: &[Numbered]| events.iter().map(|event| event.number).collect::<Vec<_>>();
     assert!(numbers(&live).ends_with(&numbers(&replayed)[2..]));

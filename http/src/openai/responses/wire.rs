@@ -3,7 +3,8 @@
 //! front. The number of a piece of text is made of the number of the try, that of the part, and the
 //! count of characters up to the end of the piece. So numbers rise, but not by one.
 
-use planck_common::usage::Usage;
+mod object;
+
 use serde_json::{Map, Value, json};
 
 use super::item::{Item, ItemKind};
@@ -12,6 +13,9 @@ use crate::openai::{
     opening::Opened,
     segment::{EndKind, PieceKind, SegmentEnd, SegmentEvent},
 };
+
+pub use object::Response;
+use object::{ConversationRef, MoreFields, error, incomplete, unused, usage};
 
 /// The number of bits for the characters of a part, and for the parts of a try. 21 bits are left
 /// for the tries, because the numbers of JavaScript are exact up to 53 bits.
@@ -38,7 +42,7 @@ pub struct Numbered {
     pub event: Value,
 }
 
-/// What a response repeats of its request.
+/// The fields of a request that its response repeats.
 #[derive(Debug, Default)]
 pub struct Echo {
     pub fields: Map<String, Value>,
@@ -55,6 +59,9 @@ pub struct ResponseWriter {
     items: Vec<Item>,
     /// The number of items that are saved. The items after them may become void.
     saved: usize,
+    /// The number of items that became void. Clients that read along have them, so their indices are
+    /// not used again.
+    voided: usize,
     /// Whether the last item is not complete.
     is_open: bool,
     calls: usize,
@@ -76,6 +83,7 @@ impl ResponseWriter {
             echo,
             items: Vec::new(),
             saved: 0,
+            voided: 0,
             is_open: false,
             calls: 0,
             status: "queued",
@@ -117,6 +125,7 @@ impl ResponseWriter {
             }
             SegmentEvent::Void => {
                 self.close("incomplete", &mut out);
+                self.voided += self.items.len().saturating_sub(self.saved);
                 self.items.truncate(self.saved);
             }
             SegmentEvent::Saved => {
@@ -154,13 +163,18 @@ impl ResponseWriter {
         out.push(Numbered { number, event });
     }
 
+    /// Returns the index of the next item.
+    fn next_index(&self) -> usize {
+        self.voided + self.items.len()
+    }
+
     fn piece(&mut self, kind: ItemKind, first: u64, text: &str, out: &mut Vec<Numbered>) {
         let is_same = self.items.last().is_some_and(|item| item.first == first);
         if !is_same || !self.is_open {
             self.close("completed", out);
             self.open(kind, first, out);
         }
-        let index = self.items.len().saturating_sub(1);
+        let index = self.next_index().saturating_sub(1);
         let Some(item) = self.items.last_mut() else {
             return;
         };
@@ -179,7 +193,7 @@ impl ResponseWriter {
     fn open(&mut self, kind: ItemKind, first: u64, out: &mut Vec<Numbered>) {
         let name = self.id.trim_start_matches("resp_");
         let item = Item::new(kind, first, name);
-        let index = self.items.len();
+        let index = self.next_index();
         let added = json!({"output_index": index, "item": item.written("in_progress")});
         self.push(out, first, "response.output_item.added", &added);
         if kind != ItemKind::Call {
@@ -195,7 +209,7 @@ impl ResponseWriter {
         if !std::mem::replace(&mut self.is_open, false) {
             return;
         }
-        let index = self.items.len().saturating_sub(1);
+        let index = self.next_index().saturating_sub(1);
         let Some(item) = self.items.last_mut() else {
             return;
         };
@@ -220,7 +234,7 @@ impl ResponseWriter {
             }
             self.push(out, number, item.kind.done(), &done);
             number += 1;
-            let part = with("part", item.part());
+            let part = with("part", json!(item.part()));
             self.push(out, number, "response.content_part.done", &part);
             number += 1;
         }
@@ -239,7 +253,7 @@ impl ResponseWriter {
         self.close("completed", out);
         let first = number(stage, (CALLS + self.calls).min(END - 1));
         self.calls += 1;
-        let index = self.items.len();
+        let index = self.next_index();
         let mut item = Item::new(ItemKind::Call, first, self.id.trim_start_matches("resp_"));
         item.call_id = id.to_string();
         item.name = name;
@@ -274,55 +288,33 @@ impl ResponseWriter {
     }
 
     /// Returns the response as far as it is known.
-    pub fn response(&self) -> Value {
-        let how = self.end.as_ref().map(|end| &end.how);
-        let incomplete = match how {
-            Some(EndKind::Cut) => json!({"reason": "max_output_tokens"}),
-            Some(EndKind::Refused) => json!({"reason": "content_filter"}),
-            _ => Value::Null,
-        };
-        let error = match how {
-            Some(EndKind::Failed { code, reason }) => {
-                json!({"code": "server_error", "message": format!("{reason} ({code})")})
-            }
-            _ => Value::Null,
-        };
-        let items: Vec<Value> = self
-            .items
-            .iter()
-            .map(|item| item.written(item.status))
-            .collect();
-        let mut response = json!({
-            "id": self.id, "object": "response", "created_at": self.created_at,
-            "status": self.status, "error": error, "incomplete_details": incomplete,
-            "model": self.model, "output": items, "metadata": self.echo.metadata,
-            "usage": self.end.as_ref().map(|end| usage(&end.usage)),
-            "conversation": {"id": self.place.session},
-            "instructions": null, "max_output_tokens": null, "max_tool_calls": null,
-            "parallel_tool_calls": true, "previous_response_id": null, "prompt_cache_key": null,
-            "reasoning": {"effort": null, "summary": null}, "safety_identifier": null,
-            "service_tier": "default", "store": true, "temperature": 1.0, "top_p": 1.0,
-            "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_logprobs": 0,
-            "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [],
-            "truncation": "disabled", "user": null, "background": false,
-            "completed_at": self.end.as_ref().map(|_| self.created_at),
-        });
-        if let Some(response) = response.as_object_mut() {
-            response.extend(self.echo.fields.clone());
+    pub fn response(&self) -> Response {
+        let mut further = unused();
+        further.extend(self.echo.fields.clone());
+        Response {
+            id: self.id.clone(),
+            object: "response",
+            created_at: self.created_at,
+            completed_at: self.end.as_ref().map(|_| self.created_at),
+            status: self.status,
+            error: self.end.as_ref().and_then(error),
+            incomplete_details: self.end.as_ref().and_then(incomplete),
+            model: self.model.clone(),
+            conversation: ConversationRef {
+                id: self.place.session.clone(),
+            },
+            output: self
+                .items
+                .iter()
+                .map(|item| item.written(item.status))
+                .collect(),
+            usage: self.end.as_ref().map(|end| usage(&end.usage)),
+            more: MoreFields {
+                metadata: self.echo.metadata.clone(),
+                further,
+            },
         }
-        response
     }
-}
-
-fn usage(usage: &Usage) -> Value {
-    json!({
-        "input_tokens": usage.context_tokens(),
-        "input_tokens_details": {"cached_tokens": usage.cache_read_tokens,
-            "cache_write_tokens": usage.cache_write_tokens},
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.tokens(),
-    })
 }
 
 /// Returns the part of an event that a client has not received, whose last event had the number

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use planck_client::FollowEvent;
 use planck_common::{
     AgentId, CallId, InputId, Seq, Timestamp,
     envelope::Envelope,
@@ -16,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd, SegmentEvent};
 use crate::{
+    feed::FeedItem,
     openai::{ask::normal, opening::Opened},
     turn::{TurnChoice, TurnEvent, TurnReader},
 };
@@ -116,10 +116,10 @@ impl SegmentState {
         }
     }
 
-    pub(super) fn take(&mut self, item: &FollowEvent) {
+    pub(super) fn take(&mut self, item: &FeedItem) {
         let envelope = match item {
-            FollowEvent::Durable(envelope) | FollowEvent::Live(envelope) => Some(envelope),
-            FollowEvent::Retracted(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => None,
+            FeedItem::Event(event) => event.envelope(),
+            FeedItem::Retracted(_) | FeedItem::CaughtUp | FeedItem::Retrying => None,
         };
         let mine = envelope.filter(|envelope| {
             envelope.agent_id == self.agent
@@ -170,7 +170,7 @@ impl SegmentState {
 
     fn event(&mut self, event: TurnEvent, envelope: Option<&Envelope>) {
         match event {
-            TurnEvent::Started { turn, .. } => {
+            TurnEvent::Started { turn } => {
                 self.turn = Some(turn);
                 self.stages.epoch = envelope.map_or(0, |envelope| envelope.epoch);
                 let at = envelope.map_or_else(Timestamp::now, |envelope| envelope.at);
@@ -178,7 +178,7 @@ impl SegmentState {
             }
             TurnEvent::Text { part, text } => self.piece(PieceKind::Text, part, text),
             TurnEvent::Reasoning { part, text } => self.piece(PieceKind::Reasoning, part, text),
-            TurnEvent::StepReset { .. } => self.void(),
+            TurnEvent::StepReset => self.void(),
             TurnEvent::StepEnded { seq } => {
                 self.place.last_reply = seq;
                 self.push(SegmentEvent::Saved);
@@ -198,11 +198,10 @@ impl SegmentState {
                 }
             }
             TurnEvent::Ended { outcome, .. } => self.ended(outcome),
-            TurnEvent::Failed { code, reason, .. } => self.end(EndKind::Failed { code, reason }),
-            TurnEvent::StepStarted { .. }
+            TurnEvent::Failed { code, reason } => self.end(EndKind::Failed { code, reason }),
+            TurnEvent::StepStarted
             | TurnEvent::ToolStarted { .. }
             | TurnEvent::CaughtUp
-            | TurnEvent::Steered { .. }
             | TurnEvent::ToolProgress { .. }
             | TurnEvent::Worker(_)
             | TurnEvent::Warning { .. } => {}

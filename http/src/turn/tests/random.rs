@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a client has put together: the texts of each saved step, with its calls.
+/// The steps that a client has put together: the texts of each saved step, and the calls.
 #[derive(Debug, Default, PartialEq)]
 struct Put {
     steps: Vec<Vec<(bool, String)>>,
@@ -15,14 +15,13 @@ struct Put {
 impl Put {
     fn add(&mut self, event: &TurnEvent) {
         match event {
-            TurnEvent::StepStarted { .. } => assert!(self.open.is_empty(), "a step is open"),
+            TurnEvent::StepStarted => assert!(self.open.is_empty(), "a step is open"),
             TurnEvent::Text { part, text } => self.piece(*part, true, text),
             TurnEvent::Reasoning { part, text } => self.piece(*part, false, text),
-            TurnEvent::StepReset { .. } => self.open.clear(),
+            TurnEvent::StepReset => self.open.clear(),
             TurnEvent::StepEnded { .. } => self.steps.push(std::mem::take(&mut self.open)),
             TurnEvent::ToolCalled { call_id, .. } => self.calls.push(call_id.to_string()),
             TurnEvent::Started { .. }
-            | TurnEvent::Steered { .. }
             | TurnEvent::ToolStarted { .. }
             | TurnEvent::CaughtUp
             | TurnEvent::ToolProgress { .. }
@@ -72,7 +71,7 @@ fn requests() -> impl Strategy<Value = Vec<RandomRequest>> {
 }
 
 /// Returns the events of a turn, and what a client must put together from them.
-fn play(requests: &[RandomRequest]) -> (Vec<FollowEvent>, Put) {
+fn play(requests: &[RandomRequest]) -> (Vec<FeedItem>, Put) {
     let (mut rows, mut put, mut epoch) = (vec![turn_start(1, "p")], Put::default(), 1);
     for (at, (parts, length, end)) in requests.iter().enumerate() {
         let place = |epoch| (epoch, 1, u32::try_from(at).unwrap() + 1);
@@ -123,7 +122,7 @@ fn play(requests: &[RandomRequest]) -> (Vec<FollowEvent>, Put) {
     (log(&rows), put)
 }
 
-/// What happens to an event on its way.
+/// The fate of an event on its way.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Passed,
@@ -142,12 +141,12 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
 }
 
 /// Returns the events as they arrive. Durable events keep their order and are never lost.
-fn deliver(items: &[FollowEvent], fates: &[Fate], joined: usize) -> Vec<FollowEvent> {
-    let mut arrived: Vec<(usize, FollowEvent)> = Vec::new();
+fn deliver(items: &[FeedItem], fates: &[Fate], joined: usize) -> Vec<FeedItem> {
+    let mut arrived: Vec<(usize, FeedItem)> = Vec::new();
     let mut earliest = 0;
     for (at, item) in items.iter().enumerate() {
         let fate = fates[at % fates.len()];
-        if matches!(item, FollowEvent::Durable(_)) {
+        if item.seq().is_some() {
             let delay = if let Fate::Late(delay) = fate {
                 delay
             } else {
@@ -162,7 +161,7 @@ fn deliver(items: &[FollowEvent], fates: &[Fate], joined: usize) -> Vec<FollowEv
             arrived.push((earliest.max(at), item.clone()));
         }
     }
-    arrived.push((joined.min(items.len()), FollowEvent::CaughtUp));
+    arrived.push((joined.min(items.len()), FeedItem::CaughtUp));
     arrived.sort_by_key(|(at, _)| *at);
     arrived.into_iter().map(|(_, item)| item).collect()
 }
@@ -198,10 +197,10 @@ proptest! {
             is_failed && parts.iter().any(|(_, text)| !text.is_empty())
         });
         let mut reader = reader(prompt("p"));
-        reader.take(&FollowEvent::CaughtUp);
+        reader.take(&FeedItem::CaughtUp);
         let resets = take(&mut reader, &items)
             .iter()
-            .filter(|event| matches!(event, TurnEvent::StepReset { .. }))
+            .filter(|event| matches!(event, TurnEvent::StepReset))
             .count();
         prop_assert_eq!(resets, failed.count());
     }
