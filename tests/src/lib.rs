@@ -18,6 +18,7 @@ pub mod prometheus;
 pub mod proxy;
 pub mod recorder;
 pub mod registry;
+pub mod sdk;
 pub mod stream_client;
 pub mod terminal;
 pub mod watch;

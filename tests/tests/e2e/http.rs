@@ -1,7 +1,9 @@
 //! The HTTP front, as its clients see it.
 
 mod authors;
+mod clients;
 mod console;
 mod native;
+mod snippets;
 mod speed;
 mod streams;

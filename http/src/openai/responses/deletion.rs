@@ -55,7 +55,9 @@ pub async fn delete(
             client.delete(&session.id, reason).await?;
         }
         Deletion::Rewind(to) => {
-            client.rewind(&session.id, to).await?;
+            client
+                .rewind(&session.id, to, caller.author(None))
+                .await?;
         }
     }
     Ok(DeletedResponse {

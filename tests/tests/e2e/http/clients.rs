@@ -1,0 +1,128 @@
+//! Ready-made clients at a front of a cluster: the AI SDK's and OpenAI's own.
+
+use anyhow::{Context as _, Result, ensure};
+use planck_common::message::{MessageRole, text_of};
+use planck_scripted_model::{Pace, Reply, Script, When};
+use planck_tests::{
+    front::Front,
+    sdk::Sdk,
+    world::{Backend, World},
+};
+use serde_json::{Value, json};
+
+/// The clients of the test of failovers, each with its scenario and the prompt that it sends.
+const CLIENTS: [(Sdk, &str, &str); 4] = [
+    (Sdk::AiSdk, "a failover", "ai-sdk"),
+    (Sdk::OpenAiPython, "failover_chat", "python-chat"),
+    (Sdk::OpenAiPython, "failover_responses", "python-responses"),
+    (Sdk::OpenAiJavaScript, "failover_responses", "javascript"),
+];
+
+fn words(word: &str, count: u32) -> String {
+    let words: Vec<String> = (0..count).map(|n| format!("{word}-{n}")).collect();
+    words.join(" ")
+}
+
+/// For each client a reply with a call, then a reply that takes minutes, and another one when the
+/// request is made again.
+fn script() -> Script {
+    let mut script = Script::new();
+    for (_, _, prompt) in CLIENTS {
+        let prompt = || When::any().user(prompt);
+        let first = Reply::text("Looking.").and_call("bash", json!({"command": "true"}));
+        let slow = Reply::text(words("slow", 5_000)).pace(Pace::per_second(20.0).chunk(8));
+        let again = Reply::text(words("again", 60)).pace(Pace::per_second(40.0).chunk(16));
+        script = script
+            .rule(prompt().round(0), first)
+            .limited(1, prompt().round(1), slow)
+            .rule(prompt().round(1), again);
+    }
+    script
+}
+
+/// Returns the texts of the replies in the session that began with a prompt.
+async fn replies(world: &World, prompt: &str) -> Result<Vec<String>> {
+    let list = planck_tests::caller::sessions(planck_common::command::SessionsVerb::List);
+    let sessions: Value = world.caller.ask(&list, &json!({})).await?;
+    for session in sessions["sessions"].as_array().context("no list")? {
+        let session = session["id"].as_str().context("no id")?;
+        let messages = world.caller.messages(session, None).await?;
+        let is_asked = messages
+            .first()
+            .is_some_and(|first| text_of(&first.content).contains(prompt));
+        if is_asked {
+            let replies = messages.iter();
+            let replies = replies.filter(|message| message.role == MessageRole::Assistant);
+            return Ok(replies.map(|message| text_of(&message.content)).collect());
+        }
+    }
+    anyhow::bail!("no session began with {prompt}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_of_a_ready_made_client_goes_on_when_the_node_is_killed() -> Result<()> {
+    if !CLIENTS.iter().all(|(sdk, ..)| sdk.is_there()) {
+        return Ok(());
+    }
+    let world = World::start(Backend::Postgres, script()).await?;
+    let mut host = world.node().await?;
+    let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let url = format!("http://{}", front.address());
+    let mut clients = Vec::new();
+    for (sdk, scenario, prompt) in CLIENTS {
+        clients.push((sdk.play(scenario, &url, &world.dir())?, prompt));
+    }
+    // No other node is there before all sessions have their agents.
+    for (client, _) in &mut clients {
+        client.says("streaming").await?;
+    }
+    let _heir = world.node().await?;
+    host.kill().await?;
+    for (client, prompt) in clients {
+        let result = client.result().await?;
+        let saved = replies(&world, prompt).await?;
+        let expected = ["Looking.".to_owned(), words("again", 60)];
+        assert_eq!(saved, expected, "{prompt}");
+        let shown = result["paragraphs"].as_array().context("no paragraphs")?;
+        let shown: Vec<&str> = shown.iter().filter_map(Value::as_str).collect();
+        // The text of a chat that was sent cannot be taken back.
+        let (lost, kept) = match (shown.as_slice(), result["void"].as_str()) {
+            ([first, second], Some(lost)) => (lost, [*first, *second]),
+            ([first, lost, second], None) => (*lost, [*first, *second]),
+            other => anyhow::bail!("{prompt}: {other:?}"),
+        };
+        assert_eq!(kept, [saved[0].as_str(), saved[1].as_str()], "{prompt}");
+        ensure!(
+            lost.contains("slow-3") && words("slow", 5_000).starts_with(lost),
+            "{prompt}: {lost}"
+        );
+    }
+    world.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn person_answers_while_a_client_of_openai_waits() -> Result<()> {
+    if !Sdk::OpenAiPython.is_there() {
+        return Ok(());
+    }
+    let call = json!({"path": "a.txt", "content": "a"});
+    let asks = Reply::new()
+        .think("A file is asked for.")
+        .say("I will write.")
+        .and_call("write", call);
+    let script = Script::new().rounds(When::any(), [asks, Reply::text("It is done.")]);
+    let world = World::start(Backend::Sqlite, script).await?;
+    let teams = world.folder().join("teams");
+    let team = teams.join("careful");
+    std::fs::create_dir_all(&team)?;
+    let member = json!([{"type": "lead", "tools": ["write"],
+        "permissions": [{"tool": "write", "action": "ask"}]}]);
+    std::fs::write(team.join("TEAM.json"), member.to_string())?;
+    let teams = teams.display().to_string();
+    let _node = world.node_with(&[("PLANCK_TEAMS_DIRS", &teams)]).await?;
+    let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let url = format!("http://{}", front.address());
+    let client = Sdk::OpenAiPython.play("waits", &url, &world.dir())?;
+    client.result().await?;
+    Ok(())
+}
