@@ -84,9 +84,9 @@ function Top({ page, waiting, onKeys }) {
   const isCurrent = (name) => page.name === name || (name === "sessions" && (page.name === "session" || page.name === "agent"));
   return html`<header class="top">
     <a class="brand" href="#/sessions" aria-label="Planck, to the sessions"><img src="/console/icon.svg" alt="" width="22" height="22" /><span>Planck</span></a>
-    <nav aria-label="Pages">${links.map(([name, label]) => html`<a href=${`#/${name}`} aria-current=${isCurrent(name) ? "page" : undefined}>${label}${name === "waits" && waiting > 0 && html`<span class="count" aria-label=${`, ${waiting} open`}>${waiting}</span>`}</a>`)}</nav>
+    <nav aria-label="Pages">${links.map(([name, label]) => html`<a href=${`#/${name}`} aria-current=${isCurrent(name) ? "page" : undefined}>${label}${name === "waits" && waiting > 0 && html`<span class="count"><span class="sr">, </span>${waiting}<span class="sr"> open</span></span>`}</a>`)}</nav>
     <span class="grow"></span>
-    ${hasKey() && html`<button class="quiet" onClick=${() => { setKey(undefined); location.reload(); }}>Forget key</button>`}
+    ${hasKey() && html`<button class="quiet" onClick=${() => { setKey(undefined); location.reload(); }} aria-label="Forget key"><span class="wide">Forget key</span><span class="narrow">🗝</span></button>`}
     <button class="quiet" onClick=${() => setShown(nextTheme())} aria-label=${`Colours: ${shown}. Change`}>${{ system: "◐", light: "☀", dark: "☾" }[shown]}</button>
     <button class="quiet" onClick=${onKeys} aria-label="Show the keys">?</button>
   </header>`;

@@ -86,22 +86,33 @@ async function readHosted() {
 function useDecisions() {
   const [state, setState] = useState({ list: [], status: "connecting" });
   useEffect(() => {
-    const stream = follow({
-      path: () => "/v1/decisions",
-      lastId: () => undefined,
-      onStatus: (status) => setState((old) => ({ ...old, status })),
-      onFrame: (frame) => {
-        const decision = { ...JSON.parse(frame.data), key: crypto.getRandomValues(new Uint32Array(2)).join() };
-        setState((old) => ({ ...old, list: [decision, ...old.list].slice(0, KEPT) }));
-      },
-    });
-    return () => stream.stop();
+    let stream;
+    const start = () => {
+      stream?.stop();
+      stream = follow({
+        path: () => "/v1/decisions",
+        lastId: () => undefined,
+        onStatus: (status, problem) => setState((old) => ({ ...old, status, problem })),
+        onFrame: (frame) => {
+          const decision = { ...JSON.parse(frame.data), key: crypto.getRandomValues(new Uint32Array(2)).join() };
+          setState((old) => ({ ...old, list: [decision, ...old.list].slice(0, KEPT) }));
+        },
+      });
+    };
+    start();
+    // A front that refused the stream for want of a key serves it with the key.
+    addEventListener("planck-key", start);
+    return () => {
+      removeEventListener("planck-key", start);
+      stream.stop();
+    };
   }, []);
   return state;
 }
 
 function Decisions({ decisions }) {
-  const { list, status } = decisions;
+  const { list, status, problem } = decisions;
+  if (status === "failed") return html`<${ProblemNote} problem=${problem} />`;
   if (!list.length) return html`<p class="muted">${status === "open" ? "What the cluster decides from now on appears here: which nodes join, leave or die, where agents are placed, and why." : status === "reconnecting" ? "Reconnecting…" : "Connecting…"}</p>`;
   return html`<ol class="decisions">${list.map((each) => html`<li key=${each.key}>
     <time datetime=${each.at}>${clock(each.at)}</time> <strong>${String(each.type).replaceAll("_", " ")}</strong> ${subject(each.data)}

@@ -67,9 +67,9 @@ export function Conversation({ store, agent, target, onRewind, openTools }) {
 
 function activityOf(state, agent) {
   if (agent.state === "compacting") return "compacts its context";
-  const open = state.items.findLast((item) => item.agent === agent.id && item.kind === "tool");
-  if (open?.status === "waiting") return "waits for an answer";
-  return open?.status === "running" ? `runs ${open.name}` : "thinks";
+  if (agent.state === "waiting") return "waits for an answer";
+  const [call] = agent.running;
+  return call ? `runs ${state.items[state.places.get(call)]?.name ?? "a tool"}` : "thinks";
 }
 
 function placeOf(items, target) {

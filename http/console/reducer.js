@@ -57,6 +57,9 @@ function newAgent(id, index) {
     tokens: 0,
     /** The reply that streams: `turn`, `request` and `parts`. */
     live: undefined,
+    /** The ids of the calls that run, and of the open waits. */
+    running: new Set(),
+    waits: new Set(),
   };
 }
 
@@ -67,6 +70,7 @@ export function nameAgents(state, rows) {
     Object.assign(agent, { name: row.name, type: row.type, role: row.role });
     agent.node ??= row.node_id ?? undefined;
     if (row.state === "stopped") agent.state = "stopped";
+    else if (agent.state === "stopped") agent.state = "idle";
   }
 }
 
@@ -85,16 +89,15 @@ const HANDLERS = {
     Object.assign(agent, { role: data.role, model: data.model });
   },
   agent_stopped(state, agent, data, event) {
-    Object.assign(agent, { state: "stopped", live: undefined });
+    begin(agent, "stopped");
     notice(state, event, "end", `Stopped: ${data.reason}`);
   },
   turn_start(state, agent, data) {
-    agent.state = "working";
-    agent.live = undefined;
+    begin(agent, "working");
     for (const input of data.inputs) state.inputs.add(input.id);
   },
   turn_end(state, agent, data, event) {
-    rest(state, agent);
+    begin(agent, "idle");
     for (const id of data.inputs) state.inputs.add(id);
     if (data.outcome === "completed") return;
     const limit = data.limit ? ` (${data.limit})` : "";
@@ -103,7 +106,7 @@ const HANDLERS = {
     notice(state, event, "warn", text[data.outcome] ?? `Turn ended: ${data.outcome}`);
   },
   error(state, agent, data, event) {
-    rest(state, agent);
+    begin(agent, "idle");
     notice(state, event, "bad", `Turn failed (${data.code}): ${data.reason}`);
   },
   text_delta: (state, agent, data, event) => delta(agent, "text", data, event),
@@ -118,12 +121,16 @@ const HANDLERS = {
     agent.tokens = data.total.input_tokens + data.total.output_tokens;
   },
   tool_start(state, agent, data, event) {
+    agent.running.add(data.call_id);
+    settle(agent);
     tool(state, event, data, { status: "running", startedAt: event.at, effect: data.effect, args: data.args });
   },
   tool_progress(state, agent, data, event) {
     if (state.places.has(data.call_id)) tool(state, event, data, { progress: data.message });
   },
   tool_end(state, agent, data, event) {
+    agent.running.delete(data.call_id);
+    if (isInTurn(agent)) settle(agent);
     tool(state, event, data, {
       status: data.error ? "failed" : "done",
       result: data.result,
@@ -132,12 +139,14 @@ const HANDLERS = {
     });
   },
   wait_opened(state, agent, data, event) {
-    agent.state = "waiting";
+    agent.waits.add(data.id);
+    settle(agent);
     const call = { call_id: data.id, name: data.request?.tool ?? data.kind };
     tool(state, event, call, { status: "waiting", wait: { ...data, opened_at: event.at } });
   },
   wait_closed(state, agent, data, event) {
-    if (agent.state === "waiting") agent.state = "working";
+    agent.waits.delete(data.id);
+    if (isInTurn(agent)) settle(agent);
     const item = state.items[state.places.get(data.id)];
     if (!item) return;
     const status = item.status === "waiting" ? "answered" : item.status;
@@ -151,6 +160,7 @@ const HANDLERS = {
     agent.state = "compacting";
   },
   compacted(state, agent, data, event) {
+    if (isInTurn(agent)) settle(agent);
     notice(state, event, "info", `Context compacted from ${data.tokens_before} to ${data.tokens_after} tokens by ${data.by}`);
   },
   checkpoint: (state, agent, data, event) => notice(state, event, "info", "Earlier messages are replaced by a summary for the model"),
@@ -186,8 +196,21 @@ export function modelName(model) {
   return [model.provider, model.model_id ?? model.id ?? model.model].filter(Boolean).join(":");
 }
 
-function rest(state, agent) {
-  Object.assign(agent, { state: "idle", live: undefined });
+/** Sets the state of an agent that begins or ends a turn, in which nothing runs or waits. */
+function begin(agent, state) {
+  Object.assign(agent, { state, live: undefined });
+  agent.running.clear();
+  agent.waits.clear();
+}
+
+/** Returns whether the agent is in a turn, as far as the loaded events show. */
+function isInTurn(agent) {
+  return agent.state !== "idle" && agent.state !== "stopped";
+}
+
+/** An agent waits if nothing of it runs and something of it waits. */
+function settle(agent) {
+  agent.state = agent.waits.size && !agent.running.size ? "waiting" : "working";
 }
 
 function push(state, item) {
@@ -202,7 +225,7 @@ function notice(state, event, tone, text) {
 
 /** Appends a piece of a reply if it continues the text. A snapshot's piece may repeat the text. */
 function delta(agent, type, data, event) {
-  if (agent.state === "idle") agent.state = "working";
+  if (!isInTurn(agent) || agent.state === "compacting") agent.state = "working";
   const { live } = agent;
   const isNewer = !live || event.turn > live.turn || event.request > live.request;
   if (!isNewer && (event.turn < live.turn || event.request < live.request)) return;

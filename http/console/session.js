@@ -75,7 +75,7 @@ function Head({ store, agent, setAgent, pane, setPane }) {
   const action = useAction();
   const agents = [...state.agents.values()];
   const isWorking = agents.some((each) => each.state !== "idle" && each.state !== "stopped");
-  const isClosed = state.isClosed || info.state === "closed";
+  const { isClosed } = store;
   const [tone, label] = status === "open" && !store.isCaughtUp ? ["quiet", "loading…"] : STATUS[status];
   const { usage } = info;
   return html`<header class="session-head">

@@ -1,6 +1,6 @@
 // A tool call in the conversation: folded to one line, with its arguments, result and changes.
 
-import { html, memo, useState } from "./html.js";
+import { html, memo, useEffect, useState } from "./html.js";
 import { duration, line, text } from "./format.js";
 import { WaitCard } from "./answer.js";
 import { Diff } from "./changes.js";
@@ -30,9 +30,15 @@ export function summary(args) {
 
 export const ToolCall = memo(function ToolCall({ item, session, isOpen, canAnswer }) {
   const [opened, setOpened] = useState(undefined);
-  const isShown = opened ?? (isOpen || item.status === "waiting");
+  const isWaiting = item.status === "waiting";
+  const isShown = opened ?? (isOpen || isWaiting);
+  useEffect(() => setOpened(undefined), [isOpen]);
+  // An answered call stays open, because its result is what the person waits for next.
+  useEffect(() => isWaiting && setOpened(true), [isWaiting]);
+  // The event also comes after a change by the page itself.
+  const toggled = ({ currentTarget }) => currentTarget.open !== isShown && setOpened(currentTarget.open);
   const [tone, label] = STATES[item.status] ?? ["quiet", item.status];
-  return html`<details class=${`tool ${tone}`} open=${isShown} onToggle=${(event) => setOpened(event.currentTarget.open)}>
+  return html`<details class=${`tool ${tone}`} open=${isShown} onToggle=${toggled}>
     <summary>
       <span class="tool-name">${item.name}</span>
       <span class="tool-about">${item.invalid ? "arguments that are not valid JSON" : summary(item.args)}</span>

@@ -115,3 +115,31 @@ test("unknown event is ignored", fresh(() => {
   assert.equal(state.lastSeq, 1);
   assert.equal(state.items.length, 0);
 }));
+
+test("agent waits only if nothing of it runs", fresh(() => {
+  const state = after(durable("turn_start", { inputs: [] }));
+  const agent = state.agents.get("a");
+  const start = (call) => durable("tool_start", { call_id: call, name: "bash", args: {}, effect: "mutating" });
+  const end = (call) => durable("tool_end", { call_id: call, name: "bash", result: "", error: false, duration_ms: 1 });
+  const opened = (call) => durable("wait_opened", { id: call, kind: "approval", title: "bash", request: { tool: "bash" }, digest: "d" });
+  const closed = (call) => durable("wait_closed", { id: call, decision: "allow" });
+  for (const [step, expected] of [
+    [opened("one"), "waiting"],
+    [start("two"), "working"],
+    [end("two"), "waiting"],
+    [opened("three"), "waiting"],
+    [closed("one"), "waiting"],
+    [start("one"), "working"],
+    [closed("three"), "working"],
+    [event("compacting", {}), "compacting"],
+    [durable("compacted", { tokens_before: 2, tokens_after: 1, by: "model" }), "working"],
+    [durable("turn_end", { outcome: "aborted", inputs: [] }), "idle"],
+    [closed("three"), "idle"],
+    [durable("agent_stopped", { reason: "closed" }), "stopped"],
+  ]) {
+    apply(state, step);
+    assert.equal(agent.state, expected, step.type);
+  }
+  nameAgents(state, [{ id: "a", name: "ann", type: "agent", state: "idle" }]);
+  assert.equal(agent.state, "idle", "a resumed agent");
+}));
