@@ -5,6 +5,7 @@ mod ask;
 mod chat;
 mod conversation;
 mod error;
+mod hints;
 mod history;
 mod ids;
 mod log;

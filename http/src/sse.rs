@@ -64,6 +64,11 @@ impl EventSender {
         }
     }
 
+    /// Waits until the client is gone.
+    pub async fn gone(&self) {
+        self.sender.closed().await;
+    }
+
     fn cut_off(&self) -> Cut {
         self.meter.cut_off();
         Cut::TooSlow

@@ -10,6 +10,8 @@
 mod chat;
 #[path = "openai/judges.rs"]
 mod judges;
+#[path = "openai/open_webui.rs"]
+mod open_webui;
 #[path = "openai/responses.rs"]
 mod responses;
 

@@ -43,6 +43,8 @@ pub struct Origin {
     pub idempotency_key: Option<String>,
     /// Whether an SDK says that it sends the request again.
     pub is_retry: bool,
+    /// The client's name of a task, for example a title for a conversation.
+    pub task: Option<String>,
 }
 
 /// A turn of the history that a client sends.
@@ -91,6 +93,7 @@ pub fn origin(headers: &HeaderMap, metadata: &Map<String, Value>, user: &Option<
         dir: text("dir"),
         idempotency_key: header("idempotency-key"),
         is_retry: retries.is_some_and(|count| count.parse().is_ok_and(|count: u32| count > 0)),
+        task: None,
     }
 }
 

@@ -10,7 +10,8 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use planck_common::event::json;
+use planck_client::Client;
+use planck_common::{SessionId, event::json};
 
 pub use request::ChatRequest;
 pub use wire::ChatCompletion;
@@ -18,6 +19,7 @@ pub use wire::ChatCompletion;
 use super::{
     Call,
     error::ApiError,
+    hints::aborts_on_disconnect,
     now,
     opening::{self, Opened},
     segment::{EndKind, Segment, SegmentEvent},
@@ -41,11 +43,21 @@ pub async fn create(
     }: Call<ChatRequest>,
 ) -> Result<Response, ApiError> {
     let (streams, wants_usage) = (body.stream == Some(true), body.wants_usage());
+    let aborts = aborts_on_disconnect(&headers)?;
     let ask = body.ask(&headers)?;
+    let ending = Ending {
+        client: front.client().clone(),
+        is_task: ask.origin.task.is_some(),
+        aborts,
+    };
     let (opened, segment) = opening::open(&front, &caller, ask).await?;
     let mut response = match streams {
-        true => stream(&front, &opened, segment, wants_usage),
-        false => collect(&opened, segment).await?,
+        true => stream(&front, &opened, segment, wants_usage, ending),
+        false => {
+            let response = collect(&opened, segment).await;
+            ending.answered(&opened.id.session).await;
+            response?
+        }
     };
     tell(&mut response, &opened.id.session, &opened.warnings);
     Ok(response)
@@ -70,15 +82,60 @@ async fn collect(opened: &Opened, mut segment: Segment) -> Result<Response, ApiE
     ))
 }
 
-fn stream(front: &Front, opened: &Opened, segment: Segment, wants_usage: bool) -> Response {
+fn stream(
+    front: &Front,
+    opened: &Opened,
+    segment: Segment,
+    wants_usage: bool,
+    ending: Ending,
+) -> Response {
     let writer = ChunkWriter::new(opened, now(), wants_usage);
+    let session = opened.id.session.clone();
     sse::stream(front, |events| async move {
-        match pass_on(segment, writer, &events).await {
+        let passed = tokio::select! {
+            passed = pass_on(segment, writer, &events) => passed,
+            () = events.gone() => Err(Cut::Gone),
+        };
+        match passed {
             Err(Cut::TooSlow) => events.end(error(&ApiError::slow())),
             Ok(()) => events.end(Frame::data(None, DONE)),
-            Err(Cut::Gone) => {}
+            Err(Cut::Gone) => ending.gone(&session).await,
         }
+        ending.answered(&session).await;
     })
+}
+
+/// What follows after the answer.
+struct Ending {
+    client: Client,
+    /// Whether the session was started only for this answer.
+    is_task: bool,
+    /// Whether the turn ends with the connection.
+    aborts: bool,
+}
+
+impl Ending {
+    /// Deletes the session of a task.
+    async fn answered(&self, session: &SessionId) {
+        if !self.is_task {
+            return;
+        }
+        let reason = Some("the task of a client is answered".to_owned());
+        if let Err(error) = self.client.delete(session, reason).await {
+            tracing::warn!(%session, %error, "cannot delete the session of a client's task");
+        }
+    }
+
+    /// Aborts the turn, if the client wants that.
+    async fn gone(&self, session: &SessionId) {
+        if !self.aborts {
+            return;
+        }
+        let reason = Some("the client closed the connection".to_owned());
+        if let Err(error) = self.client.abort_session(session, reason).await {
+            tracing::warn!(%session, %error, "cannot abort the turn of a client that is gone");
+        }
+    }
 }
 
 fn error(error: &ApiError) -> Frame {

@@ -1,7 +1,7 @@
 //! The models that a client can choose: the teams, an agent with the nodes' default model, and an
 //! agent with one of the known models.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     Json,
@@ -10,7 +10,7 @@ use axum::{
 };
 use planck_client::Client;
 use planck_common::{
-    command::{Start, TeamRow},
+    command::{NodeState, Start, TeamRow},
     spec::Member,
 };
 use schemars::JsonSchema;
@@ -86,7 +86,14 @@ pub async fn find(
 }
 
 async fn all(client: &Client) -> Result<Vec<Model>, ApiError> {
-    let (teams, models) = tokio::try_join!(client.teams(), client.models())?;
+    let (teams, models, nodes) = tokio::try_join!(client.teams(), client.models(), client.nodes())?;
+    // The nodes know more models than those for whose providers they have keys.
+    let providers: BTreeSet<_> = nodes
+        .nodes
+        .iter()
+        .filter(|node| !matches!(node.state, NodeState::Left | NodeState::Dead))
+        .flat_map(|node| &node.providers)
+        .collect();
     let mut all: Vec<Model> = teams
         .teams
         .iter()
@@ -99,6 +106,7 @@ async fn all(client: &Client) -> Result<Vec<Model>, ApiError> {
         models
             .models
             .iter()
+            .filter(|model| providers.contains(&model.provider))
             .map(|model| Model::new(&model.id, "agent")),
     );
     Ok(all)
@@ -135,4 +143,19 @@ pub async fn start(client: &Client, model: &str) -> Result<Start, ApiError> {
         members: Some(vec![member]),
         ..Start::default()
     })
+}
+
+/// Returns a start for a task of a client: one agent without tools, with the model that was chosen.
+/// A team would do more than give an answer.
+pub fn for_task(start: Start) -> Start {
+    let chosen = start.members.into_iter().flatten().next();
+    let member = Member {
+        r#type: AGENT.to_owned(),
+        tools: Some(Vec::new()),
+        ..chosen.unwrap_or_default()
+    };
+    Start {
+        members: Some(vec![member]),
+        ..Start::default()
+    }
 }

@@ -31,6 +31,8 @@ use crate::{front::Front, key::Caller, turn::orchestrator};
 const ALIKE: usize = 8;
 /// The key under which a session's metadata name the model for which it was started.
 pub const MODEL: &str = "openai_model";
+/// The key under which they name the task of a client for which it was started.
+const TASK: &str = "openai_task";
 
 /// A response that can be read.
 #[derive(Debug)]
@@ -103,6 +105,13 @@ pub async fn open(front: &Front, caller: &Caller, ask: Ask) -> Result<(Opened, S
 async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, ApiError> {
     let latest = std::mem::replace(&mut ask.latest, Latest::Prompt(Vec::new()));
     let parts = match latest {
+        // The session of a task is deleted after the answer, so a task never continues a session.
+        Latest::Results(_) if ask.origin.task.is_some() => {
+            return Err(ApiError::parameter(
+                "messages",
+                "a request with the header `x-planck-task` takes no results of calls; send them without that header",
+            ));
+        }
         Latest::Results(results) => return results::send(front, caller, ask, results).await,
         Latest::Prompt(parts) => parts,
     };
@@ -114,6 +123,9 @@ async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, Ap
         parts,
         ask,
     };
+    if opening.ask.origin.task.is_some() {
+        return opening.start(None, None).await;
+    }
     match opening.ask.target.clone() {
         Target::Response(id) => opening.after_response(&id).await,
         Target::Session { name, may_start } => opening.in_session(&name, may_start).await,
@@ -202,6 +214,11 @@ impl Opening<'_> {
         name: Option<SessionName>,
     ) -> Result<Opened, ApiError> {
         let mut start = models::start(self.client, &self.ask.model).await?;
+        if let Some(task) = self.ask.origin.task.take() {
+            self.ask.tools.clear();
+            start = models::for_task(start);
+            start.metadata.insert(TASK.to_owned(), Value::String(task));
+        }
         start.session_id = session_id;
         start.name = name;
         start.workspace.clone_from(&self.ask.origin.workspace);

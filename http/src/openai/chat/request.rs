@@ -6,9 +6,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::openai::{
-    ask::{Ask, FunctionTool, Target, named_session, origin, without_effect},
+    ask::{Ask, FunctionTool, Origin, Target, named_session, origin, without_effect},
     conversation::{ChatMessage, read},
     error::ApiError,
+    hints::task,
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -74,7 +75,10 @@ impl ChatRequest {
             latest: conversation.latest,
             tools: tools(self.tools.unwrap_or_default())?,
             target,
-            origin: origin(headers, &metadata, &self.user),
+            origin: Origin {
+                task: task(headers),
+                ..origin(headers, &metadata, &self.user)
+            },
             warnings: without_effect(set.map(|(name, _)| name))
                 .into_iter()
                 .collect(),
