@@ -1,7 +1,6 @@
 // Starts Chromium, and has what all cases need.
 
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
@@ -17,24 +16,33 @@ const FLAGS = [
 /** How long a condition may take, also on a busy machine. */
 export const PATIENCE_MS = 30_000;
 
-/** Runs `work` with a browser that has an empty profile of its own. */
+/** Where the pictures of the pages of a failed case are. */
+const FAILED = join(import.meta.dirname, "../../../target/console");
+
+let browser;
+
+/** Runs `work` with an empty profile. All cases of a run use one browser. */
 export async function withBrowser(work, options = {}) {
-  const profile = mkdtempSync(join(tmpdir(), "planck-console-"));
-  const context = await chromium.launchPersistentContext(profile, {
-    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    headless: true,
-    args: FLAGS,
-    viewport: { width: 1280, height: 800 },
-    ...options,
-  });
+  browser ??= await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: FLAGS });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: "reduce", ...options });
   context.setDefaultTimeout(PATIENCE_MS);
   if (process.env.PLANCK_CONSOLE) await fromFolder(context, process.env.PLANCK_CONSOLE);
   try {
     return await work(context);
+  } catch (error) {
+    mkdirSync(FAILED, { recursive: true });
+    for (const [at, page] of context.pages().entries()) {
+      await page.screenshot({ path: join(FAILED, `page-${at}.png`) }).catch(() => {});
+      console.log(`the failed case leaves ${page.url()} in target/console/page-${at}.png, after ${JSON.stringify(page.errors)}`);
+    }
+    throw error;
   } finally {
     await context.close();
-    rmSync(profile, { recursive: true, force: true });
   }
+}
+
+export async function closeBrowser() {
+  await browser?.close();
 }
 
 /** Takes the files of the console from a folder, so that a change can be tried without a build. */
@@ -77,4 +85,33 @@ export function said(page, text) {
 
 export function status(page, value) {
   return page.locator(`[data-status="${value}"]`).waitFor();
+}
+
+/** Sends a request to `/v1` from the page, with the page's key. Returns what the front answers. */
+export function v1(page, method, path, body) {
+  return page.evaluate(async ([method, path, body]) => {
+    const key = sessionStorage.getItem("planck.key");
+    const headers = { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) };
+    const response = await fetch(`/v1${path}`, { method, headers, body: body && JSON.stringify(body) });
+    if (!response.ok) throw new Error(`${path}: ${await response.text()}`);
+    return response.json();
+  }, [method, path, body]);
+}
+
+/** Returns the events of a session that have one of these types. */
+export async function eventsOf(page, session, ...types) {
+  const { events } = await v1(page, "GET", `/sessions/${session}/events`);
+  return events.filter((event) => types.includes(event.type));
+}
+
+/** Writes a prompt, and sends it with Enter. */
+export async function prompt(page, text) {
+  const box = page.getByLabel(/^Prompt to/);
+  await box.fill(text);
+  await box.press("Enter");
+}
+
+/** Waits until no agent of the session works. */
+export function rested(page) {
+  return page.locator(".session .working, .session .live").first().waitFor({ state: "detached" });
 }

@@ -1,12 +1,10 @@
 // How the pages look: to axe, on a phone, and in the pictures of the documentation.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { accessible, fitsPhone } from "./axe.js";
 import { open, said, status, withBrowser } from "./browser.js";
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** The pages: their name, their address, and how to know that they are there. */
 const PAGES = [
@@ -32,7 +30,7 @@ export async function pages_are_accessible_in_light_and_dark({ address, ask }) {
   const folder = await ask("start sessions that show everything");
   if (folder) mkdirSync(folder, { recursive: true });
   for (const colorScheme of ["light", "dark"]) {
-    await withBrowser((context) => look(context, address, colorScheme, folder), { colorScheme, reducedMotion: "reduce" });
+    await withBrowser((context) => look(context, address, colorScheme, folder), { colorScheme });
   }
   await withBrowser((context) => fits(context, address), { viewport: { width: 360, height: 740 } });
 }
@@ -43,12 +41,12 @@ async function look(context, address, colorScheme, folder) {
     await page.goto(`${address}/${hash ?? (await agentOf(page, "word-counter"))}`);
     await isThere(page);
     if (name === "session") await status(page, "open");
-    await check(page, `${name}, ${colorScheme}`);
+    await accessible(page, `${name}, ${colorScheme}`);
     if (folder) await page.screenshot({ path: join(folder, `${name}-${colorScheme}.png`) });
   }
   await page.keyboard.press("n");
   await page.getByRole("dialog").waitFor();
-  await check(page, `start, ${colorScheme}`);
+  await accessible(page, `start, ${colorScheme}`);
   assert.deepEqual(page.errors, []);
 }
 
@@ -60,16 +58,6 @@ function agentOf(page, session) {
   }, session);
 }
 
-/** Fails if axe finds something serious. */
-async function check(page, what) {
-  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-  const bad = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-  const found = bad.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.slice(0, 3).map((node) => `${node.html.slice(0, 200)} ${node.any.map((each) => each.message).join("; ")}`).join(" | ")}`);
-  for (const { id, impact, nodes } of violations) console.log(`axe, ${what}: ${impact} ${id} (${nodes.length})`);
-  assert.deepEqual(found, [], what);
-}
-
 /** Fails if a page is wider than a phone. */
 async function fits(context, address) {
   const page = await open(context, address);
@@ -77,8 +65,7 @@ async function fits(context, address) {
     if (!hash) continue;
     await page.goto(`${address}/${hash}`);
     await isThere(page);
-    const width = await page.evaluate(() => document.documentElement.scrollWidth);
-    assert.ok(width <= 360, `${name} is ${width} pixels wide`);
+    await fitsPhone(page, name);
   }
   await page.goto(`${address}/#/sessions/word-counter`);
   await page.getByRole("button", { name: "Lanes" }).click();

@@ -1,5 +1,6 @@
 //! The console in a real browser. The cases are in `tests/judges/console/`; a case asks for faults,
-//! which the test makes.
+//! which the test makes. Cases that disturb nothing share one front and one browser, because
+//! starting those takes longer than most cases.
 
 use std::{
     env, fs,
@@ -33,8 +34,10 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 const SCRIPT: &str = include_str!("../../../judges/console/script.json");
 const TEAM_SCRIPT: &str = include_str!("../../../../examples/scripts/build-a-cli.json");
 const TEAM: &str = include_str!("../../../../examples/teams/build-a-cli/TEAM.json");
-/// How long a case may take on a busy machine.
-const CASE: Duration = Duration::from_secs(180);
+/// If this is set to the name of a case, only that case of a test runs.
+const ONLY: &str = "PLANCK_CONSOLE_CASE";
+/// How long the cases of one test may take on a busy machine.
+const CASES: Duration = Duration::from_secs(420);
 
 fn judges() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/console")
@@ -70,15 +73,21 @@ fn script() -> Result<Script> {
     Ok(script)
 }
 
-/// Runs a case in a browser, with `answer` for what it asks.
+/// Runs cases in one browser, one after the other, with `answer` for what they ask.
 async fn run(
-    case: &str,
+    cases: &[&str],
     address: SocketAddr,
     answer: &mut impl AsyncFnMut(&str) -> Result<String>,
 ) -> Result<()> {
+    let only = env::var(ONLY).unwrap_or_default();
+    let is_meant = |case: &&&str| only.is_empty() || only == **case;
+    let meant: Vec<_> = cases.iter().filter(is_meant).copied().collect();
+    if meant.is_empty() {
+        return Ok(());
+    }
     let mut child = Command::new("node")
         .arg(judges().join("run.js"))
-        .args([case, &format!("http://{address}")])
+        .args([meant.join(","), format!("http://{address}")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -86,30 +95,25 @@ async fn run(
         .context("cannot run `node`")?;
     let mut input = child.stdin.take().context("no input")?;
     let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
-    let mut has_passed = false;
+    let mut passed = 0;
     let conversation = async {
         while let Some(line) = lines.next_line().await? {
-            match line.strip_prefix("ASK ") {
-                Some(what) => {
-                    let reply = answer(what).await.with_context(|| what.to_owned())?;
-                    input.write_all(format!("{reply}\n").as_bytes()).await?;
-                }
-                None if line == "PASSED" => has_passed = true,
-                None => println!("{case}: {line}"),
+            if let Some(what) = line.strip_prefix("ASK ") {
+                let reply = answer(what).await.with_context(|| what.to_owned())?;
+                input.write_all(format!("{reply}\n").as_bytes()).await?;
+                continue;
             }
+            passed += usize::from(line.starts_with("PASSED "));
+            println!("{line}");
         }
         anyhow::Ok(())
     };
-    timeout(CASE, conversation)
+    timeout(CASES, conversation)
         .await
-        .with_context(|| format!("{case} does not end"))??;
+        .with_context(|| format!("{passed} cases of {meant:?} passed, and no more"))??;
     child.kill().await.ok();
-    ensure!(has_passed, "{case} failed, see above");
+    ensure!(passed == meant.len(), "a case failed, see above");
     Ok(())
-}
-
-async fn nothing(what: &str) -> Result<String> {
-    bail!("the test cannot {what}")
 }
 
 /// One process with everything, as a newcomer starts it.
@@ -219,98 +223,139 @@ impl Cluster {
     }
 }
 
-async fn solo(case: &str) -> Result<()> {
+/// A cluster with its front, whose parts a case may have killed and started.
+struct Stage {
+    cluster: Cluster,
+    address: SocketAddr,
+    front: Option<Front>,
+}
+
+impl Stage {
+    async fn start() -> Result<Self> {
+        let cluster = Cluster::start(&[]).await?;
+        let front = cluster.front().await?;
+        Ok(Self {
+            cluster,
+            address: front.address(),
+            front: Some(front),
+        })
+    }
+
+    /// Does what a case asks for.
+    async fn answer(&mut self, what: &str) -> Result<String> {
+        let world = &self.cluster.world;
+        match (what, self.front.take()) {
+            ("tell the directory", front) => {
+                self.front = front;
+                return Ok(world.dir().display().to_string());
+            }
+            ("kill the front", Some(mut front)) => front.kill().await?,
+            ("start the front", None) => {
+                let options = ["--front-only"];
+                let started =
+                    Front::start_at(self.address, world.planck()?, world.folder(), &options);
+                self.front = Some(started.await?);
+            }
+            ("start a node", front) => {
+                self.front = front;
+                self.cluster.nodes.push(world.node().await?);
+            }
+            ("kill the node of failover", front) => {
+                self.front = front;
+                return self.cluster.kill_host_of("failover").await;
+            }
+            _ => bail!("the test cannot {what}"),
+        }
+        Ok(String::new())
+    }
+}
+
+/// Runs cases on a front of their own.
+async fn solo(cases: &[&str]) -> Result<()> {
     if !has_browser() {
         return Ok(());
     }
     let solo = Solo::new().await?;
     let front = solo.front(&[]).await?;
-    run(case, front.address(), &mut nothing).await
+    let work = solo.folder.path().join("work").display().to_string();
+    let mut answer = async |_: &str| Ok(work.clone());
+    run(cases, front.address(), &mut answer).await
 }
 
-macro_rules! solo_cases {
-    ($($case:ident)+) => {
-        $(#[tokio::test(flavor = "multi_thread")]
-        async fn $case() -> Result<()> {
-            solo(stringify!($case)).await
-        })+
-    };
-}
-
-solo_cases! {
-    session_is_started_and_answered
-    markup_of_models_and_tools_stays_text
-    reload_in_mid_stream_continues_the_text
-    two_tabs_answer_one_approval_once
-    keyboard_alone_is_enough
-    pages_of_other_origins_cannot_use_the_front
-    long_session_opens_and_scrolls_at_once
-}
-
-/// A question is asked by an agent with the tool `ask_user`, which the form does not offer.
 #[tokio::test(flavor = "multi_thread")]
-async fn question_is_answered_in_the_conversation() -> Result<()> {
-    if !has_browser() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(&[]).await?;
-    let front = cluster.front().await?;
-    let mut answer = async |_: &str| {
-        let members = json!([{ "type": "agent", "tools": ["ask_user"] }]);
-        let started = cluster
-            .start_session(json!({ "members": members, "prompt": "Which colour?" }))
-            .await?;
-        Ok(started.name.to_string())
-    };
-    run(
-        "question_is_answered_in_the_conversation",
-        front.address(),
-        &mut answer,
-    )
+async fn person_starts_sessions_and_answers_waits() -> Result<()> {
+    solo(&[
+        "session_is_started_and_answered",
+        "markup_of_models_and_tools_stays_text",
+        "two_tabs_answer_one_approval_once",
+        "keyboard_alone_is_enough",
+        "pages_of_other_origins_cannot_use_the_front",
+        "edited_arguments_run_and_wrong_ones_are_refused",
+        "allowance_for_the_session_covers_the_next_call",
+        "tool_of_a_client_that_is_gone_is_answered",
+    ])
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_front_is_reconnected() -> Result<()> {
-    if !has_browser() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(&[]).await?;
-    let first = cluster.front().await?;
-    let address = first.address();
-    let mut front = Some(first);
-    let mut answer = async |what: &str| {
-        match (what, front.take()) {
-            ("tell the directory", running) => {
-                front = running;
-                return Ok(cluster.world.dir().display().to_string());
-            }
-            ("kill the front", Some(mut running)) => running.kill().await?,
-            ("start the front", None) => {
-                let (command, folder) = (cluster.world.planck()?, cluster.world.folder());
-                let options = ["--front-only"];
-                front = Some(Front::start_at(address, command, folder, &options).await?);
-            }
-            _ => bail!("the test cannot {what}"),
-        }
-        Ok(String::new())
-    };
-    run("killed_front_is_reconnected", address, &mut answer).await
+async fn person_changes_what_sessions_do() -> Result<()> {
+    solo(&[
+        "reload_in_mid_stream_continues_the_text",
+        "steered_prompt_joins_the_turn_and_queued_one_follows",
+        "aborted_turn_keeps_its_text_and_the_next_prompt_runs",
+        "rewind_hides_later_messages_in_every_tab",
+        "changed_model_answers_the_next_prompt",
+        "deleted_session_is_named_in_other_tabs",
+        "closed_session_is_resumed",
+    ])
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_node_is_replaced_while_watching() -> Result<()> {
+async fn long_session_opens_and_scrolls_at_once() -> Result<()> {
+    solo(&["long_session_opens_and_scrolls_at_once"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_that_loses_parts_is_used_by_a_person() -> Result<()> {
     if !has_browser() {
         return Ok(());
     }
-    let mut cluster = Cluster::start(&[]).await?;
-    let front = cluster.front().await?;
-    let case = "killed_node_is_replaced_while_watching";
-    let mut answer = async |what: &str| match what {
-        "tell the directory" => Ok(cluster.world.dir().display().to_string()),
-        _ => cluster.kill_host_of("failover").await,
-    };
-    run(case, front.address(), &mut answer).await
+    let mut stage = Stage::start().await?;
+    let address = stage.address;
+    let cases = [
+        "question_is_answered_in_the_conversation",
+        "approval_survives_the_death_of_the_front",
+        "killed_front_is_reconnected",
+        "drained_node_gives_its_agents_away",
+        "killed_node_is_replaced_while_watching",
+    ];
+    run(&cases, address, &mut async |what: &str| {
+        stage.answer(what).await
+    })
+    .await
+}
+
+/// A key of a front, and its entry in the configuration.
+struct MadeKey {
+    key: String,
+    entry: Value,
+}
+
+impl Solo {
+    async fn key(&self, name: &str, role: &str) -> Result<MadeKey> {
+        let made = self.planck(&["serve", "key", name, "--role", role]).await?;
+        let word = |start: &str| made.split_whitespace().find(|word| word.starts_with(start));
+        let keys = word("PLANCK_HTTP_KEYS='").context("no configuration")?;
+        let keys = keys
+            .trim_start_matches("PLANCK_HTTP_KEYS=")
+            .trim_matches('\'');
+        let keys: Vec<Value> = serde_json::from_str(keys)?;
+        Ok(MadeKey {
+            key: word("pk_").context("no key")?.to_owned(),
+            entry: keys.into_iter().next().context("no entry")?,
+        })
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,23 +364,14 @@ async fn key_is_asked_for_and_roles_are_named() -> Result<()> {
         return Ok(());
     }
     let solo = Solo::new().await?;
-    let made = solo
-        .planck(&["serve", "key", "olga", "--role", "observe"])
-        .await?;
-    let word = |start: &str| made.split_whitespace().find(|word| word.starts_with(start));
-    let key = word("pk_").context("no key")?.to_owned();
-    let keys = word("PLANCK_HTTP_KEYS='").context("no configuration")?;
-    let keys = keys
-        .trim_start_matches("PLANCK_HTTP_KEYS=")
-        .trim_matches('\'');
-    let front = solo.front(&[("PLANCK_HTTP_KEYS", keys)]).await?;
-    let mut answer = async |_: &str| Ok(key.clone());
-    run(
-        "key_is_asked_for_and_roles_are_named",
-        front.address(),
-        &mut answer,
-    )
-    .await
+    let observer = solo.key("olga", "observe").await?;
+    let operator = solo.key("otto", "operate").await?;
+    let keys = json!([observer.entry, operator.entry]).to_string();
+    let front = solo.front(&[("PLANCK_HTTP_KEYS", &keys)]).await?;
+    let told = json!({ "observe": observer.key, "operate": operator.key }).to_string();
+    let mut answer = async |_: &str| Ok(told.clone());
+    let cases = ["key_is_asked_for_and_roles_are_named"];
+    run(&cases, front.address(), &mut answer).await
 }
 
 /// Checks every page with axe, and writes the pictures of the documentation if asked to.
@@ -347,12 +383,8 @@ async fn pages_are_accessible_in_light_and_dark() -> Result<()> {
     let cluster = Cluster::start(&[]).await?;
     let front = cluster.front().await?;
     let mut answer = async |_: &str| cluster.team_at_work().await;
-    run(
-        "pages_are_accessible_in_light_and_dark",
-        front.address(),
-        &mut answer,
-    )
-    .await
+    let cases = ["pages_are_accessible_in_light_and_dark"];
+    run(&cases, front.address(), &mut answer).await
 }
 
 /// The parts of the console that need no browser.
