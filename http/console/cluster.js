@@ -14,6 +14,9 @@ const KEPT = 200;
 /** How many open sessions are read for the list of who hosts what. */
 const SESSIONS = 50;
 
+const DRAIN = "Move its agents away and end this node?";
+const DRAIN_ONLY = "End this node? It is the only one: all work stops until another node starts.";
+
 const STATES = {
   alive: "good",
   suspended: "wait",
@@ -31,10 +34,11 @@ export function ClusterPage() {
   const decisions = useDecisions();
   const now = useNow(1_000);
   const rows = (nodes.value?.nodes ?? []).toSorted((a, b) => order(a) - order(b) || a.name.localeCompare(b.name));
+  const alive = rows.filter((node) => node.state === "alive").length;
   return html`<div class="page">
-    <header class="page-head"><h1>Cluster</h1><span class="muted">${nodes.value ? count(rows.filter((node) => node.state === "alive").length, "node") : "…"} in service</span></header>
+    <header class="page-head"><h1>Cluster</h1><span class="muted">${nodes.value ? count(alive, "node") : "…"} in service</span></header>
     <${ProblemNote} problem=${nodes.problem} />
-    <section aria-label="Nodes" class="nodes">${rows.map((node) => html`<${Node} key=${node.id} node=${node} hosted=${hosted.value?.get(node.id) ?? []} now=${now} again=${nodes.again} />`)}</section>
+    <section aria-label="Nodes" class="nodes">${rows.map((node) => html`<${Node} key=${node.id} node=${node} hosted=${hosted.value?.get(node.id) ?? []} now=${now} isOnly=${alive === 1} again=${nodes.again} />`)}</section>
     <div class="columns">
       <section><h2>Decisions</h2><${Decisions} decisions=${decisions} /></section>
       <section><h2>Sidecars</h2><${SidecarList} sidecars=${sidecars.value?.sidecars} /><h2>Models</h2><${ModelList} models=${models.value?.models} /></section>
@@ -47,7 +51,7 @@ function order(node) {
   return Object.keys(STATES).indexOf(node.state);
 }
 
-function Node({ node, hosted, now, again }) {
+function Node({ node, hosted, now, isOnly, again }) {
   const drain = useAction();
   const isGone = node.state === "dead" || node.state === "left";
   const load = node.capacity ? Math.min(node.agents / node.capacity, 1) : 0;
@@ -62,7 +66,7 @@ function Node({ node, hosted, now, again }) {
     </dl>
     <meter min="0" max="1" value=${load} aria-label=${`Load of ${node.name}`}>${Math.round(load * 100)} %</meter>
     ${hosted.length > 0 && html`<ul class="hosted">${hosted.slice(0, 12).map((agent) => html`<li key=${agent.id}><a href=${`#/sessions/${agent.session}/agents/${agent.id}`}>${agent.name}</a> <span class="muted">${agent.session} · ${agent.state}</span></li>`)}${hosted.length > 12 && html`<li class="muted">and ${hosted.length - 12} more</li>`}</ul>`}
-    ${node.state === "alive" && html`<${ConfirmButton} label="Drain" question="Move its agents away and end this node?" busy=${drain.isRunning} onConfirm=${() => drain.run(async () => { await api.drain(node.id); again(); })} />`}
+    ${node.state === "alive" && html`<${ConfirmButton} label="Drain" question=${isOnly ? DRAIN_ONLY : DRAIN} busy=${drain.isRunning} onConfirm=${() => drain.run(async () => { await api.drain(node.id); again(); })} />`}
     <${ProblemNote} problem=${drain.problem} onClose=${drain.clear} />
   </article>`;
 }

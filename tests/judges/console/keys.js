@@ -48,7 +48,8 @@ async function use(page, key) {
 async function observes(page, address) {
   const refused = (area, role) => area.getByText(new RegExp(`needs \`${role}\``)).first().waitFor();
   await page.getByRole("button", { name: "Drain", exact: true }).click();
-  await page.getByRole("group", { name: /end this node/ }).getByRole("button", { name: "Drain" }).click();
+  await page.getByText("It is the only one: all work stops").waitFor();
+  await page.getByRole("group", { name: /^End this node/ }).getByRole("button", { name: "Drain" }).click();
   await refused(page.getByRole("alert"), "operate");
   await looksRight(page, "a refused drain");
   await page.keyboard.press("n");
