@@ -64,11 +64,6 @@ impl EventSender {
         }
     }
 
-    /// Waits until the client is gone.
-    pub async fn gone(&self) {
-        self.sender.closed().await;
-    }
-
     fn cut_off(&self) -> Cut {
         self.meter.cut_off();
         Cut::TooSlow
@@ -77,6 +72,11 @@ impl EventSender {
     /// Sends the last frame, for which there is always a place.
     pub fn end(self, frame: Frame) {
         let _ = self.sender.try_send((Bytes::from(frame.0), None));
+    }
+
+    /// Waits until the client is gone.
+    pub async fn gone(&self) {
+        self.sender.closed().await;
     }
 }
 

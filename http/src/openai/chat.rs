@@ -1,5 +1,6 @@
 //! `POST /openai/v1/chat/completions`.
 
+mod ending;
 mod request;
 mod wire;
 
@@ -10,8 +11,7 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use planck_client::Client;
-use planck_common::{SessionId, event::json};
+use planck_common::event::json;
 
 pub use request::ChatRequest;
 pub use wire::ChatCompletion;
@@ -19,7 +19,6 @@ pub use wire::ChatCompletion;
 use super::{
     Call,
     error::ApiError,
-    hints::aborts_on_disconnect,
     now,
     opening::{self, Opened},
     segment::{EndKind, Segment, SegmentEvent},
@@ -29,6 +28,7 @@ use crate::{
     front::Front,
     sse::{self, Cut, EventSender, Frame},
 };
+use ending::Ending;
 use wire::{ChunkWriter, Completion};
 
 /// The last frame of a stream.
@@ -43,13 +43,8 @@ pub async fn create(
     }: Call<ChatRequest>,
 ) -> Result<Response, ApiError> {
     let (streams, wants_usage) = (body.stream == Some(true), body.wants_usage());
-    let aborts = aborts_on_disconnect(&headers)?;
+    let ending = Ending::of(&front, &headers)?;
     let ask = body.ask(&headers)?;
-    let ending = Ending {
-        client: front.client().clone(),
-        is_task: ask.origin.task.is_some(),
-        aborts,
-    };
     let (opened, segment) = opening::open(&front, &caller, ask).await?;
     let mut response = match streams {
         true => stream(&front, &opened, segment, wants_usage, ending),
@@ -103,39 +98,6 @@ fn stream(
         }
         ending.answered(&session).await;
     })
-}
-
-/// What follows after the answer.
-struct Ending {
-    client: Client,
-    /// Whether the session was started only for this answer.
-    is_task: bool,
-    /// Whether the turn ends with the connection.
-    aborts: bool,
-}
-
-impl Ending {
-    /// Deletes the session of a task.
-    async fn answered(&self, session: &SessionId) {
-        if !self.is_task {
-            return;
-        }
-        let reason = Some("the task of a client is answered".to_owned());
-        if let Err(error) = self.client.delete(session, reason).await {
-            tracing::warn!(%session, %error, "cannot delete the session of a client's task");
-        }
-    }
-
-    /// Aborts the turn, if the client wants that.
-    async fn gone(&self, session: &SessionId) {
-        if !self.aborts {
-            return;
-        }
-        let reason = Some("the client closed the connection".to_owned());
-        if let Err(error) = self.client.abort_session(session, reason).await {
-            tracing::warn!(%session, %error, "cannot abort the turn of a client that is gone");
-        }
-    }
 }
 
 fn error(error: &ApiError) -> Frame {
