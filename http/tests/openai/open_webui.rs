@@ -154,6 +154,23 @@ async fn unknown_wish_for_a_closed_connection_is_refused() {
     );
 }
 
+/// The session of a task is deleted, which a key of the role `use` may not do to other sessions.
+#[tokio::test(flavor = "multi_thread")]
+async fn task_never_continues_a_session() {
+    let call = json!({"id": "call_s_0_c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let served = Served::start(ScriptedModel::new()).await;
+    let body = json!({"model": "planck", "messages": [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_s_0_c", "content": "done"},
+    ]});
+    let task = [("x-planck-task", "title")];
+    let (status, error) = read(served.post(PATH, &task, &body).await).await;
+    let message = error["error"]["message"].as_str().unwrap_or_default();
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{error}");
+    assert!(message.contains("x-planck-task"), "{error}");
+}
+
 /// Clients show the list to people, who would choose a model for which there is no key.
 #[tokio::test(flavor = "multi_thread")]
 async fn list_of_models_has_only_those_of_configured_providers() {

@@ -55,9 +55,7 @@ pub async fn delete(
             client.delete(&session.id, reason).await?;
         }
         Deletion::Rewind(to) => {
-            client
-                .rewind(&session.id, to, caller.author(None))
-                .await?;
+            client.rewind(&session.id, to, caller.author(None)).await?;
         }
     }
     Ok(DeletedResponse {
