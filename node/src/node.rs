@@ -151,7 +151,9 @@ impl Node {
             .await?;
         self.tasks
             .spawn(Arc::clone(&services.takeover).keep_sweeping(self.stop.clone()));
-        if !services.view.is_alone() {
+        if services.view.is_alone() {
+            services.sidecars.are_none();
+        } else {
             self.tasks
                 .spawn(Arc::clone(&self).keep_looking_for_sidecars());
         }

@@ -90,6 +90,11 @@ impl Sidecars {
         self.directory().rows()
     }
 
+    /// Records that no search is made, because no other process is on the bus.
+    pub fn are_none(&self) {
+        self.0.looked.send_replace(true);
+    }
+
     /// Waits until the first search has ended, but at most [`FIRST_LOOK`].
     pub async fn looked(&self) {
         let mut looked = self.0.looked.subscribe();
