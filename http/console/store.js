@@ -12,8 +12,6 @@ const TAIL = 400;
 const PAGE = 500;
 /** How many earlier events one step back loads. */
 const STEP = 2_000;
-/** How often the description of a closed session is read, in milliseconds. */
-const CLOSED_MS = 3_000;
 /** The events after which the description of the session is read again. */
 const CHANGE_INFO = new Set(["agent_started", "agent_stopped", "session_closed", "session_resumed", "turn_end"]);
 
@@ -64,7 +62,6 @@ export class SessionStore {
       return;
     }
     if (this.isStopped) return;
-    if (this.isClosed) this.readInfoSoon();
     this.reset(Math.max(1, this.info.head - TAIL + 1));
     const path = `/v1/sessions/${encodeURIComponent(this.info.id)}/events`;
     this.stream = follow({
@@ -139,26 +136,7 @@ export class SessionStore {
 
   readInfoSoon() {
     clearTimeout(this.infoTimer);
-    this.infoTimer = setTimeout(() => this.checkInfo(), 150);
-  }
-
-  /**
-   * Reads the description again. No event tells that a session was deleted, but it is closed before,
-   * so a closed session is read from time to time.
-   */
-  async checkInfo() {
-    if (this.isStopped) return;
-    try {
-      if (!document.hidden) await this.readInfo();
-    } catch (problem) {
-      if (problem.status === 404) {
-        this.stream?.stop();
-        this.setStatus("failed", problem);
-        return;
-      }
-    }
-    clearTimeout(this.infoTimer);
-    if (this.isClosed && !this.isStopped) this.infoTimer = setTimeout(() => this.checkInfo(), CLOSED_MS);
+    this.infoTimer = setTimeout(() => !this.isStopped && this.readInfo().catch(() => {}), 150);
   }
 
   get isClosed() {

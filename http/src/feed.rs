@@ -13,7 +13,9 @@ use std::{
 };
 
 use planck_client::{Client, ClientError, FollowEvent};
-use planck_common::{Seq, SessionId, envelope::Envelope, event::EventKind};
+use planck_common::{
+    Seq, SessionId, command::SessionState, envelope::Envelope, event::EventKind, reply::Code,
+};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -29,7 +31,8 @@ const KEPT: usize = 4 << 20;
 const LINGER: Duration = Duration::from_secs(30);
 /// How long a new feed waits for its first client.
 const FIRST: Duration = Duration::from_secs(5);
-/// The time between two looks whether a feed is still used.
+/// The time between two looks whether a feed is still used, and whether a closed session is still
+/// there.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The feeds of a front, by session.
@@ -164,21 +167,39 @@ impl Feeds {
 impl Feed {
     /// Follows the session until no client has used the feed for a while.
     async fn run(self: &Arc<Self>, client: &Client, all: &Feeds) -> Result<(), ClientError> {
-        let head = client.session(&self.session).await?.head;
+        let info = client.session(&self.session).await?;
+        let head = info.head;
         let mut follow = client.follow(&self.session, head + 1).await?;
         self.change(|state| {
             (state.head, state.whole_from) = (head, head + 1);
+            state.is_closed = info.state == SessionState::Closed;
             state.standing = Standing::Following;
         });
         loop {
             // A follower loses nothing when its future is dropped.
-            if let Ok(item) = tokio::time::timeout(LOOK, follow.next()).await {
-                self.take(item?);
+            match tokio::time::timeout(LOOK, follow.next()).await {
+                Ok(item) => self.take(item?),
+                Err(_) => self.check_deleted(client).await?,
             }
             let is_kept = self.state().kept_until > Instant::now();
             if !is_kept && all.remove_unused(self) {
                 return Ok(());
             }
+        }
+    }
+
+    /// Returns an error if the session was deleted. No event says so, but a session is closed before
+    /// it is deleted.
+    async fn check_deleted(&self, client: &Client) -> Result<(), ClientError> {
+        if !self.state().is_closed {
+            return Ok(());
+        }
+        match client.session(&self.session).await {
+            Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => {
+                Err(ClientError::Refused(refusal))
+            }
+            // The next look tries again.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

@@ -133,7 +133,7 @@ export function deleted_session_is_named_in_other_tabs({ address }) {
     await other.getByText("Nothing waits for you").waitFor();
     await page.bringToFront();
     await page.locator('[data-status="failed"]').waitFor();
-    await page.getByRole("alert").getByText("deleted").waitFor();
+    await page.getByRole("alert").getByText("Not found.").waitFor();
     assert.equal(await page.getByRole("button", { name: "Allow" }).count(), 0, "a wait of a deleted session is offered");
     await page.getByLabel(/^Prompt to/).press("Enter");
     const pending = page.locator(".pending", { hasText: "A draft" });

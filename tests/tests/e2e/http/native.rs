@@ -129,6 +129,33 @@ async fn session_runs_through_the_front_alone() -> Result<()> {
     Ok(())
 }
 
+/// No event tells that a session was deleted.
+#[tokio::test]
+async fn stream_of_a_deleted_session_ends_with_an_error() -> Result<()> {
+    let alone = alone(Script::new()).await?;
+    let front = &alone.front;
+    front.post("/v1/sessions", &careful()).await?;
+    let path = "/v1/sessions/bold-oak/events";
+    let accept = [("Accept", "text/event-stream")];
+    let streamed = request(front.address(), "GET", path, &accept, "");
+    let deleted = async {
+        eventually("the stream is open", async || {
+            let metrics = front.get("/metrics").await.ok()?.body;
+            metrics.contains("planck_http_streams 1\n").then_some(())
+        })
+        .await?;
+        request(front.address(), "DELETE", "/v1/sessions/bold-oak", &[], "").await
+    };
+    let (streamed, deleted) = tokio::try_join!(streamed, deleted)?;
+    assert_eq!(deleted.status, 200, "{}", deleted.body);
+    let (_, error) = streamed
+        .body
+        .split_once("event: error\n")
+        .context("no error")?;
+    assert!(error.contains(r#""code":"not_found""#), "{error}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn session_is_started_once_for_one_key() -> Result<()> {
     let alone = alone(Script::new()).await?;
