@@ -35,6 +35,7 @@ mod schema;
 mod serve;
 mod session;
 mod sidecar;
+mod stay;
 mod team;
 mod trust;
 mod waits;

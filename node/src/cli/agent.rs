@@ -10,7 +10,9 @@ use super::{
     place::ConfigPlace,
     render::consumed,
     session::{AGENT_COLUMNS, PromptTiming, agent_row},
+    stay::stay,
     waits::own_name,
+    watch::interrupts,
 };
 use crate::client::Client;
 
@@ -33,7 +35,7 @@ pub enum AgentCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Send it a prompt and return at once
+    /// Send it a prompt and return at once; without NATS stay until the work has ended
     Prompt {
         agent: String,
         text: String,
@@ -60,7 +62,7 @@ impl AgentCommand {
         } else {
             ConnectedClient::open(&config).await?
         };
-        let done = Box::pin(self.ask(&link.client)).await;
+        let done = Box::pin(self.ask(&link)).await;
         link.close().await;
         done
     }
@@ -72,7 +74,8 @@ impl AgentCommand {
         }
     }
 
-    async fn ask(self, client: &Client) -> anyhow::Result<Exit> {
+    async fn ask(self, link: &ConnectedClient) -> anyhow::Result<Exit> {
+        let client = &link.client;
         match self {
             Self::Ls { session, output } => {
                 let agents = client.session(&session).await?.agents;
@@ -92,7 +95,12 @@ impl AgentCommand {
                     agent: None,
                     by: own_name(),
                 };
+                let mut interrupted = interrupts()?;
                 let accepted = client.prompt_agent(&parse(&agent)?, prompt).await?;
+                if link.is_alone() {
+                    let session = accepted.session_id.to_string();
+                    return stay(link, &session, &accepted.into(), &mut interrupted).await;
+                }
                 say(&format!("accepted as {}\n", accepted.prompt_id))?;
             }
             Self::Abort { agent } => {

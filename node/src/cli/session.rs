@@ -33,7 +33,7 @@ pub enum SessionCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Send a prompt and return at once
+    /// Send a prompt and return at once; without NATS stay until the work has ended
     #[command(
         after_help = "Examples:\n  planck session prompt bold-oak \"And the tests?\"\n  \
                             planck session prompt bold-oak --mode steer \"Leave the docs alone\"\n  \

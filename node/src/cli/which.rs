@@ -112,12 +112,7 @@ impl PromptTarget {
             agent: None,
             by: own_name(),
         };
-        let accepted = client.prompt(&self.id, prompt).await?;
-        Ok(Sent {
-            session: accepted.session_id,
-            prompt: Some(accepted.prompt_id),
-            from: accepted.seq + 1,
-        })
+        Ok(client.prompt(&self.id, prompt).await?.into())
     }
 }
 

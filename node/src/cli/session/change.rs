@@ -6,13 +6,13 @@ use planck_common::command::{InputMode, Prompt};
 use super::look::state;
 use crate::{
     cli::{
-        ask::{Asker, can_ask},
         exit::Exit,
         link::ConnectedClient,
-        output::{Stream, say, warn},
+        output::say,
         render::style::counted,
-        waits::{left_open, open_waits, own_name},
-        watch::{OnWait, Sent, Sink, WorkOutcome, interrupts, watch},
+        stay::stay,
+        waits::own_name,
+        watch::{Sent, interrupts},
     },
     client::Client,
 };
@@ -61,19 +61,18 @@ impl SendPrompt {
             agent: self.agent,
             by: own_name(),
         };
+        let mut interrupted = interrupts()?;
         let accepted = link.client.prompt(&self.session, prompt).await?;
-        let hint = match link.is_alone() {
-            true => format!(
-                "no node works on it until `planck run --session {} PROMPT` or `planck chat` continues the session",
-                self.session
-            ),
-            false => format!(
-                "follow it with `planck session attach {} --from {}`",
-                self.session,
-                accepted.seq + 1
-            ),
-        };
-        say(&format!("accepted as {}; {hint}\n", accepted.prompt_id))?;
+        if link.is_alone() {
+            let session = &self.session;
+            return stay(link, session, &accepted.into(), &mut interrupted).await;
+        }
+        say(&format!(
+            "accepted as {}; follow it with `planck session attach {} --from {}`\n",
+            accepted.prompt_id,
+            self.session,
+            accepted.seq + 1
+        ))?;
         Ok(Exit::Done)
     }
 }
@@ -84,8 +83,7 @@ pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Resumes a session. Without a cluster this process stays until the session's work has ended,
-/// because the work would break off with it.
+/// Resumes a session. Without a cluster this process stays until the session's work has ended.
 pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exit> {
     let mut interrupted = interrupts()?;
     let started = link.client.resume(session, None).await?;
@@ -103,28 +101,7 @@ pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exi
         prompt: None,
         from: started.seq + 1,
     };
-    let client = &link.client;
-    let mut sink = Sink::screen(Some(Stream::Out));
-    let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
-        true => OnWait::Ask(Box::new(Asker::new(
-            client,
-            &work.session,
-            Stream::Out,
-            false,
-        ))),
-        false => OnWait::Leave,
-    };
-    let watching = watch(client, &work, &mut interrupted, &mut sink, &mut on_wait);
-    let watched = Box::pin(watching).await?;
-    if watched.ended.outcome == WorkOutcome::Waiting {
-        let waits = open_waits(client, &work.session).await?;
-        warn(&left_open(&started.name, &waits, link.is_alone()));
-        return Ok(Exit::Waiting);
-    }
-    Ok(match watched.interrupts {
-        0 => Exit::Done,
-        _ => Exit::Interrupted,
-    })
+    stay(link, &started.name, &work, &mut interrupted).await
 }
 
 pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {

@@ -1,6 +1,9 @@
 //! The work of a session that a watch follows.
 
-use planck_common::{InputId, Seq, SessionId, command::SessionInfo};
+use planck_common::{
+    InputId, Seq, SessionId,
+    command::{Accepted, SessionInfo},
+};
 
 /// A prompt that was sent, and the log position from which to follow the session.
 #[derive(Debug, Clone)]
@@ -18,6 +21,16 @@ impl Sent {
             session: info.id.clone(),
             prompt: None,
             from: info.head + 1,
+        }
+    }
+}
+
+impl From<Accepted> for Sent {
+    fn from(accepted: Accepted) -> Self {
+        Self {
+            session: accepted.session_id,
+            prompt: Some(accepted.prompt_id),
+            from: accepted.seq + 1,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `planck session resume` without NATS, where the process of the command is the only node.
+//! `planck session resume`, `session prompt` and `agent prompt` without NATS, where the process of the
+//! command is the only node.
 
 use std::process::Stdio;
 
@@ -77,4 +78,44 @@ async fn resume_of_work_that_waits_says_how_to_answer() -> Result<()> {
     assert!(ran.err.contains("allow|deny"), "{ran:?}");
     assert!(machine.read("out.txt").is_err());
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_without_nats_stays_until_the_work_has_ended() -> Result<()> {
+    let args = |path: &str| json!({ "path": path, "content": "hello\n" });
+    let write = |path: &str| {
+        Reply::text("Let me think. ".repeat(4))
+            .and_call("write", args(path))
+            .pace(Pace::per_second(10.0).chunk(4))
+    };
+    let script = Script::new()
+        .rule(When::any().result_of("write"), "It is written.")
+        .limited(1, When::any().user("first"), write("first.txt"))
+        .limited(1, When::any().user("second"), write("second.txt"))
+        .always("Hello.");
+    let machine = PersonalMachine::start(script).await?;
+    let hello = [
+        "run",
+        "--model",
+        "openai:gpt-5",
+        "--session",
+        "bold-oak",
+        "hello",
+    ];
+    assert_eq!(machine.run(&hello).await?.code, 0);
+    let log = machine
+        .run(&["session", "export", "bold-oak"])
+        .await?
+        .events()?;
+    let agent = log[0].agent_id.to_string();
+    for (command, path) in [
+        (["session", "prompt", "bold-oak", "first"], "first.txt"),
+        (["agent", "prompt", &agent, "second"], "second.txt"),
+    ] {
+        let ran = machine.run(&command).await?;
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.out.contains("It is written."), "{ran:?}");
+        assert_eq!(machine.read(path)?, "hello\n");
+    }
+    machine.check_model()
 }
