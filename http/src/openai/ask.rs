@@ -105,6 +105,11 @@ pub fn named_session(headers: &HeaderMap, metadata: &Map<String, Value>) -> Opti
     header.or(text).map(str::to_owned)
 }
 
+/// Stands for an image in the text of a message.
+const IMAGE: &str = "[image]";
+/// Stands for a file in the text of a message.
+const FILE: &str = "[file]";
+
 /// The content of a message: a text, or parts.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[schemars(rename = "OpenAiContent")]
@@ -145,14 +150,18 @@ struct FileContent {
 }
 
 impl Content {
-    /// Returns the texts of the content, and a mark for everything else.
+    /// Returns the texts of the content, and a mark for everything else, as [`marked`] does.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Parts(parts) => {
                 let texts = parts.iter().map(|part| match (&part.text, &part.refusal) {
                     (Some(text), _) | (None, Some(text)) => text.clone(),
-                    (None, None) => format!("[{}]", part.r#type),
+                    (None, None) => match part.r#type.as_str() {
+                        "image_url" | "input_image" => IMAGE.to_owned(),
+                        "file" | "input_file" => FILE.to_owned(),
+                        other => format!("[{other}]"),
+                    },
                 });
                 texts.collect::<Vec<_>>().join("\n")
             }
@@ -166,6 +175,18 @@ impl Content {
             Self::Parts(parts) => parts.into_iter().map(part).collect(),
         }
     }
+}
+
+/// Returns the texts of a prompt, and a mark for each image and file. A client's message is compared
+/// with a logged prompt in this form.
+pub fn marked(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text { text, .. } => Some(text.as_str()),
+        Part::Image { .. } => Some(IMAGE),
+        Part::File { .. } => Some(FILE),
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 fn part(part: ContentPart) -> Result<Part, ApiError> {
@@ -300,6 +321,26 @@ mod tests {
             ),
         ] {
             assert_eq!(parts(json).as_deref(), Ok(expected), "{json}");
+        }
+    }
+
+    /// The text of a message chooses the session, so it has to be that of the logged prompt.
+    #[test]
+    fn text_of_a_message_is_that_of_its_prompt() {
+        for (json, expected) in [
+            (r#""a""#, "a"),
+            (
+                r#"[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]"#,
+                "a\n[image]",
+            ),
+            (
+                r#"[{"type":"input_file","file_data":"data:text/plain;base64,AA=="},{"type":"input_text","text":"a"},{"type":"text","text":"b"}]"#,
+                "[file]\na\nb",
+            ),
+        ] {
+            let content: Content = serde_json::from_str(json).unwrap();
+            assert_eq!(content.text(), expected);
+            assert_eq!(marked(&content.parts().unwrap()), expected);
         }
     }
 

@@ -9,7 +9,10 @@ use planck_common::{
     message::{Message, MessageRole, text_of},
 };
 
-use super::{ask::normal, error::ApiError};
+use super::{
+    ask::{marked, normal},
+    error::ApiError,
+};
 
 /// The maximum number of pages that are read of one log. The events of longer sessions are not
 /// compared with what a client says about them.
@@ -99,15 +102,15 @@ impl LoggedTurns {
         let Some(turn) = self.turns.last_mut() else {
             return;
         };
-        let into = match message.role {
+        let (into, text) = match message.role {
             MessageRole::User => {
                 turn.message.get_or_insert(seq);
-                &mut turn.asked
+                (&mut turn.asked, marked(&message.content))
             }
-            MessageRole::Assistant => &mut turn.said,
+            MessageRole::Assistant => (&mut turn.said, text_of(&message.content)),
             MessageRole::ToolResult | MessageRole::Custom => return,
         };
-        let text = normal(&text_of(&message.content));
+        let text = normal(&text);
         if !into.is_empty() && !text.is_empty() {
             into.push(' ');
         }

@@ -8,7 +8,7 @@ use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, InputId, Seq, SessionId, SessionName,
     command::{Prompt, SessionInfo, Start},
-    message::{Part, text_of},
+    message::Part,
     reply::Code,
 };
 use serde_json::Value;
@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use results::find;
 
 use super::{
-    ask::{Ask, Latest, Target, normal},
+    ask::{Ask, Latest, Target, marked, normal},
     error::ApiError,
     history::{Fit, fit, transcript},
     ids::{ResponseId, digest, session_of},
@@ -119,7 +119,7 @@ async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, Ap
         front,
         client: front.client(),
         caller: caller.name.as_deref(),
-        text: text_of(&parts),
+        text: marked(&parts),
         parts,
         ask,
     };
@@ -140,7 +140,7 @@ struct Opening<'a> {
     caller: Option<&'a str>,
     ask: Ask,
     parts: Vec<Part>,
-    /// The text of the parts.
+    /// The text of the parts, with marks for images and files.
     text: String,
 }
 

@@ -39,6 +39,26 @@ async fn history_continues_its_session_and_another_history_starts_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn messages_with_images_and_several_texts_continue_their_session() {
+    let model = ScriptedModel::new().text("one").text("two").text("three");
+    let served = Served::start(model).await;
+    let image = json!({"role": "user", "content": [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+    ]});
+    let texts = json!({"role": "user", "content": [
+        {"type": "text", "text": "a"}, {"type": "text", "text": "b"},
+    ]});
+    let (first, _) = served.chat(&[], &json!([image])).await;
+    let mut messages = vec![image, assistant("one"), texts];
+    let (second, _) = served.chat(&[], &json!(messages)).await;
+    messages.extend([assistant("two"), user("c")]);
+    let (third, three) = served.chat(&[], &json!(messages)).await;
+    assert_eq!((&second, &third), (&first, &first));
+    assert_eq!(text(&three), "three");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn request_that_is_sent_again_runs_once() {
     let model = ScriptedModel::new().text("one").text("two").text("three");
     let served = Served::start(model).await;

@@ -6,7 +6,7 @@ use planck_common::{
     AgentId, CallId, InputId, Seq, Timestamp,
     envelope::Envelope,
     event::{Event, TurnOutcome},
-    message::{Message, MessageRole, StopReason, text_of},
+    message::{Message, MessageRole, StopReason},
     usage::Usage,
     wait::{WaitKind, WaitOpened},
 };
@@ -16,7 +16,10 @@ use serde_json::value::RawValue;
 use super::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd, SegmentEvent};
 use crate::{
     feed::FeedItem,
-    openai::{ask::normal, opening::Opened},
+    openai::{
+        ask::{marked, normal},
+        opening::Opened,
+    },
     turn::{TurnChoice, TurnEvent, TurnReader},
 };
 
@@ -155,7 +158,7 @@ impl SegmentState {
         match message.role {
             MessageRole::Assistant => self.stages.stop = message.metadata.stop,
             MessageRole::User if message.metadata.inputs.contains(&self.input) => {
-                let text = normal(&text_of(&message.content));
+                let text = normal(&marked(&message.content));
                 let is_own = self
                     .asked
                     .as_ref()
