@@ -12,7 +12,6 @@ use super::{
     session::{AGENT_COLUMNS, PromptTiming, agent_row},
     stay::stay,
     waits::own_name,
-    watch::interrupts,
 };
 use crate::client::Client;
 
@@ -95,11 +94,10 @@ impl AgentCommand {
                     agent: None,
                     by: own_name(),
                 };
-                let mut interrupted = interrupts()?;
                 let accepted = client.prompt_agent(&parse(&agent)?, prompt).await?;
                 if link.is_alone() {
                     let session = accepted.session_id.to_string();
-                    return stay(link, &session, &accepted.into(), &mut interrupted).await;
+                    return stay(link, &session, &accepted.into()).await;
                 }
                 say(&format!("accepted as {}\n", accepted.prompt_id))?;
             }

@@ -1,27 +1,20 @@
 //! Stays with the work of a session. A command without a cluster is the only node, so the work
 //! would break off with it.
 
-use tokio::signal::unix::Signal;
-
 use super::{
     ask::{Asker, can_ask},
     exit::Exit,
     link::ConnectedClient,
     output::{Stream, warn},
     waits::{left_open, open_waits},
-    watch::{OnWait, Sent, Sink, WatchResult, WorkOutcome, watch},
+    watch::{OnWait, Sent, Sink, WatchResult, WorkOutcome, interrupts, watch},
 };
 
 /// Shows the work, and asks at a terminal, until the work has ended or only waits for answers.
 /// `session` is the name that hints use. The exit code is that of `planck run`; without a prompt
 /// only waits and interrupts change it.
-pub async fn stay(
-    link: &ConnectedClient,
-    session: &str,
-    work: &Sent,
-    interrupted: &mut Signal,
-) -> anyhow::Result<Exit> {
-    let client = &link.client;
+pub async fn stay(link: &ConnectedClient, session: &str, work: &Sent) -> anyhow::Result<Exit> {
+    let (client, mut interrupted) = (&link.client, interrupts()?);
     let mut sink = Sink::screen(Some(Stream::Out));
     let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
         true => OnWait::Ask(Box::new(Asker::new(
@@ -32,7 +25,7 @@ pub async fn stay(
         ))),
         false => OnWait::Leave,
     };
-    let watching = watch(client, work, interrupted, &mut sink, &mut on_wait);
+    let watching = watch(client, work, &mut interrupted, &mut sink, &mut on_wait);
     let watched = Box::pin(watching).await?;
     if watched.ended.outcome == WorkOutcome::Waiting {
         let waits = open_waits(client, &work.session).await?;

@@ -6,13 +6,8 @@ use planck_common::command::{InputMode, Prompt};
 use super::look::state;
 use crate::{
     cli::{
-        exit::Exit,
-        link::ConnectedClient,
-        output::say,
-        render::style::counted,
-        stay::stay,
-        waits::own_name,
-        watch::{Sent, interrupts},
+        exit::Exit, link::ConnectedClient, output::say, render::style::counted, stay::stay,
+        waits::own_name, watch::Sent,
     },
     client::Client,
 };
@@ -61,11 +56,10 @@ impl SendPrompt {
             agent: self.agent,
             by: own_name(),
         };
-        let mut interrupted = interrupts()?;
         let accepted = link.client.prompt(&self.session, prompt).await?;
         if link.is_alone() {
             let session = &self.session;
-            return stay(link, session, &accepted.into(), &mut interrupted).await;
+            return stay(link, session, &accepted.into()).await;
         }
         say(&format!(
             "accepted as {}; follow it with `planck session attach {} --from {}`\n",
@@ -85,7 +79,6 @@ pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
 
 /// Resumes a session. Without a cluster this process stays until the session's work has ended.
 pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exit> {
-    let mut interrupted = interrupts()?;
     let started = link.client.resume(session, None).await?;
     say(&format!(
         "{} is {} on {}\n",
@@ -101,7 +94,7 @@ pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exi
         prompt: None,
         from: started.seq + 1,
     };
-    stay(link, &started.name, &work, &mut interrupted).await
+    stay(link, &started.name, &work).await
 }
 
 pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {
