@@ -22,7 +22,7 @@ const LEAST: usize = 4 << 10;
 /// the last event that it received.
 const SLOWEST: Duration = Duration::from_secs(10);
 /// The time between two comments, which keep proxies from closing an idle connection.
-pub const HEARTBEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The client is gone, the front stops, or the client reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub use wire::ChatCompletion;
 use super::{
     Call,
     error::ApiError,
+    hints::aborts_on_disconnect,
     now,
     opening::{self, Opened},
     segment::{EndKind, Segment, SegmentEvent},
@@ -43,14 +44,15 @@ pub async fn create(
     }: Call<ChatRequest>,
 ) -> Result<Response, ApiError> {
     let (streams, wants_usage) = (body.stream == Some(true), body.wants_usage());
-    let ending = Ending::of(&front, &headers)?;
+    let aborts = aborts_on_disconnect(&headers)?;
     let ask = body.ask(&headers)?;
     let (opened, segment) = opening::open(&front, &caller, ask).await?;
+    let ending = Ending::of(&opened, front.client(), aborts);
     let mut response = match streams {
         true => stream(&front, &opened, segment, wants_usage, ending),
         false => {
             let response = collect(&opened, segment).await;
-            ending.answered(&opened.id.session).await;
+            ending.answered().await;
             response?
         }
     };
@@ -85,7 +87,6 @@ fn stream(
     ending: Ending,
 ) -> Response {
     let writer = ChunkWriter::new(opened, now(), wants_usage);
-    let session = opened.id.session.clone();
     sse::stream(front, |events| async move {
         let passed = tokio::select! {
             passed = pass_on(segment, writer, &events) => passed,
@@ -94,9 +95,9 @@ fn stream(
         match passed {
             Err(Cut::TooSlow) => events.end(error(&ApiError::slow())),
             Ok(()) => events.end(Frame::data(None, DONE)),
-            Err(Cut::Gone) => ending.gone(&session).await,
+            Err(Cut::Gone) => ending.gone().await,
         }
-        ending.answered(&session).await;
+        ending.answered().await;
     })
 }
 

@@ -47,6 +47,8 @@ pub struct Opened {
     /// The end of the prompt that this request sent. The response of another prompt is refused.
     pub asked: Option<String>,
     pub model: String,
+    /// Whether the session was started only for the answer to a client's task.
+    pub is_task: bool,
     pub warnings: Vec<String>,
 }
 
@@ -214,7 +216,9 @@ impl Opening<'_> {
         name: Option<SessionName>,
     ) -> Result<Opened, ApiError> {
         let mut start = models::start(self.client, &self.ask.model).await?;
-        if let Some(task) = self.ask.origin.task.take() {
+        let task = self.ask.origin.task.take();
+        let is_task = task.is_some();
+        if let Some(task) = task {
             self.ask.tools.clear();
             start = models::for_task(start);
             start.metadata.insert(TASK.to_owned(), Value::String(task));
@@ -236,7 +240,8 @@ impl Opening<'_> {
         if let Some(instructions) = self.ask.instructions.take() {
             self.instruct(&instructions);
         }
-        self.prompt(&session, 0).await
+        let opened = self.prompt(&session, 0).await?;
+        Ok(Opened { is_task, ..opened })
     }
 
     /// Starts a session. If its name is taken meanwhile, the node gives it another one.
@@ -299,6 +304,7 @@ fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> 
         beginning,
         asked: None,
         model: session.model.clone(),
+        is_task: false,
         warnings: Vec::new(),
     }
 }

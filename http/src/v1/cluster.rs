@@ -16,7 +16,7 @@ use crate::{
     front::Front,
     key::{Observer, Operator},
     problem::Problem,
-    sse::{self, Cut, EventSender, Frame, HEARTBEAT},
+    sse::{self, Cut, EventSender, Frame},
 };
 
 pub async fn nodes(_: Observer, State(front): State<Arc<Front>>) -> Reply<Nodes> {
@@ -75,14 +75,9 @@ pub async fn decisions(_: Observer, State(front): State<Arc<Front>>) -> Result<R
 
 async fn pass_on(mut decisions: Decisions, events: &EventSender) -> Result<(), Cut> {
     events.send(Frame::retry(Duration::from_secs(1))).await?;
-    loop {
-        match tokio::time::timeout(HEARTBEAT, decisions.next()).await {
-            Ok(Some(decision)) => {
-                let json = planck_common::event::json(&decision);
-                events.send(Frame::data(None, &json)).await?;
-            }
-            Ok(None) => return Ok(()),
-            Err(_) => events.send(Frame::comment()).await?,
-        }
+    while let Some(decision) = events.wait_for(decisions.next()).await? {
+        let json = planck_common::event::json(&decision);
+        events.send(Frame::data(None, &json)).await?;
     }
+    Ok(())
 }

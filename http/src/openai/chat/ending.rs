@@ -1,19 +1,14 @@
-//! What follows after the answer to a chat, as its headers say.
+//! Ends a chat completion: deletes the session of a task, and aborts the turn of a client that is gone
+//! if the client asked for that.
 
-use axum::http::HeaderMap;
 use planck_client::Client;
 use planck_common::SessionId;
 
-use crate::{
-    front::Front,
-    openai::{
-        error::ApiError,
-        hints::{aborts_on_disconnect, task},
-    },
-};
+use crate::openai::opening::Opened;
 
 pub struct Ending {
     client: Client,
+    session: SessionId,
     /// Whether the session was started only for this answer.
     is_task: bool,
     /// Whether the turn ends with the connection.
@@ -21,32 +16,34 @@ pub struct Ending {
 }
 
 impl Ending {
-    pub fn of(front: &Front, headers: &HeaderMap) -> Result<Self, ApiError> {
-        Ok(Self {
-            client: front.client().clone(),
-            is_task: task(headers).is_some(),
-            aborts: aborts_on_disconnect(headers)?,
-        })
+    pub fn of(opened: &Opened, client: &Client, aborts: bool) -> Self {
+        Self {
+            client: client.clone(),
+            session: opened.id.session.clone(),
+            is_task: opened.is_task,
+            aborts,
+        }
     }
 
     /// Deletes the session of a task, whose answer has been sent.
-    pub async fn answered(&self, session: &SessionId) {
+    pub async fn answered(&self) {
         if !self.is_task {
             return;
         }
-        let reason = Some("the task of a client is answered".to_owned());
-        if let Err(error) = self.client.delete(session, reason).await {
+        let (session, reason) = (&self.session, "the task of a client is answered");
+        if let Err(error) = self.client.delete(session, Some(reason.into())).await {
             tracing::warn!(%session, %error, "cannot delete the session of a client's task");
         }
     }
 
     /// Aborts the turn of a client that is gone, if the client wants that.
-    pub async fn gone(&self, session: &SessionId) {
+    pub async fn gone(&self) {
         if !self.aborts {
             return;
         }
-        let reason = Some("the client closed the connection".to_owned());
-        if let Err(error) = self.client.abort_session(session, reason).await {
+        let (session, reason) = (&self.session, "the client closed the connection");
+        let aborted = self.client.abort_session(session, Some(reason.into()));
+        if let Err(error) = aborted.await {
             tracing::warn!(%session, %error, "cannot abort the turn of a client that is gone");
         }
     }

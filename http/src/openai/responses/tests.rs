@@ -17,6 +17,7 @@ fn writer() -> ResponseWriter {
         beginning: Beginning::Turn,
         asked: None,
         model: "m".into(),
+        is_task: false,
         warnings: Vec::new(),
     };
     ResponseWriter::new(&opened, 0, Echo::default())
