@@ -1,6 +1,6 @@
-//! The console in a real browser. The cases are in `tests/judges/console/`; a case asks for faults,
-//! which the test makes. Cases that disturb nothing share one front and one browser, because
-//! starting those takes longer than most cases.
+//! The console in a real browser. The cases are in `tests/judges/console/`. A case that needs a
+//! fault, such as a killed front, asks this test for it. All other cases share one front and one
+//! browser, because starting these takes longer than most cases.
 
 use std::{
     env, fs,
