@@ -40,7 +40,8 @@ pub struct Db {
     /// file. Not used for a database in memory.
     inode: Option<u64>,
     in_memory: bool,
-    /// Whether the connection's thread has ended, after which every call fails.
+    /// Whether the connection can no longer be used: its thread has ended, or SQLite opened the file
+    /// read-only because it could not open it for writing.
     is_dead: AtomicBool,
     opening: DbOptions,
     connection: Mutex<SqliteConnection>,
@@ -63,7 +64,11 @@ impl Db {
         if opening.look {
             return Self::look(path, opening, schema).await;
         }
-        let was_there = inode(path).is_some();
+        // SQLite opens a file read-only if it cannot open the file for writing, and so it would do with
+        // a file that another task creates between the two attempts.
+        if inode(path).is_none() {
+            return Err(missing(path));
+        }
         let opened = async {
             let db = Self::connect(
                 path,
@@ -77,9 +82,8 @@ impl Db {
             db.migrate(schema).await.map(|()| db)
         };
         match opened.await {
-            // While another process creates or removes the file, SQLite returns various errors, all
-            // of which mean that the file does not exist.
-            Err(_) if !was_there || inode(path).is_none() => Err(missing(path)),
+            // SQLite returns various errors for a file that was removed meanwhile.
+            Err(_) if inode(path).is_none() => Err(missing(path)),
             opened => opened,
         }
     }
@@ -332,7 +336,7 @@ impl Db {
         let done = timeout_at(self.opening.deadline(), run)
             .await
             .map_err(|_elapsed| slow(&self.path))?;
-        if matches!(done, Err(sqlx::Error::WorkerCrashed)) {
+        if done.as_ref().is_err_and(fault::ends_connection) {
             self.is_dead.store(true, Ordering::Relaxed);
         }
         // SQLite returns various errors for a file that was removed.

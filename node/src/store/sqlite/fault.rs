@@ -139,6 +139,15 @@ pub fn is_busy(error: &sqlx::Error) -> bool {
     database.is_some_and(|database| extended_code(database) & 0xff == code::BUSY)
 }
 
+/// Returns whether every later write of the connection would fail with the same error, while a new
+/// connection may work.
+pub fn ends_connection(error: &sqlx::Error) -> bool {
+    let is_read_only =
+        |database: &dyn DatabaseError| extended_code(database) & 0xff == code::READONLY;
+    matches!(error, sqlx::Error::WorkerCrashed)
+        || error.as_database_error().is_some_and(is_read_only)
+}
+
 fn extended_code(database: &dyn DatabaseError) -> i32 {
     let code = database.code().and_then(|code| code.parse().ok());
     code.unwrap_or(0)

@@ -144,6 +144,9 @@ async fn a_file_that_was_copied_here_is_found() {
     );
 }
 
+/// A write that changes nothing.
+const NOTHING: &str = "UPDATE sessions SET id = id";
+
 fn opening() -> DbOptions {
     DbOptions {
         busy: std::time::Duration::from_secs(3),
@@ -265,6 +268,49 @@ async fn a_new_file_is_complete_and_private() {
     assert!(sessions.unwrap().is_empty());
     // The second one opens the file of the first, and checks its schema.
     Db::create(&path, opening(), SQLITE_SESSION).await.unwrap();
+}
+
+/// If SQLite cannot open a file for writing, it opens the file read-only. The file can appear
+/// between these two attempts, and its connection would then refuse every write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_file_that_appears_while_it_is_opened_can_be_written() {
+    let folder = Folder::new();
+    for round in 0..200 {
+        let path = folder.path().join(format!("{round}.db"));
+        let mut others = JoinSet::new();
+        for _ in 0..3 {
+            let path = path.clone();
+            others.spawn(async move {
+                loop {
+                    match Db::open(&path, opening(), false, SQLITE_SESSION).await {
+                        Err(SqliteFault::Missing(_)) => tokio::task::yield_now().await,
+                        opened => return opened.unwrap().execute(sqlx::query(NOTHING)).await,
+                    }
+                }
+            });
+        }
+        let _new = Db::create(&path, opening(), SQLITE_SESSION).await.unwrap();
+        for written in others.join_all().await {
+            written.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_write_is_opened_again() {
+    let folder = Folder::new();
+    let path = folder.path().join("new.db");
+    Db::create(&path, opening(), SQLITE_SESSION).await.unwrap();
+    let read_only = DbOptions {
+        look: true,
+        ..opening()
+    };
+    let db = Db::open(&path, read_only, false, SQLITE_SESSION)
+        .await
+        .unwrap();
+    assert!(db.is_current());
+    db.execute(sqlx::query(NOTHING)).await.unwrap_err();
+    assert!(!db.is_current());
 }
 
 /// SQLite would apply a journal that a removed file left behind to a new file with content.
