@@ -353,21 +353,19 @@ async fn environment_and_files_of_the_user_are_not_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_runtime_shuts_down_and_removes_its_folder() {
+    // Other processes run this test too.
+    let name = format!("dropped-{}", std::process::id());
     let folders = || {
         let entries = std::fs::read_dir(std::env::temp_dir()).unwrap();
-        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-        let of_runtime = |name: &std::ffi::OsString| {
-            name.to_string_lossy()
-                .starts_with("planck-dropped-runtime-")
+        let file_name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        let of_runtime = |file: &std::ffi::OsString| {
+            file.to_string_lossy()
+                .starts_with(&format!("planck-{name}-"))
         };
-        entries.map(name).filter(of_runtime).count()
+        entries.map(file_name).filter(of_runtime).count()
     };
     let before = folders();
-    let runtime = Runtime::builder()
-        .name("dropped-runtime")
-        .start()
-        .await
-        .unwrap();
+    let runtime = Runtime::builder().name(&name).start().await.unwrap();
     assert_eq!(folders(), before + 1);
     drop(runtime);
     let gone = async {
