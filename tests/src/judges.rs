@@ -5,6 +5,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::OnceLock,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -22,8 +23,10 @@ impl Judges {
     /// Finds the checker. If this machine's Python cannot import the SDKs' types, panics if
     /// `PLANCK_TESTS_NEED_JUDGES` is set, else prints a warning and returns `None`.
     pub fn find() -> Option<Self> {
+        // Importing the SDKs takes seconds, so the tests of a process share the answer.
+        static SAID: OnceLock<Result<Output>> = OnceLock::new();
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
-        let said = judges.ask(&["--can"]);
+        let said = SAID.get_or_init(|| judges.ask(&["--can"]));
         let can = said.as_ref().is_ok_and(|output| output.status.success());
         assert!(
             can || env::var_os(NEEDED).is_none(),
