@@ -12,7 +12,7 @@ mod tests;
 
 pub use choice::TurnChoice;
 pub use reader::TurnReader;
-pub use stream::{Turn, is_working, orchestrator, place_of, running_turn};
+pub use stream::{Turn, is_hidden, is_working, orchestrator, place_of, running_turn};
 
 use planck_common::{
     AgentId, CallId, Seq,

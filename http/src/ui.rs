@@ -9,6 +9,8 @@ mod chunks;
 mod data;
 mod history;
 mod ids;
+mod message;
+mod saved;
 mod stream;
 
 use std::sync::Arc;
@@ -21,19 +23,23 @@ use axum::{
     routing::{get, post},
 };
 use planck_common::command::Aborted;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::{
-    body::{Id, JsonBody},
+    body::{Arguments, Id, JsonBody},
     front::Front,
     key::{Observer, User},
     problem::Problem,
 };
 
 pub use body::ChatBody;
+pub use saved::{ChatMessages, ReadChat};
 
 pub fn routes() -> Router<Arc<Front>> {
     Router::new()
         .route("/ui/chat", post(send))
+        .route("/ui/chat/{chat}/messages", get(messages))
         .route("/ui/chat/{chat}/stream", get(resume))
         .route("/ui/chat/{chat}/stop", post(stop))
 }
@@ -48,13 +54,33 @@ async fn send(
     Ok(stream::response(&front, reply))
 }
 
-/// Streams the running message from its start. Answers 204 if none is running.
+/// Answers with the messages that the chat has, for a client that opens it again.
+async fn messages(
+    _: Observer,
+    State(front): State<Arc<Front>>,
+    Id(chat): Id,
+    Arguments(read): Arguments<ReadChat>,
+) -> Result<Json<ChatMessages>, Problem> {
+    Ok(Json(saved::messages(&front, &chat, read).await?))
+}
+
+/// Which message is streamed again.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "UiResume")]
+pub struct ResumeChat {
+    /// Whether the latest message is streamed if none is running.
+    #[serde(default)]
+    pub latest: bool,
+}
+
+/// Streams the running message from its start. Answers 204 if there is none to stream.
 async fn resume(
     _: Observer,
     State(front): State<Arc<Front>>,
     Id(chat): Id,
+    Arguments(ResumeChat { latest }): Arguments<ResumeChat>,
 ) -> Result<Response, Problem> {
-    Ok(match chat::running(&front, &chat).await? {
+    Ok(match chat::resume(&front, &chat, latest).await? {
         Some(reply) => stream::response(&front, reply),
         None => StatusCode::NO_CONTENT.into_response(),
     })

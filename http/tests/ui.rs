@@ -12,11 +12,17 @@ use std::{
     time::Duration,
 };
 
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{Request, header},
+};
 use planck_http::{Front, FrontOptions, StartDefaults};
 use planck_node::{Runtime, ScriptedModel};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{net::TcpListener, process::Command, time::timeout};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -154,5 +160,79 @@ async fn chat_client_of_the_ai_sdk_works() {
 
     stop.cancel();
     serving.await.unwrap();
+    runtime.shut_down().await;
+}
+
+/// Sends a request to a front, and returns its whole answer.
+async fn asked(routes: &Router, path: &str, body: Option<Value>) -> String {
+    let request = Request::builder()
+        .method(if body.is_some() { "POST" } else { "GET" })
+        .uri(path)
+        .header(header::HOST, "127.0.0.1:8400")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())))
+        .unwrap();
+    let answer = routes.clone().oneshot(request);
+    let answer = timeout(PATIENCE, answer).await.expect("an answer").unwrap();
+    let bytes = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn long_chat_is_read_in_pages_and_continued_from_the_last_one() {
+    let turns = 103;
+    let texts = (1..=turns + 1).fold(ScriptedModel::new(), |model, turn| {
+        model.text(format!("answer {turn}"))
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Runtime::builder().name("ui").workspace(folder.path());
+    let runtime = builder.scripted_model(texts).start().await.unwrap();
+    let options = FrontOptions {
+        start: StartDefaults {
+            workspace: Some("ui".into()),
+            dir: None,
+        },
+        ..FrontOptions::default()
+    };
+    let routes = Front::new(runtime.client().clone(), options).routes();
+    let message = |turn: u32| {
+        json!({"id": format!("m{turn}"), "role": "user",
+            "parts": [{"type": "text", "text": format!("question {turn}")}]})
+    };
+    for turn in 1..=turns {
+        let body = json!({"id": "long", "message": message(turn)});
+        let stream = asked(&routes, "/ui/chat", Some(body)).await;
+        assert!(stream.contains(&format!("answer {turn}")), "{stream}");
+    }
+    let page = async |query: &str| -> Value {
+        let path = format!("/ui/chat/long/messages{query}");
+        serde_json::from_str(&asked(&routes, &path, None).await).unwrap()
+    };
+    let ids = |page: &Value| -> Vec<String> {
+        let messages = page["messages"].as_array().unwrap().iter();
+        messages
+            .map(|message| message["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let expected = |turns: std::ops::RangeInclusive<u32>| -> Vec<String> {
+        turns
+            .flat_map(|turn| [format!("m{turn}"), format!("long-{turn}")])
+            .collect()
+    };
+    let latest = page("").await;
+    assert_eq!(ids(&latest), expected(4..=103));
+    assert_eq!(latest["before"], 4);
+    let earlier = page("?before=4").await;
+    assert_eq!(ids(&earlier), expected(1..=3));
+    assert_eq!(earlier.get("before"), None);
+    assert!(ids(&page("?before=1").await).is_empty());
+    assert_eq!(ids(&page("?before=1000").await), expected(4..=103));
+
+    // A client that has loaded only the latest messages may send the next one.
+    let mut history = latest["messages"].as_array().unwrap().clone();
+    history.push(message(104));
+    let body = json!({"id": "long", "messages": history});
+    let stream = asked(&routes, "/ui/chat", Some(body)).await;
+    assert!(stream.contains("answer 104"), "{stream}");
     runtime.shut_down().await;
 }

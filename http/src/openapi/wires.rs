@@ -9,7 +9,7 @@ use crate::{
         ChatCompletion, ChatRequest, DeletedResponse, Model, ModelList, Reading, ResponseObject,
         ResponsesRequest,
     },
-    ui::ChatBody,
+    ui::{ChatBody, ChatMessages, ReadChat, ResumeChat},
 };
 
 /// The content of the stream of the AI SDK.
@@ -21,11 +21,14 @@ pub fn ai_sdk(table: &mut Table<'_>) {
     let summary = "Send a message or answers, and read the message of the assistant";
     let chat = table.plain("post", "/ui/chat", summary, Role::Use);
     (chat.body, chat.stream) = (Some(body), Some(CHUNKS));
+    let path = "/ui/chat/{chat}/messages";
+    let saved = table.get::<ChatMessages>(path, "Read the messages that the chat has");
+    saved.parameters = query::<ReadChat>();
     let summary = "Read the running message from its start";
     let path = "/ui/chat/{chat}/stream";
     let resume = table.plain("get", path, summary, Role::Observe);
-    resume.stream = Some(CHUNKS);
-    resume.empty = Some("No message is running.");
+    (resume.parameters, resume.stream) = (query::<ResumeChat>(), Some(CHUNKS));
+    resume.empty = Some("No message is running, and with `latest` there is none.");
     let summary = "Abort the running message";
     table.add::<Aborted>("post", "/ui/chat/{chat}/stop", summary, Role::Use);
 }

@@ -7,6 +7,7 @@ use planck_common::{
     AgentId, Seq, SessionId,
     command::{AgentRow, AgentState, ReadEvents, SessionInfo},
     envelope::Envelope,
+    event::EventKind,
     spec::AgentRole,
 };
 
@@ -15,6 +16,8 @@ use crate::{feed::Cursor, front::Front, problem::Problem};
 
 /// The number of events of the first step back in a log; every further step is four times as long.
 const STEP: Seq = 256;
+/// The number of events in one page of a log.
+const PAGE: u32 = 500;
 
 /// A turn that is read while it happens, or from the log.
 pub struct Turn {
@@ -137,4 +140,36 @@ async fn is_before(
     let first = page.events.first();
     let first = first.and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok());
     Ok(first.is_some_and(|event| event.turn < turn))
+}
+
+/// Returns whether a rewind hid the content of an agent's turn. `from` is a place in the log at or
+/// before the first event of the turn. A rewind to the first message of a turn leaves the turn's
+/// start and end visible, so the first message decides.
+pub async fn is_hidden(
+    client: &Client,
+    session: &SessionId,
+    agent: &AgentId,
+    turn: u32,
+    mut from: Seq,
+) -> Result<bool, ClientError> {
+    loop {
+        let read = ReadEvents {
+            from: Some(from),
+            limit: Some(PAGE),
+            agent: Some(agent.to_string()),
+        };
+        let page = client.events(session, &read).await?;
+        let events = page.events.iter();
+        let mut events = events.filter_map(|event| serde_json::from_str(event.get()).ok());
+        let is_first = |event: &Envelope| {
+            event.turn == turn && EventKind::find(&event.kind) == Some(EventKind::Message)
+        };
+        if let Some(first) = events.find(is_first) {
+            return Ok(first.hidden_by.is_some());
+        }
+        if page.next > page.head {
+            return Ok(false);
+        }
+        from = page.next;
+    }
 }

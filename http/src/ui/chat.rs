@@ -2,7 +2,7 @@
 
 use planck_client::{Client, ClientError};
 use planck_common::{
-    AgentId,
+    AgentId, Seq,
     command::{ListWaits, Prompt, SessionInfo, Start, WaitRow},
     reply::Code,
     wait::WaitKind,
@@ -57,21 +57,25 @@ pub async fn perform(
     }
 }
 
-/// Returns the turn of a chat that is running, or `None` if none is.
-pub async fn running(front: &Front, chat: &str) -> Result<Option<Reply>, Problem> {
+/// Returns the turn of a chat that is running. If none is, returns `None`, or with `latest` the latest
+/// turn that no rewind hid, for a client that may have missed its end.
+pub async fn resume(front: &Front, chat: &str, latest: bool) -> Result<Option<Reply>, Problem> {
     let Some(chat) = find(front, chat).await? else {
         return Ok(None);
     };
-    let (client, session, agent) = (front.client(), &chat.session, &chat.agent);
-    if !turn::orchestrator(session).is_some_and(turn::is_working) {
-        return Ok(None);
-    }
-    let Some((number, from)) = turn::running_turn(client, &session.id, agent).await? else {
+    let Some((number, from)) = chat.resumed_turn(latest).await? else {
         return Ok(None);
     };
-    let turn = Turn::open(front, session, agent, TurnChoice::Number(number), from).await?;
-    let encoder = Encoder::new(session.id.clone(), None);
+    let (session, choice) = (&chat.session, TurnChoice::Number(number));
+    let turn = Turn::open(front, session, &chat.agent, choice, from).await?;
+    let encoder = Encoder::new(chat.session.id, None);
     Ok(Some(Reply { turn, encoder }))
+}
+
+/// Returns the session of a chat with the agent that the client talks to, or `None` if there is none.
+pub async fn session(front: &Front, chat: &str) -> Result<Option<(SessionInfo, AgentId)>, Problem> {
+    let chat = find(front, chat).await?;
+    Ok(chat.map(|chat| (chat.session, chat.agent)))
 }
 
 /// Finds the session of a chat. Returns `None` if there is none.
@@ -123,6 +127,24 @@ impl<'a> Chat<'a> {
 
     fn client(&self) -> &'a Client {
         self.front.client()
+    }
+
+    /// Returns the number of the turn that a client resumes, and a place in the log at or before its
+    /// first event.
+    async fn resumed_turn(&self, latest: bool) -> Result<Option<(u32, Seq)>, Problem> {
+        let (client, session, agent) = (self.client(), &self.session, &self.agent);
+        if turn::orchestrator(session).is_some_and(turn::is_working)
+            && let Some(running) = turn::running_turn(client, &session.id, agent).await?
+        {
+            return Ok(Some(running));
+        }
+        let number = client.agent(agent).await?.turn;
+        if !latest || number == 0 {
+            return Ok(None);
+        }
+        let from = turn::place_of(client, &session.id, agent, number, session.head).await?;
+        let is_hidden = turn::is_hidden(client, &session.id, agent, number, from).await?;
+        Ok((!is_hidden).then_some((number, from)))
     }
 
     /// Returns what the agent waits for and this client can answer.

@@ -1,6 +1,8 @@
 //! Compares the client's history with the log: what the client wants must follow from what it has
 //! seen.
 
+use std::collections::HashSet;
+
 use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, InputId, Seq, SessionId,
@@ -103,15 +105,21 @@ pub fn decide(saved: &[SavedPrompt], message: &UserMessage) -> Result<Step, Prob
     }
 }
 
-/// Checks that the client has seen the prompts, in their order. A message that the client has and
-/// the log has not was never accepted, so nothing depends on it.
+/// Checks that the client has seen the prompts, in their order. Its history may begin later than the
+/// log, because a client loads only the latest messages. A message that the client has and the log
+/// has not was never accepted, so nothing depends on it.
 fn compare(saved: &[SavedPrompt], message: &UserMessage) -> Result<(), Problem> {
     let Some(before) = &message.before else {
         return Ok(());
     };
-    let mut seen = before.iter().map(|id| ids::base(id));
+    let before: Vec<String> = before.iter().map(|id| ids::base(id)).collect();
+    let known: HashSet<&str> = before.iter().map(String::as_str).collect();
+    let is_known = |prompt: &SavedPrompt| known.contains(ids::base_of(&prompt.id));
+    let begin = saved.iter().position(is_known).unwrap_or_default();
+    let mut seen = before.iter();
     let unseen = saved
         .iter()
+        .skip(begin)
         .find(|prompt| !seen.any(|id| id == ids::base_of(&prompt.id)));
     match unseen {
         None => Ok(()),
@@ -169,6 +177,8 @@ mod tests {
             ("d", "d", Some(&["a", "b"][..]), false, None),
             ("d", "d", Some(&["b", "a", "c"][..]), false, None),
             ("d", "d", Some(&["x"][..]), false, None),
+            ("d", "d", Some(&["b", "c"][..]), false, Some(Step::Send)),
+            ("d", "d", Some(&["b"][..]), false, None),
             ("d", "d", Some(&["a", "b", "c"][..]), true, Some(Step::Send)),
             ("c", "c", Some(&["a", "b"][..]), false, attach("c")),
             ("c", "other", Some(&["a", "b"][..]), false, None),

@@ -11,6 +11,7 @@ import {
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
   uiMessageChunkSchema,
+  validateUIMessages,
 } from 'ai';
 
 const FRONT = process.env.PLANCK_FRONT;
@@ -43,11 +44,12 @@ class Chat extends AbstractChat {
 }
 
 /** Returns a chat and the chunks that it has received. */
-function open(id, { body = {}, cutAfter, ...options } = {}) {
+function open(id, { body = {}, cutAfter, latest = false, ...options } = {}) {
   const chunks = [];
   const transport = new DefaultChatTransport({
     api: `${FRONT}/ui/chat`,
     body: { team: 'chat', ...body },
+    prepareReconnectToStreamRequest: ({ id }) => ({ api: `${FRONT}/ui/chat/${id}/stream?latest=${latest}` }),
     fetch: async (url, init) => {
       const response = await fetch(url, init);
       if (!response.ok || response.status === 204) return response;
@@ -109,7 +111,24 @@ const until = async (what, chat, holds) => {
   }
 };
 
+/** Checks that the front gives a client that opens the chat again what this client has. */
+async function isSaved(chat) {
+  const response = await fetch(`${FRONT}/ui/chat/${chat.id}/messages`);
+  assert.equal(response.status, 200);
+  const { messages, before } = await response.json();
+  assert.equal(before, undefined);
+  assert.deepEqual(messages, JSON.parse(JSON.stringify(chat.messages)));
+  if (messages.length > 0) await validateUIMessages({ messages });
+}
+
 const scenes = {
+  async 'a chat that does not exist'() {
+    const response = await fetch(`${FRONT}/ui/chat/nothing/messages`);
+    assert.deepEqual(await response.json(), { messages: [] });
+    const malformed = await fetch(`${FRONT}/ui/chat/a.b/messages`);
+    assert.equal(malformed.status, 400);
+  },
+
   async 'a text turn'() {
     const { chat, chunks, errors } = open('text-turn');
     await chat.sendMessage({ text: 'Hello?' });
@@ -126,6 +145,7 @@ const scenes = {
     await chat.sendMessage({ text: 'And again?' });
     assert.equal(text(last(chat)), 'Hello again.');
     assert.equal(chat.messages.length, 4);
+    await isSaved(chat);
   },
 
   async 'a repeated request is harmless'() {
@@ -150,6 +170,7 @@ const scenes = {
     assert.match(tool.output, /hi there/);
     assert.equal(text(last(chat)), 'It says hi.');
     assert.equal(parts(last(chat), 'step-start').length, 2);
+    await isSaved(chat);
   },
 
   async 'an approval'() {
@@ -162,6 +183,7 @@ const scenes = {
     assert.equal(tool.state, 'approval-requested');
     assert.equal(chunks.at(-1).finishReason, 'tool-calls');
     // A reload shows the same message, and still asks.
+    await isSaved(chat);
     const reloaded = open('approval').chat;
     await reloaded.resumeStream();
     assert.deepEqual(tools(last(reloaded))[0].approval, tool.approval);
@@ -177,6 +199,7 @@ const scenes = {
     assert.equal(tools(last(chat)).length, 1);
     assert.equal(chat.messages.length, 2);
     assert.deepEqual(errors, []);
+    await isSaved(chat);
   },
 
   async 'a denial'() {
@@ -193,6 +216,7 @@ const scenes = {
     assert.equal(tool.approval.approved, false);
     assert.equal(tool.approval.reason, 'not today');
     assert.deepEqual(errors, []);
+    await isSaved(chat);
   },
 
   async "a client's tool"() {
@@ -218,6 +242,7 @@ const scenes = {
     assert.deepEqual(tool.output, { city: 'Oslo' });
     assert.equal(chat.messages.length, 2);
     assert.deepEqual(errors, []);
+    await isSaved(chat);
   },
 
   async 'a worker'() {
@@ -230,6 +255,7 @@ const scenes = {
     assert.equal(agents.length, 1);
     assert.equal(agents[0].data.name, 'helper');
     assert.equal(agents[0].data.text, 'Seven.');
+    await isSaved(chat);
   },
 
   async 'a reconnect in mid-stream'() {
@@ -256,6 +282,14 @@ const scenes = {
     await chat.resumeStream();
     assert.equal(chat.status, 'ready');
     assert.equal(chat.messages.length, 2);
+    // A client that missed the end of the message asks for the latest one.
+    const late = open('reconnect', { latest: true, messages: [chat.messages[0]] });
+    await late.chat.resumeStream();
+    assert.deepEqual(late.chat.messages, chat.messages);
+    assert.deepEqual(late.errors, []);
+    await chat.resumeStream();
+    assert.equal(chat.messages.length, 2);
+    await isSaved(chat);
   },
 
   async 'a stop'() {
@@ -272,6 +306,7 @@ const scenes = {
     assert.ok(text(last(chat)).length < 3_000);
     await chat.sendMessage({ text: 'Go on?' });
     assert.equal(text(last(chat)), 'Yes.');
+    await isSaved(chat);
   },
 
   async 'a regenerated answer and an edited question'() {
@@ -292,6 +327,7 @@ const scenes = {
     assert.equal(chat.messages.length, 4);
     assert.deepEqual(errors, []);
     // The log has what the client shows.
+    await isSaved(chat);
     const page = await (await fetch(`${FRONT}/v1/sessions/again/messages`)).json();
     const said = page.messages.map(message => message.content.map(part => part.text).join(''));
     assert.deepEqual(said, ['Pick a letter.', 'B.', 'Another.', 'C.']);
@@ -299,6 +335,20 @@ const scenes = {
     const stale = open('again', { messages: chat.messages.slice(0, 2) }).chat;
     await stale.sendMessage({ text: 'Late.' });
     assert.match(stale.error.message, /history is not that of this chat/);
+    // What a rewind hid is not given to a client that opens the chat again.
+    for (const kept of [2, 0]) {
+      const to = page.messages[kept].id;
+      const rewound = await fetch(`${FRONT}/v1/sessions/again/rewind`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ to }),
+      });
+      assert.equal(rewound.status, 200);
+      chat.messages = chat.messages.slice(0, kept);
+      await isSaved(chat);
+      const nothing = await fetch(`${FRONT}/ui/chat/again/stream?latest=true`);
+      assert.equal(nothing.status, 204);
+    }
   },
 
   async 'a failure'() {
@@ -308,6 +358,8 @@ const scenes = {
     assert.equal(errors.length, 1);
     assert.match(errors[0].message, /no luck today/);
     assert.equal(chunks.at(-1).type, 'error');
+    last(chat).metadata.error = chunks.at(-1).errorText;
+    await isSaved(chat);
   },
 
   async 'bad requests'() {
