@@ -2,6 +2,7 @@
 //! processes.
 
 pub mod attached;
+pub mod browser;
 pub mod bubblewrap;
 pub mod caller;
 pub mod chaos;

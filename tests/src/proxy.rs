@@ -1,4 +1,5 @@
-//! A TCP proxy between a node and its nats-server. A test can stall or cut this link.
+//! A TCP proxy between a node and a server, such as its nats-server or its model. A test can stall or
+//! cut this link.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -39,6 +40,10 @@ impl Proxy {
             link,
             accepting,
         })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     pub fn nats_url(&self) -> String {

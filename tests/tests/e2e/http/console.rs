@@ -2,68 +2,26 @@
 //! fault, such as a killed front, asks this test for it. All other cases share one front and one
 //! browser, because starting these takes longer than most cases.
 
-use std::{
-    env, fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use std::{env, fs, net::SocketAddr, path::Path};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use planck_common::command::Started;
 use planck_scripted_model::{Script, Server};
 use planck_tests::{
+    browser::{self, BrowserJudge},
     front::Front,
     node::{Node, planck_in},
     world::{Backend, World},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
-    process::Command,
-    time::timeout,
-};
+use tokio::process::Command;
 
-/// If this is set, as in CI, a missing browser fails these tests. Otherwise they are skipped.
-const NEEDED: &str = "PLANCK_TESTS_NEED_BROWSER";
 /// If this is set, the case about looks writes the pictures of the documentation.
 const SCREENSHOTS: &str = "PLANCK_SCREENSHOTS";
-const CHROMIUM: &str = "/usr/bin/chromium";
 const SCRIPT: &str = include_str!("../../../judges/console/script.json");
 const TEAM_SCRIPT: &str = include_str!("../../../../examples/scripts/build-a-cli.json");
 const TEAM: &str = include_str!("../../../../examples/teams/build-a-cli/TEAM.json");
-/// If this is set to the name of a case, only that case of a test runs.
-const ONLY: &str = "PLANCK_CONSOLE_CASE";
-/// How long the cases of one test may take on a busy machine.
-const CASES: Duration = Duration::from_secs(420);
-
-fn judges() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/console")
-}
-
-/// Returns whether there is a browser with its driver. If not, says so loudly, or fails in CI.
-fn has_browser() -> bool {
-    let browser = env::var_os("CHROMIUM").map_or_else(|| CHROMIUM.into(), PathBuf::from);
-    let driver = judges().join("node_modules/playwright-core");
-    let missing: Vec<_> = [browser, driver]
-        .into_iter()
-        .filter(|file| !file.exists())
-        .collect();
-    let what = format!(
-        "{missing:?} is not there: as root, run `apt-get install -y chromium` and \
-         `npm ci --prefix tests/judges/console`"
-    );
-    assert!(
-        missing.is_empty() || env::var_os(NEEDED).is_none(),
-        "{NEEDED} is set, and {what}"
-    );
-    if !missing.is_empty() {
-        eprintln!("SKIPPED: the console is not tested in a browser, because {what}");
-    }
-    missing.is_empty()
-}
 
 /// Returns the script of the model: that of the cases, and that of the example's team.
 fn script() -> Result<Script> {
@@ -79,41 +37,12 @@ async fn run(
     address: SocketAddr,
     answer: &mut impl AsyncFnMut(&str) -> Result<String>,
 ) -> Result<()> {
-    let only = env::var(ONLY).unwrap_or_default();
-    let is_meant = |case: &&&str| only.is_empty() || only == **case;
-    let meant: Vec<_> = cases.iter().filter(is_meant).copied().collect();
-    if meant.is_empty() {
-        return Ok(());
-    }
-    let mut child = Command::new("node")
-        .arg(judges().join("run.js"))
-        .args([meant.join(","), format!("http://{address}")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .context("cannot run `node`")?;
-    let mut input = child.stdin.take().context("no input")?;
-    let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
-    let mut passed = 0;
-    let conversation = async {
-        while let Some(line) = lines.next_line().await? {
-            if let Some(what) = line.strip_prefix("ASK ") {
-                let reply = answer(what).await.with_context(|| what.to_owned())?;
-                input.write_all(format!("{reply}\n").as_bytes()).await?;
-                continue;
-            }
-            passed += usize::from(line.starts_with("PASSED "));
-            println!("{line}");
-        }
-        anyhow::Ok(())
+    let judge = BrowserJudge {
+        program: "console/run.js",
+        arguments: vec![format!("http://{address}")],
+        only: "PLANCK_CONSOLE_CASE",
     };
-    timeout(CASES, conversation)
-        .await
-        .with_context(|| format!("{passed} cases of {meant:?} passed, and no more"))??;
-    child.kill().await.ok();
-    ensure!(passed == meant.len(), "a case failed, see above");
-    Ok(())
+    judge.play(cases, answer).await
 }
 
 /// One process with everything, as a newcomer starts it.
@@ -272,7 +201,7 @@ impl Stage {
 
 /// Runs cases on a front of their own.
 async fn solo(cases: &[&str]) -> Result<()> {
-    if !has_browser() {
+    if !browser::is_there("the console") {
         return Ok(());
     }
     let solo = Solo::new().await?;
@@ -318,7 +247,7 @@ async fn long_session_opens_and_scrolls_at_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_that_loses_parts_is_used_by_a_person() -> Result<()> {
-    if !has_browser() {
+    if !browser::is_there("the console") {
         return Ok(());
     }
     let mut stage = Stage::start().await?;
@@ -360,7 +289,7 @@ impl Solo {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_is_asked_for_and_roles_are_named() -> Result<()> {
-    if !has_browser() {
+    if !browser::is_there("the console") {
         return Ok(());
     }
     let solo = Solo::new().await?;
@@ -377,7 +306,7 @@ async fn key_is_asked_for_and_roles_are_named() -> Result<()> {
 /// Checks every page with axe, and writes the pictures of the documentation if asked to.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_are_accessible_in_light_and_dark() -> Result<()> {
-    if !has_browser() {
+    if !browser::is_there("the console") {
         return Ok(());
     }
     let cluster = Cluster::start(&[]).await?;
@@ -397,7 +326,7 @@ async fn modules_pass_their_own_tests() -> Result<()> {
         .output()
         .await;
     let Ok(output) = output else {
-        assert!(env::var_os(NEEDED).is_none(), "there is no `node`");
+        assert!(env::var_os(browser::NEEDED).is_none(), "there is no `node`");
         eprintln!("SKIPPED: the modules of the console are not tested, because there is no `node`");
         return Ok(());
     };
