@@ -1,7 +1,13 @@
 //! A TCP proxy between a node and a server, such as its nats-server or its model. A test can stall or
 //! cut this link.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use anyhow::Result;
 use tokio::{
@@ -21,10 +27,16 @@ pub enum Link {
     Cut,
 }
 
+struct LinkState {
+    link: watch::Sender<Link>,
+    /// The number of bytes that the server may still send before the link is stalled.
+    room: AtomicUsize,
+}
+
 /// The proxy. Dropping it closes every connection.
 pub struct Proxy {
     port: u16,
-    link: Arc<watch::Sender<Link>>,
+    link: Arc<LinkState>,
     accepting: JoinHandle<()>,
 }
 
@@ -33,7 +45,10 @@ impl Proxy {
     pub async fn start(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let link = Arc::new(watch::Sender::new(Link::Up));
+        let link = Arc::new(LinkState {
+            link: watch::Sender::new(Link::Up),
+            room: AtomicUsize::new(usize::MAX),
+        });
         let accepting = tokio::spawn(accept(listener, server, Arc::clone(&link)));
         Ok(Self {
             port,
@@ -51,7 +66,13 @@ impl Proxy {
     }
 
     pub fn set(&self, link: Link) {
-        self.link.send_replace(link);
+        self.link.room.store(usize::MAX, Ordering::Relaxed);
+        self.link.link.send_replace(link);
+    }
+
+    /// Stalls the link as soon as the server has sent so many bytes from now on.
+    pub fn stall_after(&self, bytes: usize) {
+        self.link.room.store(bytes, Ordering::Relaxed);
     }
 }
 
@@ -62,13 +83,29 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, link: Arc<watch::Sender<Link>>) {
-    while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(pass(client, server, link.subscribe()));
+impl LinkState {
+    /// Counts bytes of the server, and stalls the link if there is no room for more.
+    fn count(&self, bytes: usize) {
+        let counted =
+            self.room
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| match room {
+                    usize::MAX => None,
+                    _ => Some(room.saturating_sub(bytes)),
+                });
+        if counted.is_ok_and(|room| room <= bytes) {
+            self.link.send_replace(Link::Stalled);
+        }
     }
 }
 
-async fn pass(client: TcpStream, server: SocketAddr, link: watch::Receiver<Link>) {
+async fn accept(listener: TcpListener, server: SocketAddr, link: Arc<LinkState>) {
+    while let Ok((client, _)) = listener.accept().await {
+        tokio::spawn(pass(client, server, Arc::clone(&link)));
+    }
+}
+
+async fn pass(client: TcpStream, server: SocketAddr, state: Arc<LinkState>) {
+    let link = state.link.subscribe();
     let mut cut = link.clone();
     let passing = async {
         let server = TcpStream::connect(server).await?;
@@ -77,8 +114,8 @@ async fn pass(client: TcpStream, server: SocketAddr, link: watch::Receiver<Link>
         let ((from_client, to_client), (from_server, to_server)) =
             (client.into_split(), server.into_split());
         tokio::select! {
-            done = copy(from_client, to_server, link.clone()) => done,
-            done = copy(from_server, to_client, link) => done,
+            done = copy(from_client, to_server, link.clone(), |_| ()) => done,
+            done = copy(from_server, to_client, link, |bytes| state.count(bytes)) => done,
         }
     };
     tokio::select! {
@@ -92,6 +129,7 @@ async fn copy(
     mut from: tcp::OwnedReadHalf,
     mut to: tcp::OwnedWriteHalf,
     mut link: watch::Receiver<Link>,
+    passed: impl Fn(usize),
 ) -> std::io::Result<()> {
     let mut bytes = vec![0; 16 * 1024];
     loop {
@@ -100,5 +138,6 @@ async fn copy(
             return Ok(());
         }
         to.write_all(bytes.get(..read).unwrap_or_default()).await?;
+        passed(read);
     }
 }

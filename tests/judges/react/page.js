@@ -1,0 +1,94 @@
+// What a person sees on a page and does with it, and what the front has saved.
+
+import assert from "node:assert/strict";
+import { open, withBrowser } from "../console/browser.js";
+
+export const STORY = /^Once there were numbers\. 1 2 3 .* 39 40 and that was the end of the story\.$/;
+
+/** Runs `work` with an empty profile, whose pages keep every text that the latest answer has had. */
+export function withPages(work) {
+  return withBrowser(async (context) => {
+    await context.addInitScript(watchAnswer);
+    await work(context);
+    for (const page of context.pages()) assert.deepEqual(page.errors, []);
+  });
+}
+
+/** Opens the page of a kind on a chat. */
+export async function openChat(context, { pages, kind }, chat) {
+  const page = await open(context, "about:blank");
+  page.on("console", (message) => {
+    // React reports faults of a page, such as a repeated key, as errors. The browser reports every refused request as one.
+    const isOfBrowser = /^Failed to load resource|blocked by CORS policy/.test(message.text());
+    if (message.type() === "error" && !isOfBrowser) page.errors.push(message.text());
+  });
+  await page.goto(`${pages}/${kind}?id=${chat}`);
+  return page;
+}
+
+function watchAnswer() {
+  window.answers = [];
+  const look = () => {
+    const answer = [...document.querySelectorAll("article[aria-label=assistant]")].at(-1);
+    const text = [...(answer?.querySelectorAll("p") ?? [])].map((paragraph) => paragraph.textContent).join("");
+    if (text !== window.answers.at(-1)) window.answers.push(text);
+  };
+  new MutationObserver(look).observe(document, { childList: true, subtree: true, characterData: true });
+}
+
+/** Writes a message, and sends it with Enter. */
+export async function say(page, text) {
+  const box = page.getByLabel("Message");
+  await box.fill(text);
+  await box.press("Enter");
+}
+
+/** Waits until a text is in the latest answer. */
+export function answered(page, text) {
+  return page.getByLabel("assistant", { exact: true }).last().getByText(text).last().waitFor();
+}
+
+/** Waits until the page shows that nothing runs. */
+export function rested(page) {
+  return page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
+}
+
+export function alerted(page, text) {
+  return page.getByRole("alert").getByText(text).waitFor();
+}
+
+/** Returns the messages that the page shows: their roles and texts. */
+export async function shown(page) {
+  const messages = await page.getByRole("article").all();
+  return Promise.all(messages.map(async (message) => ({
+    role: await message.getAttribute("aria-label"),
+    text: (await message.locator("p").allTextContents()).join(""),
+  })));
+}
+
+/** Checks that the page shows exactly what the front has saved. Returns the text of the latest answer. */
+export async function showsWhatWasSaved(page, { front }, chat) {
+  const response = await fetch(`${front}/v1/sessions/${chat}/messages`);
+  assert.equal(response.status, 200, await response.clone().text());
+  const saved = [];
+  for (const { role, content } of (await response.json()).messages) {
+    if (role !== "user" && role !== "assistant") continue;
+    const text = content.filter((part) => part.type === "text").map((part) => part.text).join("");
+    // An answer of several requests is one message of the page.
+    if (role === "assistant" && saved.at(-1)?.role === role) saved.at(-1).text += text;
+    else saved.push({ role, text });
+  }
+  assert.deepEqual(await shown(page), saved);
+  return saved.at(-1).text;
+}
+
+/** Checks that the latest answer grew in at least so many pieces, and never lost or repeated any text. */
+export async function grew(page, least) {
+  const answers = await page.evaluate(() => window.answers);
+  const from = answers.lastIndexOf("") + 1;
+  const pieces = answers.slice(from);
+  assert.ok(pieces.length >= least, `the text came in ${pieces.length} pieces`);
+  for (const [at, text] of pieces.slice(1).entries()) {
+    assert.ok(text.startsWith(pieces[at]), `${JSON.stringify(pieces[at])} became ${JSON.stringify(text)}`);
+  }
+}
