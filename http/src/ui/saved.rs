@@ -40,7 +40,7 @@ pub struct ReadChat {
     pub before: Option<u32>,
 }
 
-/// The latest messages of a chat, oldest first.
+/// The latest messages of a chat, oldest first. The message of a running turn is not among them.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "UiMessages")]
 pub struct ChatMessages {
@@ -182,12 +182,13 @@ impl<'a> SavedChat<'a> {
         }
     }
 
-    /// Returns the messages, after the last event.
+    /// Returns the messages, after the last event. The message of a running turn is left out: its
+    /// stream has all of it, and a client that answered a wait before it has the stream would lose
+    /// the answer to the stream.
     fn end(mut self) -> ChatMessages {
-        if let Some(turn) = &mut self.turn {
-            turn.take(&FeedItem::CaughtUp);
+        if self.turn.as_ref().is_some_and(|turn| turn.reader.is_over()) {
+            self.end_turn();
         }
-        self.end_turn();
         self.kept.end()
     }
 }

@@ -112,12 +112,12 @@ const until = async (what, chat, holds) => {
 };
 
 /** Checks that the front gives a client that opens the chat again what this client has. */
-async function isSaved(chat) {
+async function isSaved(chat, saved = chat.messages) {
   const response = await fetch(`${FRONT}/ui/chat/${chat.id}/messages`);
   assert.equal(response.status, 200);
   const { messages, before } = await response.json();
   assert.equal(before, undefined);
-  assert.deepEqual(messages, JSON.parse(JSON.stringify(chat.messages)));
+  assert.deepEqual(messages, JSON.parse(JSON.stringify(saved)));
   if (messages.length > 0) await validateUIMessages({ messages });
 }
 
@@ -182,8 +182,8 @@ const scenes = {
     let [tool] = tools(last(chat));
     assert.equal(tool.state, 'approval-requested');
     assert.equal(chunks.at(-1).finishReason, 'tool-calls');
-    // A reload shows the same message, and still asks.
-    await isSaved(chat);
+    // A reload shows the same message, and still asks. Only the stream has a message that is not complete.
+    await isSaved(chat, chat.messages.slice(0, 1));
     const reloaded = open('approval').chat;
     await reloaded.resumeStream();
     assert.deepEqual(tools(last(reloaded))[0].approval, tool.approval);
@@ -307,6 +307,17 @@ const scenes = {
     await chat.sendMessage({ text: 'Go on?' });
     assert.equal(text(last(chat)), 'Yes.');
     await isSaved(chat);
+    // The messages can be read after the session was closed too.
+    const closed = await fetch(`${FRONT}/v1/sessions/stop/close`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+    });
+    assert.equal(closed.status, 200);
+    await isSaved(chat);
+    const late = open('stop', { latest: true, messages: chat.messages }).chat;
+    await late.resumeStream();
+    assert.deepEqual(late.messages, chat.messages);
   },
 
   async 'a regenerated answer and an edited question'() {
