@@ -61,6 +61,8 @@ fn model() -> ScriptedModel {
         .text("Once.")
         .call("read", json!({"path": "a.txt"}))
         .text("It says hi.")
+        .call("read", json!({"path": "none.txt"}))
+        .text("There is no such file.")
         .call("write", json!({"path": "b.txt", "content": "x"}))
         .text("Written.")
         .call("write", json!({"path": "c.txt", "content": "x"}))

@@ -188,3 +188,75 @@ fn file(mime: &str, source: &MediaSource) -> Value {
     };
     json!({"type": "file", "mediaType": mime, "url": url})
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_become_the_parts_that_a_client_keeps() {
+        let chunks = [
+            json!({"type": "start", "messageId": "s-1", "messageMetadata": {"turn": 1}}),
+            json!({"type": "start-step"}),
+            json!({"type": "text-start", "id": "text-1"}),
+            json!({"type": "text-delta", "id": "text-1", "delta": "void"}),
+            json!({"type": "reset-step"}),
+            json!({"type": "reasoning-start", "id": "reasoning-2"}),
+            json!({"type": "reasoning-delta", "id": "reasoning-2", "delta": "Hm"}),
+            json!({"type": "data-agent", "id": "a", "data": {"state": "working"}}),
+            json!({"type": "reasoning-delta", "id": "reasoning-2", "delta": "m."}),
+            json!({"type": "reasoning-end", "id": "reasoning-2"}),
+            json!({"type": "tool-input-available", "toolCallId": "c1", "toolName": "read",
+                "input": {}, "dynamic": true, "providerExecuted": true}),
+            json!({"type": "data-progress", "data": {}, "transient": true}),
+            json!({"type": "tool-output-error", "toolCallId": "c1", "errorText": "no file"}),
+            json!({"type": "tool-input-error", "toolCallId": "c2", "toolName": "read",
+                "input": "{", "errorText": "no JSON", "dynamic": true, "providerExecuted": true}),
+            json!({"type": "data-agent", "id": "a", "data": {"state": "idle"}}),
+            json!({"type": "finish-step"}),
+            json!({"type": "finish", "messageMetadata": {"outcome": "completed"}}),
+        ];
+        let mut message = AssistantMessage::default();
+        chunks.iter().for_each(|chunk| message.take(chunk));
+        let parts = json!([
+            {"type": "step-start"},
+            {"type": "reasoning", "id": "reasoning-2", "text": "Hmm.", "state": "done"},
+            {"type": "data-agent", "id": "a", "data": {"state": "idle"}},
+            {"type": "dynamic-tool", "toolName": "read", "toolCallId": "c1", "input": {},
+                "state": "output-error", "errorText": "no file", "providerExecuted": true},
+            {"type": "dynamic-tool", "toolName": "read", "toolCallId": "c2", "input": "{",
+                "state": "output-error", "errorText": "no JSON", "providerExecuted": true},
+        ]);
+        let metadata = json!({"turn": 1, "outcome": "completed"});
+        assert_eq!(
+            message.json(),
+            json!({"id": "s-1", "role": "assistant", "metadata": metadata, "parts": parts})
+        );
+    }
+
+    #[test]
+    fn prompt_becomes_the_message_that_was_sent() {
+        let content = [
+            Part::text("Look."),
+            Part::Image {
+                mime: "image/png".into(),
+                source: MediaSource::Data("AAAA".into()),
+            },
+            Part::File {
+                mime: "text/csv".into(),
+                name: Some("a.csv".into()),
+                source: MediaSource::Url("https://example.org/a.csv".into()),
+            },
+        ];
+        let parts = json!([
+            {"type": "text", "text": "Look."},
+            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"},
+            {"type": "file", "mediaType": "text/csv", "url": "https://example.org/a.csv",
+                "filename": "a.csv"},
+        ]);
+        assert_eq!(
+            of_user("m1_r7", &content),
+            json!({"id": "m1", "role": "user", "parts": parts})
+        );
+    }
+}

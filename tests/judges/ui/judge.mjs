@@ -173,6 +173,14 @@ const scenes = {
     await isSaved(chat);
   },
 
+  async 'a tool that fails'() {
+    const { chat } = open('tool-failure');
+    await chat.sendMessage({ text: 'What is in none.txt?' });
+    assert.equal(tools(last(chat))[0].state, 'output-error');
+    assert.equal(text(last(chat)), 'There is no such file.');
+    await isSaved(chat);
+  },
+
   async 'an approval'() {
     const { chat, chunks, errors } = open('approval', {
       body: { permissions: 'careful' },
