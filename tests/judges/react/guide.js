@@ -63,6 +63,7 @@ export function message_in_mid_stream_is_answered_next(stage) {
     await showsWhatWasSaved(page, stage, stage.chat);
     await page.reload();
     await answered(page, "This is the last answer.");
+    await rested(page);
     await showsWhatWasSaved(page, stage, stage.chat);
   });
 }
@@ -89,6 +90,7 @@ export function two_tabs_share_a_chat(stage) {
     await alerted(other, /the history is not that of this chat/);
     await other.reload();
     await answered(other, "This is the first answer.");
+    await rested(other);
     await showsWhatWasSaved(other, stage, stage.chat);
     // The first answer to an approval holds, and the other tab shows what was decided.
     await say(other, "Deploy");

@@ -1,7 +1,9 @@
 // What a person sees on a page and does with it, and what the front has saved.
 
 import assert from "node:assert/strict";
-import { open, withBrowser } from "../console/browser.js";
+import { setTimeout } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
+import { PATIENCE_MS, open, withBrowser } from "../console/browser.js";
 
 export const STORY = /^Once there were numbers\. 1 2 3 .* 39 40 and that was the end of the story\.$/;
 
@@ -58,28 +60,37 @@ export function alerted(page, text) {
 }
 
 /** Returns the messages that the page shows: their roles and texts. */
-export async function shown(page) {
-  const messages = await page.getByRole("article").all();
-  return Promise.all(messages.map(async (message) => ({
-    role: await message.getAttribute("aria-label"),
-    text: (await message.locator("p").allTextContents()).join(""),
+export function shown(page) {
+  return page.evaluate(() => [...document.querySelectorAll("article")].map((message) => ({
+    role: message.getAttribute("aria-label"),
+    text: [...message.querySelectorAll("p")].map((paragraph) => paragraph.textContent).join(""),
   })));
 }
 
-/** Checks that the page shows exactly what the front has saved. Returns the text of the latest answer. */
-export async function showsWhatWasSaved(page, { front }, chat) {
+/** Returns the messages that the front has saved, as a page shows them. */
+async function saved(front, chat) {
   const response = await fetch(`${front}/v1/sessions/${chat}/messages`);
   assert.equal(response.status, 200, await response.clone().text());
-  const saved = [];
+  const all = [];
   for (const { role, content } of (await response.json()).messages) {
     if (role !== "user" && role !== "assistant") continue;
     const text = content.filter((part) => part.type === "text").map((part) => part.text).join("");
     // An answer of several requests is one message of the page.
-    if (role === "assistant" && saved.at(-1)?.role === role) saved.at(-1).text += text;
-    else saved.push({ role, text });
+    if (role === "assistant" && all.at(-1)?.role === role) all.at(-1).text += text;
+    else all.push({ role, text });
   }
-  assert.deepEqual(await shown(page), saved);
-  return saved.at(-1).text;
+  return all;
+}
+
+/** Waits until the page shows exactly what the front has saved. Returns the text of the latest answer. */
+export async function showsWhatWasSaved(page, { front }, chat) {
+  const end = performance.now() + PATIENCE_MS;
+  for (;;) {
+    const [seen, known] = [await shown(page), await saved(front, chat)];
+    if (isDeepStrictEqual(seen, known)) return known.at(-1).text;
+    if (performance.now() > end) assert.deepEqual(seen, known);
+    await setTimeout(50);
+  }
 }
 
 /** Checks that the latest answer grew in at least so many pieces, and never lost or repeated any text. */

@@ -22,6 +22,7 @@ export function text_grows_to_what_is_saved(stage) {
     await showsWhatWasSaved(page, stage, stage.chat);
     await say(page, "Say goodbye");
     await answered(page, "This is the last answer.");
+    await rested(page);
     await showsWhatWasSaved(page, stage, stage.chat);
   });
 }
@@ -67,6 +68,7 @@ export function stopped_answer_keeps_its_text_and_the_next_one_comes(stage) {
     await showsWhatWasSaved(page, stage, stage.chat);
     await page.reload();
     await answered(page, "This is the last answer.");
+    await rested(page);
     await showsWhatWasSaved(page, stage, stage.chat);
   });
 }
