@@ -1,7 +1,10 @@
 //! Records everything that is published on the subjects of agents and sessions, as any observer
 //! would see it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use async_nats::{Client, Subscriber};
@@ -10,7 +13,7 @@ use futures_util::StreamExt;
 use planck_common::{InputId, envelope::Envelope, event::Event};
 use tokio::task::JoinHandle;
 
-use crate::eventually::eventually;
+use crate::eventually::{PATIENCE, within};
 
 /// A recording that continues until it is dropped.
 pub struct Recorder {
@@ -79,9 +82,18 @@ impl Recorder {
     pub async fn until(
         &self,
         what: &str,
+        is_it: impl FnMut(&Envelope) -> bool,
+    ) -> Result<Envelope> {
+        self.until_within(PATIENCE, what, is_it).await
+    }
+
+    async fn until_within(
+        &self,
+        patience: Duration,
+        what: &str,
         mut is_it: impl FnMut(&Envelope) -> bool,
     ) -> Result<Envelope> {
-        let found = eventually(what, async || {
+        let found = within(patience, what, async || {
             let envelopes = self
                 .lock()
                 .iter()
@@ -98,7 +110,12 @@ impl Recorder {
 
     /// Waits for the event that ends the turn that consumed an input.
     pub async fn answered(&self, input: &InputId) -> Result<Envelope> {
-        self.until("the input's turn has ended", |envelope| {
+        self.answered_within(PATIENCE, input).await
+    }
+
+    /// Like [`Self::answered`], for a turn whose calls may take long.
+    pub async fn answered_within(&self, patience: Duration, input: &InputId) -> Result<Envelope> {
+        self.until_within(patience, "the input's turn has ended", |envelope| {
             ends(envelope, input)
         })
         .await

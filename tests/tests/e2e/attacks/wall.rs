@@ -8,7 +8,7 @@ mod programs;
 mod protected;
 mod roots;
 
-use std::{env, fs, path::PathBuf};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use planck_scripted_model::{Reply, Script};
@@ -20,6 +20,12 @@ use planck_tests::{
 use serde_json::{Value, json};
 
 use crate::teams::scene::{by, member};
+
+/// The time that a command has, in milliseconds. Some commands create thousands of files, and as many
+/// are then put back, which takes many seconds on a busy disk.
+const TIMEOUT_MS: u64 = 60_000;
+/// How long a test waits for the end of a turn with one command.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A path without a file. A node that is configured to use it has Landlock alone.
 pub const NO_BUBBLEWRAP: &str = "/nonexistent/bwrap";
@@ -92,9 +98,8 @@ impl Walled {
             .caller
             .start(&json!({ "dir": self.world.dir(), "members": [agent], "prompt": "go" }))
             .await?;
-        recorder
-            .answered(started.prompt_id.as_ref().context("no prompt")?)
-            .await?;
+        let prompt = started.prompt_id.as_ref().context("no prompt")?;
+        recorder.answered_within(PATIENCE, prompt).await?;
         let log = self.world.caller.log(&started.session_id, 1).await?;
         let ends = log
             .into_iter()
@@ -107,7 +112,7 @@ impl Walled {
 
     pub async fn bash(&self, command: &str) -> Result<String> {
         let said = self
-            .calls(&[("bash", json!({ "command": command, "timeout": 60_000 }))])
+            .calls(&[("bash", json!({ "command": command, "timeout": TIMEOUT_MS }))])
             .await?;
         said.into_iter().next().context("the call did not end")
     }
