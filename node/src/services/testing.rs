@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::Services;
 use crate::{
     bus::{MemoryBus, MemoryHub},
-    config::{self, Config},
+    config::{self, Config, Period},
     node::{self, RunningNode},
     sessions::CommandOrigin,
     store::{AgentRecord, SessionRecord},
@@ -64,6 +64,9 @@ impl World {
         // The bus of the test is in memory, but only a configured address makes the node expect
         // other nodes.
         config.nats.url = Some(config::ConfiguredUrl::new("nats://unused:4222".to_owned()));
+        // Without a registry a node believes that all others are dead, so a sweep would take their
+        // agents away. Tests call for the sweeps that they need.
+        config.cluster.sweep = Period::seconds(60 * 60);
         config.node.absolute_dirs = Some(true);
         config.models.default = Some("scripted:test".into());
         config.providers.entry("scripted").base_url =
