@@ -64,7 +64,7 @@ async fn messages(
     Ok(Json(saved::messages(&front, &chat, read).await?))
 }
 
-/// Which message is streamed again.
+/// Selects the message that is streamed again.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "UiResume")]
 pub struct ResumeChat {

@@ -32,7 +32,7 @@ const ROOM: usize = 16 << 20;
 /// The number of events in one page of the log.
 const PAGE: u32 = 500;
 
-/// Which messages are read.
+/// Selects the messages that are read.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "UiReadMessages")]
 pub struct ReadChat {
