@@ -238,10 +238,6 @@ data! {
         role: AgentRole,
         model: ModelRef,
         tools: Vec<String>,
-        /// A field that only the next version has.
-        #[cfg(feature = "next")]
-        #[serde(default)]
-        herald: Option<String>,
     }
     Reason {
         reason: String,

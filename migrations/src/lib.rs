@@ -32,11 +32,6 @@ pub const POSTGRES: &[Migration] = &[
         version: 5,
         sql: include_str!("../postgres/0005_waits.sql"),
     },
-    #[cfg(feature = "next")]
-    Migration {
-        version: 6,
-        sql: NEXT,
-    },
 ];
 
 /// The migrations of each session's SQLite file.
@@ -57,11 +52,6 @@ pub const SQLITE_SESSION: &[Migration] = &[
         version: 4,
         sql: include_str!("../sqlite/0004_waits.sql"),
     },
-    #[cfg(feature = "next")]
-    Migration {
-        version: 5,
-        sql: NEXT,
-    },
 ];
 
 /// The statement that creates the temporary trigger of a rewind on a connection to a session's
@@ -70,11 +60,6 @@ pub const SQLITE_REWIND: &str = include_str!("../sqlite/rewind.sql");
 
 /// The statements that create the temporary view `new_session` on a connection to `index.db`.
 pub const SQLITE_NEW_SESSION: &str = include_str!("../sqlite/new_session.sql");
-
-/// A migration such as the next version may make while nodes of this version still run. It adds a
-/// column that these nodes need not know.
-#[cfg(feature = "next")]
-const NEXT: &str = "ALTER TABLE agents ADD COLUMN herald text;";
 
 /// The migrations of `index.db` in the folder of a SQLite store. The file can be rebuilt from the
 /// session files.

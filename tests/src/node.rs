@@ -36,51 +36,24 @@ pub struct Node {
     id: NodeId,
 }
 
-/// A build of `planck`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Build {
-    This,
-    /// A build that stands in for the next version: it has one more field in an event and a newer
-    /// schema.
-    Next,
-}
-
-impl Build {
-    fn name(self) -> &'static str {
-        match self {
-            Self::This => "planck",
-            Self::Next => "planck-next",
-        }
-    }
-
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::This => "cargo build -p planck-node -p planck-tests",
-            Self::Next => "cargo build -p planck-node --features next --bin planck-next",
-        }
-    }
-}
+/// How to build `planck` for tests that find none.
+const REMEDY: &str = "cargo build -p planck-node -p planck-tests";
 
 /// Returns the `planck` that was built with these tests.
 pub fn planck() -> Result<PathBuf> {
-    built(Build::This)
-}
-
-fn built(build: Build) -> Result<PathBuf> {
-    let (name, remedy) = (build.name(), build.remedy());
     let test = env::current_exe()?;
     let mut folders = test
         .ancestors()
         .skip(1)
         .take(2)
-        .map(|folder| folder.join(name));
+        .map(|folder| folder.join("planck"));
     let Some(planck) = folders.find(|file| file.is_file()) else {
         bail!(
-            "no `{name}` beside {}: run `{remedy}` first",
+            "no `planck` beside {}: run `{REMEDY}` first",
             test.display()
         );
     };
-    fresh(planck, remedy)
+    fresh(planck, REMEDY)
 }
 
 /// Returns a program if it was built from the current sources, and fails with the remedy if not.
@@ -108,17 +81,12 @@ pub fn fresh(program: PathBuf, remedy: &str) -> Result<PathBuf> {
 
 /// Returns a `planck` command that uses nothing of the machine's own configuration.
 pub fn planck_in(folder: &Path) -> Result<Command> {
-    build_in(Build::This, folder)
-}
-
-/// Like [`planck_in`], for a given build.
-pub fn build_in(build: Build, folder: &Path) -> Result<Command> {
     // The kernel kills the child when the test's thread ends, even if the thread panics or is
     // killed.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig=KILL", "--"])
-        .arg(built(build)?)
+        .arg(planck()?)
         .current_dir(folder)
         .env_clear()
         .env("HOME", folder);

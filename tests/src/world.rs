@@ -19,7 +19,7 @@ use crate::{
     caller::Caller,
     eventually::within,
     nats::{NatsCluster, NatsServer},
-    node::{Build, Node, build_in},
+    node::{Node, planck_in},
     postgres::{Database, Paused},
     recorder::Recorder,
 };
@@ -181,11 +181,7 @@ impl World {
 
     /// Returns a `planck` command in this world.
     pub fn planck(&self) -> Result<Command> {
-        self.command(Build::This)
-    }
-
-    fn command(&self, build: Build) -> Result<Command> {
-        let mut command = build_in(build, self.folder.path())?;
+        let mut command = planck_in(self.folder.path())?;
         command
             .env("NATS_URL", self.nats_url())
             .env("PLANCK_STORE_URL", self.store_url());
@@ -210,15 +206,7 @@ impl World {
 
     /// Like [`node`](Self::node), with additional environment variables.
     pub async fn node_with(&self, environment: &[(&str, &str)]) -> Result<Node> {
-        self.start_node(self.planck()?, environment).await
-    }
-
-    /// Like [`node`](Self::node), for a given build.
-    pub async fn node_of(&self, build: Build) -> Result<Node> {
-        self.start_node(self.command(build)?, &[]).await
-    }
-
-    async fn start_node(&self, mut command: Command, environment: &[(&str, &str)]) -> Result<Node> {
+        let mut command = self.planck()?;
         let number = self.nodes.fetch_add(1, Ordering::Relaxed);
         command.arg("node").envs(environment.iter().copied());
         Node::start(

@@ -223,8 +223,6 @@ fn first_event(record: &AgentRecord, toolbox: &Toolbox) -> Event {
         role: record.spec.role,
         model: record.spec.model.clone(),
         tools: names(toolbox),
-        #[cfg(feature = "next")]
-        herald: Some("the next version".into()),
     })
 }
 

@@ -1,5 +1,5 @@
-//! Two versions side by side: nodes of this version and of the next, with a changed event and a
-//! newer schema.
+//! A rolling upgrade, seen by nodes of this version: the schema and the rows change under them as
+//! the next version's nodes would change them.
 
 use anyhow::{Context as _, Result};
 use planck_common::{
@@ -12,7 +12,7 @@ use planck_tests::{
     attached::Attached,
     caller::{session_at, sessions},
     eventually::within,
-    node::{Build, Node},
+    node::Node,
     recorder::{Recorder, ends},
     world::{Backend, World},
 };
@@ -60,6 +60,34 @@ async fn answered(
     Ok(log)
 }
 
+/// Changes the schema as the first node of the next version does when it starts. The nodes that run
+/// keep statements that they prepared for the old tables.
+async fn migrate_as_next(world: &World) -> Result<()> {
+    world
+        .sql("ALTER TABLE agents ADD COLUMN herald text")
+        .await?;
+    world
+        .sql("INSERT INTO planck_schema (version) SELECT max(version) + 1 FROM planck_schema")
+        .await?;
+    Ok(())
+}
+
+/// Writes what this version does not know into the new column and into the `agent_started` events, as
+/// nodes of the next version would.
+async fn write_as_next(world: &World) -> Result<()> {
+    let changed = world
+        .sql(
+            "UPDATE log SET body = (body::jsonb || '{\"herald\": \"the next version\"}')::text
+             WHERE kind = 'agent_started'",
+        )
+        .await?;
+    assert!(changed > 0, "no agent has started");
+    world
+        .sql("UPDATE agents SET herald = 'the next version'")
+        .await?;
+    Ok(())
+}
+
 fn heralded(log: &[Envelope]) -> bool {
     log.iter()
         .filter(|event| event.kind == "agent_started")
@@ -67,74 +95,71 @@ fn heralded(log: &[Envelope]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_move_from_this_version_to_the_next_and_back() -> Result<()> {
+async fn sessions_continue_on_this_version_after_the_next_one_wrote_them() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
     let recorder = world.record().await?;
-    let (mut old, other_old) = (world.node().await?, world.node().await?);
-    let of_this = session_on(&world, &old).await?;
-    assert!(!heralded(&answered(&world, &recorder, &of_this).await?));
+    // A node of this version refuses to start with a newer schema, so all start before the upgrade.
+    let (mut first, mut second) = (world.node().await?, world.node().await?);
+    let last = world.node().await?;
+    let before = session_on(&world, &first).await?;
+    answered(&world, &recorder, &before).await?;
 
-    let mut next = world.node_of(Build::Next).await?;
-    let of_next = session_on(&world, &next).await?;
-    assert!(
-        heralded(&answered(&world, &recorder, &of_next).await?),
-        "the next version says more"
-    );
-    answered(&world, &recorder, &of_this).await?;
-
-    old.kill().await?;
-    answered(&world, &recorder, &of_this).await?;
-    next.kill().await?;
-    for session in [&of_this, &of_next] {
-        let log = answered(&world, &recorder, session).await?;
-        assert_eq!(
-            heralded(&log),
-            session == &of_next,
-            "what the next version said stays as it was"
-        );
+    migrate_as_next(&world).await?;
+    let after = session_on(&world, &second).await?;
+    answered(&world, &recorder, &after).await?;
+    write_as_next(&world).await?;
+    for session in [&before, &after] {
+        answered(&world, &recorder, session).await?;
     }
+
+    for node in [&mut first, &mut second] {
+        node.kill().await?;
+        for session in [&before, &after] {
+            let log = answered(&world, &recorder, session).await?;
+            assert!(heralded(&log), "what the next version said stays as it was");
+        }
+    }
+    let head = answered(&world, &recorder, &after).await?.len();
+    let attached = Attached::start(&world, &after)?;
+    assert!(heralded(&attached.caught_up(i64::try_from(head)?).await?));
+    attached.leave().await?;
     world.check_model()?;
-    other_old.leave_despite(&[""]).await
+    last.leave_despite(&[""]).await
 }
 
-/// A call that waits since before a rolling upgrade is answered by the next version, and after a step
-/// back by this version.
+/// A call that has waited since before the schema changed is answered on another node after it.
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_of_one_version_is_answered_by_the_other() -> Result<()> {
+async fn wait_is_answered_after_the_schema_changed() -> Result<()> {
     let script = Script::new()
         .rule(When::any().result_of("write"), "Written.")
         .always(Reply::call(
             "write",
             json!({ "path": "out.txt", "content": "hello" }),
         ));
-    for is_upgrade in [true, false] {
-        let world = World::start(Backend::Postgres, script.clone()).await?;
-        // This version's node is there first, because it refuses to start with a newer schema.
-        let old = world.node().await?;
-        let next = world.node_of(Build::Next).await?;
-        let (mut from, to) = if is_upgrade { (old, next) } else { (next, old) };
-        let (started, wait) = waiting_on(&world, &from).await?;
-        from.kill().await?;
-        within(GOES_ON, "the other version has the session", async || {
-            let info = world.caller.session(&started.session_id).await.ok()?;
-            (info.owner.as_ref() == Some(to.id())).then_some(())
-        })
-        .await?;
-        let answer = session_at(&started.session_id, SessionVerb::Answer);
-        let allow = json!({ "wait": wait.id, "decision": "allow", "digest": wait.digest });
-        let _answered: Answered = world.caller.read(&answer, &allow).await?;
-        let prompt = started.prompt_id.context("a prompt")?;
-        within(GOES_ON, "the turn has ended", async || {
-            let log = world.caller.log(&started.session_id, 1).await.ok()?;
-            log.iter().any(|event| ends(event, &prompt)).then_some(())
-        })
-        .await?;
-        let written = std::fs::read_to_string(world.dir().join("out.txt"))?;
-        assert_eq!(written, "hello");
-        world.check_model()?;
-        to.leave_despite(&[""]).await?;
-    }
-    Ok(())
+    let world = World::start(Backend::Postgres, script).await?;
+    let (mut from, to) = (world.node().await?, world.node().await?);
+    let (started, wait) = waiting_on(&world, &from).await?;
+    migrate_as_next(&world).await?;
+    write_as_next(&world).await?;
+    from.kill().await?;
+    within(GOES_ON, "the other node has the session", async || {
+        let info = world.caller.session(&started.session_id).await.ok()?;
+        (info.owner.as_ref() == Some(to.id())).then_some(())
+    })
+    .await?;
+    let answer = session_at(&started.session_id, SessionVerb::Answer);
+    let allow = json!({ "wait": wait.id, "decision": "allow", "digest": wait.digest });
+    let _answered: Answered = world.caller.read(&answer, &allow).await?;
+    let prompt = started.prompt_id.context("a prompt")?;
+    within(GOES_ON, "the turn has ended", async || {
+        let log = world.caller.log(&started.session_id, 1).await.ok()?;
+        log.iter().any(|event| ends(event, &prompt)).then_some(())
+    })
+    .await?;
+    let written = std::fs::read_to_string(world.dir().join("out.txt"))?;
+    assert_eq!(written, "hello");
+    world.check_model()?;
+    to.leave_despite(&[""]).await
 }
 
 /// Starts sessions whose agent asks until one is on this node, and returns it with its wait.
@@ -165,7 +190,8 @@ async fn waiting_on(world: &World, node: &Node) -> Result<(Started, WaitRow)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_refuses_a_schema_that_is_newer_than_its_own() -> Result<()> {
     let world = World::start(Backend::Postgres, Script::new()).await?;
-    let next = world.node_of(Build::Next).await?;
+    let node = world.node().await?;
+    migrate_as_next(&world).await?;
     let refused = world
         .node()
         .await
@@ -176,7 +202,7 @@ async fn a_node_refuses_a_schema_that_is_newer_than_its_own() -> Result<()> {
         refused.contains("schema version 6") && refused.contains("run a newer planck"),
         "{refused}"
     );
-    next.leave().await
+    node.leave().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
