@@ -19,7 +19,7 @@ lint:
 	else echo "WARNING: cargo-deny is not installed: licences and advisories were NOT checked (cargo install --locked cargo-deny)" >&2; fi
 
 bench: tools
-	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-node -p planck-sidecar --features planck-node/bench --bin planck --example text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-node -p planck-sidecar --features planck-node/bench,planck-node/jemalloc --bin planck --example text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench --bare --with-nats
 	$(CARGO) bench --locked -p planck-agent -p planck-node
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust

@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
-/// The allocator of the process. glibc's allocator would keep the memory of parked agents, whereas
-/// jemalloc returns it to the operating system.
+/// The allocator of what is shipped. glibc's allocator would keep the memory of parked agents,
+/// whereas jemalloc returns it to the operating system.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The options of jemalloc, which reads them from the string to which this symbol points. Freed
 /// memory is returned to the operating system after one second instead of ten. The caches of the
 /// threads are small, because an idle thread never empties its cache.
+#[cfg(feature = "jemalloc")]
 #[expect(
     unsafe_code,
     reason = "the linker gives jemalloc the symbol by its name; nothing else defines it"

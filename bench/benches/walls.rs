@@ -2,7 +2,7 @@
 //! control group without a sandbox. The bench runs `true` in each of them in turn, so that other
 //! load on the machine affects all of them equally.
 //!
-//! `cargo bench -p planck-node --bench walls -- 300` runs 300 rounds.
+//! `cargo build --release && cargo bench -p planck-bench --bench walls -- 300` runs 300 rounds.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ impl Measured {
         } else {
             sandbox.tier()
         };
-        let launcher = Launcher::alone(env!("CARGO_BIN_EXE_planck").into()).grouped(groups);
+        let launcher = Launcher::alone(planck()).grouped(groups);
         let files = Files::new(
             Roots::confined(vec![dir.to_owned()], Vec::new()),
             Caps::default(),
@@ -83,6 +83,19 @@ impl Measured {
     }
 }
 
+/// Returns the `planck` that `cargo build --release` puts beside the benches. Each measured call runs
+/// under it.
+fn planck() -> PathBuf {
+    let bench = std::env::current_exe().unwrap();
+    let planck = bench.ancestors().nth(2).unwrap().join("planck");
+    assert!(
+        planck.is_file(),
+        "no {}: run `cargo build --release` first",
+        planck.display()
+    );
+    planck
+}
+
 async fn walls() -> Vec<Sandbox> {
     let mut walls = vec![Sandbox::off()];
     let unpacked = concat!(
@@ -90,7 +103,7 @@ async fn walls() -> Vec<Sandbox> {
         "/../.tools/bubblewrap/usr/bin/bwrap"
     );
     for bubblewrap in ["/nonexistent/bwrap", "/usr/bin/bwrap", unpacked].map(PathBuf::from) {
-        let planck = Some(env!("CARGO_BIN_EXE_planck").into());
+        let planck = Some(planck());
         let settings = SandboxSettings {
             bubblewrap: Some(bubblewrap),
             planck,
