@@ -5,13 +5,12 @@ use std::{
     env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::OnceLock,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::process::Child;
 
-use crate::node::fresh;
+use crate::{node::fresh, run};
 
 /// An example that was prepared as its README says. It can be started.
 pub struct Example {
@@ -61,11 +60,10 @@ impl Example {
         if !runs_typescript("the example in TypeScript", &folder) {
             return Ok(None);
         }
-        static COMPILED: OnceLock<bool> = OnceLock::new();
-        let compiled = COMPILED.get_or_init(|| {
-            output_of("node", &["node_modules/typescript/bin/tsc"], &folder).is_some()
-        });
-        ensure!(compiled, "the example in TypeScript does not compile");
+        run::once("typescript-example", || {
+            output_of("node", &["node_modules/typescript/bin/tsc"], &folder)
+                .context("the example in TypeScript does not compile")
+        })?;
         Ok(Some(Self {
             name: "text-typescript",
             command: vec!["node".into(), text(&folder.join("text.js"))?],
@@ -88,15 +86,15 @@ impl Example {
     /// Compiles the Go example and returns it. Returns `None` and prints why if the machine has no
     /// Go.
     pub fn go() -> Result<Option<Self>> {
-        static BUILT: OnceLock<bool> = OnceLock::new();
         let folder = folder().join("go");
         let Some(go) = go("the example in Go") else {
             return Ok(None);
         };
         let program = text(&built()?.join("text-go"))?;
-        let compiled =
-            BUILT.get_or_init(|| output_of(go, &["build", "-o", &program, "."], &folder).is_some());
-        ensure!(compiled, "the example in Go does not compile");
+        run::once("go-example", || {
+            output_of(go, &["build", "-o", &program, "."], &folder)
+                .context("the example in Go does not compile")
+        })?;
         Ok(Some(Self {
             name: "text-go",
             command: vec![program],
@@ -143,22 +141,21 @@ pub fn python_path() -> Result<String> {
 /// Compiles the TypeScript SDK with its tests, and returns its folder. Returns `None` and prints
 /// why if there is no Node 20 or later, or no folder with the SDK's packages.
 pub fn typescript_sdk() -> Result<Option<PathBuf>> {
-    static COMPILED: OnceLock<bool> = OnceLock::new();
     let folder = root().join("sidecar-sdk/typescript");
     if !runs_typescript("the SDK in TypeScript", &folder) {
         return Ok(None);
     }
-    let compile = |project| {
-        output_of(
-            "node",
-            &["node_modules/typescript/bin/tsc", "-p", project],
-            &folder,
-        )
-        .is_some()
-    };
-    let compiled =
-        COMPILED.get_or_init(|| compile("tsconfig.json") && compile("tsconfig.test.json"));
-    ensure!(compiled, "the SDK in TypeScript does not compile");
+    run::once("typescript-sdk", || {
+        for project in ["tsconfig.json", "tsconfig.test.json"] {
+            output_of(
+                "node",
+                &["node_modules/typescript/bin/tsc", "-p", project],
+                &folder,
+            )
+            .context("the SDK in TypeScript does not compile")?;
+        }
+        Ok(String::new())
+    })?;
     Ok(Some(folder))
 }
 

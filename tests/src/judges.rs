@@ -5,12 +5,13 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::OnceLock,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::RecordedRequest;
 use serde_json::{Map, Value, json};
+
+use crate::run;
 
 /// If this is set, as in CI, missing SDKs fail the tests that need them. Otherwise these tests are
 /// skipped.
@@ -23,21 +24,23 @@ impl Judges {
     /// Finds the checker. If this machine's Python cannot import the SDKs' types, panics if
     /// `PLANCK_TESTS_NEED_JUDGES` is set, else prints a warning and returns `None`.
     pub fn find() -> Option<Self> {
-        // Importing the SDKs takes seconds, so the tests of a process share the answer.
-        static SAID: OnceLock<Result<Output>> = OnceLock::new();
         let judges = Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/judge.py"));
-        let said = SAID.get_or_init(|| judges.ask(&["--can"]));
-        let can = said.as_ref().is_ok_and(|output| output.status.success());
+        // Importing the SDKs takes seconds, so the tests of a run share the answer.
+        let can = run::once("judges", || {
+            let output = judges.ask(&["--can"])?;
+            ensure!(output.status.success(), "{output:?}");
+            Ok(String::new())
+        });
         assert!(
-            can || env::var_os(NEEDED).is_none(),
-            "{NEEDED} is set, and the SDKs are not there: run tools/install; {said:?}"
+            can.is_ok() || env::var_os(NEEDED).is_none(),
+            "{NEEDED} is set, and the SDKs are not there: run tools/install; {can:?}"
         );
-        if !can {
+        if can.is_err() {
             eprintln!(
                 "SKIPPED: no request is judged by the vendors' SDKs, which are not there; tools/install says why"
             );
         }
-        can.then_some(judges)
+        can.is_ok().then_some(judges)
     }
 
     /// Tests the checker itself, with bodies that each have a known fault or none. Fails if the

@@ -19,6 +19,7 @@ pub mod prometheus;
 pub mod proxy;
 pub mod recorder;
 pub mod registry;
+pub mod run;
 pub mod sdk;
 pub mod stream_client;
 pub mod terminal;

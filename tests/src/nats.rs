@@ -27,7 +27,10 @@ use tempfile::TempDir;
 
 pub use cluster::NatsCluster;
 
-use crate::process::{freeze, is_alive};
+use crate::{
+    process::{freeze, is_alive},
+    run,
+};
 
 /// How long the server may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +38,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The ports of the servers. They are below the ports that the kernel chooses for outgoing
 /// connections, because an outgoing connection could otherwise take the port of a stopped server.
 const PORTS: Range<u16> = 10_000..32_000;
+
+/// The number of parts of the range, more than tests that run at the same time.
+const PARTS: u16 = 64;
 
 /// A shell script that runs the server as a child, and kills it when the script's standard input
 /// closes. The kernel closes that input however the test process dies.
@@ -311,12 +317,18 @@ fn greets(address: SocketAddr) -> bool {
 }
 
 /// Returns a port on which no process listens now. Within one process, calls return different ports
-/// until the range is used up.
+/// until the range is used up. Tests that run at the same time take theirs from different parts of
+/// the range, because a server that a test stops leaves its port free until it is started again.
 pub fn free_port() -> Result<u16> {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(..)));
-    let ports = || PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
-    let free = std::iter::repeat_with(ports)
-        .take(PORTS.len())
+    let ports = run::slot().map_or(PORTS, |slot| {
+        let part = (PORTS.end - PORTS.start) / PARTS;
+        let start = PORTS.start + slot % PARTS * part;
+        start..start + part
+    });
+    let next = || ports.start + NEXT.fetch_add(1, Ordering::Relaxed) % (ports.end - ports.start);
+    let free = std::iter::repeat_with(next)
+        .take(ports.len())
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     free.context("no port is free")
 }

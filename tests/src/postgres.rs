@@ -1,26 +1,28 @@
 //! A private Postgres database for each test. It is on the server that `DATABASE_URL` names, or
-//! else on one server per test process, or on a server of its own. When the test process ends,
-//! however it ends, a shell stops the servers that the tests started and removes their files.
+//! else on one server per run of tests, or on a server of its own. When the run ends, however it
+//! ends, a shell stops the servers that the tests started and removes their files.
 
 mod programs;
 mod server;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use anyhow::{Context as _, Result};
+pub use server::Paused;
+use server::Server;
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection,
     postgres::PgConnectOptions,
 };
-use tokio::sync::OnceCell;
 
-pub use server::Paused;
-use server::Server;
+use crate::run;
 
-static SERVER: OnceCell<Server> = OnceCell::const_new();
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// An empty database of one test. Dropping this value drops the database.
@@ -99,8 +101,12 @@ async fn options() -> Result<PgConnectOptions> {
     if let Ok(url) = std::env::var("DATABASE_URL") {
         return url.parse().context("DATABASE_URL is no Postgres URL");
     }
-    let server = SERVER.get_or_try_init(Server::start).await?;
-    Ok(server.options())
+    let start = || {
+        let folder = tokio::runtime::Handle::current().block_on(server::start_for_run())?;
+        Ok(folder.to_str().context("the folder is no text")?.to_owned())
+    };
+    let folder = tokio::task::spawn_blocking(move || run::once("postgres", start)).await??;
+    Ok(server::options(Path::new(&folder)))
 }
 
 impl Drop for Database {

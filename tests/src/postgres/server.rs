@@ -1,8 +1,9 @@
-//! One Postgres server for a test process, on a unix socket in a temporary folder. A shell starts
-//! and stops the server. The shell outlives the test process just long enough to stop the server
-//! and remove its files.
+//! A Postgres server on a unix socket in a temporary folder. A shell starts and stops the server. The
+//! shell outlives the process that the server is for just long enough to stop the server and remove
+//! its files.
 
 use std::{
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Output, Stdio},
     sync::Mutex,
@@ -17,10 +18,10 @@ use nix::{
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use super::programs;
-use crate::process::freeze;
+use crate::{process::freeze, run};
 
-/// The script of the shell that starts and stops the server. Its `read` returns when the test
-/// process ends, because the kernel then closes that process's end of the pipe.
+/// The script of the shell that starts and stops the server. Its `read` returns when the other end of
+/// the pipe is closed.
 const WATCHDOG: &str = r#"
 trap '' INT TERM HUP
 folder=$1; shift
@@ -46,20 +47,45 @@ const SETTINGS: [&str; 5] = [
 const UNPRIVILEGED: &str = "nobody";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A server of one test. Dropping it stops it, and so does the end of the test's process.
 pub struct Server {
     folder: PathBuf,
     watchdog: Mutex<Child>,
     _pipe: Option<ChildStdin>,
 }
 
+/// Starts a server that ends with this run of tests, and returns its folder.
+pub async fn start_for_run() -> Result<PathBuf> {
+    // `tail` keeps its end of the watchdog's pipe open until the process has ended.
+    let mut owner = Command::new("tail");
+    owner
+        .args(["-f", "/dev/null"])
+        .arg(format!("--pid={}", run::owner()));
+    owner
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut owner = owner
+        .process_group(0)
+        .spawn()
+        .context("cannot start tail")?;
+    let pipe = owner.stdout.take().context("no pipe")?;
+    Ok(Server::start_with(pipe.into()).await?.folder)
+}
+
 impl Server {
     pub async fn start() -> Result<Self> {
+        Self::start_with(Stdio::piped()).await
+    }
+
+    /// Starts a server that ends when the other end of this pipe is closed.
+    async fn start_with(pipe: Stdio) -> Result<Self> {
         let programs = programs::find()?;
         let folder = tempfile::Builder::new()
             .prefix("planck-pg-")
             .tempdir()?
             .keep();
-        let started = Self::launch(&programs, folder.clone());
+        let started = Self::launch(&programs, folder.clone(), pipe);
         if started.is_err() {
             let _ = std::fs::remove_dir_all(&folder);
         }
@@ -68,7 +94,7 @@ impl Server {
         Ok(server)
     }
 
-    fn launch(programs: &Path, folder: PathBuf) -> Result<Self> {
+    fn launch(programs: &Path, folder: PathBuf, pipe: Stdio) -> Result<Self> {
         make_cluster(programs, &folder)?;
         let mut command = Command::new("sh");
         command
@@ -81,8 +107,12 @@ impl Server {
             .arg("-k")
             .arg(&folder);
         command.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+        // In a process group of its own it outlives a test that is killed for taking too long.
         let mut watchdog = command
-            .stdin(Stdio::piped())
+            .process_group(0)
+            .stdin(pipe)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .context("cannot start sh")?;
         let pipe = watchdog.stdin.take();
@@ -94,11 +124,7 @@ impl Server {
     }
 
     pub fn options(&self) -> PgConnectOptions {
-        PgConnectOptions::new_without_pgpass()
-            .socket(&self.folder)
-            .port(5432)
-            .username("planck")
-            .database("postgres")
+        options(&self.folder)
     }
 
     /// Freezes all processes of the server: connections stay open, and it does not answer.
@@ -141,6 +167,15 @@ impl Server {
             .lock()
             .is_ok_and(|mut watchdog| matches!(watchdog.try_wait(), Ok(Some(_))))
     }
+}
+
+/// Returns how to connect to the server in this folder.
+pub fn options(folder: &Path) -> PgConnectOptions {
+    PgConnectOptions::new_without_pgpass()
+        .socket(folder)
+        .port(5432)
+        .username("planck")
+        .database("postgres")
 }
 
 /// A frozen server. Dropping it continues the server.
