@@ -1,16 +1,23 @@
-# The commands for newcomers and CI. `make demo` shows a team at work; `make test` checks everything from a fresh checkout.
+# The commands for newcomers and CI. `make demo` shows a team at work; `make test` checks what a change can break on one machine;
+# `make test-all` checks everything.
 
 CARGO ?= cargo
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test lint bench regress chaos fuzz judges chart try docs tools
+.PHONY: demo test test-all lint bench regress chaos fuzz judges chart try docs tools
 
-demo: tools
-	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --release --bin planck -- demo
+# The build is the one of the tests, so `make test` does not repeat it.
+demo:
+	@python3 tools/install demo
+	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) run --locked --bin planck -- demo
 
-test: tools
+test:
+	@python3 tools/install test
 	./tools/check
+
+test-all: test tools
+	./tools/check rest
 
 lint:
 	$(CARGO) fmt --all --check
@@ -21,7 +28,7 @@ lint:
 bench: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-node -p planck-sidecar --features planck-node/bench,planck-node/jemalloc --bin planck --example text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench --bare --with-nats
-	$(CARGO) bench --locked -p planck-agent -p planck-node
+	$(CARGO) bench --locked -p planck-bench --bench agent --bench llm --bench store
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/dist/planck \
 		bench sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
@@ -30,7 +37,7 @@ bench: tools
 regress:
 	./tools/regress $(BASE)
 
-# Fetches the servers that tests and the demo start, if the machine lacks them.
+# Fetches everything that tests, judges and benchmarks use and the machine lacks.
 tools:
 	@python3 tools/install
 

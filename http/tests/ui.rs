@@ -114,6 +114,7 @@ fn write_teams(folder: &Path) -> PathBuf {
 }
 
 #[tokio::test]
+#[ignore = "needs the AI SDK: make test-all"]
 async fn chat_client_of_the_ai_sdk_works() {
     let Some(node) = node() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -181,6 +182,7 @@ async fn asked(routes: &Router, path: &str, body: Option<Value>) -> String {
 }
 
 #[tokio::test]
+#[ignore = "needs the AI SDK: make test-all"]
 async fn long_chat_is_read_in_pages_and_continued_from_the_last_one() {
     let turns = 103;
     let texts = (1..=turns + 1).fold(ScriptedModel::new(), |model, turn| {

@@ -123,6 +123,7 @@ async fn play(mut judge: Command, name: &str, model: ScriptedModel) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the vendors' SDKs: make test-all"]
 async fn sdk_for_python_works_unchanged() {
     for (name, model) in scenarios() {
         let Some(judge) = python() else { return };
@@ -131,6 +132,7 @@ async fn sdk_for_python_works_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the vendors' SDKs: make test-all"]
 async fn sdk_for_javascript_works_unchanged() {
     for (name, model) in scenarios() {
         if matches!(name, "cancel" | "errors" | "open_responses") {

@@ -139,6 +139,7 @@ async fn calls_with_one_id_or_none_all_run() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute of CPU time: make test-all"]
 async fn five_megabytes_of_arguments_are_written() -> Result<()> {
     for provider in PROVIDERS {
         let script = Script::new()

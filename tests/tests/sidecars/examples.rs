@@ -60,6 +60,7 @@ async fn example_in_python_without_the_sdk_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 async fn example_in_typescript_with_the_sdk_conforms() {
     if let Some(example) = Example::typescript_sdk().unwrap() {
         conforms(example, &[]).await;
@@ -67,6 +68,7 @@ async fn example_in_typescript_with_the_sdk_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 async fn example_in_typescript_without_the_sdk_conforms() {
     if let Some(example) = Example::typescript().unwrap() {
         conforms(example, &["compaction", "compaction_short"]).await;
@@ -76,6 +78,7 @@ async fn example_in_typescript_without_the_sdk_conforms() {
 /// The tool of the Go example answers at once, so it has nothing to report or to cancel, and is
 /// never late.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 async fn example_in_go_conforms() {
     let of_slow_tools = ["overlap", "progress", "cancel", "deadline", "in_progress"];
     if let Some(example) = Example::go().unwrap() {
@@ -144,6 +147,7 @@ fn readme_shows_the_example_that_is_run() {
 }
 
 #[test]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 fn the_typescript_sdk_passes_its_own_tests() {
     let Some(sdk) = typescript_sdk().unwrap() else {
         return;

@@ -106,6 +106,7 @@ async fn new_project_in_python_passes_its_tests_and_the_checker() {
 
 /// The packages are linked as `npm install` does it for a folder, so that no network is needed.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 async fn new_project_in_typescript_passes_its_tests_and_the_checker() {
     let Some(sdk) = typescript_sdk().unwrap() else {
         return;
@@ -146,6 +147,7 @@ async fn new_project_in_typescript_passes_its_tests_and_the_checker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 async fn new_project_in_go_passes_its_tests_and_the_checker() {
     let Some(go) = go("the scaffold in Go") else {
         return;

@@ -1,7 +1,7 @@
 //! Checks the layers: which folders may name NATS, SQL and providers' JSON, where subjects are
 //! spelled, and which module may import which.
 
-use crate::{none, source::Source, sources};
+use crate::source::Source;
 
 /// The libraries that are restricted, each with the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
@@ -85,11 +85,8 @@ const PROVIDER_WORDS: &[&str] = &[
 /// First words of subjects.
 const SUBJECTS: &[&str] = &["agent", "session", "node", "cluster", "sidecar", "cancel"];
 
-pub fn production() -> Vec<Source> {
-    sources()
-        .into_iter()
-        .filter(|source| !source.is_test())
-        .collect()
+pub fn production(sources: &[Source]) -> impl Iterator<Item = &Source> {
+    sources.iter().filter(|source| !source.is_test())
 }
 
 /// Returns whether a file is part of the runtime: of the node, or of the crates that it uses.
@@ -110,10 +107,9 @@ pub fn names(path: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-#[test]
-fn libraries_are_named_in_their_layer_only() {
+pub fn libraries_are_named_in_their_layer_only(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
-    for source in sources() {
+    for source in sources {
         for (library, folders) in LIBRARIES {
             let outside = !folders.iter().any(|folder| source.path.starts_with(folder));
             if outside && source.names().paths.iter().any(|path| names(path, library)) {
@@ -124,7 +120,7 @@ fn libraries_are_named_in_their_layer_only() {
             }
         }
     }
-    none(breaches);
+    breaches
 }
 
 /// Returns the module of the node to which a file belongs.
@@ -135,8 +131,7 @@ fn module(path: &str) -> &str {
 
 /// No module in [`SERVICES`] may import a later one, and no module in `BELOW` may import any of
 /// them.
-#[test]
-fn services_know_only_those_before_them() {
+pub fn services_know_only_those_before_them(sources: &[Source]) -> Vec<String> {
     const BELOW: &[&str] = &[
         "actor",
         "cluster",
@@ -152,7 +147,7 @@ fn services_know_only_those_before_them() {
         "workspace",
     ];
     let mut breaches = Vec::new();
-    for source in production() {
+    for source in production(sources) {
         let module = module(&source.path);
         let place = SERVICES.iter().position(|service| *service == module);
         let hidden = match place {
@@ -171,15 +166,14 @@ fn services_know_only_those_before_them() {
             }
         }
     }
-    none(breaches);
+    breaches
 }
 
 /// A method of a service that is defined in another module would be a dependency that no import
 /// shows.
-#[test]
-fn services_are_implemented_in_their_own_modules() {
+pub fn services_are_implemented_in_their_own_modules(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
-    let sources = production();
+    let sources: Vec<&Source> = production(sources).collect();
     for source in &sources {
         let of_this = module(&source.path);
         if of_this != "actor" && !SERVICES.contains(&of_this) {
@@ -201,7 +195,7 @@ fn services_are_implemented_in_their_own_modules() {
             }
         }
     }
-    none(breaches);
+    breaches
 }
 
 /// Returns the inherent `impl` blocks of a file, with the names of their types.
@@ -226,10 +220,9 @@ fn defines(item: &syn::Item, name: &str) -> bool {
     matches!(item, syn::Item::Enum(item) if item.ident == name)
 }
 
-#[test]
-fn modules_do_not_see_what_they_must_not() {
+pub fn modules_do_not_see_what_they_must_not(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
-    for source in production() {
+    for source in production(sources) {
         let module = module(&source.path);
         let unseen = NEVER_SEES
             .iter()
@@ -245,7 +238,7 @@ fn modules_do_not_see_what_they_must_not() {
             }
         }
     }
-    none(breaches);
+    breaches
 }
 
 /// The files that may name the process's standard output and error, and why.
@@ -259,8 +252,7 @@ const WRITERS: &[(&str, &str)] = &[
     ("node/src/tools/reap.rs", "runs behind a pipe of the node"),
 ];
 
-#[test]
-fn one_module_writes_to_the_terminal() {
+pub fn one_module_writes_to_the_terminal(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
     let writes = |path: &str| {
         let last = path.rsplit("::").next().unwrap_or_default();
@@ -270,7 +262,7 @@ fn one_module_writes_to_the_terminal() {
     };
     let outside =
         |path: &str| is_runtime(path) && !WRITERS.iter().any(|(writer, _)| path == *writer);
-    for source in production().iter().filter(|source| outside(&source.path)) {
+    for source in production(sources).filter(|source| outside(&source.path)) {
         let found = source.names().calls.into_iter().find(|path| writes(path));
         breaches.extend(found.map(|path| {
             format!(
@@ -279,11 +271,10 @@ fn one_module_writes_to_the_terminal() {
             )
         }));
     }
-    none(breaches);
+    breaches
 }
 
-#[test]
-fn provider_formats_are_spelled_under_llm_only() {
+pub fn provider_formats_are_spelled_under_llm_only(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
     // The benchmark compares the providers with a bare loop, which contains a provider's format.
     let speaks = |path: &str| {
@@ -294,21 +285,20 @@ fn provider_formats_are_spelled_under_llm_only() {
         let served = path.starts_with("http/src/openai");
         !is_runtime(path) || path.starts_with("node/src/llm") || bare_loop || metrics || served
     };
-    for source in production().iter().filter(|source| !speaks(&source.path)) {
+    for source in production(sources).filter(|source| !speaks(&source.path)) {
         for text in source.names().texts {
             let word = PROVIDER_WORDS.iter().find(|word| text.contains(*word));
             breaches.extend(word.map(|word| format!("{}: {text:?} spells {word:?}", source.path)));
         }
     }
-    none(breaches);
+    breaches
 }
 
-#[test]
-fn subjects_are_spelled_in_one_place() {
+pub fn subjects_are_spelled_in_one_place(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
     // The configuration has sections with the same names as first words of subjects.
     let spellers = |path: &str| is_runtime(path) && !path.starts_with("node/src/config");
-    for source in production().iter().filter(|source| spellers(&source.path)) {
+    for source in production(sources).filter(|source| spellers(&source.path)) {
         let texts = source.names().texts;
         let spelled = texts.iter().filter(|text| is_subject(text));
         breaches.extend(
@@ -316,7 +306,7 @@ fn subjects_are_spelled_in_one_place() {
                 .map(|text| format!("{}: {text:?} belongs in common/src/subject.rs", source.path)),
         );
     }
-    none(breaches);
+    breaches
 }
 
 /// Returns whether a text is the beginning of a subject, or a subject with placeholders.

@@ -13,19 +13,33 @@ mod sizes;
 mod source;
 mod words;
 
-use source::{Source, root};
+use source::root;
 
 /// Fails with all breaches at once.
 fn none(breaches: Vec<String>) {
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
 }
 
-fn sources() -> Vec<Source> {
+/// The rules about parsed sources are one test, because parsing all of them takes seconds.
+#[test]
+fn sources_follow_the_rules() {
     let sources = source::all();
     assert!(
         sources.len() > 20,
         "the sources were not found under {}",
         root().display()
     );
-    sources
+    let rules = [
+        layers::libraries_are_named_in_their_layer_only,
+        layers::services_know_only_those_before_them,
+        layers::services_are_implemented_in_their_own_modules,
+        layers::modules_do_not_see_what_they_must_not,
+        layers::one_module_writes_to_the_terminal,
+        layers::provider_formats_are_spelled_under_llm_only,
+        layers::subjects_are_spelled_in_one_place,
+        purity::the_loop_names_no_clock_and_no_io,
+        sizes::files_are_small,
+        sizes::functions_and_structs_are_small,
+    ];
+    none(rules.iter().flat_map(|rule| rule(&sources)).collect());
 }

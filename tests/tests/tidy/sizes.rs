@@ -7,9 +7,9 @@ use syn::{
 };
 
 use crate::{
+    layers::production,
     none,
     source::{self, Source, span_lines},
-    sources,
 };
 
 const MOST_LINES: usize = 400;
@@ -45,9 +45,8 @@ fn is_allowed(name: &str) -> bool {
     ALLOWED.iter().any(|(allowed, _)| *allowed == name)
 }
 
-#[test]
-fn files_are_small() {
-    let large = sources().into_iter().filter_map(|source| {
+pub fn files_are_small(sources: &[Source]) -> Vec<String> {
+    let large = sources.iter().filter_map(|source| {
         let most = if source.is_test() {
             MOST_LINES_OF_TESTS
         } else {
@@ -56,20 +55,19 @@ fn files_are_small() {
         let breach = format!("{}: {} lines, at most {most}", source.path, source.lines);
         (source.lines > most && !is_allowed(&source.path)).then_some(breach)
     });
-    none(large.collect());
+    large.collect()
 }
 
-#[test]
-fn functions_and_structs_are_small() {
+pub fn functions_and_structs_are_small(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
-    for source in sources().iter().filter(|source| !source.is_test()) {
+    for source in production(sources) {
         let mut sizes = Sizes {
             source,
             breaches: &mut breaches,
         };
         sizes.visit_file(&source.file);
     }
-    none(breaches);
+    breaches
 }
 
 #[test]

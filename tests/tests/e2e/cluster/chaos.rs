@@ -31,6 +31,7 @@ async fn plays(plan: Plan, ended: usize) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute of CPU time: make test-all"]
 async fn nothing_is_lost_or_doubled_under_ten_of_each_fault_on_postgres() -> Result<()> {
     let of_nodes = plan(Backend::Postgres, &[(Kind::Kill, 10), (Kind::Hiccup, 10)]);
     let of_time = plan(Backend::Postgres, &[(Kind::Pause, 10)]);
@@ -54,6 +55,7 @@ async fn nothing_is_lost_or_doubled_under_ten_of_each_fault_on_postgres() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute of CPU time: make test-all"]
 async fn nothing_is_lost_or_doubled_under_faults_of_nodes_and_nats_on_sqlite() -> Result<()> {
     let faults = [
         (Kind::Kill, 3),

@@ -212,6 +212,7 @@ async fn solo(cases: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn person_starts_sessions_and_answers_waits() -> Result<()> {
     solo(&[
         "session_is_started_and_answered",
@@ -227,6 +228,7 @@ async fn person_starts_sessions_and_answers_waits() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn person_changes_what_sessions_do() -> Result<()> {
     solo(&[
         "reload_in_mid_stream_continues_the_text",
@@ -241,11 +243,13 @@ async fn person_changes_what_sessions_do() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn long_session_opens_and_scrolls_at_once() -> Result<()> {
     solo(&["long_session_opens_and_scrolls_at_once"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn cluster_that_loses_parts_is_used_by_a_person() -> Result<()> {
     if !browser::is_there("the console") {
         return Ok(());
@@ -288,6 +292,7 @@ impl Solo {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn key_is_asked_for_and_roles_are_named() -> Result<()> {
     if !browser::is_there("the console") {
         return Ok(());
@@ -305,6 +310,7 @@ async fn key_is_asked_for_and_roles_are_named() -> Result<()> {
 
 /// Checks every page with axe, and writes the pictures of the documentation if asked to.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn pages_are_accessible_in_light_and_dark() -> Result<()> {
     if !browser::is_there("the console") {
         return Ok(());
@@ -318,6 +324,7 @@ async fn pages_are_accessible_in_light_and_dark() -> Result<()> {
 
 /// The parts of the console that need no browser.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn modules_pass_their_own_tests() -> Result<()> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../http/console/tests");
     let output = Command::new("node")

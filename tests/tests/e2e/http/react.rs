@@ -173,6 +173,7 @@ async fn solo(cases: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn person_uses_the_page_of_the_guide() -> Result<()> {
     solo(&[
         "chat/text_grows_to_what_is_saved",
@@ -187,6 +188,7 @@ async fn person_uses_the_page_of_the_guide() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn chat_is_used_twice_at_a_time() -> Result<()> {
     solo(&[
         "chat/two_tabs_share_a_chat",
@@ -196,6 +198,7 @@ async fn chat_is_used_twice_at_a_time() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn person_uses_a_thread_of_assistant_ui() -> Result<()> {
     solo(&[
         "assistant/text_grows_to_what_is_saved",
@@ -207,6 +210,7 @@ async fn person_uses_a_thread_of_assistant_ui() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn page_reconnects_to_a_front_that_was_killed() -> Result<()> {
     if !is_there() {
         return Ok(());
@@ -225,6 +229,7 @@ async fn page_reconnects_to_a_front_that_was_killed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn page_reconnects_to_a_process_that_was_killed() -> Result<()> {
     solo(&["chat/killed_front_is_reconnected"]).await
 }

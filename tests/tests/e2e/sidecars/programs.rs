@@ -118,6 +118,7 @@ async fn a_sidecar_in_bare_python_answers_an_agent() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 async fn a_sidecar_in_typescript_answers_an_agent() -> Result<()> {
     match Example::typescript()? {
         Some(example) => {
@@ -128,6 +129,7 @@ async fn a_sidecar_in_typescript_answers_an_agent() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Node.js or Go, and their packages: make test-all"]
 async fn a_sidecar_in_go_answers_an_agent() -> Result<()> {
     match Example::go()? {
         Some(example) => answers(example, "shout", json!({"text": "hi"}), "HI").await,

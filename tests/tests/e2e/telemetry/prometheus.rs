@@ -58,6 +58,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Prometheus: make test-all"]
 async fn dashboard_and_alerts_query_only_existing_metrics() -> Result<()> {
     let (world, probe) = (
         World::start(Backend::Sqlite, Script::new()).await?,
@@ -111,6 +112,7 @@ async fn dashboard_and_alerts_query_only_existing_metrics() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Prometheus: make test-all"]
 async fn prometheus_reads_the_metrics() -> Result<()> {
     let Some(programs) = Programs::find() else {
         return Ok(());
