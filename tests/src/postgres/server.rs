@@ -3,6 +3,7 @@
 //! its files.
 
 use std::{
+    env,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Output, Stdio},
@@ -12,7 +13,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        statvfs::statvfs,
+    },
     unistd::{Pid, Uid, User},
 };
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
@@ -45,6 +49,9 @@ const SETTINGS: [&str; 5] = [
 
 /// The user that runs the server if the tests run as root, because Postgres refuses to run as root.
 const UNPRIVILEGED: &str = "nobody";
+/// The number of bytes that the databases of a run may need.
+const ROOM: u64 = 2 << 30;
+
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server of one test. Dropping it stops it, and so does the end of the test's process.
@@ -83,7 +90,7 @@ impl Server {
         let programs = programs::find()?;
         let folder = tempfile::Builder::new()
             .prefix("planck-pg-")
-            .tempdir()?
+            .tempdir_in(memory().unwrap_or_else(env::temp_dir))?
             .keep();
         let started = Self::launch(&programs, folder.clone(), pipe);
         if started.is_err() {
@@ -167,6 +174,15 @@ impl Server {
             .lock()
             .is_ok_and(|mut watchdog| matches!(watchdog.try_wait(), Ok(Some(_))))
     }
+}
+
+/// Returns the folder of files in memory, if there is room for the databases of a run. Each test's
+/// database has 300 files, and a disk's file system takes longer to create and remove them than
+/// Postgres takes for the test.
+fn memory() -> Option<PathBuf> {
+    let folder = Path::new("/dev/shm");
+    let space = statvfs(folder).ok()?;
+    (space.blocks_available() * space.fragment_size() >= ROOM).then(|| folder.to_owned())
 }
 
 /// Returns how to connect to the server in this folder.

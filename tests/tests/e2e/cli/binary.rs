@@ -12,23 +12,9 @@ fn of_repository(path: &str) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_allocator_uses_the_options_in_the_code() -> Result<()> {
+async fn version_is_printed() -> Result<()> {
     let machine = PersonalMachine::start(Script::new()).await?;
-    let mut command = machine.planck(&["--version"])?;
-    command.env("MALLOC_CONF", "stats_print:true");
-    let ran = run(command).await?;
-    for option in [
-        "dirty_decay_ms: 1000",
-        "muzzy_decay_ms: 0",
-        "tcache_max: 256",
-        "background_thread: true",
-    ] {
-        assert!(
-            ran.err.contains(&format!("opt.{option}")),
-            "{option}: {}",
-            ran.err
-        );
-    }
+    let ran = run(machine.planck(&["--version"])?).await?;
     assert!(
         ran.out
             .starts_with(concat!("planck ", env!("CARGO_PKG_VERSION"))),

@@ -166,6 +166,7 @@ async fn list_of_many_sessions_asks_once_for_a_page_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn list_of_many_sessions_asks_once_for_a_page_on_postgres() -> Result<()> {
     list_asks_once_for_a_page(Backend::Postgres).await
 }

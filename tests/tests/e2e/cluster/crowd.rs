@@ -27,6 +27,7 @@ const WORKERS: usize = 300;
 const OF_ONE_ANSWER: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute of CPU time: make test-all"]
 async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
     let worker = |n| json!({ "type": "worker", "name": format!("w{n}"), "system_prompt": "You are worker.", "tools": [], "task": "be there" });
     let numbers: Vec<usize> = (0..WORKERS).collect();
@@ -107,6 +108,7 @@ fn spawning(count: usize) -> Reply {
 /// Agents with the same name are spawned at the same time on several nodes, and there are more of
 /// them than the session may have.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute of CPU time: make test-all"]
 async fn spawned_namesakes_respect_the_limit_and_each_has_a_name_and_a_task() -> Result<()> {
     const MOST: usize = 25;
     let script = Script::new()
@@ -222,6 +224,7 @@ async fn is_gone(team: &Team) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute of CPU time: make test-all"]
 async fn a_team_that_is_closed_while_it_is_created_leaves_no_agent() -> Result<()> {
     let team = half_made(json!({})).await?;
     close(&team).await?;
@@ -230,6 +233,7 @@ async fn a_team_that_is_closed_while_it_is_created_leaves_no_agent() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute of CPU time: make test-all"]
 async fn a_team_whose_orchestrator_dies_while_it_is_created_leaves_no_agent() -> Result<()> {
     let mut team = half_made(json!({ "on_node_death": "stop" })).await?;
     team.nodes.remove(0).kill().await?;

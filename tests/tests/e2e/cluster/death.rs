@@ -196,6 +196,7 @@ async fn a_worker_whose_node_dies_continues_elsewhere_on_postgres() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn a_worker_whose_node_dies_continues_elsewhere_on_sqlite() -> Result<()> {
     worker_dies(Backend::Sqlite).await
 }
@@ -353,6 +354,7 @@ async fn a_lead_whose_node_dies_comes_back_with_its_team_on_postgres() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn a_lead_whose_node_dies_comes_back_with_its_team_on_sqlite() -> Result<()> {
     lead_dies(Backend::Sqlite).await
 }

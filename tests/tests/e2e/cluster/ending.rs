@@ -122,6 +122,7 @@ async fn a_stopped_orchestrator_stops_its_team_over_nodes_on_postgres() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn a_stopped_orchestrator_stops_its_team_over_nodes_on_sqlite() -> Result<()> {
     orchestrator_stops(Backend::Sqlite).await
 }

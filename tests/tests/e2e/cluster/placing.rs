@@ -129,6 +129,7 @@ async fn workers_spread_over_nodes_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn workers_spread_over_nodes_on_sqlite() -> Result<()> {
     spreads(Backend::Sqlite).await
 }
@@ -184,6 +185,7 @@ async fn members_of_a_template_are_placed_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn members_of_a_template_are_placed_on_sqlite() -> Result<()> {
     template(Backend::Sqlite).await
 }

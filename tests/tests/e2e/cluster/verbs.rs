@@ -165,6 +165,7 @@ async fn verbs_of_agents_work_on_any_node_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn verbs_of_agents_work_on_any_node_on_sqlite() -> Result<()> {
     agents(Backend::Sqlite).await
 }
@@ -262,6 +263,7 @@ async fn verbs_of_sessions_work_on_any_node_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn verbs_of_sessions_work_on_any_node_on_sqlite() -> Result<()> {
     sessions(Backend::Sqlite).await
 }
@@ -325,6 +327,7 @@ async fn verbs_that_end_sessions_work_on_any_node_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn verbs_that_end_sessions_work_on_any_node_on_sqlite() -> Result<()> {
     closing(Backend::Sqlite).await
 }

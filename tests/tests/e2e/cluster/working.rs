@@ -92,6 +92,7 @@ async fn a_circle_over_three_nodes_is_refused_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn a_circle_over_three_nodes_is_refused_on_sqlite() -> Result<()> {
     asking(Backend::Sqlite).await
 }
@@ -152,6 +153,7 @@ async fn a_response_reaches_its_task_over_nodes_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn a_response_reaches_its_task_over_nodes_on_sqlite() -> Result<()> {
     delegating(Backend::Sqlite).await
 }
@@ -271,6 +273,7 @@ async fn a_lead_commands_workers_of_other_nodes_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on Postgres is always run: make test-all"]
 async fn a_lead_commands_workers_of_other_nodes_on_sqlite() -> Result<()> {
     commanding(Backend::Sqlite).await
 }

@@ -173,6 +173,7 @@ async fn verbs_of_agents_do_what_they_say_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn verbs_of_agents_do_what_they_say_on_postgres() -> Result<()> {
     all(Backend::Postgres).await
 }

@@ -371,6 +371,7 @@ macro_rules! on_both {
         mod postgres {
             use super::*;
             $(#[tokio::test(flavor = "multi_thread")]
+            #[ignore = "the twin on SQLite is always run: make test-all"]
             async fn $name() -> Result<()> {
                 super::$name(Backend::Postgres).await
             })+

@@ -84,6 +84,7 @@ async fn events_are_the_same_on_both_subjects_and_in_the_log_of_sqlite() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn events_are_the_same_on_both_subjects_and_in_the_log_of_postgres() -> Result<()> {
     are_the_same_on_both_subjects_and_in_the_log(Backend::Postgres).await
 }

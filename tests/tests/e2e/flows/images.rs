@@ -127,6 +127,7 @@ async fn images_are_shown_to_models_and_kept_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn images_are_shown_to_models_and_kept_on_postgres() -> Result<()> {
     shown(Backend::Postgres).await
 }

@@ -99,6 +99,7 @@ async fn a_late_subscriber_misses_nothing_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn a_late_subscriber_misses_nothing_on_postgres() -> Result<()> {
     misses_nothing(Backend::Postgres).await
 }

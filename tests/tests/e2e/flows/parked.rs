@@ -94,6 +94,7 @@ async fn a_parked_agent_answers_with_its_whole_history_on_sqlite() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn a_parked_agent_answers_with_its_whole_history_on_postgres() -> Result<()> {
     answers(Backend::Postgres, "200ms", "parked").await
 }

@@ -138,6 +138,7 @@ async fn each_mode_is_honoured_and_an_abort_keeps_the_inbox_on_sqlite() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn each_mode_is_honoured_and_an_abort_keeps_the_inbox_on_postgres() -> Result<()> {
     modes(Backend::Postgres).await
 }
@@ -307,6 +308,7 @@ async fn a_prompt_opens_a_closed_session_of_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn a_prompt_opens_a_closed_session_of_postgres() -> Result<()> {
     closed_then_prompted(Backend::Postgres).await
 }

@@ -116,6 +116,7 @@ async fn a_rewind_hides_messages_and_keeps_the_log_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn a_rewind_hides_messages_and_keeps_the_log_on_postgres() -> Result<()> {
     rewound(Backend::Postgres).await
 }
@@ -200,6 +201,7 @@ async fn messages_and_events_are_read_in_pages_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn messages_and_events_are_read_in_pages_on_postgres() -> Result<()> {
     read_in_pages(Backend::Postgres).await
 }
@@ -287,6 +289,7 @@ async fn sessions_are_resumed_and_removed_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn sessions_are_resumed_and_removed_on_postgres() -> Result<()> {
     resumed_and_removed(Backend::Postgres).await
 }

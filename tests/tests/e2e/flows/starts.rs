@@ -181,6 +181,7 @@ async fn every_form_of_start_works_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn every_form_of_start_works_on_postgres() -> Result<()> {
     forms(Backend::Postgres).await
 }
@@ -235,6 +236,7 @@ async fn lists_come_in_pages_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "the twin on SQLite is always run: make test-all"]
 async fn lists_come_in_pages_on_postgres() -> Result<()> {
     pages(Backend::Postgres).await
 }

@@ -46,6 +46,7 @@ fn disguises(internal: &Hostile, configured: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn agent_cannot_make_its_node_ask_an_internal_service() -> Result<()> {
     let internal = internal().await?;
     for (allowed, told) in [
@@ -98,6 +99,7 @@ async fn agent_cannot_make_its_node_ask_an_internal_service() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn client_cannot_make_a_node_ask_an_internal_service() -> Result<()> {
     let internal = internal().await?;
     let world = World::start(Backend::Sqlite, Script::new().always("hi")).await?;
@@ -141,6 +143,7 @@ async fn client_cannot_make_a_node_ask_an_internal_service() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn typed_team_may_name_an_address_in_one_process_and_not_for_other_peoples_nodes()
 -> Result<()> {
     let machine = PersonalMachine::start(Script::new().without_auth().always("hi")).await?;
@@ -177,6 +180,7 @@ async fn typed_team_may_name_an_address_in_one_process_and_not_for_other_peoples
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn text_of_a_foreign_error_reaches_no_model() -> Result<()> {
     let internal = internal().await?;
     let ask = Reply::call("ask_agent", json!({"agent": "worker", "question": "well?"}));

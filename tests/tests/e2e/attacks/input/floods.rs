@@ -101,11 +101,13 @@ async fn is_bounded(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn flood_of_large_prompts_is_bounded_on_sqlite() -> Result<()> {
     is_bounded(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn flood_of_large_prompts_is_bounded_on_postgres() -> Result<()> {
     is_bounded(Backend::Postgres).await
 }
@@ -162,16 +164,19 @@ async fn fits_exactly(backend: Backend) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn prompts_at_once_fit_the_inbox_on_sqlite() -> Result<()> {
     fits_exactly(Backend::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn prompts_at_once_fit_the_inbox_on_postgres() -> Result<()> {
     fits_exactly(Backend::Postgres).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn prompt_over_the_limit_is_refused_whatever_size_nats_accepts() -> Result<()> {
     let nats = NatsServer::start_with("max_payload: 16MB\n")?;
     let world = World::start_on(nats, Backend::Sqlite, Script::new().always("hi")).await?;

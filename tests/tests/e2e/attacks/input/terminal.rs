@@ -48,6 +48,7 @@ fn script() -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn team_file_of_a_stranger_writes_no_escapes_into_errors() -> Result<()> {
     let machine = PersonalMachine::start(Script::new().always("hi")).await?;
     for (file, member) in [
@@ -83,6 +84,7 @@ async fn team_file_of_a_stranger_writes_no_escapes_into_errors() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
     let ran = machine
@@ -123,6 +125,7 @@ async fn model_and_tools_write_no_escapes_in_any_form_of_output() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn only_plancks_own_colours_reach_a_terminal() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
     let mut command = machine.planck(&["run", "--model", "openai:m", "go"])?;
@@ -159,6 +162,7 @@ async fn only_plancks_own_colours_reach_a_terminal() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn sidecar_of_any_nats_client_writes_no_escapes_into_lists() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always("hi")).await?;
     let node = world.node().await?;
@@ -205,6 +209,7 @@ async fn sidecar_of_any_nats_client_writes_no_escapes_into_lists() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn published_text_writes_no_escapes_into_events() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new().always("hi")).await?;
     let nats = world.caller.nats.clone();

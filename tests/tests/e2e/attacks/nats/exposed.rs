@@ -38,6 +38,7 @@ fn open_server() -> Result<NatsServer> {
 }
 
 #[test]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 fn deployed_servers_listen_on_loopback_only() -> Result<()> {
     let plain = NatsServer::start_from(&deployed("nats.conf"), &[])?;
     let with_users = SecuredServer::start(Form::Passwords)?;
@@ -51,6 +52,7 @@ fn deployed_servers_listen_on_loopback_only() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn open_server_beyond_loopback_is_reported_by_doctor_and_when_a_node_starts() -> Result<()> {
     let server = open_server()?;
     assert!(
@@ -72,6 +74,7 @@ async fn open_server_beyond_loopback_is_reported_by_doctor_and_when_a_node_start
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn doctor_accepts_a_server_on_loopback_or_with_users() -> Result<()> {
     let (plain, gate) = (NatsServer::start()?, SecuredServer::start(Form::Passwords)?);
     let folder = TempDir::new()?;
@@ -103,6 +106,7 @@ async fn doctor_accepts_a_server_on_loopback_or_with_users() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn absolute_directories_from_remote_clients_are_refused() -> Result<()> {
     let server = open_server()?;
     // This address leads to loopback but is no loopback name, so the node treats the server as one
@@ -154,6 +158,7 @@ async fn absolute_directories_from_remote_clients_are_refused() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn setting_applies_to_absolute_directories_on_loopback_too() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let node = world

@@ -261,16 +261,19 @@ async fn rights_hold(form: Form) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn each_role_has_its_rights_and_no_others_by_password() -> Result<()> {
     rights_hold(Form::Passwords).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn each_role_has_its_rights_and_no_others_by_nkey() -> Result<()> {
     rights_hold(Form::Nkeys).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn each_role_has_its_rights_and_no_others_by_certificate() -> Result<()> {
     rights_hold(Form::Certificates).await
 }

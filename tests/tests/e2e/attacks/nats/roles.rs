@@ -229,16 +229,19 @@ async fn deputy_is_no_way_around(cluster: &Cluster) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn roles_work_by_password() -> Result<()> {
     roles_work(Form::Passwords).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn roles_work_by_nkey() -> Result<()> {
     roles_work(Form::Nkeys).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn roles_work_by_certificate() -> Result<()> {
     roles_work(Form::Certificates).await
 }

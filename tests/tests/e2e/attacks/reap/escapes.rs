@@ -112,6 +112,7 @@ async fn leave(node: Option<Node>) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn nothing_outlives_a_call_whatever_it_does_to_its_reaper() -> Result<()> {
     let (marker, commands) = (Marker::new(), escapes());
     let results = attack(&commands, &marker).await?;
@@ -129,6 +130,7 @@ async fn nothing_outlives_a_call_whatever_it_does_to_its_reaper() -> Result<()> 
 /// A tool stops its reaper, and then the node is killed. The processes of the tool must die
 /// nevertheless.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Result<()> {
     let marker = Marker::new();
     let command = format!(
@@ -158,6 +160,7 @@ async fn a_stopped_reaper_does_not_save_its_tool_from_the_nodes_death() -> Resul
 /// A node that receives SIGTERM ends the processes of its calls, even if a tool has stopped its
 /// reaper.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_leaving_node_ends_a_tool_whose_reaper_is_stopped() -> Result<()> {
     let marker = Marker::new();
     let command = format!(

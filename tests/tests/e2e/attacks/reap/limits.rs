@@ -13,6 +13,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_tool_that_takes_too_much_is_ended_and_its_node_lives() -> Result<()> {
     let marker = Marker::new();
     let mark = format!("export MARK={}; ", marker.name());

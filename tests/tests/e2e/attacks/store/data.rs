@@ -22,6 +22,7 @@ use crate::teams::scene::{Scene, by, lead, member};
 const BACKENDS: [Backend; 2] = [Backend::Sqlite, Backend::Postgres];
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_nul_in_a_workers_answer_reaches_its_asker_after_one_model_call() -> Result<()> {
     for backend in BACKENDS {
         let ask = Reply::call(
@@ -61,6 +62,7 @@ async fn a_nul_in_a_workers_answer_reaches_its_asker_after_one_model_call() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_nul_on_the_wire_is_replaced_or_refused_with_an_error() -> Result<()> {
     for backend in BACKENDS {
         let world = World::start(backend, Script::new().always("Yes.")).await?;
@@ -137,6 +139,7 @@ async fn poison(world: &World, backend: Backend, session: (&str, &str), ends: bo
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_batch_that_is_refused_for_its_data_ends_its_turn_with_an_error() -> Result<()> {
     for backend in BACKENDS {
         let script = Script::new()
@@ -181,6 +184,7 @@ async fn a_batch_that_is_refused_for_its_data_ends_its_turn_with_an_error() -> R
 
 /// Three prompts arrive at once, and the text of one of them cannot be stored.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn prompt_that_cannot_be_stored_is_refused_alone() -> Result<()> {
     for backend in BACKENDS {
         let world = World::start(backend, Script::new().always("Fine.")).await?;
@@ -230,6 +234,7 @@ async fn prompt_that_cannot_be_stored_is_refused_alone() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn an_agent_whose_data_is_refused_twice_stops_and_its_asker_is_notified() -> Result<()> {
     for backend in BACKENDS {
         let ask = Reply::call(

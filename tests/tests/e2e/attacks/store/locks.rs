@@ -94,6 +94,7 @@ async fn refused(machine: &PersonalMachine, told: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn cloned_repository_cannot_delete_files_by_a_link_at_the_lock_folder() -> Result<()> {
     let (machine, keys) = victim().await?;
     symlink(
@@ -120,6 +121,7 @@ async fn cloned_repository_cannot_delete_files_by_a_link_at_the_lock_folder() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn cloned_repository_cannot_write_elsewhere_by_a_link_at_the_store() -> Result<()> {
     let (machine, keys) = victim().await?;
     fs::remove_dir(machine.work().join(".planck/sessions"))?;
@@ -129,6 +131,7 @@ async fn cloned_repository_cannot_write_elsewhere_by_a_link_at_the_store() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn files_in_the_lock_folder_that_are_not_locks_stay() -> Result<()> {
     let (machine, keys) = victim().await?;
     let locks = machine.work().join(".planck/sessions/.nodes");
@@ -179,6 +182,7 @@ async fn files_in_the_lock_folder_that_are_not_locks_stay() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn fifos_in_a_store_are_refused_without_waiting() -> Result<()> {
     for (file, told) in [
         ("index.db", "it is a FIFO"),
@@ -206,6 +210,7 @@ async fn fifos_in_a_store_are_refused_without_waiting() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn links_in_place_of_a_database_are_refused() -> Result<()> {
     for file in ["index.db", "index.db-wal", "index.db-shm"] {
         let (machine, keys) = victim().await?;

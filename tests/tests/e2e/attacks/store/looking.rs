@@ -63,12 +63,14 @@ async fn leave_no_trace(machine: &PersonalMachine, is_there: bool) -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn looking_at_an_empty_folder_creates_nothing() -> Result<()> {
     let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
     leave_no_trace(&machine, false).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn looking_at_sessions_leaves_no_trace() -> Result<()> {
     let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
     let ran = machine
@@ -86,6 +88,7 @@ async fn looking_at_sessions_leaves_no_trace() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn looking_at_interrupted_work_shows_it_and_does_not_take_it_up() -> Result<()> {
     let machine = PersonalMachine::start(Script::new().always("Hello.")).await?;
     interrupted(&machine, &["--session", "one", "go"]).await?;

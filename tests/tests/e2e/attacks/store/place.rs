@@ -47,6 +47,7 @@ fn under_umask(mask: &str, command: &Command) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Result<()> {
     for (mask, store) in [
         ("022", None),
@@ -101,6 +102,7 @@ async fn sessions_are_readable_by_their_user_alone_whatever_the_umask() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn running_leaves_the_project_unchanged() -> Result<()> {
     let machine = machine().await?;
     let ran = machine.run(&RUN).await?;
@@ -122,6 +124,7 @@ async fn running_leaves_the_project_unchanged() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn the_data_directory_is_where_the_user_says() -> Result<()> {
     let machine = machine().await?;
     let mut command = machine.planck(&RUN)?;
@@ -153,6 +156,7 @@ async fn the_data_directory_is_where_the_user_says() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_default_place_that_planck_did_not_make_is_refused() -> Result<()> {
     type Spoil = fn(&PersonalMachine, &std::path::Path) -> Result<()>;
     let cases: [(&str, Spoil); 5] = [

@@ -38,6 +38,7 @@ fn is_pwned(machine: &PersonalMachine) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_store_that_the_user_names_continues_its_work() -> Result<()> {
     let machine = cloned().await?;
     let ran = machine
@@ -60,6 +61,7 @@ async fn a_store_that_the_user_names_continues_its_work() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> Result<()> {
     let machine = cloned().await?;
     fs::write(machine.folder().join("lines"), "hello\n/quit\n")?;
@@ -108,6 +110,7 @@ async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn adopted_sessions_are_closed_and_start_only_when_prompted() -> Result<()> {
     let machine = cloned().await?;
     let unasked = machine.run(&["session", "adopt"]).await?;
@@ -152,6 +155,7 @@ async fn adopted_sessions_are_closed_and_start_only_when_prompted() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn adopting_follows_no_link_and_takes_no_name_twice() -> Result<()> {
     let machine = cloned().await?;
     let shipped = machine.work().join(".planck/sessions");
