@@ -24,6 +24,8 @@ struct PermitInner {
     /// When the permit expires, in milliseconds of a clock that also counts suspended time.
     until: AtomicU64,
     given: Notify,
+    /// Holds one notification until [`Permit::returned`] takes it.
+    returned: Notify,
     /// Cancelled when the node begins to drain, after which it calls no more models.
     draining: CancellationToken,
 }
@@ -43,6 +45,7 @@ impl Permit {
         Self(Arc::new(PermitInner {
             until: AtomicU64::new(until),
             given: Notify::new(),
+            returned: Notify::new(),
             draining: CancellationToken::new(),
         }))
     }
@@ -50,10 +53,12 @@ impl Permit {
     /// Grants the permit until this time of the clock `CLOCK_BOOTTIME`. A time in the past
     /// withdraws the permit.
     pub fn give_until(&self, millis: u64) {
-        let was_given = self.is_given();
-        self.0.until.store(millis, Ordering::SeqCst);
-        if !was_given && self.is_given() {
+        let before = self.0.until.swap(millis, Ordering::SeqCst);
+        // An agent that saw that the old permit had expired did so before the swap, so the old time
+        // is compared with the clock after it.
+        if !is_ahead(before) && self.is_given() {
             self.0.given.notify_waiters();
+            self.0.returned.notify_one();
         }
     }
 
@@ -68,8 +73,7 @@ impl Permit {
     }
 
     pub fn is_given(&self) -> bool {
-        let until = self.0.until.load(Ordering::SeqCst);
-        until == u64::MAX || now() < Duration::from_millis(until)
+        is_ahead(self.0.until.load(Ordering::SeqCst))
     }
 
     /// Waits until the permit is granted. Returns immediately if it is granted already.
@@ -83,6 +87,16 @@ impl Permit {
             given.await;
         }
     }
+
+    /// Waits until the permit is granted after it was not. Returns at once if that happened since
+    /// the last call.
+    pub async fn returned(&self) {
+        self.0.returned.notified().await;
+    }
+}
+
+fn is_ahead(until: u64) -> bool {
+    until == u64::MAX || now() < Duration::from_millis(until)
 }
 
 fn now() -> Duration {
@@ -93,6 +107,8 @@ fn now() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn in_millis(millis: u64) -> u64 {
@@ -127,5 +143,22 @@ mod tests {
         tokio::task::yield_now().await;
         permit.give_until(in_millis(60_000));
         waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn return_of_the_permit_is_reported_once_and_a_renewal_is_not() {
+        let permit = Permit::always();
+        let has_returned = || permit.returned().now_or_never().is_some();
+        permit.give_until(in_millis(60_000));
+        assert!(!has_returned(), "it was only renewed");
+        permit.take_back();
+        assert!(!has_returned());
+        permit.give_until(in_millis(30));
+        assert!(has_returned() && !has_returned());
+        while permit.is_given() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        permit.give_until(in_millis(60_000));
+        assert!(has_returned(), "it had expired");
     }
 }

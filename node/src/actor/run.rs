@@ -239,8 +239,8 @@ impl Actor {
         }
     }
 
-    /// Handles an input. Without a permit the input stays in the inbox, and the node makes the
-    /// agent read its inbox once the node has a permit.
+    /// Handles an input. Without a permit the input stays in the inbox, and the sweep that begins
+    /// when the permit returns makes the agent read its inbox.
     async fn arrived(
         &mut self,
         arrival: NewInput,

@@ -92,8 +92,6 @@ pub enum JoinError {
 pub enum ClusterFact {
     PeerDied(NodeId),
     PeerLeft(NodeId),
-    Suspended,
-    Resumed,
     /// Stop the agents on this node whose leases other nodes took. If the store answered, then call
     /// [`Joined::leases_checked`].
     CheckLeases {

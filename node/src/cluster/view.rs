@@ -11,7 +11,7 @@ use planck_common::{
     command::{NodeInfo, NodeState},
     registry::NodeRecord,
 };
-use tokio::{sync::Notify, time::timeout};
+use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -166,9 +166,14 @@ impl ClusterView {
         self.sweep.notify_one();
     }
 
-    /// Waits until a sweep is requested, but at most for `pause`.
+    /// Waits until a sweep is requested or the permit returns, but at most for `pause`. Inputs that
+    /// arrived while this node had no permit are still unread, and the sweep finds them.
     pub async fn until_sweep(&self, pause: Duration) {
-        let _either = timeout(pause, self.sweep.notified()).await;
+        tokio::select! {
+            () = self.sweep.notified() => {}
+            () = self.permit.returned() => {}
+            () = sleep(pause) => {}
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = KnownNode> {

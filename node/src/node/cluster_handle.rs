@@ -176,10 +176,7 @@ impl Node {
                     self.services.teams.node_died(node);
                     self.services.view.request_sweep();
                 }
-                ClusterFact::PeerLeft(_) | ClusterFact::Resumed => {
-                    self.services.view.request_sweep()
-                }
-                ClusterFact::Suspended => {}
+                ClusterFact::PeerLeft(_) => self.services.view.request_sweep(),
                 ClusterFact::CheckLeases { asked_at } => {
                     if self.services.takeover.drop_superseded().await
                         && let Some(joined) = self.cluster.joined().as_ref()

@@ -86,8 +86,12 @@ impl SimWorld {
         for effect in self.processes[process].membership.on(now, input) {
             self.perform(process, effect);
         }
+        let could_act = self.may_act(process);
         let state = &mut self.processes[process];
         state.permit = state.membership.may_act_until(now);
+        if !could_act && self.may_act(process) {
+            self.request_sweep(process);
+        }
     }
 
     fn wake(&mut self, process: usize) {
@@ -189,7 +193,6 @@ impl SimWorld {
             MembershipEffect::Resume => {
                 let notes = &mut self.processes[process].notes;
                 (notes.resumed, notes.suspended) = (self.now, None);
-                self.request_sweep(process);
             }
             MembershipEffect::Peer { node, news } => self.news(process, number(&node), news),
             MembershipEffect::Exit { .. } => self.exit(process),

@@ -104,7 +104,6 @@ impl MembershipThread {
             "this node is suspended: what runs goes on, and nothing new is begun"
         );
         self.decided(DecisionKind::NodeSuspended, DecisionData::because(why));
-        self.tell(ClusterFact::Suspended);
     }
 
     fn resume(&mut self) {
@@ -117,7 +116,6 @@ impl MembershipThread {
             DecisionKind::NodeResumed,
             DecisionData::because("its heartbeat came back and its proof is written"),
         );
-        self.tell(ClusterFact::Resumed);
     }
 
     fn news(&mut self, node: NodeId, news: PeerNews) {

@@ -37,6 +37,16 @@ async fn tools_wait_for_a_dead_node_as_soon_as_the_census_says_it_is_gone() {
 }
 
 #[tokio::test]
+async fn sweep_begins_when_the_permit_returns() {
+    let folder = TempDir::new().unwrap();
+    let view = view(&folder).await;
+    view.permit().give_until(u64::MAX);
+    let begun = view.until_sweep(Duration::from_secs(60));
+    let begun = tokio::time::timeout(Duration::from_secs(10), begun).await;
+    begun.unwrap();
+}
+
+#[tokio::test]
 async fn tools_do_not_wait_for_a_node_that_left() {
     let folder = TempDir::new().unwrap();
     let view = view(&folder).await;
