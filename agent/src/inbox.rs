@@ -74,6 +74,11 @@ impl StoredInput {
             waiting: false,
         }
     }
+
+    /// Returns whether no turn has consumed the input and it has no outcome.
+    pub fn is_unread(&self) -> bool {
+        self.turn.is_none() && self.outcome.is_none()
+    }
 }
 
 /// The outcome of an input. The store holds its [`name`](Self::name).

@@ -31,7 +31,7 @@ use super::{
     work::ActorWork,
 };
 use crate::{
-    agent::{Agent, Command, Effect, Input, NewInput},
+    agent::{Agent, Command, Effect, Input, NewInput, StoredInput},
     llm::Clients,
     tools::{Runner, Toolbox},
 };
@@ -278,7 +278,7 @@ impl Actor {
                 return Ok(Performed::GoOn);
             }
         };
-        for row in rows.into_iter().filter(|row| row.turn.is_none()) {
+        for row in rows.into_iter().filter(StoredInput::is_unread) {
             if self.step(Input::Arrived(row.input)).await? == Performed::Stopped {
                 return Ok(Performed::Stopped);
             }

@@ -5,8 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use planck_common::{
-    AgentId, NodeId,
-    command::{Start, Started},
+    AgentId, InputId, NodeId, Timestamp,
+    command::{InputMode, Start, Started},
+    event::{InputKind, json},
+    message::Part,
     reply::{self, Refusal, ReplyError},
     spec::Member,
     subject::Address,
@@ -22,7 +24,7 @@ use crate::{
     config::{self, Config, Period},
     node::{self, RunningNode},
     sessions::CommandOrigin,
-    store::{AgentRecord, SessionRecord},
+    store::{AgentRecord, NewInput, PutResult, SessionRecord},
 };
 
 /// How long a test waits for an expected state.
@@ -137,6 +139,36 @@ impl TestNode {
     pub(crate) async fn agent(&self, id: &AgentId) -> AgentRecord {
         let found = self.services().store.find_agent(id).await.unwrap();
         found.unwrap()
+    }
+
+    /// Puts a prompt into the agent's inbox without a notification of its host, as if that had been
+    /// lost.
+    pub(crate) async fn put_prompt(&self, to: &AgentRecord, text: &str) -> InputId {
+        let id = InputId::mint();
+        let prompt = NewInput {
+            id: id.clone(),
+            agent: to.id.clone(),
+            kind: InputKind::Prompt,
+            mode: InputMode::Queue,
+            sender: None,
+            by: None,
+            reply_to: None,
+            content: json(&[Part::text(text)]),
+            fresh: false,
+            at: Timestamp::now(),
+        };
+        let put = self.services().store.put(&to.session, prompt).await;
+        assert!(matches!(put.unwrap(), PutResult::Put { .. }));
+        id
+    }
+
+    /// Waits until the agent has read the input.
+    pub(crate) async fn until_read(&self, agent: &AgentRecord, input: &InputId) {
+        self.until("the input is read", async |services| {
+            let row = services.store.input(&agent.session, input).await.unwrap();
+            row.is_some_and(|row| !row.is_unread())
+        })
+        .await;
     }
 
     /// Sends a command over this node's bus, as a client does. Only a command for a node is sure to

@@ -188,6 +188,28 @@ async fn second_put_of_a_prompt_is_accepted_and_not_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn inputs_that_arrive_without_a_permit_are_read_when_it_returns() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    let permit = node.services().view.permit();
+    for has_rested in [false, true] {
+        if has_rested {
+            node.until("the agent rests", async |services| {
+                services.host.is_at_rest(&lead.id)
+            })
+            .await;
+        }
+        permit.take_back();
+        let accepted = sessions(&node).prompt(&lead, prompt("go")).await.unwrap();
+        permit.give_until(u64::MAX);
+        node.until_read(&lead, &accepted.prompt_id).await;
+    }
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn prompt_reaches_the_agent_from_another_node() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);

@@ -55,7 +55,8 @@ pub trait Leases: Send + Sync {
     /// Returns two kinds of agents: those whose lease is held by a node that is not in `alive`, and
     /// those that have unread inputs or an answered wait, are not stopped, and have a lease that is
     /// free or held by a node in `alive`. The second kind is included because the wake-up for an
-    /// input or an answer may have been lost.
+    /// input or an answer may have been lost. It may lack agents of other nodes in `alive`, which
+    /// their own sweeps return.
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError>;
 
     /// Returns the agents whose leases a node holds.

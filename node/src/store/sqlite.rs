@@ -22,7 +22,12 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use planck_common::{NodeId, SessionId};
@@ -79,6 +84,9 @@ pub struct SqliteStore {
     inbox: InboxBounds,
     index: Index,
     files: SessionFiles,
+    /// The sessions that this node's next sweep reads although the index may not name them. In each
+    /// of them this node put an input for an agent of its own, or the last sweep found an agent.
+    to_sweep: Mutex<BTreeSet<SessionId>>,
     /// The node's lock, or `None` if the store is opened read-only.
     _lock: Option<NodeLock>,
 }
@@ -116,6 +124,7 @@ impl SqliteStore {
             inbox,
             index,
             files,
+            to_sweep: Mutex::default(),
             _lock: Some(lock),
         })
     }
@@ -168,6 +177,7 @@ impl SqliteStore {
             inbox,
             index,
             files,
+            to_sweep: Mutex::default(),
             _lock: None,
         })
     }
@@ -187,6 +197,10 @@ impl SqliteStore {
             Err(StoreError::NotFound(_)) => Err(unknown()),
             other => other,
         }
+    }
+
+    fn to_sweep(&self) -> MutexGuard<'_, BTreeSet<SessionId>> {
+        self.to_sweep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the file of a session as [`Self::file`] does, or `None` if the session does not

@@ -126,7 +126,7 @@ impl Takeover {
             let inputs = self.store.open_inputs(&stray.session, &stray.agent).await?;
             if inputs
                 .iter()
-                .any(|row| row.input.kind == InputKind::Prompt && row.turn.is_none())
+                .any(|row| row.input.kind == InputKind::Prompt && row.is_unread())
             {
                 return Ok(true);
             }

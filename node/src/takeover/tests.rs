@@ -99,6 +99,18 @@ async fn taking_up_twice_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sweep_finds_an_unread_input_of_an_agent_here() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    let put = node.put_prompt(&lead, "go").await;
+    takeover(&node).sweep(false).await.unwrap();
+    node.until_read(&lead, &put).await;
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn session_of_a_living_node_is_not_taken_up_by_another() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);

@@ -1,6 +1,8 @@
 //! Cases for inboxes: any node can put an input, and putting it twice stores it once. Only the
 //! holder of the agent's lease can consume it.
 
+use std::collections::BTreeSet;
+
 use planck_common::{InputId, NodeId, command::InputMode, event::InputKind};
 use tokio::task::JoinSet;
 
@@ -245,6 +247,32 @@ pub async fn an_input_may_wait_for_an_agent_without_holder(world: &dyn World) {
             "word of either may be lost: {found:?}"
         );
     }
+}
+
+/// Nothing but the unread inputs makes a sweep read the session.
+pub async fn a_sweep_finds_what_the_holder_put_itself(world: &dyn World) {
+    let team = Team::start(world, 2).await;
+    let alive = [team.node.clone()];
+    let swept = async || {
+        let found = team.store.sweep(&alive).await.unwrap();
+        BTreeSet::from_iter(found.into_iter().map(|stray| stray.agent))
+    };
+    assert_eq!(swept().await, BTreeSet::new());
+    let (question, prompt) = (team.said_by(1, 0, InputKind::Question), team.prompt(1));
+    let asked = team.store.ask(&team.session, question.clone(), 1, 16);
+    asked.await.unwrap();
+    team.put(&prompt).await;
+    for _ in 0..2 {
+        assert_eq!(swept().await, BTreeSet::from_iter(team.agents.clone()));
+    }
+    for (agent, input) in [(0, &question), (1, &prompt)] {
+        team.write(Batch {
+            marks: vec![consumed(input, 1)],
+            ..team.batch(agent, 0, vec![turn_start(1)])
+        })
+        .await;
+    }
+    assert_eq!(swept().await, BTreeSet::new());
 }
 
 pub async fn tasks_are_known_until_answered(world: &dyn World) {

@@ -100,7 +100,7 @@ impl Inbox for SqliteStore {
                 });
             }
             if let Some(known) = known(&file, &input).await? {
-                if known.turn.is_none() && known.outcome.is_none() {
+                if known.is_unread() {
                     self.announce(session, &input, None).await?;
                 }
                 return Ok(PutResult::Known(Box::new(known)));
@@ -216,9 +216,9 @@ impl Inbox for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Adds an unread input to the index before the put is acknowledged. Does nothing if this node
-    /// holds the agent's lease, because the sweep of another node would find the session by that
-    /// lease if this node died.
+    /// Makes sweeps find an unread input, before the put is acknowledged. If this node holds the
+    /// agent's lease, only its own sweeps need to look: if it died, those of other nodes would find
+    /// the session by that lease.
     async fn announce(
         &self,
         session: &SessionId,
@@ -226,6 +226,7 @@ impl SqliteStore {
         holder: Option<&NodeId>,
     ) -> Result<(), StoreError> {
         if holder == Some(&self.node) {
+            self.to_sweep().insert(session.clone());
             return Ok(());
         }
         self.index

@@ -1,5 +1,5 @@
-//! Sweeps: the index lists the sessions that may need a host, and the session files show which of
-//! them do.
+//! Sweeps: the index and the store's memory list the sessions that may need a host, and the session
+//! files show which of them do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,12 +50,23 @@ pub async fn sweep(store: &SqliteStore, alive: &[NodeId]) -> Result<Vec<Stray>, 
         let session = wait.session.clone();
         hints.entry(session).or_default().waits.push(wait);
     }
+    let to_sweep = store.to_sweep().clone();
+    for session in to_sweep {
+        hints.entry(session).or_default();
+    }
     let mut strays = vec![];
     for (session, hints) in hints {
+        // An input that is put from here on adds the session again.
+        store.to_sweep().remove(&session);
         match strays_of(store, &session, &hints, alive).await {
-            Ok(found) => strays.extend(found),
+            Ok(found) if found.is_empty() => {}
+            Ok(found) => {
+                strays.extend(found);
+                store.to_sweep().insert(session);
+            }
             Err(StoreError::NotFound(_)) => forget_gone(store, &session, &hints).await?,
             Err(error) => {
+                store.to_sweep().insert(session.clone());
                 tracing::warn!(%session, %error, "left a session out of the sweep: its file cannot be read")
             }
         }
