@@ -96,6 +96,7 @@ cases! {
         inputs_keep_their_fields_and_order
         an_input_may_wait_for_an_agent_without_holder
         a_sweep_finds_what_the_holder_put_itself
+        an_unread_input_is_found_until_it_is_read
         tasks_are_known_until_answered
         an_unread_question_is_withdrawn;
     questions:

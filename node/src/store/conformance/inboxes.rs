@@ -275,6 +275,21 @@ pub async fn a_sweep_finds_what_the_holder_put_itself(world: &dyn World) {
     assert_eq!(swept().await, BTreeSet::new());
 }
 
+/// The holder of an agent puts an input and leaves. Each node that sweeps afterwards finds the
+/// input, because none of them may be the one that takes the agent up.
+pub async fn an_unread_input_is_found_until_it_is_read(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    team.put(&team.prompt(0)).await;
+    let released = team.store.release(&team.session, team.lead(), 1, false);
+    released.await.unwrap();
+    for _ in 0..3 {
+        let other = NodeId::mint();
+        let found = world.open(&other).await.sweep(&[other]).await.unwrap();
+        let agents: Vec<_> = found.iter().map(|stray| &stray.agent).collect();
+        assert_eq!(agents, [team.lead()]);
+    }
+}
+
 pub async fn tasks_are_known_until_answered(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let (first, second) = (

@@ -1,10 +1,7 @@
 //! Sweeps: the index and the store's memory list the sessions that may need a host, and the session
 //! files show which of them do.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::{InputId, NodeId, SessionId, Timestamp, event::json};
 use sqlx::query;
@@ -84,30 +81,22 @@ async fn strays_of(
     let rows = file.db.rows(query(STRAYS).bind(json(&alive))).await?;
     let strays = rows.iter().map(|row| stray(&file, file.reader(row)));
     let strays: Vec<Stray> = strays.collect::<Result<_, _>>()?;
-    tidy(store, &file, hints, &strays).await?;
+    tidy(store, &file, hints, strays.is_empty()).await?;
     Ok(strays)
 }
 
 /// Removes those index entries of a session that are obsolete according to the session's file, and
-/// records when to look at its waits again.
+/// records when to look at its waits again. Leases stay until the session is settled. One of them
+/// may be all that leads to an unread input, because a node does not add to the index what it puts
+/// for its own agents.
 async fn tidy(
     store: &SqliteStore,
     file: &InUse,
     hints: &Hints,
-    strays: &[Stray],
+    is_settled: bool,
 ) -> Result<(), StoreError> {
-    let holding: BTreeSet<&NodeId> = strays
-        .iter()
-        .filter_map(|stray| stray.node.as_ref())
-        .collect();
-    let idle: Vec<NodeId> = hints
-        .nodes
-        .iter()
-        .filter(|node| !holding.contains(node))
-        .cloned()
-        .collect();
-    if !idle.is_empty() {
-        store.index.unleased(&file.id, &idle).await?;
+    if is_settled && !hints.nodes.is_empty() {
+        store.index.unleased(&file.id, &hints.nodes).await?;
     }
     let over = over(file, hints).await?;
     store
