@@ -76,19 +76,27 @@ impl Sessions {
             agent_id: agent.clone(),
             seq,
         };
-        match self.store.put(&session, input.clone()).await? {
+        let (head, outcome) = match self.store.put(&session, input.clone()).await? {
             PutResult::Put { head, node, .. } => {
-                match self.deliver(&session, node, &input).await? {
-                    ArrivalOutcome::Taken => Ok(accepted(head)),
-                    ArrivalOutcome::Busy => Err(busy(&agent)),
-                }
+                (head, self.deliver(&session, node, &input).await?)
             }
             PutResult::Known(known) if known.input.content != input.content => {
-                Err(other_content(&input.id))
+                return Err(other_content(&input.id));
             }
-            PutResult::Known(known) if was_refused(&known) => Err(busy(&agent)),
-            PutResult::Known(known) => Ok(accepted(known.head)),
-            PutResult::NotFound => Err(Refusal::not_found(format!("agent {agent} is stopped"))),
+            PutResult::Known(known) if was_refused(&known) => return Err(busy(&agent)),
+            // The host may not have been notified of the first put.
+            PutResult::Known(known) if known.is_unread() => (
+                known.head,
+                self.deliver(&session, node, &known.input).await?,
+            ),
+            PutResult::Known(known) => return Ok(accepted(known.head)),
+            PutResult::NotFound => {
+                return Err(Refusal::not_found(format!("agent {agent} is stopped")));
+            }
+        };
+        match outcome {
+            ArrivalOutcome::Taken => Ok(accepted(head)),
+            ArrivalOutcome::Busy => Err(busy(&agent)),
         }
     }
 }

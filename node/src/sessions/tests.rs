@@ -188,6 +188,22 @@ async fn second_put_of_a_prompt_is_accepted_and_not_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn second_put_of_an_unread_prompt_notifies_the_host() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    let put = node.put_prompt(&lead, "go").await;
+    let mut request = prompt("go");
+    request.prompt_id = Some(put.clone());
+    sessions(&node).prompt(&lead, request).await.unwrap();
+    let store = &node.services().store;
+    let row = store.input(&lead.session, &put).await.unwrap().unwrap();
+    assert!(!row.is_unread(), "the agent has it, without a sweep");
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn inputs_that_arrive_without_a_permit_are_read_when_it_returns() {
     let world = World::new().await;
     let node = world.node().await;
