@@ -55,6 +55,7 @@ pub struct NatsServer {
     monitor_port: u16,
     name: String,
     config: String,
+    has_jetstream: bool,
     given: Option<Given>,
     running: Option<Running>,
 }
@@ -114,6 +115,7 @@ impl NatsServer {
             monitor_port,
             name: name.into(),
             config: config.into(),
+            has_jetstream: true,
             given: None,
             running: None,
         })
@@ -193,6 +195,15 @@ impl NatsServer {
         self.restart()
     }
 
+    /// Restarts the server without JetStream: messages pass, but no node can write to the registry.
+    /// The next restart brings JetStream back with its data.
+    pub fn restart_without_jetstream(&mut self) -> Result<()> {
+        self.has_jetstream = false;
+        let restarted = self.restart();
+        self.has_jetstream = true;
+        restarted
+    }
+
     /// Requests a page of the server's monitoring, for example `/varz`, and returns its JSON.
     pub fn monitor(&self, page: &str) -> Result<serde_json::Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.monitor_port))?;
@@ -225,12 +236,15 @@ impl NatsServer {
         } else {
             "max_payload: 8MB"
         };
+        let jetstream = match self.has_jetstream {
+            true => format!("jetstream {{ store_dir: {:?} }}", folder.join("jetstream")),
+            false => String::new(),
+        };
         let text = format!(
-            "listen: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\nserver_name: {}\njetstream {{ store_dir: {:?} }}\n{}\n{limits}\n{}\n",
+            "listen: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\nserver_name: {}\n{jetstream}\n{}\n{limits}\n{}\n",
             self.port,
             self.monitor_port,
             self.name,
-            folder.join("jetstream"),
             settings.join("\n"),
             self.config
         );

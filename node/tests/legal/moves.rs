@@ -21,10 +21,11 @@ pub enum Move {
     KillBesideRewind,
     Delete,
     StartAgain,
+    Suspend,
     Pause,
 }
 
-pub const CHOICES: [Move; 23] = [
+pub const CHOICES: [Move; 25] = [
     Move::Prompt,
     Move::Prompt,
     Move::Prompt,
@@ -45,6 +46,8 @@ pub const CHOICES: [Move; 23] = [
     Move::KillBesideRewind,
     Move::Delete,
     Move::StartAgain,
+    Move::Suspend,
+    Move::Suspend,
     Move::Pause,
     Move::Pause,
     Move::Pause,

@@ -13,13 +13,14 @@ use futures_util::StreamExt as _;
 use planck_bus::{Bus, MemoryBus, MemoryHub};
 use planck_common::{
     NodeId,
+    command::Events,
     envelope::Envelope,
     reply::{self, Refusal, ReplyError},
     subject::Address,
 };
 use planck_node::internals::node::{self, Config, RunningNode, Sources, load};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinHandle,
@@ -112,8 +113,33 @@ impl NodeProcess {
         })
     }
 
+    /// Requests all events of the session at this address, page by page.
+    pub async fn log(&self, at: Address) -> Result<Vec<Envelope>> {
+        let (mut log, mut from) = (Vec::new(), 1);
+        loop {
+            let asked = self.ask(at.clone(), json!({ "from": from }));
+            let page: Events = read(answered(asked).await)?;
+            for event in &page.events {
+                log.push(serde_json::from_str::<Envelope>(event.get())?);
+            }
+            if page.next > page.head {
+                return Ok(log);
+            }
+            from = page.next;
+        }
+    }
+
     pub fn id(&self) -> &NodeId {
         self.running.node().id()
+    }
+
+    /// Grants or withdraws the permit to begin new work, as the membership thread of a node does.
+    pub fn permit(&self, is_given: bool) {
+        let permit = self.running.node().services().view.permit();
+        match is_given {
+            true => permit.give_until(u64::MAX),
+            false => permit.take_back(),
+        }
     }
 
     /// Returns the events that were published so far on the subjects of agents, in the order of

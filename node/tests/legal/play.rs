@@ -9,8 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use planck_common::{
     InputId, SessionId,
     command::{
-        Accepted, AgentRow, AgentState, AgentVerb, Events, SessionInfo, SessionVerb, SessionsVerb,
-        Started,
+        Accepted, AgentRow, AgentState, AgentVerb, SessionInfo, SessionVerb, SessionsVerb, Started,
     },
     envelope::Envelope,
     event::EventKind,
@@ -138,11 +137,23 @@ impl Play {
                 }
                 Ok(())
             }
+            Move::Suspend => self.prompts_without_a_permit().await,
             Move::Pause => {
                 tokio::time::sleep(Duration::from_millis(self.dice.u64(0..250))).await;
                 Ok(())
             }
         }
+    }
+
+    /// Sends prompts while the node may not begin new work.
+    async fn prompts_without_a_permit(&mut self) -> Result<()> {
+        self.node.permit(false);
+        for _ in 0..self.dice.usize(1..4) {
+            let asked = self.prompt();
+            self.accept(answered(asked).await, &[])?;
+        }
+        self.node.permit(true);
+        Ok(())
     }
 
     /// Sends prompts and a rewind concurrently.
@@ -332,20 +343,7 @@ impl Play {
     }
 
     async fn log(&self) -> Result<Vec<Envelope>> {
-        let (mut log, mut from) = (Vec::new(), 1);
-        loop {
-            let asked = self
-                .node
-                .ask(self.at(SessionVerb::Events), json!({ "from": from }));
-            let page: Events = read(answered(asked).await)?;
-            for event in &page.events {
-                log.push(serde_json::from_str::<Envelope>(event.get())?);
-            }
-            if page.next > page.head {
-                return Ok(log);
-            }
-            from = page.next;
-        }
+        self.node.log(self.at(SessionVerb::Events)).await
     }
 
     /// Waits until all accepted prompts have outcomes and no agent is working. Then checks that the

@@ -5,9 +5,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use planck_common::{
+    InputId,
+    command::{Accepted, SessionVerb},
+};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
     attached::Attached,
+    caller::session_at,
     eventually::eventually,
     nats::free_port,
     recorder::ends,
@@ -141,4 +146,59 @@ async fn nothing_is_lost_when_the_server_stops_and_starts_on_sqlite() -> Result<
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_when_the_server_is_killed_and_starts_on_postgres() -> Result<()> {
     goes_away_in_the_middle(Backend::Postgres, true).await
+}
+
+/// NATS returns without the registry, so that the node takes requests and stays suspended. The agent
+/// is loaded if it is idle for less than 5 s, and rests otherwise.
+async fn prompt_to_a_suspended_node_runs(backend: Backend, rests: bool) -> Result<()> {
+    let mut world = World::start(backend, Script::new().always(Reply::text("ready"))).await?;
+    let node = world
+        .node_with(&[("RUST_LOG", "info,planck_node=debug")])
+        .await?;
+    let said =
+        async |what: &str| eventually(what, async || node.log().contains(what).then_some(())).await;
+    let started = world.caller.start(&world.solo()).await?;
+    if rests {
+        said("\"resting\"").await?;
+    }
+    world.nats.kill()?;
+    said("this node is suspended").await?;
+    world.nats.restart_without_jetstream()?;
+
+    let (prompt, at) = (
+        InputId::mint(),
+        session_at(&started.session_id, SessionVerb::Prompt),
+    );
+    let body = json!({ "text": "go", "prompt_id": prompt });
+    eventually("the prompt is accepted", async || {
+        world.caller.read::<Accepted>(&at, &body).await.ok()
+    })
+    .await?;
+    let times = node.log().matches("may work").count();
+    assert_eq!(times, 1, "the node is still suspended");
+
+    world.nats.restart()?;
+    eventually("the prompt has run", async || {
+        let log = world.caller.log(&started.session_id, 1).await.ok()?;
+        log.iter().any(|event| ends(event, &prompt)).then_some(())
+    })
+    .await?;
+    world.check_model()?;
+    node.leave_despite(&["NATS", "nats", "suspended", "registry", "JetStream"])
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_to_a_suspended_node_runs_on_sqlite() -> Result<()> {
+    prompt_to_a_suspended_node_runs(Backend::Sqlite, false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_to_a_suspended_node_runs_on_postgres() -> Result<()> {
+    prompt_to_a_suspended_node_runs(Backend::Postgres, false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_to_a_resting_agent_of_a_suspended_node_runs_on_sqlite() -> Result<()> {
+    prompt_to_a_suspended_node_runs(Backend::Sqlite, true).await
 }
