@@ -1,5 +1,5 @@
-//! What the tests of one run share. Under `cargo nextest` each test is a process of its own, under
-//! `cargo test` the tests of a binary are threads of one process.
+//! The tests of one run share some programs and servers. `cargo nextest` runs each test in a process
+//! of its own, whereas `cargo test` runs the tests of a binary as threads of one process.
 
 use std::{
     env,
