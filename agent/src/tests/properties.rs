@@ -18,7 +18,7 @@ use planck_common::{
 use proptest::prelude::*;
 
 use super::{
-    super::{Agent, Command, Input, NewInput, Ticket, input::CompactionResult},
+    super::{Agent, Command, Input, NewInput, StoredInput, Ticket, input::CompactionResult},
     world::{World, check_history, sender, setup},
 };
 use crate::{
@@ -28,11 +28,15 @@ use crate::{
 
 #[derive(Debug, Clone)]
 enum Move {
+    /// An input is put into the inbox. If `told`, the agent is notified.
     Put {
         kind: InputKind,
         mode: InputMode,
         fresh: bool,
+        told: bool,
     },
+    /// The agent reads the inputs that it has not read yet.
+    Look,
     /// A row of the inbox arrives a second time.
     Again(usize),
     /// A sender withdraws an input. If `told`, the agent is notified; otherwise its next save that
@@ -106,7 +110,9 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => Just(FailureKind::Refused)
     ];
     prop_oneof![
-        8 => (kind, mode, prop::bool::weighted(0.1)).prop_map(|(kind, mode, fresh)| Move::Put { kind, mode, fresh }),
+        8 => (kind, mode, prop::bool::weighted(0.1), prop::bool::weighted(0.8))
+            .prop_map(|(kind, mode, fresh, told)| Move::Put { kind, mode, fresh, told }),
+        1 => Just(Move::Look),
         1 => any::<usize>().prop_map(Move::Again),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Move::Withdraw { which, told }),
         4 => Just(Move::Chunks),
@@ -153,7 +159,13 @@ impl Player {
     fn play(&mut self, step: Move) {
         let world = &mut self.world;
         match step {
-            Move::Put { kind, mode, fresh } => self.put(kind, mode, fresh),
+            Move::Put {
+                kind,
+                mode,
+                fresh,
+                told,
+            } => self.put(kind, mode, fresh, told),
+            Move::Look => world.look(),
             Move::Again(which) => {
                 if let Some(row) = pick(&world.inputs, which).cloned() {
                     world.step(Input::Arrived(row.input));
@@ -239,7 +251,7 @@ impl Player {
         }
     }
 
-    fn put(&mut self, kind: InputKind, mode: InputMode, fresh: bool) {
+    fn put(&mut self, kind: InputKind, mode: InputMode, fresh: bool, told: bool) {
         if self.world.stopped {
             return;
         }
@@ -247,7 +259,7 @@ impl Player {
         let id = InputId::parse(&format!("i{}", self.put)).unwrap();
         let from = (kind != InputKind::Prompt).then(sender);
         let content = json(&[Part::text("please ".repeat(10))]);
-        self.world.put(NewInput {
+        let input = NewInput {
             id,
             agent: setup().agent,
             kind,
@@ -258,7 +270,11 @@ impl Player {
             content,
             fresh,
             at: Timestamp::from_millis(0),
-        });
+        };
+        match told {
+            true => self.world.put(input),
+            false => self.world.put_unnoticed(input),
+        }
     }
 
     fn withdraw(&mut self, which: usize, told: bool) {
@@ -365,10 +381,13 @@ impl Player {
     fn drain(&mut self) {
         self.world.fuse = None;
         for _ in 0..10_000 {
-            if self.world.stopped || (self.world.agent.is_idle() && self.world.beside.is_empty()) {
+            let is_at_rest = self.world.agent.is_idle() && self.world.beside.is_empty();
+            let has_unread = self.world.inputs.iter().any(StoredInput::is_unread);
+            if self.world.stopped || (is_at_rest && !has_unread) {
                 return;
             }
             let step = match &self.world {
+                _ if is_at_rest => Move::Look,
                 world if world.model.is_some() => Move::Say(StopReason::End),
                 world if !world.tools.is_empty() => Move::ToolDone {
                     which: 0,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use planck_common::{
-    AgentId, CallId, Seq, SessionId, Timestamp,
+    AgentId, CallId, InputId, Seq, SessionId, Timestamp,
     envelope::EventPlace,
     event::{Event, EventKind, ToolEffect, ToolEnd, ToolStart, TurnEnd, TurnOutcome},
     message::{MessageBody, MessageRole, Part, Sender, text_of},
@@ -19,8 +19,8 @@ use planck_common::{
 use serde_json::value::RawValue;
 
 use super::super::{
-    Agent, Effect, Input, Memory, NewInput, OpenTurn, Save, Settings, Setup, StoredInput, Ticket,
-    Unstorable,
+    Agent, Effect, Input, InputOutcome, Memory, NewInput, OpenTurn, Save, Settings, Setup,
+    StoredInput, Ticket, Unstorable,
     effect::{Change, ToolRun},
     input::Saved,
 };
@@ -51,6 +51,8 @@ pub struct World {
     pub told: Vec<Event>,
     pub stopped: bool,
     pub settled: Vec<String>,
+    /// Inputs of which the agent was not notified.
+    unnoticed: Vec<InputId>,
     totals: Usage,
     seq: Seq,
     /// The time spent in the agent's steps.
@@ -183,6 +185,7 @@ impl World {
             told: Vec::new(),
             stopped: false,
             settled: Vec::new(),
+            unnoticed: Vec::new(),
             totals: Usage::default(),
             seq: 0,
             spent: Duration::ZERO,
@@ -202,6 +205,23 @@ impl World {
         let head = self.seq;
         self.inputs.push(StoredInput::unread(arrival.clone(), head));
         self.step(Input::Arrived(arrival));
+    }
+
+    /// Adds an input to the inbox, as if the wake-up was lost or the agent could not act on it.
+    pub fn put_unnoticed(&mut self, arrival: NewInput) {
+        let head = self.seq;
+        self.unnoticed.push(arrival.id.clone());
+        self.inputs.push(StoredInput::unread(arrival, head));
+    }
+
+    /// Passes every unread input to the agent, as a sweep does.
+    pub fn look(&mut self) {
+        self.unnoticed.clear();
+        let unread = self.inputs.iter().filter(|row| row.is_unread());
+        let unread: Vec<_> = unread.map(|row| row.input.clone()).collect();
+        for input in unread {
+            self.step(Input::Arrived(input));
+        }
     }
 
     pub fn step(&mut self, input: Input) {
@@ -374,7 +394,17 @@ impl World {
                 }
             }
             Effect::Wake { .. } | Effect::Turn { .. } => {}
-            Effect::Stopped => self.stopped = true,
+            Effect::Stopped => self.stop(),
+        }
+    }
+
+    /// Ends the agent. The store gives an outcome to the inputs that the agent did not know.
+    fn stop(&mut self) {
+        self.stopped = true;
+        for row in &mut self.inputs {
+            if row.is_unread() && self.unnoticed.contains(&row.input.id) {
+                row.outcome = Some(InputOutcome::Stopped);
+            }
         }
     }
 
@@ -521,6 +551,7 @@ impl World {
         (self.model, self.compactor) = (None, None);
         self.tools.clear();
         self.timers.clear();
+        self.unnoticed.clear();
         let (agent, effects) = self.restored();
         self.agent = agent;
         self.perform(effects);
