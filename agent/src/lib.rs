@@ -12,6 +12,8 @@ pub mod model;
 pub mod nul;
 pub mod outcome;
 
+pub mod absent_tool;
+
 pub mod compact;
 
 pub mod effect;

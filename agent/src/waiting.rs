@@ -5,7 +5,7 @@ mod opening;
 
 use planck_common::{
     CallId, Timestamp,
-    event::{Event, ToolEffect, ToolEnd},
+    event::{Event, ToolEnd},
     permission::RuleAction,
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Agent, Effect, StepEffects,
+    absent_tool::no_such_tool,
     calls::RequestedCall,
     digest,
     effect::ToolRun,
@@ -27,7 +28,8 @@ use crate::model::ToolSpec;
 pub(super) enum Admission {
     Runs(ToolRun),
     Waits,
-    /// The permissions deny the call, or its arguments are no question.
+    /// The agent does not have the tool, the permissions deny the call, or its arguments are no
+    /// question.
     Refused(ToolEnd),
 }
 
@@ -51,14 +53,11 @@ impl Agent {
         step: &StepEffects,
     ) -> Admission {
         let Some(tool) = self.config.tool(&wanted.call.name) else {
-            // The result of such a run says which tools there are.
-            return match self.permits_unknown(&wanted) {
-                true => Admission::Runs(self.start(round, wanted, remark, rows, step)),
-                false => {
-                    let text = format!("not run: you have no tool `{}`", wanted.call.name);
-                    refuse(round, wanted.call, text)
-                }
-            };
+            // The call is not started, because nothing is known about its effect.
+            let tools = self.config.tools.iter();
+            let names: Vec<&str> = tools.map(|tool| tool.name.as_str()).collect();
+            let text = no_such_tool(&wanted.call.name, &names);
+            return refuse(round, wanted.call, text);
         };
         let verdict = self.permits(tool, wanted.args);
         let kind = match (verdict.action, tool.wait) {
@@ -90,20 +89,6 @@ impl Agent {
 
     fn permits(&self, tool: &ToolSpec, args: &RawValue) -> permission::Verdict {
         permission::judge(&self.config.spec.permissions, &self.facts(tool, args))
-    }
-
-    /// Returns whether a call of a tool that the agent does not have may run. The node may have got
-    /// the tool a moment ago, so the call needs the same permission as one that changes something.
-    fn permits_unknown(&self, wanted: &RequestedCall<'_>) -> bool {
-        let facts = CallFacts {
-            tool: &wanted.call.name,
-            effect: ToolEffect::Mutating,
-            sidecar: None,
-            args: wanted.args.get(),
-            dir: &self.config.dir,
-        };
-        let verdict = permission::judge(&self.config.spec.permissions, &facts);
-        verdict.action == RuleAction::Allow
     }
 
     fn facts<'a>(&'a self, tool: &'a ToolSpec, args: &'a RawValue) -> CallFacts<'a> {

@@ -204,6 +204,22 @@ fn loop_guard_counts_across_requests() {
     world.put(prompt("p1"));
     for _ in 0..9 {
         world.call_tool("read", r#"{"a":1,"b":2}"#);
+#[test]
+fn call_of_a_tool_that_the_agent_does_not_have_is_not_started() {
+    let mut world = world();
+    world.put(prompt("p1"));
+    world.call_tool("wriet", r#"{"a":1}"#);
+    assert!(world.tools.is_empty());
+    world.say("well");
+    let result = &world.results()[0];
+    assert!(
+        result.starts_with("there is no tool `wriet`; did you mean `write`? your tools are: ask, "),
+        "{result}"
+    );
+    assert!(!world.kinds().contains(&"tool_start"));
+    assert!(world.kinds().contains(&"tool_end"));
+}
+
         world.tool_done(ToolOutcome::ok("same"));
     }
     world.call_tool("read", r#"{"b":2,"a":1}"#);

@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
+use planck_agent::absent_tool::nearest;
+
 use super::{Tool, schema::CompiledSchema, toolbox::Toolbox};
 
 /// A tool with its compiled schema.
@@ -215,16 +217,6 @@ pub fn canonical(name: &str) -> &str {
         "respond_agent" => "send_response",
         other => other,
     }
-}
-
-/// Returns the most similar name, or `None` if none is similar enough.
-pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
-    let lower = name.to_lowercase();
-    names
-        .map(|other| (strsim::jaro_winkler(&lower, &other.to_lowercase()), other))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, other)| other.to_owned())
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use planck_agent::absent_tool::no_such_tool;
 use planck_common::event::ToolEffect;
 
 use super::{
     Tool,
-    catalogue::{BadTool, ToolEntry, nearest},
+    catalogue::{BadTool, ToolEntry},
 };
 use crate::model::ToolSpec;
 
@@ -82,16 +83,6 @@ impl Toolbox {
 
     /// Returns the error message for a model that called a tool it does not have.
     pub(super) fn no_such_tool(&self, name: &str) -> String {
-        let there_are = match self.entries.is_empty() {
-            true => "you have no tools".to_owned(),
-            false => format!(
-                "your tools are: {}",
-                self.names().collect::<Vec<_>>().join(", ")
-            ),
-        };
-        match nearest(name, self.names()) {
-            Some(near) => format!("there is no tool `{name}`; did you mean `{near}`? {there_are}"),
-            None => format!("there is no tool `{name}`; {there_are}"),
-        }
+        no_such_tool(name, &self.names().collect::<Vec<_>>())
     }
 }

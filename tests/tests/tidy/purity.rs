@@ -21,6 +21,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "serde",
             "serde_json",
             "sha2",
+            "strsim",
             "thiserror",
         ],
     ),

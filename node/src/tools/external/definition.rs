@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use planck_agent::absent_tool::nearest;
 use planck_common::{event::ToolEffect, id::is_id};
 use serde_json::{Map, Value, value::to_raw_value};
 
 use super::template::CommandTemplate;
-use crate::{
-    model::ToolSpec,
-    tools::{catalogue::nearest, schema::CompiledSchema},
-};
+use crate::{model::ToolSpec, tools::schema::CompiledSchema};
 
 const FIELDS: &[&str] = &[
     "name",
