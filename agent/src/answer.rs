@@ -119,18 +119,14 @@ impl Agent {
         rows: Rows,
         step: &mut StepEffects,
     ) {
-        let is_cut = is_cut(stop);
+        let fault = AnswerFault::of(stop);
         if content
             .iter()
             .any(|part| matches!(part, Part::ToolCall { .. }))
         {
-            return self.call_tools(turn, content, is_cut, rows, step);
+            return self.call_tools(turn, content, fault, rows, step);
         }
-        let ending = if is_cut {
-            TurnEnding::Truncated
-        } else {
-            TurnEnding::Completed
-        };
+        let ending = fault.map_or(TurnEnding::Completed, AnswerFault::ending);
         self.end_turn(&turn, rows, ending, step);
     }
 
@@ -174,12 +170,37 @@ impl Agent {
     }
 }
 
-/// Returns whether the answer ended early, at the length limit or by a refusal. The calls of such
-/// an answer are not run.
-pub(super) fn is_cut(stop: StopReason) -> bool {
-    match stop {
-        StopReason::Length | StopReason::Refusal => true,
-        StopReason::End | StopReason::ToolUse => false,
+/// Why the calls of an answer are not run, and the turn ends after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerFault {
+    /// The answer was cut off at the length limit.
+    Cut,
+    /// The model refused, or a filter of its provider stopped the answer.
+    Refused,
+}
+
+impl AnswerFault {
+    pub(super) fn of(stop: StopReason) -> Option<Self> {
+        match stop {
+            StopReason::Length => Some(Self::Cut),
+            StopReason::Refusal => Some(Self::Refused),
+            StopReason::End | StopReason::ToolUse => None,
+        }
+    }
+
+    pub(super) fn ending(self) -> TurnEnding {
+        match self {
+            Self::Cut => TurnEnding::Truncated,
+            Self::Refused => TurnEnding::Refused,
+        }
+    }
+
+    /// Returns the result of the answer's calls.
+    pub(super) fn result(self) -> &'static str {
+        match self {
+            Self::Cut => "not run: the call was cut off before it was complete",
+            Self::Refused => "not run: the answer with the call ended as a refusal",
+        }
     }
 }
 

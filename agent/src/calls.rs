@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Agent, Effect, StepEffects, Ticket,
+    answer::AnswerFault,
     effect::ToolRun,
     guard::{LoopGuard, LoopVerdict},
     phase::{Phase, Turn, TurnActivity},
@@ -37,16 +38,16 @@ impl Agent {
         &mut self,
         mut turn: Box<Turn>,
         content: &[Part],
-        is_cut: bool,
+        fault: Option<AnswerFault>,
         mut rows: Rows,
         step: &mut StepEffects,
     ) {
-        let mut round = Round::new(is_cut);
+        let mut round = Round::new(fault);
         let mut runs = Vec::new();
         let mut refusals = Vec::new();
         for wanted in content.iter().filter_map(RequestedCall::read) {
             let verdict = wanted.judge(&mut turn.guard, self.settings.loop_guard);
-            let remark = match wanted.overrule(verdict, is_cut) {
+            let remark = match wanted.overrule(verdict, fault) {
                 LoopVerdict::Refuse(text) => {
                     refusals.push(wanted.call.end(text.clone(), true, 0));
                     round.settle(wanted.call, text, true);
@@ -155,10 +156,10 @@ impl Agent {
         mut rows: Rows,
         step: &mut StepEffects,
     ) {
-        let is_cut = round.cut;
+        let fault = round.fault;
         rows.message(round.results());
-        if is_cut {
-            return self.end_turn(&turn, rows, TurnEnding::Truncated, step);
+        if let Some(fault) = fault {
+            return self.end_turn(&turn, rows, fault.ending(), step);
         }
         self.go_on(turn, rows, step);
     }
@@ -273,15 +274,13 @@ impl<'a> RequestedCall<'a> {
         )
     }
 
-    /// Returns a refusal if the answer was cut off or the call's arguments are not a JSON object,
-    /// otherwise the loop guard's verdict.
-    fn overrule(&self, verdict: LoopVerdict, is_cut: bool) -> LoopVerdict {
-        match (is_cut, self.invalid) {
-            (true, _) => {
-                LoopVerdict::Refuse("not run: the call was cut off before it was complete".into())
-            }
-            (false, Some(text)) => LoopVerdict::Refuse(wrong_args(text)),
-            (false, None) => verdict,
+    /// Returns a refusal if the calls of the answer are not run or the call's arguments are not a
+    /// JSON object, otherwise the loop guard's verdict.
+    fn overrule(&self, verdict: LoopVerdict, fault: Option<AnswerFault>) -> LoopVerdict {
+        match (fault, self.invalid) {
+            (Some(fault), _) => LoopVerdict::Refuse(fault.result().into()),
+            (None, Some(text)) => LoopVerdict::Refuse(wrong_args(text)),
+            (None, None) => verdict,
         }
     }
 

@@ -10,7 +10,7 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::{answer::is_cut, phase::Turn};
+use super::{answer::AnswerFault, phase::Turn};
 
 #[derive(Default)]
 pub(super) struct OpenWork {
@@ -82,7 +82,7 @@ impl OpenCalls {
         }
     }
 
-    pub(super) fn is_cut(&self) -> bool {
-        self.answer.metadata.stop.is_some_and(is_cut)
+    pub(super) fn fault(&self) -> Option<AnswerFault> {
+        self.answer.metadata.stop.and_then(AnswerFault::of)
     }
 }

@@ -281,7 +281,7 @@ impl Agent {
         let Some(calls) = calls else {
             return self.go_on(turn, rows, step);
         };
-        let mut round = Round::new(calls.is_cut());
+        let mut round = Round::new(calls.fault());
         let mut runs = Vec::new();
         for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
             let id = wanted.call.call_id.clone();
@@ -318,7 +318,7 @@ impl Agent {
     /// Gives each open call a result after its turn has ended. The calls are open because a rewind
     /// hid their results, and providers refuse a history with open calls.
     fn answer_rewound(&mut self, calls: &OpenCalls, step: &mut StepEffects) {
-        let mut round = Round::new(false);
+        let mut round = Round::new(None);
         for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
             let (text, error) = calls
                 .ended
@@ -339,7 +339,7 @@ impl Agent {
             rows.event(&withdrawn(wait, NOT_ANSWERED));
         }
         if let Some(calls) = &open.calls {
-            let mut round = Round::new(false);
+            let mut round = Round::new(None);
             for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
                 let id = &wanted.call.call_id;
                 match (calls.ended.get(id), calls.waits.get(id)) {

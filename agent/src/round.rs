@@ -12,14 +12,14 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::Ticket;
+use super::{Ticket, answer::AnswerFault};
 
 #[derive(Debug)]
 pub(super) struct Round {
     slots: Vec<CallSlot>,
     running: usize,
-    /// Whether the answer was cut off, so that the turn ends after the results.
-    pub cut: bool,
+    /// Why the turn ends after the results.
+    pub fault: Option<AnswerFault>,
 }
 
 /// A call as the provider and the runtime name it.
@@ -62,11 +62,11 @@ pub(super) struct OpenWait {
 }
 
 impl Round {
-    pub(super) fn new(cut: bool) -> Self {
+    pub(super) fn new(fault: Option<AnswerFault>) -> Self {
         Self {
             slots: Vec::new(),
             running: 0,
-            cut,
+            fault,
         }
     }
 

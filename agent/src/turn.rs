@@ -21,6 +21,9 @@ use super::{
     speech,
 };
 
+/// The line that tells other agents of a refusal.
+const REFUSED: &str = "[the model refused to answer]";
+
 /// How a turn ends.
 #[derive(Debug)]
 pub(super) enum TurnEnding {
@@ -32,6 +35,8 @@ pub(super) enum TurnEnding {
     /// tasks get no note, because these agents stop as well.
     Closed,
     Truncated,
+    /// The model refused to answer, or a filter of its provider stopped the answer.
+    Refused,
     Limit(&'static str),
     Failed {
         reason: String,
@@ -265,7 +270,7 @@ impl TurnEnding {
     /// Returns the outcome for the inputs of the turn.
     fn outcome(&self) -> InputOutcome {
         match self {
-            Self::Completed => InputOutcome::Turn(TurnOutcome::Completed),
+            Self::Completed | Self::Refused => InputOutcome::Turn(TurnOutcome::Completed),
             Self::Aborted { .. } | Self::Closed => InputOutcome::Turn(TurnOutcome::Aborted),
             Self::Truncated => InputOutcome::Turn(TurnOutcome::Truncated),
             Self::Limit(_) => InputOutcome::Turn(TurnOutcome::Limit),
@@ -274,10 +279,15 @@ impl TurnEnding {
     }
 
     /// Returns the text that the askers of questions get, and the senders of unanswered tasks:
-    /// `for_agents` of a failed turn, or else the turn's text, which may be missing.
+    /// `for_agents` of a failed turn, or else the turn's text, which may be missing. The text of a
+    /// refusal says that it is one, because it may be a text from before the refusal.
     fn answer(&self, turn: &Turn) -> Option<String> {
         match self {
             Self::Failed { for_agents, .. } => Some(for_agents.clone()),
+            Self::Refused => Some(match &turn.text {
+                Some(text) => format!("{text}\n{REFUSED}"),
+                None => REFUSED.to_owned(),
+            }),
             Self::Completed
             | Self::Aborted { .. }
             | Self::Closed
@@ -292,12 +302,17 @@ impl TurnEnding {
             outcome,
             message: turn.text.clone(),
             usage: turn.usage,
+            refused: false,
             limit: None,
             reason: None,
             inputs,
         };
         match self {
             Self::Completed => Event::TurnEnd(end(TurnOutcome::Completed, inputs)),
+            Self::Refused => Event::TurnEnd(TurnEnd {
+                refused: true,
+                ..end(TurnOutcome::Completed, inputs)
+            }),
             Self::Aborted { reason } => Event::TurnEnd(TurnEnd {
                 reason,
                 ..end(TurnOutcome::Aborted, inputs)

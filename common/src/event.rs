@@ -145,6 +145,9 @@ data! {
         /// The last text of the turn; null if there was none.
         message: Option<String>,
         usage: Usage,
+        /// Whether the model refused to answer, or a filter of its provider stopped the answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<String>,
         /// Why the turn was aborted, as the abort says.

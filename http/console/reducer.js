@@ -99,6 +99,7 @@ const HANDLERS = {
   turn_end(state, agent, data, event) {
     begin(agent, "idle");
     for (const id of data.inputs) state.inputs.add(id);
+    if (data.refused) notice(state, event, "warn", "The model refused to answer, or a filter of its provider stopped the answer");
     if (data.outcome === "completed") return;
     const limit = data.limit ? ` (${data.limit})` : "";
     const reason = data.reason ? `: ${data.reason}` : "";

@@ -94,6 +94,8 @@ pub enum TurnEvent {
     Ended {
         seq: Seq,
         outcome: TurnOutcome,
+        /// Whether the model refused to answer, or a filter of its provider stopped the answer.
+        refused: bool,
         /// The limit that ended the turn.
         limit: Option<String>,
         usage: Usage,

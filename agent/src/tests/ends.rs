@@ -33,6 +33,43 @@ fn empty_answer_ends_the_turn() {
     }
 }
 
+/// Nothing of a refusal was cut, so its turn is complete, and says that the answer is a refusal.
+#[test]
+fn refusal_completes_the_turn_and_is_told() {
+    for (before, chunks, message, answer) in [
+        (
+            None,
+            vec![text("I can't.")],
+            Some("I can't."),
+            "I can't.\n[the model refused to answer]",
+        ),
+        (None, vec![], None, "[the model refused to answer]"),
+        (
+            Some("Let me look."),
+            vec![],
+            Some("Let me look."),
+            "Let me look.\n[the model refused to answer]",
+        ),
+    ] {
+        let mut world = world();
+        world.put(arrival("q1", InputKind::Question, "how?"));
+        if let Some(before) = before {
+            let mut said = vec![text(before)];
+            said.extend(call(1, "read", r#"{"a":1}"#));
+            world.answer(said, StopReason::ToolUse);
+            world.tool_done(ToolOutcome::ok("x"));
+        }
+        world.answer(chunks, StopReason::Refusal);
+        world.commit_all();
+        let Event::TurnEnd(end) = world.ends().remove(0) else {
+            panic!()
+        };
+        assert_eq!((end.message.as_deref(), end.refused), (message, true));
+        assert_eq!(world.outcome("q1"), Some("completed"));
+        assert_eq!(world.answer_of("q1"), Some(answer));
+    }
+}
+
 #[test]
 fn failure_is_retried_and_then_ends_the_turn() {
     let mut world = world();

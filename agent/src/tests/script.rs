@@ -148,6 +148,12 @@ impl World {
             .map(InputOutcome::name)
     }
 
+    /// Returns the text that the asker of a question gets.
+    pub fn answer_of(&self, id: &str) -> Option<&str> {
+        let row = self.inputs.iter().find(|row| &*row.input.id == id)?;
+        row.answer.as_deref()
+    }
+
     pub fn results(&self) -> Vec<String> {
         let parts = self.messages().into_iter().flat_map(|body| body.content);
         let texts = parts.filter_map(|part| {

@@ -153,7 +153,7 @@ fn withdrawn_input_is_left_out_of_its_turn() {
 
 #[test]
 fn incomplete_call_gets_a_result_and_is_not_run() {
-    let cases: [(&str, StopReason, &str, &str); 4] = [
+    let cases: [(&str, StopReason, &str, &str); 5] = [
         (
             "{broken",
             StopReason::ToolUse,
@@ -178,6 +178,12 @@ fn incomplete_call_gets_a_result_and_is_not_run() {
             "not run: the call was cut off before it was complete",
             "truncated",
         ),
+        (
+            "{}",
+            StopReason::Refusal,
+            "not run: the answer with the call ended as a refusal",
+            "completed",
+        ),
     ];
     for (args, stop, result, outcome) in cases {
         let mut world = world();
@@ -199,12 +205,6 @@ fn incomplete_call_gets_a_result_and_is_not_run() {
 }
 
 #[test]
-fn loop_guard_counts_across_requests() {
-    let mut world = world();
-    world.put(prompt("p1"));
-    for _ in 0..9 {
-        world.call_tool("read", r#"{"a":1,"b":2}"#);
-#[test]
 fn call_of_a_tool_that_the_agent_does_not_have_is_not_started() {
     let mut world = world();
     world.put(prompt("p1"));
@@ -220,6 +220,12 @@ fn call_of_a_tool_that_the_agent_does_not_have_is_not_started() {
     assert!(world.kinds().contains(&"tool_end"));
 }
 
+#[test]
+fn loop_guard_counts_across_requests() {
+    let mut world = world();
+    world.put(prompt("p1"));
+    for _ in 0..9 {
+        world.call_tool("read", r#"{"a":1,"b":2}"#);
         world.tool_done(ToolOutcome::ok("same"));
     }
     world.call_tool("read", r#"{"b":2,"a":1}"#);

@@ -525,6 +525,7 @@ impl World {
             outcome: TurnOutcome::Aborted,
             message: None,
             usage: Usage::default(),
+            refused: false,
             limit: None,
             reason: None,
             inputs: vec![],

@@ -321,6 +321,7 @@ impl TurnReader {
         out.push(TurnEvent::Ended {
             seq,
             outcome: end.outcome,
+            refused: end.refused,
             limit: end.limit,
             usage: end.usage,
         });

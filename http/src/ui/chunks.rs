@@ -139,13 +139,14 @@ impl Encoder {
             TurnEvent::CaughtUp => self.phase = Phase::Live,
             TurnEvent::Ended {
                 outcome,
+                refused,
                 limit,
                 usage,
                 seq,
             } => {
                 let metadata = json!({"turn": self.turn, "seq": seq, "outcome": outcome,
                     "limit": limit, "usage": usage});
-                self.ended(outcome, metadata);
+                self.ended(outcome, refused, metadata);
             }
             TurnEvent::Failed { code, reason } => self.fail(&code, &reason),
         }
@@ -318,9 +319,10 @@ impl Encoder {
         waits && self.continued.is_none()
     }
 
-    fn ended(&mut self, outcome: TurnOutcome, metadata: Value) {
+    fn ended(&mut self, outcome: TurnOutcome, refused: bool, metadata: Value) {
         self.catch_up();
         let reason = match outcome {
+            TurnOutcome::Completed if refused => "content-filter",
             TurnOutcome::Completed => "stop",
             TurnOutcome::Truncated => "length",
             TurnOutcome::Limit => "other",

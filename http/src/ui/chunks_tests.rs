@@ -73,6 +73,7 @@ fn ended(outcome: TurnOutcome) -> TurnEvent {
     TurnEvent::Ended {
         seq: 12,
         outcome,
+        refused: false,
         limit: None,
         usage: Usage::default(),
     }
@@ -364,6 +365,16 @@ fn ends_are_told_apart() {
     for (event, expected) in [
         (ended(TurnOutcome::Truncated), vec!["finish \"length\""]),
         (ended(TurnOutcome::Limit), vec!["finish \"other\""]),
+        (
+            TurnEvent::Ended {
+                seq: 12,
+                outcome: TurnOutcome::Completed,
+                refused: true,
+                limit: None,
+                usage: Usage::default(),
+            },
+            vec!["finish \"content-filter\""],
+        ),
         (
             ended(TurnOutcome::Aborted),
             vec!["abort", "finish \"interrupted\""],

@@ -200,7 +200,9 @@ impl SegmentState {
                     *state = CallState::Runs;
                 }
             }
-            TurnEvent::Ended { outcome, .. } => self.ended(outcome),
+            TurnEvent::Ended {
+                outcome, refused, ..
+            } => self.ended(outcome, refused),
             TurnEvent::Failed { code, reason } => self.end(EndKind::Failed { code, reason }),
             TurnEvent::StepStarted
             | TurnEvent::ToolStarted { .. }
@@ -261,8 +263,9 @@ impl SegmentState {
         }
     }
 
-    fn ended(&mut self, outcome: TurnOutcome) {
+    fn ended(&mut self, outcome: TurnOutcome, refused: bool) {
         let how = match (outcome, self.stages.stop) {
+            (TurnOutcome::Completed, _) if refused => EndKind::Refused,
             (TurnOutcome::Aborted, _) => EndKind::Aborted,
             (TurnOutcome::Truncated | TurnOutcome::Limit, _) => EndKind::Cut,
             (TurnOutcome::Completed, Some(StopReason::Refusal)) => EndKind::Refused,

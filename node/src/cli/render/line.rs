@@ -97,6 +97,10 @@ fn compacted(done: &Compacted) -> String {
 
 fn ended(end: &TurnEnd) -> Option<(Paint, String)> {
     match end.outcome {
+        TurnOutcome::Completed if end.refused => Some((
+            Paint::Warning,
+            "■ the model refused to answer, or a filter of its provider stopped the answer".into(),
+        )),
         TurnOutcome::Completed => None,
         TurnOutcome::Aborted => {
             let reason = end.reason.as_ref();
@@ -105,7 +109,7 @@ fn ended(end: &TurnEnd) -> Option<(Paint, String)> {
         }
         TurnOutcome::Truncated => Some((
             Paint::Warning,
-            "■ the model cut its answer off: its output limit, or a refusal".into(),
+            "■ the answer was cut off at the model's output limit".into(),
         )),
         TurnOutcome::Limit => Some((
             Paint::Warning,

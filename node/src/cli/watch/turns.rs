@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use planck_common::{
     AgentId, CallId, InputId, Seq,
     envelope::Envelope,
-    event::{Event, TurnError, TurnOutcome},
+    event::{Event, TurnEnd, TurnError, TurnOutcome},
 };
 use serde::Serialize;
 
@@ -19,6 +19,8 @@ pub enum WorkOutcome {
     Completed,
     Aborted,
     Truncated,
+    /// The model refused to answer, or a filter of its provider stopped the answer.
+    Refused,
     Limit,
     Error,
     /// Agents wait for answers from outside, and nothing else happens until there is one.
@@ -33,14 +35,18 @@ impl WorkOutcome {
         match self {
             Self::Completed => Exit::Done,
             Self::Waiting => Exit::Waiting,
-            Self::Aborted | Self::Truncated | Self::Limit | Self::Error | Self::Lost => {
-                Exit::Failed
-            }
+            Self::Aborted
+            | Self::Truncated
+            | Self::Refused
+            | Self::Limit
+            | Self::Error
+            | Self::Lost => Exit::Failed,
         }
     }
 
-    fn of(outcome: TurnOutcome) -> Self {
-        match outcome {
+    fn of(end: &TurnEnd) -> Self {
+        match end.outcome {
+            TurnOutcome::Completed if end.refused => Self::Refused,
             TurnOutcome::Completed => Self::Completed,
             TurnOutcome::Aborted => Self::Aborted,
             TurnOutcome::Truncated => Self::Truncated,
@@ -79,10 +85,8 @@ impl WorkEnd {
     pub fn of(envelope: &Envelope) -> Option<(Self, Vec<InputId>)> {
         let (seq, event) = (envelope.seq, envelope.event().and_then(Result::ok)?);
         if let Event::TurnEnd(end) = event {
-            let (outcome, answered_at) = (
-                WorkOutcome::of(end.outcome),
-                seq.filter(|_| end.message.is_some()),
-            );
+            let (outcome, answered_at) =
+                (WorkOutcome::of(&end), seq.filter(|_| end.message.is_some()));
             return Some((
                 Self {
                     seq,
@@ -218,7 +222,7 @@ mod tests {
     use planck_common::{
         NodeId, SessionId, TeamId, Timestamp,
         envelope::{EventPlace, RowPosition, Writer},
-        event::{EventKind, TurnEnd, TurnStart},
+        event::{EventKind, TurnStart},
         usage::Usage,
     };
 
@@ -281,6 +285,7 @@ mod tests {
                 outcome,
                 message: message.map(Into::into),
                 usage: Usage::default(),
+                refused: false,
                 limit: None,
                 reason: None,
                 inputs,
@@ -377,6 +382,25 @@ mod tests {
                 "{events:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_refusal_is_no_success() {
+        let end = TurnEnd {
+            outcome: TurnOutcome::Completed,
+            message: Some("I can't.".into()),
+            usage: Usage::default(),
+            refused: true,
+            limit: None,
+            reason: None,
+            inputs: vec![InputId::parse("p").unwrap()],
+        };
+        let ended = apply_all(&[start("lead", &["p"]), event("lead", &Event::TurnEnd(end))]);
+        let ended = ended.unwrap();
+        assert_eq!(
+            (ended.outcome, ended.outcome.exit(), ended.answer.as_deref()),
+            (WorkOutcome::Refused, Exit::Failed, Some("I can't."))
+        );
     }
 
     #[test]
