@@ -67,8 +67,16 @@ impl Draft {
                 None
             }
             Chunk::Call { part, id, name } => {
-                self.pieces
-                    .push(DraftPiece::new(part, PieceKind::Call { id, name }));
+                let kind = PieceKind::Call { id, name };
+                match self
+                    .pieces
+                    .iter_mut()
+                    .rev()
+                    .find(|piece| piece.part == part)
+                {
+                    Some(call) => call.kind = kind,
+                    None => self.pieces.push(DraftPiece::new(part, kind)),
+                }
                 None
             }
             Chunk::Args { part, json } => {

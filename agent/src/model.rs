@@ -63,7 +63,8 @@ pub enum Chunk {
         data: String,
     },
     /// The start of a tool call. `id` may be empty or a duplicate, because some providers send such
-    /// ids.
+    /// ids. If a server sends the id or the name late, a second chunk with both follows for the same
+    /// part, and replaces the first.
     Call {
         part: usize,
         id: String,

@@ -34,6 +34,27 @@ fn call(part: usize, id: &str, args: &str) -> Vec<Chunk> {
 }
 
 #[test]
+fn a_call_may_get_its_name_after_its_arguments() {
+    let named = |id: &str, name: &str| Chunk::Call {
+        part: 0,
+        id: id.into(),
+        name: name.into(),
+    };
+    let args = Chunk::Args {
+        part: 0,
+        json: r#"{"n":1}"#.into(),
+    };
+    let parts = draft(vec![named("", ""), args, named("x", "read")]).content(call_id);
+    let [Part::ToolCall { id, name, args, .. }] = parts.as_slice() else {
+        panic!("{parts:?}")
+    };
+    assert_eq!(
+        (id.as_str(), name.as_str(), args.get()),
+        ("x", "read", r#"{"n":1}"#)
+    );
+}
+
+#[test]
 fn parts_keep_the_order_and_text_of_the_provider() {
     let chunks = vec![
         Chunk::Thinking {

@@ -31,6 +31,8 @@ pub struct Allowance {
     bounds: AnswerBounds,
     bytes: usize,
     calls: usize,
+    /// The part of the last call that was counted.
+    last_call: Option<usize>,
 }
 
 impl Allowance {
@@ -39,6 +41,7 @@ impl Allowance {
             bounds,
             bytes: 0,
             calls: 0,
+            last_call: None,
         }
     }
 
@@ -53,7 +56,13 @@ impl Allowance {
     }
 
     fn add(&mut self, chunk: &Chunk) -> Result<(), Failure> {
-        self.calls += usize::from(matches!(chunk, Chunk::Call { .. }));
+        // A second chunk for the part of a call only names the call anew.
+        if let Chunk::Call { part, .. } = chunk
+            && self.last_call.is_none_or(|last| *part > last)
+        {
+            self.calls += 1;
+            self.last_call = Some(*part);
+        }
         self.bytes = self.bytes.saturating_add(chunk.bytes());
         let AnswerBounds { bytes, calls } = self.bounds;
         if self.bytes > bytes {
@@ -112,8 +121,9 @@ mod tests {
         let calls: Vec<Chunk> = (0..bounds.calls).map(call).collect();
         let mut allowance = Allowance::default();
         assert_eq!(allowance.take(&calls), Ok(true));
+        assert_eq!(allowance.take(&calls[..1]), Ok(true), "named anew");
         assert_eq!(
-            allowance.take(&[call(0)]).unwrap_err().kind,
+            allowance.take(&[call(bounds.calls)]).unwrap_err().kind,
             FailureKind::AnswerLimit
         );
         let empty = Chunk::Thinking {

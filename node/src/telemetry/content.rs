@@ -90,7 +90,10 @@ impl ReplyContent {
             match chunk {
                 Chunk::Text { text, .. } if self.text.len() < LONGEST => self.text.push_str(text),
                 Chunk::Call { part, name, .. } => {
-                    self.calls.push((*part, name.clone(), String::new()))
+                    match self.calls.iter_mut().rev().find(|(of, ..)| of == part) {
+                        Some((_, known, _)) => known.clone_from(name),
+                        None => self.calls.push((*part, name.clone(), String::new())),
+                    }
                 }
                 Chunk::Args { part, json } => {
                     let call = self.calls.iter_mut().rev().find(|(of, ..)| of == part);
