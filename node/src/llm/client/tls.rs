@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
@@ -21,8 +21,17 @@ use super::HttpClientError;
 /// Returns the TLS configuration that trusts the system's roots. The first call builds the
 /// configuration for the whole process.
 pub fn config() -> Result<ClientConfig, Error> {
-    static CONFIG: OnceLock<Result<ClientConfig, Error>> = OnceLock::new();
-    CONFIG.get_or_init(|| build(Vec::new())).clone()
+    static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
+    kept(&CONFIG, || build(Vec::new())).cloned()
+}
+
+/// Returns the value of a cell, and makes it if there is none. A failure is not kept, so the next
+/// call tries again: the files that it needs may be there by then.
+fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => make().map(|made| cell.get_or_init(|| made)),
+    }
 }
 
 /// Returns a TLS configuration that also trusts the authorities of a PEM file.
@@ -60,24 +69,19 @@ fn build(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Erro
 struct SystemRoots {
     provider: Arc<CryptoProvider>,
     authorities: Vec<CertificateDer<'static>>,
-    verifier: OnceLock<Option<Verifier>>,
+    verifier: OnceLock<Verifier>,
 }
 
 impl SystemRoots {
     fn verifier(&self) -> Result<&Verifier, Error> {
         let make =
             || Verifier::new_with_extra_roots(self.authorities.clone(), Arc::clone(&self.provider));
-        let verifier = self
-            .verifier
-            .get_or_init(|| make().inspect_err(log_error).ok());
-        verifier
-            .as_ref()
-            .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))
+        kept(&self.verifier, make).map_err(|error| {
+            Error::General(format!(
+                "cannot load the system's root certificates: {error}"
+            ))
+        })
     }
-}
-
-fn log_error(error: &Error) {
-    tracing::error!(%error, "cannot load the system's root certificates; no TLS server can be trusted");
 }
 
 impl ServerCertVerifier for SystemRoots {
@@ -130,5 +134,19 @@ impl ServerCertVerifier for SystemRoots {
         self.provider
             .signature_verification_algorithms
             .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_success_is_kept() {
+        let cell = OnceLock::new();
+        let fails = || Err(Error::General("no file".to_owned()));
+        assert!(kept(&cell, fails).is_err());
+        assert_eq!(kept(&cell, || Ok(1)), Ok(&1), "it is tried again");
+        assert_eq!(kept(&cell, fails), Ok(&1));
     }
 }
