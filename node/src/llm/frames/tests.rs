@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::FailureKind;
+use crate::{llm::testing::streams, model::FailureKind};
 
 fn events(mut frames: impl FrameSplitter, pieces: &[&[u8]]) -> Result<Vec<String>, Failure> {
     let mut events = Vec::new();
@@ -43,6 +43,34 @@ fn server_sent_events_are_split_wherever_the_network_splits_them() {
             "{stream:?} byte by byte"
         );
     }
+}
+
+/// Streams of all wire formats, of both kinds of frames, with a byte order mark, with keep-alives,
+/// and with a document in place of a stream.
+#[test]
+fn recorded_streams_are_split_alike_at_every_position() {
+    fn check<F: FrameSplitter + Default>(wire: &str, name: &str) {
+        let stream = std::fs::read(streams(wire).join(name)).unwrap();
+        let whole = events(F::default(), &[&stream]).unwrap();
+        assert!(!whole.is_empty(), "{wire}/{name}");
+        for cut in 0..=stream.len() {
+            let (one, two) = stream.split_at(cut);
+            let split = events(F::default(), &[one, two]).unwrap();
+            assert_eq!(split, whole, "{wire}/{name} cut at {cut}");
+        }
+    }
+    for (wire, name) in [
+        ("anthropic", "calls.sse"),
+        ("google", "calls.sse"),
+        ("openai", "calls.sse"),
+        ("openai", "quirk_bom.sse"),
+        ("openai", "quirk_document.sse"),
+        ("openai", "quirk_heartbeats.sse"),
+        ("responses", "interleaved.sse"),
+    ] {
+        check::<Sse>(wire, name);
+    }
+    check::<Ndjson>("ollama", "calls.ndjson");
 }
 
 #[test]
