@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::Url;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use self::dial::watched;
@@ -63,6 +65,33 @@ pub struct Proxy {
     pub http: Option<Secret>,
     /// The hosts that are reached without a proxy, in the format of `NO_PROXY`.
     pub except: String,
+}
+
+impl Route {
+    /// Returns the address of the proxy for requests to `url`, without user name and password, or
+    /// `None` if they go to the server directly. The client decides by the same matcher.
+    pub fn proxy_for(&self, url: &Url) -> Option<String> {
+        let proxy = self.proxy.as_ref()?;
+        let address = |url: &Option<Secret>| {
+            let text = url.as_ref().map(Secret::reveal);
+            text.unwrap_or_default().to_owned()
+        };
+        let matcher = Matcher::builder()
+            .https(address(&proxy.https))
+            .http(address(&proxy.http))
+            .no(proxy.excepted())
+            .build();
+        let used = matcher.intercept(&url.as_str().parse().ok()?)?;
+        let (scheme, authority) = (used.uri().scheme_str()?, used.uri().authority()?.as_str());
+        let host = authority.rsplit('@').next().unwrap_or(authority);
+        Some(format!("{scheme}://{host}"))
+    }
+}
+
+impl Proxy {
+    fn excepted(&self) -> String {
+        format!("{LOOPBACK},{}", self.except)
+    }
 }
 
 /// The reason why a client cannot be built.
@@ -183,7 +212,7 @@ pub fn client(options: &ClientOptions) -> Result<reqwest::Client, HttpClientErro
         .connector_layer(dial::DialLayer)
         .no_proxy();
     if let Some(proxy) = proxy {
-        let except = || reqwest::NoProxy::from_string(&format!("{LOOPBACK},{}", proxy.except));
+        let except = || reqwest::NoProxy::from_string(&proxy.excepted());
         if let Some(url) = &proxy.https {
             builder = builder.proxy(reqwest::Proxy::https(url.reveal())?.no_proxy(except()));
         }

@@ -5,7 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::decode::bounded;
 use crate::model::{Failure, FailureKind};
+
+/// The maximum length of a provider's error message in characters. Messages of validation errors may
+/// quote whole requests.
+const LONGEST: usize = 8_000;
 
 /// An error as a provider reported it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -38,6 +43,7 @@ const CONTEXT_FULL: &[&str] = &[
     "input is too large to process",
     "input is too long",
     "reduce the length of the messages",
+    "contextwindowexceeded",
 ];
 
 /// Phrases that mean that the key was refused, in lower case. They are needed for providers that
@@ -68,19 +74,23 @@ impl Complaint {
             .unwrap_or(&value);
         let error = value.get("error").filter(|error| !error.is_null());
         let detail = error.or_else(|| value.get("detail")).unwrap_or(value);
+        let of_detail = |name: &str| detail.get(name)?.as_str();
         let message = detail
             .as_str()
-            .or_else(|| detail.get("message")?.as_str())?
+            .or_else(|| of_detail("message"))
+            .or_else(|| of_detail("error_message"))
+            .or_else(|| of_detail("error_type"))?
             .to_owned();
-        let words = ["type", "code", "status"]
+        let words = WORDS
             .iter()
-            .filter_map(|key| detail.get(key)?.as_str())
+            .filter_map(|name| of_detail(name))
             .map(str::to_owned)
             .collect();
-        let status = detail
-            .get("code")
-            .and_then(Value::as_u64)
-            .and_then(|code| u16::try_from(code).ok());
+        let status_of = |value: &Value| {
+            let mut names = STATUSES.iter();
+            names.find_map(|name| status_in(value.get(name)?))
+        };
+        let status = status_of(detail).or_else(|| status_of(value));
         let retry_after = retry_info(detail).or_else(|| wait_in_words(&message));
         Some(Self {
             message,
@@ -88,6 +98,29 @@ impl Complaint {
             status,
             retry_after,
         })
+    }
+
+    /// Parses a chunk of a stream that has neither content nor a member `error`. Returns `None` if
+    /// the chunk is no error. Some servers send errors as such chunks, with the members of an error
+    /// beside those of a chunk.
+    pub fn in_chunk(chunk: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(chunk).ok()?;
+        let is_text = |name: &str| value.get(name).is_some_and(Value::is_string);
+        let is_error = |name: &str| {
+            let word = value.get(name).and_then(Value::as_str).unwrap_or_default();
+            word.to_ascii_lowercase().contains("error")
+        };
+        let has_status = STATUSES
+            .iter()
+            .any(|name| value.get(name).and_then(status_in).is_some());
+        let is_complaint = is_text("error_message")
+            || is_text("error_type")
+            || is_text("detail")
+            || is_error("object")
+            || is_error("type")
+            || is_error("code")
+            || has_status;
+        is_complaint.then(|| Self::read(chunk))?
     }
 
     /// Returns the kind of failure. `status` is the HTTP status of the response, or `None` if it
@@ -128,10 +161,11 @@ impl Complaint {
 
     /// Returns the error message, preceded by the type of the error, or else by its code or status.
     pub fn text(&self) -> String {
-        match self.words.first() {
-            Some(word) => format!("{word}: {}", self.message),
-            None => self.message.clone(),
-        }
+        let text = match self.words.first() {
+            Some(word) if *word != self.message => format!("{word}: {}", self.message),
+            Some(_) | None => self.message.clone(),
+        };
+        bounded(&text, LONGEST)
     }
 
     fn status_of_words(&self) -> Option<u16> {
@@ -148,6 +182,14 @@ impl Complaint {
             "vector_store_timeout" => Some(504),
             "server_is_overloaded" | "slow_down" => Some(503),
             "overloaded_error" => Some(529),
+            // The names of exceptions that servers in Python send.
+            "BadRequestError" | "UnprocessableEntityError" => Some(400),
+            "AuthenticationError" => Some(401),
+            "PermissionDeniedError" => Some(403),
+            "NotFoundError" => Some(404),
+            "RateLimitError" => Some(429),
+            "InternalServerError" => Some(500),
+            "ServiceUnavailableError" => Some(503),
             // Matches `invalid_prompt`, `invalid_image_url`, `image_too_large`,
             // `unsupported_image_media_type` and similar error codes.
             _ if ["invalid_", "image_", "unsupported_"]
@@ -159,6 +201,25 @@ impl Complaint {
             _ => None,
         })
     }
+}
+
+/// The members that have the type, the code or the status of an error. DeepInfra's streams name them
+/// `error_…`.
+const WORDS: &[&str] = &["type", "code", "status", "error_type", "error_code"];
+
+/// The members that may have an HTTP status.
+const STATUSES: &[&str] = &["code", "status", "error_code", "status_code"];
+
+/// Reads the HTTP status of an error, which is a number, or a text that holds one.
+fn status_in(value: &Value) -> Option<u16> {
+    let status = match value {
+        Value::Number(number) => number.as_u64()?,
+        Value::String(text) => text.parse().ok()?,
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
+    };
+    u16::try_from(status)
+        .ok()
+        .filter(|status| (400..600).contains(status))
 }
 
 /// Returns the kind of failure that an HTTP status means. Without a status the error came in a

@@ -24,6 +24,10 @@ pub trait EventDecoder: Send {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure>;
     /// Returns how the reply ended, or `None` if its end has not arrived.
     fn end(&self) -> Option<Finish>;
+    /// Returns the failure of a stream that ended although the end of the reply has not arrived.
+    fn unfinished(&self) -> Failure {
+        unfinished()
+    }
     /// Returns whether the reply is complete. The remaining events can be ignored then.
     fn is_whole(&self) -> bool;
     /// Returns the response id and the model that the server has reported so far.
@@ -57,24 +61,11 @@ impl<F: FrameSplitter, E: EventDecoder> Decoder for Decoding<F, E> {
     }
 
     fn finish(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure> {
-        let Self { frames, events } = self;
-        if !frames.is_document() {
-            frames.finish(|data| events.event(data, chunks))?;
-            return events
-                .end()
-                .ok_or_else(|| broken("the stream ended before the reply did"));
+        let mut finish = self.end(chunks)?;
+        // A refusal by a filter may come before the model has done anything.
+        if finish.usage.tokens() == 0 && finish.stop != StopReason::Refusal {
+            finish.salvaged.push(NO_USAGE);
         }
-        let mut shown = String::new();
-        frames.finish(|data| {
-            shown = excerpt(data).into_owned();
-            events.document(data, chunks)
-        })?;
-        let mut finish = events
-            .end()
-            .ok_or_else(|| unreadable("the server sent a document that is no reply", &shown))?;
-        finish
-            .salvaged
-            .push("it sent a whole document where a stream was asked for");
         Ok(finish)
     }
 
@@ -85,6 +76,36 @@ impl<F: FrameSplitter, E: EventDecoder> Decoder for Decoding<F, E> {
     fn names(&self) -> Names {
         self.events.names()
     }
+}
+
+const NO_USAGE: &str =
+    "it sent no usage, so that limits of tokens and costs do not count its answers";
+
+impl<F: FrameSplitter, E: EventDecoder> Decoding<F, E> {
+    fn end(&mut self, chunks: &mut Vec<Chunk>) -> Result<Finish, Failure> {
+        let Self { frames, events } = self;
+        if !frames.is_document() {
+            frames.finish(|data| events.event(data, chunks))?;
+            return events.end().ok_or_else(|| events.unfinished());
+        }
+        let mut shown = String::new();
+        frames.finish(|data| {
+            shown = excerpt(data);
+            events.document(data, chunks)
+        })?;
+        let mut finish = events
+            .end()
+            .ok_or_else(|| unreadable("the server sent a document that is no reply", &shown))?;
+        finish
+            .salvaged
+            .push("it sent a whole document where a stream was asked for");
+        Ok(finish)
+    }
+}
+
+/// Returns the failure of a stream that ended in the middle of a reply.
+pub fn unfinished() -> Failure {
+    broken("the stream ended before the reply did")
 }
 
 /// Returns the failure for a broken stream. It is transient, because the same request may succeed
@@ -102,7 +123,7 @@ pub fn garbled(what: &str, words: impl std::fmt::Display) -> Failure {
 }
 
 /// The maximum number of bytes of unreadable data that an error message quotes.
-const SHOWN: usize = 200;
+const SHOWN: usize = 1_000;
 
 /// Parses an event as JSON.
 pub fn parse<'a, T: serde::Deserialize<'a>>(data: &'a [u8]) -> Result<T, Failure> {
@@ -127,8 +148,21 @@ fn unreadable(what: &str, words: &str) -> Failure {
     }
 }
 
-fn excerpt(data: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(data.get(..SHOWN).unwrap_or(data))
+fn excerpt(data: &[u8]) -> String {
+    bounded(&String::from_utf8_lossy(data), SHOWN)
+}
+
+/// Returns a text of a server for an error message. Of a longer text, returns the first `most`
+/// characters, and says that there were more.
+pub fn bounded(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!(
+            "{}… (cut after {most} of {} characters)",
+            text.get(..end).unwrap_or_default(),
+            text.chars().count()
+        ),
+        None => text.to_owned(),
+    }
 }
 
 /// Returns the stop reason of a reply. If the provider reports a natural end or tool calls, the

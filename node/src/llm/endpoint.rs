@@ -157,6 +157,7 @@ impl ProviderEndpoint {
             place,
             destination: Destination {
                 address: shown(&url),
+                proxy: self.route.proxy_for(&url),
                 model: model.to_owned(),
             },
             configured: self.configured,

@@ -26,7 +26,7 @@ use super::{
     wire::{WireFormat, WireTarget},
 };
 use crate::{
-    model::{Chunk, Failure, Finish},
+    model::{Chunk, Failure, FailureKind, Finish},
     secret::Secret,
     terminal::clean_line,
 };
@@ -57,7 +57,19 @@ pub struct HttpCall {
 /// The address and the model of a request, for error messages.
 pub struct Destination {
     pub address: String,
+    /// The address of the proxy through which the request goes.
+    pub proxy: Option<String>,
     pub model: String,
+}
+
+impl Destination {
+    /// Returns the address, and the proxy on the way to it, which may be what failed.
+    fn way(&self) -> String {
+        match &self.proxy {
+            Some(proxy) => format!("{} through the proxy {proxy}", self.address),
+            None => self.address.clone(),
+        }
+    }
 }
 
 /// The state of a stream between two of its items.
@@ -128,6 +140,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
     } = call;
     let wording = FailureWording {
         name,
+        address: destination.address.clone(),
         key,
         configured,
     };
@@ -137,11 +150,11 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
     let response = match answer {
         Err(_) => Err(broken(format!(
             "no answer from {} within {} s",
-            destination.address,
+            destination.way(),
             times.first_byte.as_secs_f64()
         ))
         .into()),
-        Ok(Err(error)) => Err(refusal::unsent(error, &destination.address).into()),
+        Ok(Err(error)) => Err(refusal::unsent(error, &destination.way()).into()),
         Ok(Ok(response)) => accepted(response, times, &destination).await,
     };
     match response {
@@ -230,6 +243,7 @@ fn is_stream(response: &Response) -> bool {
 /// The facts about a provider that determine the wording of its failures.
 struct FailureWording {
     name: Arc<str>,
+    address: String,
     key: Option<Secret>,
     configured: bool,
 }
@@ -254,6 +268,24 @@ impl FailureWording {
             public: failure.public.as_ref().map(|public| self.word(public)),
             ..failure
         }
+    }
+
+    /// Converts a failure while the answer was read. What cannot be read may come from a wrong
+    /// address, so the message names the address.
+    fn while_reading(&self, mut failure: Failure, gate: &Gate) -> Failure {
+        match failure.kind {
+            FailureKind::Transient | FailureKind::Refused if self.configured => {
+                let message = failure.message.clone();
+                failure.public.get_or_insert(message);
+                failure.message = format!("{} (from {})", failure.message, self.address);
+            }
+            FailureKind::Transient
+            | FailureKind::Refused
+            | FailureKind::Auth
+            | FailureKind::ContextFull
+            | FailureKind::AnswerLimit => {}
+        }
+        self.to_failure(failure.into(), gate)
     }
 
     fn word(&self, text: &str) -> String {
@@ -289,7 +321,7 @@ impl ReadingBody {
         };
         let end = end.map(|end| match end {
             Ok(finish) => Ok(self.priced(finish)),
-            Err(failure) => Err(self.wording.to_failure(failure.into(), &self.gate)),
+            Err(failure) => Err(self.wording.while_reading(failure, &self.gate)),
         });
         (chunks, end)
     }

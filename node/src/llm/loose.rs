@@ -201,6 +201,26 @@ pub enum Arguments {
     Json(String),
 }
 
+impl Arguments {
+    pub fn json(&self) -> &str {
+        match self {
+            Self::Text(json) | Self::Json(json) => json,
+        }
+    }
+
+    pub fn into_json(self) -> String {
+        match self {
+            Self::Text(json) | Self::Json(json) => json,
+        }
+    }
+}
+
+/// Returns whether the first piece of a call's arguments says nothing. Some servers send `{}` before
+/// the arguments. A call without arguments gets an empty object at its end.
+pub fn is_placeholder(json: &str) -> bool {
+    matches!(json.trim(), "" | "{}")
+}
+
 /// Reads the count at a path below a value. A fraction is rounded, and a missing or negative count
 /// is zero.
 pub fn count(value: &Value, path: &[&str]) -> u64 {

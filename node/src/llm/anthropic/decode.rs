@@ -11,7 +11,7 @@ use crate::{
         allowance::over,
         complaint::Complaint,
         decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-        loose::{BorrowedWord, LooseWord, count},
+        loose::{BorrowedWord, LooseWord, count, is_placeholder},
         seal,
         wire::WireTarget,
     },
@@ -175,11 +175,7 @@ impl AnthropicReply {
                     id: start.id,
                     name: start.name,
                 });
-                let args = start
-                    .input
-                    .map(RawValue::get)
-                    .filter(|input| *input != "{}")
-                    .unwrap_or_default();
+                let args = start.input.map(RawValue::get).unwrap_or_default();
                 self.args(index, args.to_owned(), chunks);
             }
             _ => {}
@@ -246,9 +242,9 @@ impl AnthropicReply {
     }
 
     fn args(&mut self, index: usize, json: String, chunks: &mut Vec<Chunk>) {
-        let call = self
-            .block(index)
-            .filter(|block| block.kind == PartKind::Call && !json.is_empty());
+        let call = self.block(index).filter(|block| {
+            block.kind == PartKind::Call && !(block.is_bare && is_placeholder(&json))
+        });
         if let Some((call, part)) = call.and_then(|call| call.part.map(|part| (call, part))) {
             call.is_bare = false;
             chunks.push(Chunk::Args { part, json });

@@ -210,6 +210,19 @@ fn an_error_in_a_stream_has_no_status_of_its_own() {
 }
 
 #[test]
+fn a_long_message_is_cut_and_says_so() {
+    let told = |length: usize| {
+        let error =
+            json!({"error": {"type": "bad", "message": format!("{}end", "x".repeat(length))}});
+        Complaint::read(error.to_string().as_bytes())
+            .unwrap()
+            .text()
+    };
+    assert!(told(7_000).ends_with("xend"));
+    assert!(told(60_000).ends_with("x… (cut after 8000 of 60008 characters)"));
+}
+
+#[test]
 fn the_wait_of_google_is_read_from_the_body() {
     let body = json!({"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED",
         "details": [{"@type": "type.googleapis.com/google.rpc.Help"}, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}]}});

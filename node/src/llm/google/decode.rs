@@ -3,13 +3,13 @@
 
 use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     llm::{
         complaint::Complaint,
         decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
-        loose::BorrowedWord,
+        loose::{BorrowedWord, count},
         seal,
         wire::WireTarget,
     },
@@ -37,7 +37,7 @@ impl EventDecoder for GoogleReply {
         }
         self.names.note(event.response_id, event.model_version);
         if let Some(counts) = event.usage_metadata {
-            self.usage = counts.usage();
+            self.usage = usage(&counts);
         }
         if event
             .prompt_feedback
@@ -177,7 +177,7 @@ struct GoogleEvent<'a> {
     #[serde(borrow, default)]
     candidates: Vec<GoogleCandidate<'a>>,
     #[serde(default)]
-    usage_metadata: Option<Counts>,
+    usage_metadata: Option<Value>,
     #[serde(borrow, default)]
     prompt_feedback: Option<Feedback<'a>>,
     #[serde(borrow, default)]
@@ -225,26 +225,13 @@ struct Feedback<'a> {
     block_reason: Option<BorrowedWord<'a>>,
 }
 
-/// The token counts. The prompt's tokens include the cached ones. Thoughts are billed as output, in
-/// addition to the candidates' tokens.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct Counts {
-    prompt_token_count: u64,
-    tool_use_prompt_token_count: u64,
-    cached_content_token_count: u64,
-    candidates_token_count: u64,
-    thoughts_token_count: u64,
-}
-
-impl Counts {
-    fn usage(self) -> Usage {
-        let prompt = self.prompt_token_count + self.tool_use_prompt_token_count;
-        decode::usage(
-            prompt,
-            self.cached_content_token_count,
-            self.candidates_token_count + self.thoughts_token_count,
-        )
-    }
+/// Reads the token counts. The prompt's tokens include the cached ones. Thoughts are billed as
+/// output, in addition to the candidates' tokens.
+fn usage(counts: &Value) -> Usage {
+    let of = |name: &str| count(counts, &[name]);
+    decode::usage(
+        of("promptTokenCount").saturating_add(of("toolUsePromptTokenCount")),
+        of("cachedContentTokenCount"),
+        of("candidatesTokenCount").saturating_add(of("thoughtsTokenCount")),
+    )
 }

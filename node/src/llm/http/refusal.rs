@@ -10,14 +10,16 @@ use super::{Destination, retry_after::retry_after};
 use crate::{
     llm::{
         complaint::{Complaint, kind_of_status},
-        decode::{broken, garbled},
+        decode::{bounded, broken, garbled},
     },
     model::{Failure, FailureKind},
 };
 
 /// The maximum number of bytes of an error body that are read.
 const READ: usize = 64 << 10;
-const SHOWN: usize = 300;
+
+/// The maximum length of a body that is quoted although it is no error message, in characters.
+const SHOWN: usize = 1_000;
 
 /// A failure, and whether it means that the provider is overloaded for all requests.
 pub struct HttpRefusal {
@@ -78,12 +80,15 @@ fn by_status(
     let within_body = complaint
         .as_ref()
         .and_then(|complaint| complaint.retry_after);
-    let complaint = complaint.map_or_else(|| excerpt(body), |complaint| shorten(&complaint.text()));
+    let complaint = complaint.map_or_else(|| excerpt(body), |complaint| complaint.text());
     let retry_after = header_wait
         .or(within_body)
         .filter(|_| kind == FailureKind::Transient);
     let hint = if complaint.contains("/v1/responses") {
         OTHER_WIRE.to_owned()
+    } else if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        let proxy = destination.proxy.as_deref().unwrap_or("a proxy");
+        format!("; {proxy} asks for a user name and a password")
     } else {
         hint(kind, status, destination)
     };
@@ -97,7 +102,7 @@ fn by_status(
 }
 
 /// Returns the failure for a request that could not be sent or got no answer.
-pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
+pub fn unsent(error: reqwest::Error, way: &str) -> Failure {
     let kind = if error.is_builder() {
         FailureKind::Refused
     } else {
@@ -108,7 +113,7 @@ pub fn unsent(error: reqwest::Error, address: &str) -> Failure {
     } else {
         "no answer from"
     };
-    Failure::new(kind, format!("{what} {address}: {}", causes(error)))
+    Failure::new(kind, format!("{what} {way}: {}", causes(error)))
 }
 
 /// Returns the failure for a connection that broke while the stream was read.
@@ -137,7 +142,7 @@ fn words(status: StatusCode) -> String {
 fn hint(
     kind: FailureKind,
     status: StatusCode,
-    Destination { address, model }: &Destination,
+    Destination { address, model, .. }: &Destination,
 ) -> String {
     let check = format!("; check the model's name (`{model}`) and base_url ({address})");
     match kind {
@@ -168,7 +173,7 @@ fn causes(error: reqwest::Error) -> String {
         }
         cause = inner.source();
     }
-    shorten(&text)
+    text
 }
 
 /// Reads the beginning of a body, which is enough for an error message.
@@ -205,8 +210,8 @@ fn excerpt(body: &[u8]) -> String {
     let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
     match (page, line.is_empty()) {
         (_, true) => "an empty body".to_owned(),
-        (true, false) => format!("an HTML page: {}", shorten(&line)),
-        (false, false) => shorten(&line),
+        (true, false) => format!("an HTML page: {}", bounded(&line, SHOWN)),
+        (false, false) => bounded(&line, SHOWN),
     }
 }
 
@@ -221,11 +226,4 @@ fn without_tags(page: &str) -> String {
         }
     }
     text
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }

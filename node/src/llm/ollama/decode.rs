@@ -3,13 +3,13 @@
 
 use planck_common::message::StopReason;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     llm::{
         complaint::Complaint,
         decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage},
-        loose::BorrowedWord,
+        loose::{BorrowedWord, count},
     },
     model::{Chunk, Failure, Finish, Names},
 };
@@ -40,9 +40,9 @@ impl EventDecoder for OllamaReply {
                 .map_or(StopReason::End, |reason| stop_reason(&reason.0));
             // `prompt_eval_count` is absent if the whole prompt was cached.
             let usage = usage(
-                line.prompt_eval_count.unwrap_or(0),
+                count(&line.prompt_eval_count, &[]),
                 0,
-                line.eval_count.unwrap_or(0),
+                count(&line.eval_count, &[]),
             );
             self.end = Some(Finish::new(stop_of(stop, self.calls), usage));
         }
@@ -111,8 +111,10 @@ struct OllamaLine<'a> {
     done: bool,
     #[serde(borrow, default)]
     done_reason: Option<BorrowedWord<'a>>,
-    prompt_eval_count: Option<u64>,
-    eval_count: Option<u64>,
+    #[serde(default)]
+    prompt_eval_count: Value,
+    #[serde(default)]
+    eval_count: Value,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }

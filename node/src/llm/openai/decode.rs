@@ -1,22 +1,28 @@
 //! Decodes the chunks of a chat completion. The decoder is lenient, because servers deviate from
 //! the format.
 
+mod calls;
 mod event;
+mod snapshots;
 
 use planck_common::{message::StopReason, usage::Usage};
 use serde_json::{Value, value::RawValue};
 
-use self::event::{CallDelta, ChatChoice, ChatDelta, ChatEvent};
+use self::{
+    calls::{CallPiece, Learned, OpenCall},
+    event::{CallDelta, ChatChoice, ChatDelta, ChatEvent},
+    snapshots::Messages,
+};
 use super::reasoning::{Details, ReasoningMember};
 use crate::{
     llm::{
         complaint::Complaint,
         decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
-        loose::{Arguments, Balance, ContentPiece, arguments, count},
+        loose::{Arguments, ContentPiece, LooseWord, arguments, count},
         seal,
         wire::WireTarget,
     },
-    model::{Chunk, Failure, Finish, Names},
+    model::{Chunk, Failure, FailureKind, Finish, Names},
 };
 
 /// The state of a reply that is being decoded.
@@ -33,7 +39,11 @@ pub struct ChatReply {
     timings: Usage,
     stop: Option<StopReason>,
     refused: bool,
+    has_choices: bool,
     has_content: bool,
+    /// What has come in `delta`. It does not count again in `message`.
+    came: DeltaMembers,
+    messages: Messages,
     done: bool,
     is_document: bool,
     facts: ReplyFacts,
@@ -46,16 +56,31 @@ struct ReplyFacts {
     names: Names,
 }
 
-/// A call whose first piece has arrived. The pieces of several calls may be interleaved. Their
-/// index or id tells them apart.
-#[derive(Debug)]
-struct OpenCall {
-    index: Option<usize>,
-    id: String,
-    name: String,
-    part: usize,
-    args: Balance,
-    has_args: bool,
+/// The members of a delta that had content.
+#[derive(Debug, Default)]
+struct DeltaMembers {
+    text: bool,
+    thinking: bool,
+    calls: bool,
+}
+
+impl DeltaMembers {
+    fn note(&mut self, delta: &ChatDelta<'_>) {
+        let is_text = |piece: &ContentPiece| matches!(piece, ContentPiece::Text(_));
+        self.text |= delta.content.0.iter().any(is_text) || delta.refusal.0.is_some();
+        self.thinking |= delta.reasoning_content.0.is_some()
+            || delta.reasoning.0.is_some()
+            || delta.reasoning_details.is_some()
+            || !delta.content.0.iter().all(is_text);
+        self.calls |= delta
+            .tool_calls
+            .as_ref()
+            .is_some_and(|calls| !calls.is_empty());
+    }
+
+    fn any(&self) -> bool {
+        self.text || self.thinking || self.calls
+    }
 }
 
 impl EventDecoder for ChatReply {
@@ -66,15 +91,19 @@ impl EventDecoder for ChatReply {
             return Ok(());
         }
         let event: ChatEvent<'_> = parse(data)?;
-        if event.error.is_some_and(|error| error.get() != "null") {
-            return Err(Complaint::read(data)
-                .map_or_else(|| broken("an error without words"), Complaint::midway));
+        if event.error.filter(is_there).is_some() {
+            return Err(complaint(data));
         }
         self.facts.names.note(event.id, event.model);
+        let of_groq = event.x_groq.unwrap_or_default();
+        self.count(of_groq.usage, None);
         self.count(event.usage, event.timings);
         match event.choices.into_iter().flatten().next() {
             Some(choice) => self.choice(choice, chunks),
-            None => Ok(()),
+            None if of_groq.error.filter(is_there).is_some() => Err(complaint(
+                of_groq.error.map_or("", RawValue::get).as_bytes(),
+            )),
+            None => Complaint::in_chunk(data).map_or(Ok(()), |error| Err(error.midway())),
         }
     }
 
@@ -108,30 +137,22 @@ impl EventDecoder for ChatReply {
         })
     }
 
+    fn unfinished(&self) -> Failure {
+        if self.done && !self.has_choices {
+            // The same request would get the same answer: servers answer so if the prompt does not
+            // fit into their context, for example.
+            let what = "the server ended its answer before any of it, without an error; its log may say why (a prompt that is longer than its context, for example)";
+            return Failure::new(FailureKind::Refused, what);
+        }
+        decode::unfinished()
+    }
+
     fn is_whole(&self) -> bool {
         self.done
     }
 
     fn names(&self) -> Names {
         self.facts.names.clone()
-    }
-}
-
-impl OpenCall {
-    fn is_whole(&self) -> bool {
-        !self.has_args || self.args.is_complete()
-    }
-
-    /// Returns whether a delta with this id and function name begins another call rather than
-    /// continuing `self`. Some servers give all calls of an answer the same index and no ids;
-    /// others repeat the name in every piece of one call.
-    fn is_over(&self, id: &str, name: &str) -> bool {
-        let is_other = !id.is_empty() && !self.id.is_empty() && id != self.id;
-        let has_no_id = id.is_empty() || self.id.is_empty();
-        !name.is_empty()
-            && (is_other
-                || (has_no_id
-                    && (self.args.is_complete() || (!self.has_args && self.name != name))))
     }
 }
 
@@ -178,20 +199,101 @@ impl ChatReply {
     }
 
     fn choice(&mut self, choice: ChatChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+        self.has_choices = true;
+        if let Some(error) = choice.error.filter(is_there) {
+            return Err(complaint(error.get().as_bytes()));
+        }
+        self.count(choice.usage, None);
         if let Some(delta) = choice.delta {
+            self.came.note(&delta);
             self.delta(delta, chunks);
         }
         if let Some(message) = choice.message {
-            if !self.is_document {
-                self.salvage("it sent `message` in place of `delta`");
+            if self.is_document {
+                self.delta(message, chunks);
+            } else {
+                self.message(message, choice.finish_reason.0.is_some(), chunks)?;
             }
-            self.delta(message, chunks);
         }
         if let Some(reason) = choice.finish_reason.0 {
             self.stop = Some(stop_reason(&reason)?);
             self.finish_parts(chunks);
         }
         Ok(())
+    }
+
+    /// Takes what is new in the message of a stream. Some servers send the whole message so far in
+    /// each chunk, beside the delta or without one.
+    fn message(
+        &mut self,
+        message: ChatDelta<'_>,
+        is_last: bool,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
+        let mut brought = DeltaMembers::default();
+        brought.note(&message);
+        if brought.any() {
+            self.salvage(if self.came.any() {
+                "it sent `message` beside `delta`"
+            } else {
+                "it sent `message` in place of `delta`"
+            });
+        }
+        let (text, thought) = snapshots::split(message.content.0);
+        let (reasoning_content, reasoning) = (message.reasoning_content, message.reasoning);
+        let mut new = ChatDelta {
+            extra_content: message.extra_content.filter(|_| !self.came.any()),
+            ..ChatDelta::default()
+        };
+        if !self.came.thinking {
+            // The details grow too, in a form that cannot be cut, so only the last ones count.
+            new.reasoning_details = message.reasoning_details.filter(|_| is_last);
+            let is_usual = reasoning_content.0.is_some();
+            let named = reasoning_content.0.or(reasoning.0).unwrap_or_default();
+            let is_listed = named.is_empty();
+            let all = if is_listed { thought } else { named };
+            let more = self.messages.thinking.take(all)?;
+            match (is_listed, is_usual) {
+                _ if more.is_empty() => {}
+                (true, _) => new.content.0.push(ContentPiece::Thought(more)),
+                (false, true) => new.reasoning_content = LooseWord(Some(more)),
+                (false, false) => new.reasoning = LooseWord(Some(more)),
+            }
+        }
+        if !self.came.text {
+            let more = self.messages.text.take(text)?;
+            if !more.is_empty() {
+                new.content.0.push(ContentPiece::Text(more));
+            }
+            let refusal = message.refusal.0.unwrap_or_default();
+            self.refused |= !refusal.is_empty();
+            let more = self.messages.refusal.take(refusal)?;
+            new.refusal = LooseWord(Some(more).filter(|more| !more.is_empty()));
+        }
+        self.delta(new, chunks);
+        if !self.came.calls {
+            let calls = message.tool_calls.into_iter().flatten();
+            let pieces = calls.map(|call| self.piece(call)).collect();
+            self.messages.hold(pieces)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what was withheld of messages until their end.
+    fn finish_messages(&mut self, chunks: &mut Vec<Chunk>) {
+        let thought = self.messages.thinking.finish();
+        if !thought.is_empty() {
+            // The thought continues a part whose form is known.
+            self.think(thought, ReasoningMember::ReasoningContent, chunks);
+        }
+        for text in [self.messages.text.finish(), self.messages.refusal.finish()] {
+            if !text.is_empty() {
+                self.say(text, chunks);
+            }
+        }
+        for piece in self.messages.take_calls() {
+            self.call(piece, chunks);
+        }
     }
 
     fn delta(&mut self, delta: ChatDelta<'_>, chunks: &mut Vec<Chunk>) {
@@ -222,7 +324,8 @@ impl ChatReply {
             self.say(text, chunks);
         }
         for call in delta.tool_calls.into_iter().flatten() {
-            self.call(call, chunks);
+            let piece = self.piece(call);
+            self.call(piece, chunks);
         }
         if let Some(token) = delta.extra_content.and_then(thought_signature) {
             self.sign(PartKind::Text, &token, chunks);
@@ -283,96 +386,94 @@ impl ChatReply {
         });
     }
 
-    fn call(&mut self, delta: CallDelta<'_>, chunks: &mut Vec<Chunk>) {
-        self.has_content = true;
+    fn piece(&mut self, delta: CallDelta<'_>) -> CallPiece {
         let function = delta.function.unwrap_or_default();
-        let id = delta.id.text();
-        let at = self.find_or_begin(delta.index.number(), &id, function.name.text(), chunks);
-        let json = match function.arguments.map(arguments) {
-            Some(Arguments::Json(json)) => {
-                self.salvage("it sent arguments as JSON where text that holds JSON was due");
-                json
-            }
-            Some(Arguments::Text(text)) => text,
-            None => String::new(),
-        };
-        let token = delta.extra_content.and_then(thought_signature);
-        let Some(call) = self.calls.get_mut(at) else {
-            return;
-        };
-        if !json.is_empty() {
-            call.has_args = true;
-            call.args.feed(&json);
-            chunks.push(Chunk::Args {
-                part: call.part,
-                json,
-            });
+        let args = function.arguments.map(arguments);
+        if matches!(args, Some(Arguments::Json(_))) {
+            self.salvage("it sent arguments as JSON where text that holds JSON was due");
         }
-        if let Some(token) = token {
-            chunks.push(Chunk::Signature {
-                part: call.part,
-                signature: seal::seal(&self.label, &token),
-            });
+        CallPiece {
+            index: delta.index.number(),
+            id: delta.id.text(),
+            name: function.name.text(),
+            args,
+            token: delta.extra_content.and_then(thought_signature),
         }
     }
 
-    /// Returns the position of the call that a delta belongs to, and begins one if there is none.
-    fn find_or_begin(
-        &mut self,
-        index: Option<usize>,
-        id: &str,
-        name: String,
-        chunks: &mut Vec<Chunk>,
-    ) -> usize {
-        let by_index = |call: &OpenCall| call.index == index;
-        let by_id = |call: &OpenCall| !id.is_empty() && call.id == id;
-        let known = match index {
-            Some(_) => self.calls.iter().rposition(by_index),
-            None => self
-                .calls
-                .iter()
-                .rposition(by_id)
-                .or(self.calls.len().checked_sub(1)),
+    fn call(&mut self, mut piece: CallPiece, chunks: &mut Vec<Chunk>) {
+        self.has_content = true;
+        let json = piece.args.take().map(Arguments::into_json);
+        let at = match calls::find(&self.calls, &piece, json.as_deref().unwrap_or_default()) {
+            Some(at) => at,
+            None => self.begin_call(&piece, chunks),
         };
-        let goes_on = |at: &usize| {
-            self.calls
-                .get(*at)
-                .is_some_and(|call| !call.is_over(id, &name))
+        let Some(call) = self.calls.get_mut(at) else {
+            return;
         };
-        if let Some(at) = known.filter(goes_on) {
-            return at;
+        let part = call.part;
+        let learned = call.learn(&piece);
+        if learned == Learned::Name {
+            chunks.push(Chunk::Call {
+                part,
+                id: call.id.clone(),
+                name: call.name.clone(),
+            });
         }
+        let had_placeholder = call.had_placeholder();
+        if let Some(json) = json.and_then(|json| call.take(json)) {
+            chunks.push(Chunk::Args { part, json });
+        }
+        let ends_placeholder = !had_placeholder && call.had_placeholder();
+        if let Some(token) = piece.token {
+            chunks.push(Chunk::Signature {
+                part,
+                signature: seal::seal(&self.label, &token),
+            });
+        }
+        match learned {
+            Learned::Name => self.salvage("it sent a call's id or name after the call had begun"),
+            Learned::Index => self.salvage("it sent one call under the index of another"),
+            Learned::Nothing => {}
+        }
+        if ends_placeholder {
+            self.salvage("it sent `{}` before a call's arguments");
+        }
+    }
+
+    /// Begins the call of a piece, and returns its position.
+    fn begin_call(&mut self, piece: &CallPiece, chunks: &mut Vec<Chunk>) -> usize {
         self.end_thinking(chunks);
         let part = self.parts.begin(PartKind::Call);
         chunks.push(Chunk::Call {
             part,
-            id: id.to_owned(),
-            name: name.clone(),
+            id: piece.id.clone(),
+            name: piece.name.clone(),
         });
-        self.calls.push(OpenCall {
-            index,
-            id: id.to_owned(),
-            name,
-            part,
-            args: Balance::default(),
-            has_args: false,
-        });
+        self.calls.push(OpenCall::new(piece, part, &self.calls));
         self.calls.len() - 1
     }
 
     /// Completes the parts. A call without arguments gets an empty object, and the collected
     /// reasoning details are emitted.
     fn finish_parts(&mut self, chunks: &mut Vec<Chunk>) {
+        self.finish_messages(chunks);
         self.end_thinking(chunks);
-        for call in self.calls.iter_mut().filter(|call| !call.has_args) {
-            call.has_args = true;
-            call.args.feed("{}");
-            chunks.push(Chunk::Args {
+        for call in &mut self.calls {
+            chunks.extend(call.finish().map(|json| Chunk::Args {
                 part: call.part,
-                json: "{}".to_owned(),
-            });
+                json,
+            }));
         }
     }
+}
+
+fn is_there(raw: &&RawValue) -> bool {
+    raw.get() != "null"
+}
+
+fn complaint(data: &[u8]) -> Failure {
+    Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway)
 }
 
 fn stop_reason(word: &str) -> Result<StopReason, Failure> {

@@ -1,3 +1,5 @@
+mod deviations;
+
 use planck_common::message::{Custom, MediaSource, MessageRole, Part};
 use serde_json::{Value, json};
 

@@ -15,7 +15,7 @@ use crate::{
         allowance::{MOST_PARTS, over},
         complaint::Complaint,
         decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-        loose::{LooseWord, count},
+        loose::{LooseWord, count, is_placeholder},
         wire::WireTarget,
     },
     model::{Chunk, Failure, Finish, Names},
@@ -246,8 +246,10 @@ impl ResponsesReply {
             ..
         }) = at.and_then(|at| self.items.get_mut(at))
         {
-            *has_args = true;
-            chunks.push(Chunk::Args { part: *part, json });
+            if *has_args || !is_placeholder(&json) {
+                *has_args = true;
+                chunks.push(Chunk::Args { part: *part, json });
+            }
         }
     }
 

@@ -110,12 +110,16 @@ impl Connection {
     }
 
     fn answer(&mut self) {
-        let length = STREAM.len();
+        self.send(STREAM);
+    }
+
+    fn send(&mut self, stream: &str) {
+        let length = stream.len();
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n"
         );
         self.stream
-            .write_all(format!("{head}{STREAM}").as_bytes())
+            .write_all(format!("{head}{stream}").as_bytes())
             .unwrap();
         self.stream.flush().unwrap();
     }
@@ -289,6 +293,66 @@ async fn a_proxy_is_used_for_hosts_beyond_loopback_only() {
         ),
         (1, 1)
     );
+}
+
+#[tokio::test]
+async fn a_dead_proxy_is_named() {
+    let dead = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let proxy = Some(Secret::new(format!("http://me:word@{dead}")));
+    let route = Route {
+        proxy: Some(Proxy {
+            https: proxy.clone(),
+            http: proxy,
+            except: "here.invalid".into(),
+        }),
+        ca: None,
+    };
+    for (base, is_proxied) in [
+        ("http://model.invalid/v1", true),
+        ("https://model.invalid/v1", true),
+        ("http://here.invalid/v1", false),
+    ] {
+        let options = ProviderOptions {
+            route: route.clone(),
+            ..ProviderOptions::default()
+        };
+        let failure = answer_of(&at(base.into(), options)).await.unwrap_err();
+        let expected = format!(
+            "mine: cannot connect to {base}/chat/completions through the proxy http://{dead}: "
+        );
+        assert_eq!(
+            failure.message.starts_with(&expected),
+            is_proxied,
+            "{failure}"
+        );
+        assert!(!failure.message.contains("word"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_names_the_server() {
+    const GARBAGE: &str = "data: {\"choices\": 7}\n\n";
+    let server = HandWrittenServer::start(|connection, _| {
+        connection.read();
+        connection.send(GARBAGE);
+    });
+    let base = format!("http://me:word@{}/v1?secret=word", server.at);
+    let failure = answer_of(&at(base, ProviderOptions::default()))
+        .await
+        .unwrap_err();
+    let address = format!("(from http://{}/v1/chat/completions)", server.at);
+    assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
+    assert!(
+        failure
+            .message
+            .starts_with("mine: an event of the stream cannot be read")
+            && failure.message.ends_with(&address),
+        "{failure}"
+    );
+    assert!(!failure.message.contains("word"), "{failure}");
 }
 
 #[tokio::test]

@@ -19,6 +19,17 @@ pub struct ChatEvent<'a> {
     pub timings: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub x_groq: Option<GroqFacts<'a>>,
+}
+
+/// The member in which Groq sends the token counts and errors of a stream.
+#[derive(Deserialize, Default, Clone, Copy)]
+pub struct GroqFacts<'a> {
+    #[serde(borrow, default)]
+    pub usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -29,9 +40,14 @@ pub struct ChatChoice<'a> {
     pub message: Option<ChatDelta<'a>>,
     #[serde(default)]
     pub finish_reason: LooseWord,
+    /// The token counts of Moonshot's streams.
+    #[serde(borrow, default)]
+    pub usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 pub struct ChatDelta<'a> {
     #[serde(default)]
     pub content: LooseContent,
