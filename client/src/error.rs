@@ -63,7 +63,10 @@ impl ClientError {
                 | BusError::Denied(_)
                 | BusError::Unfit(_),
             ) => false,
-            Self::Refused(refusal) => refusal.code == Code::Internal,
+            // Nodes of earlier versions refuse with `internal` if the outcome is unknown.
+            Self::Refused(refusal) => {
+                matches!(refusal.code, Code::OutcomeUnknown | Code::Internal)
+            }
         }
     }
 

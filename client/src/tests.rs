@@ -217,7 +217,7 @@ async fn command_that_may_have_been_executed_is_not_sent_again() {
     assert_eq!(bus.asked.lock().unwrap().len(), 1);
 
     let (relayed, bus) = client([
-        refused(Code::Internal),
+        refused(Code::OutcomeUnknown),
         Ok(r#"{"v":1,"ok":{"state":"streaming"}}"#.into()),
     ]);
     let error = relayed.checkpoint(&agent, "so far".into()).await;
@@ -245,6 +245,7 @@ fn only_a_lost_reply_leaves_open_whether_a_command_was_executed() {
     let unreachable = ClientError::Unreachable;
     for (error, expected) in [
         (refused(Code::Busy), false),
+        (refused(Code::OutcomeUnknown), true),
         (refused(Code::Internal), true),
         (unreachable(BusError::NoResponders("x".into())), false),
         (unreachable(timed_out()), true),

@@ -21,6 +21,7 @@ pub enum Code {
     TooLarge,
     Limit,
     Internal,
+    OutcomeUnknown,
     Unavailable,
 }
 
@@ -35,7 +36,7 @@ impl Code {
             Self::Busy | Self::Exists | Self::StaleEpoch => 409,
             Self::TooLarge => 413,
             Self::Limit => 429,
-            Self::Internal => 500,
+            Self::Internal | Self::OutcomeUnknown => 500,
             Self::Unavailable => 503,
         }
     }
@@ -51,7 +52,8 @@ impl Code {
             | Self::StaleEpoch
             | Self::TooLarge
             | Self::Limit
-            | Self::Internal => false,
+            | Self::Internal
+            | Self::OutcomeUnknown => false,
         }
     }
 }

@@ -85,8 +85,8 @@ impl Peers {
 
     /// Passes a client's command on to the node that hosts its target. That node performs the
     /// command and does not pass it on again. If it is unknown whether that node performed a
-    /// command that is not idempotent, the refusal is `internal`, so that the client does not send
-    /// the command again.
+    /// command that is not idempotent, the refusal is `outcome_unknown`, so that the client does
+    /// not send the command again.
     pub async fn relay<T: DeserializeOwned>(
         &self,
         node: &NodeId,
@@ -105,7 +105,7 @@ impl Peers {
         };
         let if_unclear = match is_idempotent(address) {
             true => Code::Unavailable,
-            false => Code::Internal,
+            false => Code::OutcomeUnknown,
         };
         self.ask(node, NodeVerb::Relay, &relay, patience, if_unclear)
             .await
