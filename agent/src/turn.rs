@@ -50,7 +50,13 @@ pub(super) enum TurnEnding {
 
 impl Agent {
     pub(super) fn arrived(&mut self, arrival: NewInput, step: &mut StepEffects) {
-        if self.knows(&arrival.id) {
+        let is_working = matches!(self.phase, Phase::Working(..));
+        if is_working && arrival.mode == InputMode::Reject && !self.is_in_turn(&arrival.id) {
+            // An agent that was loaded after the input was put has it in its queue already.
+            self.inbox.remove(std::slice::from_ref(&arrival.id));
+            return self.refuse(arrival, step);
+        }
+        if self.inbox.holds(&arrival.id) || self.is_in_turn(&arrival.id) {
             return;
         }
         match &self.phase {
@@ -58,18 +64,14 @@ impl Agent {
                 self.inbox.push(arrival);
                 self.settle_down(step);
             }
-            Phase::Working(..) if arrival.mode == InputMode::Reject => self.refuse(arrival, step),
             Phase::Working(..) => self.queue(arrival, step),
             Phase::Stopping(_) | Phase::Stopped => {}
         }
     }
 
-    fn knows(&self, id: &InputId) -> bool {
-        self.inbox.holds(id)
-            || self
-                .phase
-                .turn()
-                .is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
+    fn is_in_turn(&self, id: &InputId) -> bool {
+        let turn = self.phase.turn();
+        turn.is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
     }
 
     fn queue(&mut self, arrival: NewInput, step: &mut StepEffects) {

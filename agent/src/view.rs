@@ -88,9 +88,11 @@ impl Agent {
             .collect()
     }
 
-    /// Returns whether the agent does nothing but wait for answers from outside.
+    /// Returns whether the agent does nothing but wait for answers from outside, and would lose
+    /// nothing if it were loaded again.
     pub fn is_waiting(&self) -> bool {
-        self.phase.state() == AgentState::Waiting && self.saves.is_empty()
+        let is_postponed = self.deferred.checkpoint.is_some();
+        self.phase.state() == AgentState::Waiting && self.saves.is_empty() && !is_postponed
     }
 
     /// Returns the tokens and the cost that the agent has used in total.

@@ -7,6 +7,7 @@ mod author;
 mod delivery;
 mod first_agents;
 mod prompt;
+mod reach;
 mod remote;
 mod rewind;
 mod start;
@@ -21,6 +22,7 @@ use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits}
 
 pub use author::checked_author;
 pub use prompt::PromptTarget;
+pub use reach::AgentHost;
 pub use remote::CommandOrigin;
 pub use waits::store_answer;
 

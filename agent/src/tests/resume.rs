@@ -1,16 +1,39 @@
 //! Tests of how a restored agent resumes or closes the work that was interrupted.
 
 use planck_common::{
+    command::InputMode,
     event::{EventKind, InputKind},
     message::StopReason,
 };
 
 use super::{
-    super::{Agent, InputOutcome, Mark, OpenTurn, StoredInput, Unstorable, effect::Change},
+    super::{
+        Agent, Input, InputOutcome, Mark, NewInput, OpenTurn, StoredInput, Unstorable,
+        effect::Change,
+    },
     script::*,
     world::{World, setup},
 };
 use crate::outcome::ToolOutcome;
+
+#[test]
+fn input_that_may_not_wait_is_refused_by_an_agent_that_was_loaded_after_it_was_put() {
+    let mut world = world();
+    world.put(prompt("p1"));
+    let hurried = NewInput {
+        mode: InputMode::Reject,
+        ..prompt("p2")
+    };
+    let row = StoredInput::unread(hurried.clone(), 0);
+    world.inputs.push(row);
+    world.crash();
+    assert_eq!(world.agent.queued(), 1);
+    world.step(Input::Arrived(hurried));
+    assert_eq!(world.outcome("p2"), Some("busy"));
+    assert_eq!(world.agent.queued(), 0);
+    world.say("done");
+    assert_eq!(world.ends().len(), 1);
+}
 
 #[test]
 fn interrupted_call_is_repeated_or_failed_by_its_effect() {

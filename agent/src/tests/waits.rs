@@ -340,6 +340,22 @@ fn abort_with_a_running_call_withdraws_the_waits_first() {
 }
 
 #[test]
+fn agent_with_a_postponed_checkpoint_is_not_unloaded_while_it_waits() {
+    let mut world = World::waiting(&[deploy()]);
+    assert!(world.agent.is_waiting());
+    world.step(Input::Command(Command::Checkpoint {
+        summary: "so far".into(),
+    }));
+    assert_eq!(world.agent.state(), AgentState::Waiting);
+    assert!(!world.agent.is_waiting(), "it would forget the checkpoint");
+    world.decide(0, WaitDecision::Deny, true);
+    world.say("Done.");
+    world.commit_all();
+    let kinds = world.rows.iter().map(|row| row.kind);
+    assert_eq!(kinds.last(), Some(EventKind::Checkpoint));
+}
+
+#[test]
 fn approval_of_a_tool_that_has_changed_since_is_asked_again() {
     let mut world = World::waiting(&[deploy()]);
     let mut tools = setup().tools.to_vec();

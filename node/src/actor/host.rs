@@ -1,6 +1,7 @@
 //! All agents of this node. An agent with work has a task. After [`REST_AFTER`] without work the
 //! agent rests: its task ends, and its state stays in memory. After `park_after` without work the
-//! agent is parked: only its entry in a map remains. The next message to a resting or parked agent
+//! agent is parked: only its entry in a map remains. An agent that only waits for answers from
+//! outside is parked at once in place of resting. The next message to a resting or parked agent
 //! starts a task for it.
 
 mod agent_counts;
@@ -154,7 +155,8 @@ impl Host {
         self.0.missing.take()
     }
 
-    /// Returns whether the agent is on this node without a task, because it rests or is parked.
+    /// Returns whether the agent is on this node without a task, because it rests or is parked. A
+    /// parked agent is idle, or has an open turn in which it waits for answers from outside.
     pub fn is_at_rest(&self, agent: &AgentId) -> bool {
         self.slots()
             .get(agent)

@@ -16,9 +16,8 @@ use crate::{
     actor::{SpecChange, host::NotHere, mail::Changed},
     agent::Command,
     services::Services,
-    sessions::CommandOrigin,
-    store::{AgentRecord, SessionRecord},
-    takeover::IfClosed,
+    sessions::{AgentHost, CommandOrigin},
+    store::AgentRecord,
 };
 
 pub(super) async fn one(
@@ -43,9 +42,29 @@ pub(super) async fn one(
     if verb == AgentVerb::Info {
         return info(services, &agent, incoming).await;
     }
-    match services.placement.other_host(&agent) {
-        Some(host) => incoming.pass_on(services, host).await,
-        None => unheld(services, &agent, verb, incoming).await,
+    let host = match services.sessions.host_of(&agent).await {
+        Some(host) => host,
+        None => match without_host(services, &agent, verb, incoming.body).await? {
+            Some(reply) => return Ok(reply),
+            None => services.sessions.taken_up(&agent, opens(verb)).await?,
+        },
+    };
+    match host {
+        AgentHost::Here => here(services, &agent, verb, incoming.body).await,
+        AgentHost::On(host) => incoming.pass_on(services, &host).await,
+    }
+}
+
+/// Returns whether the command opens a closed session.
+fn opens(verb: AgentVerb) -> bool {
+    match verb {
+        AgentVerb::Info | AgentVerb::Snapshot | AgentVerb::Abort | AgentVerb::Stop => false,
+        AgentVerb::Prompt
+        | AgentVerb::Nudge
+        | AgentVerb::Checkpoint
+        | AgentVerb::AddTool
+        | AgentVerb::RemoveTool
+        | AgentVerb::ChangeModel => true,
     }
 }
 
@@ -180,64 +199,43 @@ async fn change(
         .map_err(moved)?
 }
 
-/// Handles a command for an agent without a host. If the session is closed, first tries to answer
-/// without a running agent. Otherwise passes the command on to the session's host, or takes the
-/// agent up and performs the command on this node.
-async fn unheld(
+/// Answers a command to an agent that no living node hosts, if that needs no running agent: the
+/// abort of an agent without a turn, and commands that leave a closed session closed. Returns `None`
+/// if the agent has to be reached.
+async fn without_host(
     services: &Services,
     agent: &AgentRecord,
-    verb: AgentVerb,
-    incoming: &IncomingCommand<'_>,
-) -> CommandReply {
-    let session = services.lookup.session(&agent.session).await?;
-    if session.state == SessionState::Closed
-        && let Some(reply) = at_rest(services, agent, &session, verb, incoming.body).await
-    {
-        return reply;
-    }
-    if let Some(host) = services.placement.session_host(&session).await? {
-        return incoming.pass_on(services, &host).await;
-    }
-    services
-        .takeover
-        .take_up(&session.id, "commanded", IfClosed::Open)
-        .await?;
-    here(services, agent, verb, incoming.body).await
-}
-
-/// Answers a command to an agent of a closed session if the session can stay closed. Returns `None`
-/// if the command needs a running agent.
-async fn at_rest(
-    services: &Services,
-    agent: &AgentRecord,
-    session: &SessionRecord,
     verb: AgentVerb,
     body: &[u8],
-) -> Option<CommandReply> {
+) -> Result<Option<String>, Refusal> {
+    let session = services.lookup.session(&agent.session).await?;
+    let is_closed = session.state == SessionState::Closed;
     match verb {
-        AgentVerb::Snapshot => Some(read(body).and_then(|Empty {}| {
-            ok(Snapshot {
+        AgentVerb::Abort if is_closed || agent.state == AgentState::Idle => {
+            let Because { .. } = read(body)?;
+            let state = AgentState::Idle;
+            ok(AgentStateNow { state }).map(Some)
+        }
+        AgentVerb::Snapshot if is_closed => {
+            let Empty {} = read(body)?;
+            let snapshot = Snapshot {
                 head: session.head,
                 info: recorded(agent, window(services, agent)),
                 running: None,
-            })
-        })),
-        AgentVerb::Abort => Some(because(body).and_then(|_| {
-            ok(AgentStateNow {
-                state: AgentState::Idle,
-            })
-        })),
-        AgentVerb::Stop => Some(match because(body) {
-            Ok(reason) => stop(services, agent, reason).await,
-            Err(refusal) => Err(refusal),
-        }),
+            };
+            ok(snapshot).map(Some)
+        }
+        AgentVerb::Stop if is_closed => stop(services, agent, because(body)?).await.map(Some),
         AgentVerb::Prompt
         | AgentVerb::Info
+        | AgentVerb::Snapshot
+        | AgentVerb::Abort
+        | AgentVerb::Stop
         | AgentVerb::Nudge
         | AgentVerb::Checkpoint
         | AgentVerb::AddTool
         | AgentVerb::RemoveTool
-        | AgentVerb::ChangeModel => None,
+        | AgentVerb::ChangeModel => Ok(None),
     }
 }
 
@@ -263,11 +261,7 @@ pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
         team_id: agent.team.clone(),
         node_id: agent.node.clone(),
         epoch: agent.epoch,
-        state: if agent.node.is_none() {
-            AgentState::Idle
-        } else {
-            agent.state
-        },
+        state: agent.state,
         turn: 0,
         model: agent.spec.model.clone(),
         tools: agent.spec.tools.clone(),

@@ -133,3 +133,29 @@ async fn closed_session_is_read_without_being_opened() {
     assert!(node.services().host.has(&started.orchestrator), "it opens");
     node.leave().await;
 }
+
+/// Sends a command as a client does, to this node and no other.
+async fn at_node(node: &TestNode, address: &Address) -> Value {
+    let body = bytes::Bytes::from_static(b"{}");
+    let origin = crate::sessions::CommandOrigin::Client;
+    let reply = super::dispatch(node.services(), origin, address, &body).await;
+    serde_json::from_str(&reply.unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_agent_without_a_host_is_described_and_aborted_without_being_loaded() {
+    let world = World::new().await;
+    let first = world.node().await;
+    let started = first.start(world.request(&["lead"])).await;
+    first.leave().await;
+    let node = world.node().await;
+    for verb in ["info", "abort"] {
+        let address = Address::agent(&started.orchestrator, verb);
+        assert_eq!(at_node(&node, &address).await["state"], "idle", "{verb}");
+        assert!(!node.services().host.has(&started.orchestrator), "{verb}");
+    }
+    let nudge = Address::agent(&started.orchestrator, "nudge");
+    at_node(&node, &nudge).await;
+    assert!(node.services().host.has(&started.orchestrator));
+    node.leave().await;
+}

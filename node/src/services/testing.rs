@@ -45,7 +45,11 @@ pub(crate) struct TestNode {
 impl World {
     /// Creates a world in which each model answers every request with `hello`.
     pub(crate) async fn new() -> Self {
-        let script = Script::new().always(Reply::text("hello"));
+        Self::with(Script::new().always(Reply::text("hello"))).await
+    }
+
+    /// Creates a world in which the models answer as the script says.
+    pub(crate) async fn with(script: Script) -> Self {
         Self {
             folder: TempDir::new().unwrap(),
             hub: Arc::default(),

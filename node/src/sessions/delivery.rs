@@ -1,32 +1,23 @@
 //! Notifies the host of an agent about a new input. The input is already committed in SQL, so a
 //! lost notification only delays the input until a sweep finds it.
 
-use std::time::Duration;
-
 use planck_common::{
     AgentId, InputId, NodeId, SessionId,
-    command::{Because, SessionState, SessionVerb, Wake},
-    event::json,
+    command::Wake,
     reply::{Code, Refusal},
-    subject::Address,
 };
-use serde::de::IgnoredAny;
 
 use super::Sessions;
 use crate::{
     actor::{ArrivalOutcome, Hosting, Opening, host::NotHere},
     agent::OpenTurn,
     store::{AgentRecord, NewInput, StoredInput},
-    takeover::IfClosed,
 };
-
-/// How long the session's host may take to take up the agents that have no host.
-const RESUME: Duration = Duration::from_secs(5);
 
 impl Sessions {
     /// Notifies the host of an agent about an input that was just committed. `node` is the host
-    /// according to the agent's record. If the agent has no host, this node takes the agent up or
-    /// asks the session's host to do so, but only a prompt reopens a closed session. Returns
+    /// according to the agent's record. If no living node hosts the agent, this node takes the agent
+    /// up or asks the session's host to do so, but only a prompt reopens a closed session. Returns
     /// `Taken` also if the agent was not reached, because a sweep then finds the input.
     pub async fn deliver(
         &self,
@@ -34,50 +25,72 @@ impl Sessions {
         node: Option<NodeId>,
         input: &NewInput,
     ) -> Result<ArrivalOutcome, Refusal> {
-        if let Ok(verdict) = self.reach(&input.agent, Some(input.clone())).await {
-            return Ok(verdict);
+        if let Some(outcome) = self.tell(session, node, input).await {
+            return Ok(outcome);
         }
-        match node {
-            Some(node) if node != *self.view.id() => {
-                self.wake_there(&node, session, &input.agent, &input.id)
-                    .await
+        // If the record names this node, the agent is just being started or stopped. If the agent
+        // cannot be taken up now because this node is leaving or the store is unreachable, a later
+        // sweep finds the input.
+        let is_prompt = input.sender.is_none();
+        let taken_up = self.take_up_agent(session, &input.agent, is_prompt, "prompted");
+        match taken_up.await {
+            Err(refusal) if refusal.retryable => {
+                tracing::debug!(agent = %input.agent, %refusal, "cannot take up the agent now; the next sweep does");
+                Ok(ArrivalOutcome::Taken)
             }
-            // If `node` is this node but the agent is not loaded, the agent is just being started
-            // or stopped. If the agent cannot be taken up now because this node is leaving or the
-            // store is unreachable, a later sweep finds the input.
-            Some(_) | None => {
-                let is_prompt = input.sender.is_none();
-                match self
-                    .take_up_agent(session, &input.agent, is_prompt, "prompted")
-                    .await
-                {
-                    Err(refusal) if refusal.retryable => {
-                        tracing::debug!(agent = %input.agent, %refusal, "cannot take up the agent now; the next sweep does");
-                        Ok(ArrivalOutcome::Taken)
-                    }
-                    taken_up => taken_up.map(|()| ArrivalOutcome::Taken),
-                }
+            taken_up => taken_up.map(|()| ArrivalOutcome::Taken),
+        }
+    }
+
+    /// Passes an input to the agent's host, which is this node or `node`. Returns `None` if neither
+    /// hosts the agent or `node` is gone. Returns `Taken` if a living node does not answer, because
+    /// its next sweep finds the input.
+    async fn tell(
+        &self,
+        session: &SessionId,
+        node: Option<NodeId>,
+        input: &NewInput,
+    ) -> Option<ArrivalOutcome> {
+        let agent = &input.agent;
+        if let Ok(outcome) = self.reach(agent, Some(input.clone())).await {
+            return Some(outcome);
+        }
+        let node = node.filter(|node| node != self.view.id())?;
+        let wake = Wake {
+            input_id: Some(input.id.clone()),
+            ..Wake::look(session, agent)
+        };
+        match self.peers.wake(&node, &wake).await {
+            Ok(()) => Some(ArrivalOutcome::Taken),
+            Err(refusal) if refusal.code == Code::Busy => Some(ArrivalOutcome::Busy),
+            Err(refusal) => {
+                tracing::debug!(%agent, %node, %refusal, "cannot inform the host of the input; its next sweep finds it");
+                let is_alive = self.view.is_alive(&node).await;
+                is_alive.then_some(ArrivalOutcome::Taken)
             }
         }
     }
 
-    /// Makes an agent read its inbox, whichever node hosts it. An agent without a host is taken up,
-    /// unless its session is closed.
+    /// Makes an agent read its inbox, whichever node hosts it. An agent without a living host is
+    /// taken up, unless its session is closed.
     pub async fn wake(&self, session: &SessionId, agent: &AgentId) {
         if self.reach(agent, None).await.is_ok() {
             return;
         }
-        let woken = async {
-            let record = self.lookup.agent(agent).await?;
-            match self.placement.other_host(&record) {
-                Some(node) => self.peers.wake(node, &Wake::look(session, agent)).await,
-                None => self.take_up_agent(session, agent, false, "woken").await,
-            }
-        };
-        let woken: Result<(), Refusal> = woken.await;
-        if let Err(refusal) = woken {
+        if let Err(refusal) = self.wake_elsewhere(session, agent).await {
             tracing::debug!(%agent, %refusal, "cannot wake the agent; the next sweep does");
         }
+    }
+
+    async fn wake_elsewhere(&self, session: &SessionId, agent: &AgentId) -> Result<(), Refusal> {
+        let record = self.lookup.agent(agent).await?;
+        if let Some(node) = self.placement.other_host(&record) {
+            let woken = self.peers.wake(node, &Wake::look(session, agent)).await;
+            if woken.is_ok() || self.view.is_alive(node).await {
+                return woken;
+            }
+        }
+        self.take_up_agent(session, agent, false, "woken").await
     }
 
     /// Notifies an asker that its question has an outcome, if another node hosts the asker. If the
@@ -224,63 +237,6 @@ impl Sessions {
             });
         } else {
             self.host.drop_agent(agent);
-        }
-    }
-
-    /// Takes up the agents of a session that have no host, on this node or by asking the session's
-    /// host. Does nothing if the session is closed, unless `may_open`. If the session's host fails
-    /// to take the agents up, leaves that to its next sweep.
-    async fn take_up_agent(
-        &self,
-        session: &SessionId,
-        agent: &AgentId,
-        may_open: bool,
-        reason: &str,
-    ) -> Result<(), Refusal> {
-        let record = self.lookup.session(session).await?;
-        if record.state == SessionState::Closed && !may_open {
-            return Ok(());
-        }
-        let Some(host) = self.placement.session_host(&record).await? else {
-            let if_closed = if may_open {
-                IfClosed::Open
-            } else {
-                IfClosed::Leave
-            };
-            return self.takeover.take_up(&record.id, reason, if_closed).await;
-        };
-        let address = Address::session(session, SessionVerb::Resume.name());
-        let because = Because {
-            reason: Some(reason.to_owned()),
-        };
-        let resumed: Result<IgnoredAny, Refusal> = self
-            .peers
-            .relay(&host, &address, json(&because).as_bytes(), RESUME)
-            .await;
-        if let Err(refusal) = resumed {
-            tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its next sweep does");
-        }
-        Ok(())
-    }
-
-    async fn wake_there(
-        &self,
-        node: &NodeId,
-        session: &SessionId,
-        agent: &AgentId,
-        input: &InputId,
-    ) -> Result<ArrivalOutcome, Refusal> {
-        let wake = Wake {
-            input_id: Some(input.clone()),
-            ..Wake::look(session, agent)
-        };
-        match self.peers.wake(node, &wake).await {
-            Ok(()) => Ok(ArrivalOutcome::Taken),
-            Err(refusal) if refusal.code == Code::Busy => Ok(ArrivalOutcome::Busy),
-            Err(refusal) => {
-                tracing::debug!(%agent, %node, %refusal, "cannot inform the host of the input; its next sweep finds it");
-                Ok(ArrivalOutcome::Taken)
-            }
         }
     }
 }

@@ -57,6 +57,9 @@ impl Sessions {
             node,
         } = target.into();
         self.check_reachable(node.as_ref()).await?;
+        if prompt.mode == InputMode::Reject {
+            self.check_answers(&agent).await?;
+        }
         let (mode, by) = (prompt.mode, checked_author(prompt.by.take())?);
         let input = NewInput {
             id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),

@@ -2,7 +2,7 @@
 //! operation. A command is passed on at most once: a node that receives a command from another node
 //! does not pass the command on again.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future;
 use planck_common::{
@@ -16,7 +16,10 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::Sessions;
+use super::{
+    AgentHost, Sessions,
+    reach::{MemberPlaces, without_host},
+};
 use crate::{
     actor::AT_ONCE,
     agent::Command,
@@ -76,96 +79,134 @@ impl Sessions {
         }
     }
 
-    /// Returns the information that the agent's host has, or `None` if the agent has no host, or if
-    /// the host refuses or does not answer in time.
+    /// Returns the information that the agent's host has, or `None` if no living node hosts the
+    /// agent, or if the host refuses or does not answer in time.
     pub async fn agent_info(&self, agent: &AgentRecord) -> Option<AgentInfo> {
-        let Some(host) = self.placement.other_host(agent) else {
-            return self.host.info(&agent.id).await.ok();
-        };
-        let info = (&agent.id, AgentVerb::Info);
-        self.peers.command(host, info, &Empty {}, LOOK).await.ok()
+        match self.placement.other_host(agent) {
+            Some(node) if self.view.is_gone(node) => None,
+            Some(node) => self.info_of(node, &agent.id).await.ok(),
+            None => self.host.info(&agent.id).await.ok(),
+        }
     }
 
-    /// Aborts an agent's running turn, whichever node hosts the agent.
+    async fn info_of(&self, node: &NodeId, agent: &AgentId) -> Result<AgentInfo, Refusal> {
+        let info = (agent, AgentVerb::Info);
+        self.peers.command(node, info, &Empty {}, LOOK).await
+    }
+
+    /// Checks that a node hosts an agent and answers, because only the agent itself can refuse an
+    /// input that may not wait. An agent without a living host is taken up first.
+    pub(super) async fn check_answers(&self, agent: &AgentId) -> Result<(), Refusal> {
+        // An agent that is about to start here reads its inbox once it has started.
+        if self.host.has(agent) || self.placement.local().admission().leave_news(agent) {
+            return Ok(());
+        }
+        let record = self.lookup.agent(agent).await?;
+        let host = match self.host_of(&record).await {
+            Some(host) => host,
+            None => self.taken_up(&record, true).await?,
+        };
+        match host {
+            AgentHost::Here => Ok(()),
+            AgentHost::On(node) => self.info_of(&node, agent).await.map(drop),
+        }
+    }
+
+    /// Aborts an agent's running turn, whichever node hosts the agent. An agent without a living
+    /// host is taken up for that if it has an open turn.
     pub async fn abort_agent(
         &self,
         agent: &AgentRecord,
         reason: Option<String>,
     ) -> Result<AgentState, Refusal> {
-        let Some(host) = self.placement.other_host(agent) else {
-            let abort = Command::Abort { reason };
-            let aborted = self.host.command(&agent.id, abort).await;
-            return aborted.map_err(|gone| Refusal::unavailable(gone.to_string()));
+        let host = match self.host_of(agent).await {
+            Some(host) => host,
+            None if agent.state == AgentState::Idle => return Ok(AgentState::Idle),
+            None => self.taken_up(agent, false).await?,
         };
-        let (abort, why) = ((&agent.id, AgentVerb::Abort), Because { reason });
-        let now: AgentStateNow = self.peers.command(host, abort, &why, RELAY).await?;
-        Ok(now.state)
+        match host {
+            AgentHost::Here => {
+                let abort = Command::Abort { reason };
+                let aborted = self.host.command(&agent.id, abort).await;
+                aborted.map_err(|gone| Refusal::unavailable(gone.to_string()))
+            }
+            AgentHost::On(host) => {
+                let (abort, why) = ((&agent.id, AgentVerb::Abort), Because { reason });
+                let now: AgentStateNow = self.peers.command(&host, abort, &why, RELAY).await?;
+                Ok(now.state)
+            }
+        }
     }
 
     /// Stops an agent permanently, whichever node hosts it. Stopping the orchestrator closes its
-    /// session.
+    /// session. An agent of an open session that has no living host is taken up first, so that its
+    /// log gets the end of its turn and its own end.
     pub async fn stop_agent(
         &self,
         agent: &AgentRecord,
         reason: &str,
     ) -> Result<AgentState, Refusal> {
-        let Some(host) = self.placement.other_host(agent) else {
-            return self.takeover.stop_agent(agent, reason).await;
-        };
-        let because = Because {
-            reason: Some(reason.to_owned()),
-        };
-        let stop = (&agent.id, AgentVerb::Stop);
-        let now: AgentStateNow = self.peers.command(host, stop, &because, RELAY).await?;
-        Ok(now.state)
+        match self.reached(agent).await? {
+            AgentHost::Here => self.takeover.stop_agent(agent, reason).await,
+            AgentHost::On(host) => {
+                let because = Because {
+                    reason: Some(reason.to_owned()),
+                };
+                let stop = (&agent.id, AgentVerb::Stop);
+                let now: AgentStateNow = self.peers.command(&host, stop, &because, RELAY).await?;
+                Ok(now.state)
+            }
+        }
     }
 
     /// Aborts the running turns of a session: on all nodes if a client asks, and only on this node
-    /// if another node asks. Returns the agents that had a running turn.
+    /// if another node asks. For a client, agents with an open turn and without a living host are
+    /// taken up first. Returns the agents that had a running turn. If some cannot be reached, the
+    /// others are still aborted, and the call fails afterwards.
     pub async fn abort(
         &self,
         session: &SessionRecord,
         reason: Option<&str>,
         origin: CommandOrigin,
     ) -> Result<Vec<AgentId>, Refusal> {
-        let members = self.lookup.members(&session.id).await?;
-        let (elsewhere, here): (Vec<_>, Vec<_>) = members
-            .iter()
-            .partition(|agent| self.placement.other_host(agent).is_some());
-        let (aborted, also) = tokio::join!(self.abort_here(&here, reason), async {
-            match origin {
-                CommandOrigin::Client => self.abort_elsewhere(session, reason, &elsewhere).await,
-                CommandOrigin::Peer => Ok(Vec::new()),
+        let places = match origin {
+            CommandOrigin::Client => self.reached_members(session).await?,
+            CommandOrigin::Peer => {
+                let places = self.places(&session.id).await?;
+                MemberPlaces {
+                    here: places.here,
+                    ..MemberPlaces::default()
+                }
             }
-        });
-        Ok(aborted.into_iter().chain(also?).collect())
+        };
+        let (aborted, also) = tokio::join!(
+            self.abort_here(&places.here, reason),
+            self.abort_elsewhere(session, reason, &places.nodes),
+        );
+        let also = also?;
+        match places.lost {
+            Some(lost) => Err(without_host(&lost)),
+            None => Ok(aborted.into_iter().chain(also).collect()),
+        }
     }
 
-    async fn abort_here(&self, agents: &[&AgentRecord], reason: Option<&str>) -> Vec<AgentId> {
+    async fn abort_here(&self, agents: &[AgentRecord], reason: Option<&str>) -> Vec<AgentId> {
         let mut aborted = Vec::new();
         for some in agents.chunks(AT_ONCE) {
-            let aborts = some
-                .iter()
-                .map(|agent| self.abort_if_busy(&agent.id, reason));
+            let aborts = some.iter().map(|agent| self.abort_if_busy(agent, reason));
             aborted.extend(future::join_all(aborts).await.into_iter().flatten());
         }
         aborted
     }
 
-    /// Asks every other node that hosts one of these agents to abort the session's running turns.
-    /// If one node fails, the others are still asked, and the call fails afterwards.
+    /// Asks other nodes to abort the session's running turns. If one node fails, the others are
+    /// still asked, and the call fails afterwards.
     async fn abort_elsewhere(
         &self,
         session: &SessionRecord,
         reason: Option<&str>,
-        agents: &[&AgentRecord],
+        nodes: &BTreeSet<NodeId>,
     ) -> Result<Vec<AgentId>, Refusal> {
-        let mut nodes: Vec<&NodeId> = agents
-            .iter()
-            .filter_map(|agent| self.placement.other_host(agent))
-            .collect();
-        nodes.sort();
-        nodes.dedup();
         let mut aborts = Vec::with_capacity(nodes.len());
         for node in nodes {
             aborts.push(self.abort_on(node, session, reason));
@@ -193,15 +234,18 @@ impl Sessions {
         Ok(answer.aborted)
     }
 
-    async fn abort_if_busy(&self, agent: &AgentId, reason: Option<&str>) -> Option<AgentId> {
-        if self.host.is_at_rest(agent)
-            || self.host.info(agent).await.ok()?.state == AgentState::Idle
-        {
+    /// Aborts the agent's turn, if it has one. An agent without a task either is idle or waits for
+    /// answers from outside, and its record says which. Only the one that waits is loaded.
+    async fn abort_if_busy(&self, agent: &AgentRecord, reason: Option<&str>) -> Option<AgentId> {
+        let id = &agent.id;
+        if agent.state == AgentState::Idle && self.host.is_at_rest(id) {
+            return None;
+        }
+        if self.host.info(id).await.ok()?.state == AgentState::Idle {
             return None;
         }
         let reason = reason.map(str::to_owned);
-        let abort = Command::Abort { reason };
-        let aborted = self.host.command(agent, abort).await;
-        aborted.ok().map(|_| agent.clone())
+        let aborted = self.host.command(id, Command::Abort { reason }).await;
+        aborted.ok().map(|_| id.clone())
     }
 }

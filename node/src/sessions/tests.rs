@@ -5,23 +5,29 @@ use std::collections::BTreeMap;
 use planck_common::{
     AgentId, InputId, SessionId, TeamId, Timestamp,
     command::{
-        Accepted, AgentState, AgentStateNow, AgentVerb, InputMode, Prompt, SessionState,
-        SessionVerb,
+        Accepted, AgentState, AgentStateNow, AgentVerb, InputMode, ListWaits, Prompt, SessionState,
+        SessionVerb, Started,
     },
     envelope::Envelope,
     event::{InputKind, json},
     message::Part,
+    permission::PermissionMode,
     reply::Code,
     spec::SessionSpec,
     subject::Address,
 };
+use planck_scripted_model::{Reply, Script, When};
 use serde_json::json as value;
 
 use super::{CommandOrigin, Sessions, first_agents::FirstAgents};
 use crate::{
     actor::ArrivalOutcome,
-    services::testing::{TestNode, World},
-    store::{Created, NewAgent, NewInput, NewSession, PutResult},
+    config::Period,
+    services::{
+        Services,
+        testing::{TestNode, World},
+    },
+    store::{AgentRecord, Created, NewAgent, NewInput, NewSession, PutResult},
 };
 
 fn prompt(text: &str) -> Prompt {
@@ -280,6 +286,129 @@ async fn abort_of_an_idle_session_ends_nothing() {
         .await;
     assert_eq!(aborted.unwrap(), []);
     assert_eq!(node.session(&started).await.state, SessionState::Open);
+    node.leave().await;
+}
+
+/// A world whose agents ask before they write.
+async fn asking_world() -> World {
+    let write = Reply::call("write", value!({ "path": "out.txt", "content": "x" }));
+    let script = Script::new().rule(When::any().last("write it"), write);
+    World::with(script.always("hello")).await
+}
+
+/// Starts a session whose only agent waits, and waits until the node has unloaded it.
+async fn waiting_unloaded(world: &World) -> (TestNode, Started) {
+    let node = world
+        .node_with(|config| config.node.park_after = Period::millis(500))
+        .await;
+    let mut request = world.request(&["lead"]);
+    let members = request.members.iter_mut().flatten();
+    members.for_each(|member| member.tools = Some(vec!["write".into()]));
+    request.permissions = Some(PermissionMode::Careful);
+    request.prompt = Some("write it".into());
+    let started = node.start(request).await;
+    let is_unloaded = async |services: &Services| {
+        let lead = services.lookup.agent(&started.orchestrator).await.unwrap();
+        lead.state == AgentState::Waiting && services.host.is_at_rest(&lead.id)
+    };
+    node.until("the agent waits unloaded", is_unloaded).await;
+    (node, started)
+}
+
+async fn open_waits(node: &TestNode, started: &Started) -> usize {
+    let store = &node.services().store;
+    let filter = ListWaits::default();
+    let open = store.waits(Some(&started.session_id), &filter).await;
+    open.unwrap().waits.len()
+}
+
+/// Returns the kinds of the last events of the session.
+async fn last_kinds(node: &TestNode, started: &Started, count: usize) -> Vec<String> {
+    let store = &node.services().store;
+    let log = store.events(&started.session_id, 1, 100, None).await;
+    let kinds = log.unwrap().events.into_iter().map(|event| {
+        let event: Envelope = serde_json::from_str(event.get()).unwrap();
+        event.kind
+    });
+    let kinds: Vec<String> = kinds.collect();
+    kinds[kinds.len() - count..].to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abort_withdraws_the_wait_of_an_unloaded_agent() {
+    let world = asking_world().await;
+    let (node, started) = waiting_unloaded(&world).await;
+    let session = node.session(&started).await;
+    let aborted = sessions(&node)
+        .abort(&session, None, CommandOrigin::Client)
+        .await;
+    assert_eq!(aborted.unwrap(), [started.orchestrator.clone()]);
+    assert_eq!(open_waits(&node, &started).await, 0);
+    let again = sessions(&node)
+        .abort(&session, None, CommandOrigin::Client)
+        .await;
+    assert_eq!(again.unwrap(), []);
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abort_and_stop_reach_a_waiting_agent_whose_node_has_left() {
+    for of_session in [true, false] {
+        let world = asking_world().await;
+        let (first, started) = waiting_unloaded(&world).await;
+        first.leave().await;
+        let node = world.node().await;
+        let lead = node.agent(&started.orchestrator).await;
+        assert_eq!((&lead.node, lead.state), (&None, AgentState::Waiting));
+        assert!(sessions(&node).agent_info(&lead).await.is_none());
+        let session = node.session(&started).await;
+        if of_session {
+            let aborted = sessions(&node)
+                .abort(&session, None, CommandOrigin::Client)
+                .await;
+            assert_eq!(aborted.unwrap(), [lead.id.clone()]);
+        } else {
+            let state = sessions(&node).abort_agent(&lead, None).await;
+            assert_eq!(state.unwrap(), AgentState::Idle);
+        }
+        assert_eq!(open_waits(&node, &started).await, 0);
+        assert_eq!(last_kinds(&node, &started, 1).await, ["turn_end"]);
+        node.leave().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_whose_node_has_left_is_stopped_with_its_log() {
+    let world = World::new().await;
+    let first = world.node().await;
+    let started = first.start(world.request(&["lead", "worker"])).await;
+    first.leave().await;
+    let node = world.node().await;
+    let members = node.services().lookup.members(&started.session_id).await;
+    let is_worker = |agent: &AgentRecord| agent.id != started.orchestrator;
+    let worker = members.unwrap().into_iter().find(is_worker).unwrap();
+    assert_eq!(worker.node, None);
+    let idle = sessions(&node).abort_agent(&worker, None).await;
+    assert_eq!(idle.unwrap(), AgentState::Idle);
+    assert!(!node.services().host.has(&worker.id), "it is not loaded");
+    let stopped = sessions(&node).stop_agent(&worker, "enough").await;
+    assert_eq!(stopped.unwrap(), AgentState::Stopped);
+    node.until("the log has both ends", async |_| {
+        last_kinds(&node, &started, 2).await == ["agent_stopped", "worker_exit"]
+    })
+    .await;
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_that_may_not_wait_is_refused_by_a_waiting_agent_that_is_unloaded() {
+    let world = asking_world().await;
+    let (node, started) = waiting_unloaded(&world).await;
+    let lead = node.agent(&started.orchestrator).await;
+    let mut request = prompt("go");
+    request.mode = InputMode::Reject;
+    let refusal = sessions(&node).prompt(&lead, request).await.unwrap_err();
+    assert_eq!(refusal.code, Code::Busy, "{refusal}");
     node.leave().await;
 }
 

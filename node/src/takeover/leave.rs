@@ -1,6 +1,6 @@
-//! Leaves the cluster. Releases the leases of idle agents, so that any node may take them at once.
-//! This node keeps the lease of an agent with an open turn, and a node that finds this one gone
-//! continues the turn.
+//! Leaves the cluster. Releases the leases of idle agents, and of agents that were unloaded while
+//! they wait for answers, so that any node may take them at once. This node keeps the lease of an
+//! agent at work, and a node that finds this one gone continues the turn.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -94,6 +94,7 @@ impl Takeover {
         }
     }
 
+    /// Returns whether the agent does nothing that would be lost: it is idle, or has no task.
     pub(super) async fn is_idle(&self, agent: &AgentId) -> bool {
         if self.host.is_at_rest(agent) {
             return true;

@@ -17,4 +17,5 @@ pub mod secured;
 mod service;
 mod sessions;
 mod starts;
+mod unloaded;
 mod waits;
