@@ -55,7 +55,11 @@ impl Takeover {
         match step {
             LeadStep::Hosted | LeadStep::HostedElsewhere => Ok(None),
             LeadStep::TakeLease { after_death } => {
-                self.take_lease(session, lead, after_death).await
+                let won = self.take_lease(session, lead, after_death).await?;
+                if won.is_some() {
+                    self.move_ending_team(session, lead).await?;
+                }
+                Ok(won)
             }
             LeadStep::MoveOrBegin if self.is_team_alive(session, lead).await? => {
                 self.move_lead(session, lead).await
@@ -91,6 +95,21 @@ impl Takeover {
                 "the team ended while it was taken over; ask again",
             )),
         }
+    }
+
+    /// Records that the team, which only ends here, is on this node. Otherwise the cascade drops its
+    /// agents before their ends are written, if the team's record names a node that is gone. Without
+    /// the registry the team ends nevertheless.
+    async fn move_ending_team(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+    ) -> Result<(), Refusal> {
+        let context = self.lookup.context(session, lead.incarnation)?;
+        if let Err(refusal) = self.teams.move_lead_here(&context).await {
+            tracing::debug!(session = %session.id, %refusal, "cannot move the ending team in the registry now");
+        }
+        Ok(())
     }
 
     async fn take_lease(
