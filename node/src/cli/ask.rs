@@ -5,6 +5,9 @@
 //! An event only causes another look at the store. While a question is open, the output of the
 //! session is held back. Keys count only once the prompt of the question is drawn, which happens
 //! when nothing was typed for a moment. What was typed before is not an answer.
+//!
+//! A chat reads the keys between two questions too. They are the next prompt, except that `/abort`
+//! aborts the work at once.
 
 mod ahead;
 mod dialog;
@@ -14,6 +17,7 @@ mod line;
 mod request;
 mod screen;
 mod tty;
+mod typing;
 
 use std::{collections::VecDeque, ffi::OsString, io, time::Duration};
 
@@ -35,8 +39,8 @@ pub use self::{
 };
 use self::{
     dialog::{Dialog, Step},
-    keys::KeyDecoder,
-    tty::Tty,
+    keys::Key,
+    typing::Typing,
 };
 use super::{
     output::Stream,
@@ -66,20 +70,19 @@ pub struct Asker {
     style: Style,
     by: Option<String>,
     editor: Option<OsString>,
-    /// Whether the terminal already marks pasted texts.
-    is_marked: bool,
-    decoder: KeyDecoder,
-    ahead: TypedAhead,
+    typing: Typing,
     /// Waits that are asked about after the open question.
     next: VecDeque<WaitRow>,
     /// The time at which to look for waits, or `None` if there is no sign of more.
     look_at: Option<Instant>,
+    /// Whether the log was read to its end. Before that, an event that belongs before a question on
+    /// the screen may follow.
+    is_caught_up: bool,
     open: Option<OpenQuestion>,
 }
 
 struct OpenQuestion {
     dialog: Dialog,
-    tty: Tty,
     /// When keys begin to count, or `None` if they do.
     counts_at: Option<Instant>,
 }
@@ -104,57 +107,57 @@ pub enum Asked {
     Left,
     /// The person has interrupted. An answer may have been sent or not.
     Interrupted,
+    /// The person wants the work to be aborted.
+    Aborts,
 }
 
 impl Asker {
-    /// Creates the asker of a session, which first looks for waits that are open already. `is_marked`
-    /// says that the terminal already marks pasted texts.
-    pub fn new(client: &Client, session: &SessionId, to: Stream, is_marked: bool) -> Self {
+    /// Creates the asker of a session. Once the log of the session is read to its end, the asker
+    /// looks for waits that are open already.
+    /// `is_hushed` says that the caller has turned the echo off and pasted texts are marked, as a
+    /// chat does. Then keys are read between two questions too.
+    pub fn new(client: &Client, session: &SessionId, to: Stream, is_hushed: bool) -> Self {
+        let style = Style::of(to);
+        let marks = Some(to).filter(|_| style.in_place && !is_hushed);
         Self {
             client: client.clone(),
             session: session.clone(),
             to,
-            style: Style::of(to),
+            style,
             by: own_name(),
             editor: editor::command(),
-            is_marked,
-            decoder: KeyDecoder::default(),
-            ahead: TypedAhead::default(),
+            typing: Typing::new(marks, is_hushed),
             next: VecDeque::new(),
             look_at: Some(Instant::now()),
+            is_caught_up: false,
             open: None,
         }
     }
 
     /// Returns what was typed before a question took keys.
     pub fn typed_ahead(self) -> TypedAhead {
-        self.ahead
+        self.typing.into_ahead()
+    }
+
+    /// Looks for waits soon, for example because an abort may have left some open.
+    pub fn look_again(&mut self) {
+        self.look_at = Some(Instant::now());
     }
 
     /// Waits for something to handle. The method is cancel safe.
     pub async fn next(&mut self) -> AskEvent {
-        let Some(open) = &self.open else {
-            return match self.look_at {
-                Some(at) => {
-                    sleep_until(at).await;
-                    AskEvent::Look
-                }
-                None => std::future::pending().await,
-            };
-        };
-        let quiet = async {
-            match open.counts_at {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
+        let (quiet_at, look_at) = match &self.open {
+            Some(open) => (open.counts_at, None),
+            None => (None, self.look_at.filter(|_| self.is_caught_up)),
         };
         tokio::select! {
             biased;
-            read = open.tty.read() => match read {
+            read = self.typing.read() => match read {
                 Ok(bytes) if !bytes.is_empty() => AskEvent::Typed(bytes),
                 Ok(_) | Err(_) => AskEvent::Gone,
             },
-            () = quiet => AskEvent::Quiet,
+            () = until(quiet_at) => AskEvent::Quiet,
+            () = until(look_at) => AskEvent::Look,
         }
     }
 
@@ -162,8 +165,10 @@ impl Asker {
     /// question is withdrawn from the screen.
     pub fn observe(&mut self, event: &FollowEvent, sink: &mut Sink) -> io::Result<()> {
         let FollowEvent::Durable(envelope) = event else {
-            if matches!(event, FollowEvent::Retracted(_)) {
-                self.look_at = Some(Instant::now());
+            match event {
+                FollowEvent::Retracted(_) => self.look_again(),
+                FollowEvent::CaughtUp => self.is_caught_up = true,
+                FollowEvent::Durable(_) | FollowEvent::Live(_) | FollowEvent::Retrying(_) => {}
             }
             return Ok(());
         };
@@ -200,6 +205,7 @@ impl Asker {
     /// Takes the open question off the screen, and writes the output that was held back.
     pub fn close(&mut self, sink: &mut Sink) -> io::Result<()> {
         let open = self.open.take();
+        self.typing.rest();
         if open.is_some_and(|open| open.counts_at.is_none()) {
             self.to.draw(&self.erased())?;
         }
@@ -227,7 +233,18 @@ impl Asker {
                 }
                 Step::Prompt
             }
-            AskEvent::Typed(bytes) => self.typed(&bytes),
+            AskEvent::Typed(bytes) => {
+                let keys = self.typing.decode(&bytes);
+                match self.press(&keys) {
+                    Some(step) => step,
+                    None if self.typing.keep(&keys) => return Ok(Asked::Aborts),
+                    None => return Ok(Asked::Stays),
+                }
+            }
+            AskEvent::Gone if self.open.is_none() => {
+                self.typing.give_up();
+                return Ok(Asked::Stays);
+            }
             AskEvent::Gone => Step::Leave,
         };
         match step {
@@ -257,6 +274,7 @@ impl Asker {
     /// Opens the next question, if there is one.
     async fn look(&mut self, sink: &mut Sink) -> anyhow::Result<()> {
         self.look_at = None;
+        self.typing.listen()?;
         let filter = ListWaits {
             session: Some(self.session.to_string()),
             limit: Some(PAGE),
@@ -280,29 +298,25 @@ impl Asker {
     }
 
     fn begin(&mut self, dialog: Dialog, sink: &mut Sink) -> io::Result<()> {
-        let marks = Some(self.to).filter(|_| self.style.in_place && !self.is_marked);
-        let tty = Tty::open(marks)?;
+        self.typing.begin()?;
         sink.learn_wait(&dialog.wait);
         sink.hold()?;
         self.open = Some(OpenQuestion {
             dialog,
-            tty,
             counts_at: Some(Instant::now() + QUIET),
         });
         self.request(sink)
     }
 
-    fn typed(&mut self, bytes: &[u8]) -> Step {
-        let keys = self.decoder.add(bytes);
-        let Some(open) = &mut self.open else {
-            return Step::Prompt;
-        };
+    /// Passes keys to the open question. Returns `None` if they are no answer, because there is no
+    /// question or its prompt is not drawn yet.
+    fn press(&mut self, keys: &[Key]) -> Option<Step> {
+        let open = self.open.as_mut()?;
         if open.counts_at.is_some() {
             open.counts_at = Some(Instant::now() + QUIET);
-            self.ahead.add(&keys);
-            return Step::Prompt;
+            return None;
         }
-        open.dialog.press(&keys)
+        Some(open.dialog.press(keys))
     }
 
     /// Edits the arguments. The editor has the terminal meanwhile.
@@ -315,10 +329,8 @@ impl Asker {
         let (Some(editor), Some(open)) = (&self.editor, self.open.take()) else {
             return Ok(());
         };
-        let OpenQuestion {
-            mut dialog, tty, ..
-        } = open;
-        drop(tty);
+        let OpenQuestion { mut dialog, .. } = open;
+        self.typing.leave();
         let edited = editor::edit(editor, text).await;
         // Interrupts that were typed meanwhile were for the editor.
         while interrupted.recv().now_or_never().flatten().is_some() {}
@@ -326,10 +338,9 @@ impl Asker {
             Ok(edited) => dialog.edited(&edited),
             Err(error) => Step::Say(format!("{error:#}; nothing is changed")),
         };
-        let marks = Some(self.to).filter(|_| self.style.in_place && !self.is_marked);
+        self.typing.begin()?;
         self.open = Some(OpenQuestion {
             dialog,
-            tty: Tty::open(marks)?,
             counts_at: None,
         });
         if let Step::Say(text) = step {
@@ -359,5 +370,13 @@ impl Asker {
             Err(error) => error.to_string(),
         };
         Ok(self.say(&[format!("the answer is not accepted: {why}")])?)
+    }
+}
+
+/// Waits until a time, or for ever if there is none.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }

@@ -222,8 +222,8 @@ impl ChatSession<'_> {
         }
         let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
             true => {
-                let is_marked = hush.is_some();
-                let asker = Asker::new(self.client, &sent.session, Stream::Out, is_marked);
+                let is_hushed = hush.is_some();
+                let asker = Asker::new(self.client, &sent.session, Stream::Out, is_hushed);
                 OnWait::Ask(Box::new(asker))
             }
             false => OnWait::Leave,

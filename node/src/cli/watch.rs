@@ -235,20 +235,36 @@ impl<'a> Watching<'a> {
                 Ok(Next::Leave)
             }
             Asked::Interrupted => self.interrupt(interrupted).await,
+            Asked::Aborts => {
+                self.interrupts = self.interrupts.max(1);
+                self.abort(interrupted).await
+            }
         }
     }
 
     async fn interrupt(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
         self.interrupts += 1;
-        self.close_question()?;
         if self.interrupts > 1 {
+            self.close_question()?;
             return Ok(Next::Leave);
         }
+        self.abort(interrupted).await
+    }
+
+    /// Aborts the running turns. If that fails, the watch goes on like the turns. If a wait is open
+    /// nevertheless, the person is asked about it again.
+    async fn abort(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
+        self.close_question()?;
         self.sink.rest()?;
         warn("aborting the turn; interrupt again to leave");
         tokio::select! {
             aborted = self.client.abort_session(self.session, None) => {
-                aborted?;
+                if let Err(error) = aborted {
+                    warn(&format!("the turn goes on: {error}; interrupt again to leave"));
+                }
+                if let OnWait::Ask(asker) = self.on_wait {
+                    asker.look_again();
+                }
                 Ok(Next::Continue)
             }
             _ = interrupted.recv() => {

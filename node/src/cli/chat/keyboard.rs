@@ -85,12 +85,18 @@ impl Keyboard {
 
     /// Returns the next prompt, or `None` at the end of the input or when the user leaves.
     pub async fn next(&mut self) -> io::Result<Option<String>> {
-        if !self.has_editor && Stream::Out.is_terminal() && stdin().is_terminal() {
+        let line = self.ahead.line();
+        // The editor draws the prompt itself.
+        if line.is_some() || !self.has_editor && Stream::Out.is_terminal() && stdin().is_terminal()
+        {
             draw(&Style::of_stdout().paint(Paint::Strong, PROMPT))?;
         }
-        if let Some(line) = self.ahead.line() {
+        if let Some(line) = line {
             say(&format!("{line}\n"))?;
             return Ok(Some(line));
+        }
+        if self.ahead.is_over() {
+            return Ok(None);
         }
         let _ends_with_the_process = self.ask.send(self.ahead.rest());
         Ok(self.typed.recv().await.flatten())

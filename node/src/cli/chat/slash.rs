@@ -21,7 +21,7 @@ const HELP: &str = "\
 /model [P:ID]      the model of the lead; with a name, another one from now on
 /team              the agents
 /session           the session, and how to go on with it elsewhere
-/abort             end what runs
+/abort             end what runs; also while it runs
 /rewind [MESSAGE]  the messages to go back to; with a number, hide it and all after it
 /cost              the tokens and the cost of the session
 /quit              leave; the session stays
@@ -82,10 +82,10 @@ impl<'a> SlashCommand<'a> {
             Self::Model(Some(model)) => change_model(client, talk, model).await?,
             Self::Team => say(&agents(&client.session(&talk.id).await?.agents))?,
             Self::Session => say(&about(&client.session(&talk.id).await?))?,
-            Self::Abort => {
-                let aborted = client.abort_session(&talk.id, None).await?.aborted.len();
-                say(&format!("aborted {}\n", counted(aborted, "agent")))?;
-            }
+            Self::Abort => match client.abort_session(&talk.id, None).await?.aborted.len() {
+                0 => say("nothing runs\n")?,
+                aborted => say(&format!("aborted {}\n", counted(aborted, "agent")))?,
+            },
             Self::Rewind(None) => {
                 rewind::list(client, &talk.id).await?;
                 say("go back with /rewind MESSAGE\n")?;

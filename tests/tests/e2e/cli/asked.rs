@@ -188,6 +188,43 @@ async fn nothing_unclear_allows_a_call_and_the_question_outlives_the_command() -
     Ok(())
 }
 
+/// The node unloads the agent before the prompt of its question is drawn.
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupt_withdraws_the_question_of_an_unloaded_agent() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    let mut command = machine.planck(&careful("write it"))?;
+    command
+        .env("PLANCK_MODELS_DEFAULT", "openai:gpt-5")
+        .env("PLANCK_NODE_PARK_AFTER", "50ms")
+        .env("USER", "ann");
+    let mut running = AtTerminal::spawn(command)?;
+    running.terminal.until(ASKS).await?;
+    running.interrupt()?;
+    running.terminal.until("withdrawn: write: out.txt").await?;
+    let (code, screen) = running.end().await?;
+    assert_eq!(code, Some(130), "{screen:?}");
+    assert!(waits(&machine).await?.is_empty());
+
+    // The wait outlives the command, and no node has its agent.
+    let left = machine
+        .run(&[
+            "run",
+            "--model",
+            "openai:gpt-5",
+            "--permissions",
+            "careful",
+            "--session",
+            "old-elm",
+            "write it",
+        ])
+        .await?;
+    assert_eq!(left.code, 5, "{left:?}");
+    let aborted = machine.run(&["session", "abort", "old-elm"]).await?;
+    assert_eq!(aborted.out, "aborted 1 agent\n", "{aborted:?}");
+    assert!(waits(&machine).await?.is_empty());
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_are_edited_on_a_line_and_in_an_editor() -> Result<()> {
     for editor in [None, Some("sed -i s/hello/bye/")] {

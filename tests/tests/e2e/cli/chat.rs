@@ -294,6 +294,35 @@ async fn interrupt_of_a_turn_keeps_the_line_that_was_typed_before_it() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn abort_that_is_typed_during_a_turn_ends_it_at_once() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "xterm-256color", &["chat"])?;
+    chat.line("slow").await?;
+    chat.terminal.until("word").await?;
+    chat.terminal.type_in("short\r/abort\r")?;
+    chat.terminal.until("■ aborted").await?;
+    chat.terminal.until("Counting").await?;
+    chat.terminal.until("tokens in").await?;
+    chat.line("/abort").await?;
+    chat.terminal.until("nothing runs").await?;
+    chat.line("/quit").await?;
+    assert_eq!(chat.end().await?.0, Some(0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn end_of_input_that_is_typed_during_a_turn_leaves_after_it() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    let mut chat = Chat::start(&machine, "xterm-256color", &["chat"])?;
+    chat.line("short").await?;
+    chat.terminal.until("Counting").await?;
+    chat.terminal.type_in("\x04")?;
+    chat.terminal.until("tokens in").await?;
+    assert_eq!(chat.end().await?.0, Some(0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dumb_terminal_gets_no_escape_sequence() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
     let mut chat = Chat::start(&machine, "dumb", &["chat"])?;
