@@ -56,7 +56,7 @@ impl Allowance {
     }
 
     fn add(&mut self, chunk: &Chunk) -> Result<(), Failure> {
-        // A second chunk for the part of a call only names the call anew.
+        // A second chunk for the part of a call only gives the call its late name.
         if let Chunk::Call { part, .. } = chunk
             && self.last_call.is_none_or(|last| *part > last)
         {
@@ -121,7 +121,7 @@ mod tests {
         let calls: Vec<Chunk> = (0..bounds.calls).map(call).collect();
         let mut allowance = Allowance::default();
         assert_eq!(allowance.take(&calls), Ok(true));
-        assert_eq!(allowance.take(&calls[..1]), Ok(true), "named anew");
+        assert_eq!(allowance.take(&calls[..1]), Ok(true), "named again");
         assert_eq!(
             allowance.take(&[call(bounds.calls)]).unwrap_err().kind,
             FailureKind::AnswerLimit
