@@ -221,6 +221,12 @@ pub fn is_placeholder(json: &str) -> bool {
     matches!(json.trim(), "" | "{}")
 }
 
+/// Returns whether a member has a value. Some servers send `null` for a member that they could leave
+/// out.
+pub fn is_there(raw: &&RawValue) -> bool {
+    raw.get() != "null"
+}
+
 /// Reads the count at a path below a value. A fraction is rounded, and a missing or negative count
 /// is zero.
 pub fn count(value: &Value, path: &[&str]) -> u64 {

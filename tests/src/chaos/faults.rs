@@ -127,7 +127,9 @@ fn lasts(kind: Kind, brief: bool, random: &mut fastrand::Rng) -> Duration {
     let millis = match kind {
         // These faults last at least until the victim's session has continued elsewhere.
         Kind::Pause | Kind::Cut | Kind::Sever if brief => 0..1,
-        Kind::NatsAway | Kind::LeaderKill | Kind::SqlAway if brief => 100..1_500,
+        // Half of these outages are long enough for nodes to be suspended.
+        Kind::NatsAway if brief => 100..4_000,
+        Kind::LeaderKill | Kind::SqlAway if brief => 100..1_500,
         Kind::Pause | Kind::Cut | Kind::Sever => 4_000..9_000,
         Kind::Hiccup => 100..1_500,
         Kind::NatsAway | Kind::LeaderKill | Kind::SqlAway => 500..6_000,

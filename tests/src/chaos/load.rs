@@ -25,8 +25,11 @@ use tokio::{
 use super::stage::Stage;
 use crate::{caller::Caller, caller::session_at};
 
-/// How long a client waits for one reply. Two tries to send a prompt begin at least this far apart.
+/// How long a client waits for one reply.
 const TRY: Duration = Duration::from_secs(2);
+/// The pause after a prompt was refused or could not be sent. It is short, so that clients ask as
+/// soon as the cluster is back, when its nodes may not begin work yet.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long it may take until a prompt is accepted. Outages of NATS and of the database are
 /// shorter.
 const REFUSED: Duration = Duration::from_secs(120);
@@ -112,7 +115,6 @@ impl Client {
         let body = json!({ "text": format!("work {prompt} for 1"), "prompt_id": prompt });
         let until = Instant::now() + REFUSED;
         loop {
-            let next = Instant::now() + TRY;
             let to = session_at(&self.session, SessionVerb::Prompt);
             let error = match timeout(TRY, self.caller.try_request::<Accepted>(&to, &body)).await {
                 Ok(Ok(Ok(_))) => return Ok(()),
@@ -132,7 +134,7 @@ impl Client {
                     self.session
                 );
             }
-            tokio::time::sleep_until(next).await;
+            sleep(PAUSE).await;
         }
     }
 

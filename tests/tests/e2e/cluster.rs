@@ -1,6 +1,7 @@
 //! Nodes in a cluster: how they join and leave, when they are declared dead, which outages they
 //! survive, and how one team works over several of them.
 
+mod acknowledged;
 mod chaos;
 mod crowd;
 mod death;

@@ -9,8 +9,8 @@ use planck_common::{message::StopReason, usage::Usage};
 use serde_json::{Value, value::RawValue};
 
 use self::{
-    calls::{CallPiece, Learned, OpenCall},
-    event::{CallDelta, ChatChoice, ChatDelta, ChatEvent},
+    calls::OpenCall,
+    event::{ChatChoice, ChatDelta, ChatEvent},
     snapshots::Messages,
 };
 use super::reasoning::{Details, ReasoningMember};
@@ -18,7 +18,7 @@ use crate::{
     llm::{
         complaint::Complaint,
         decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
-        loose::{Arguments, ContentPiece, LooseWord, arguments, count},
+        loose::{ContentPiece, count, is_there},
         seal,
         wire::WireTarget,
     },
@@ -38,11 +38,7 @@ pub struct ChatReply {
     /// llama.cpp's own token counts. They are used if the server sends no `usage`.
     timings: Usage,
     stop: Option<StopReason>,
-    refused: bool,
-    has_choices: bool,
     has_content: bool,
-    /// What has come in `delta`. It does not count again in `message`.
-    came: DeltaMembers,
     messages: Messages,
     done: bool,
     is_document: bool,
@@ -52,35 +48,10 @@ pub struct ChatReply {
 /// The facts about a reply that are not content.
 #[derive(Debug, Default)]
 struct ReplyFacts {
+    has_choices: bool,
+    refused: bool,
     salvaged: Vec<&'static str>,
     names: Names,
-}
-
-/// The members of a delta that had content.
-#[derive(Debug, Default)]
-struct DeltaMembers {
-    text: bool,
-    thinking: bool,
-    calls: bool,
-}
-
-impl DeltaMembers {
-    fn note(&mut self, delta: &ChatDelta<'_>) {
-        let is_text = |piece: &ContentPiece| matches!(piece, ContentPiece::Text(_));
-        self.text |= delta.content.0.iter().any(is_text) || delta.refusal.0.is_some();
-        self.thinking |= delta.reasoning_content.0.is_some()
-            || delta.reasoning.0.is_some()
-            || delta.reasoning_details.is_some()
-            || !delta.content.0.iter().all(is_text);
-        self.calls |= delta
-            .tool_calls
-            .as_ref()
-            .is_some_and(|calls| !calls.is_empty());
-    }
-
-    fn any(&self) -> bool {
-        self.text || self.thinking || self.calls
-    }
 }
 
 impl EventDecoder for ChatReply {
@@ -126,7 +97,7 @@ impl EventDecoder for ChatReply {
             }
             None => return None,
         };
-        let stop = if self.refused {
+        let stop = if self.facts.refused {
             StopReason::Refusal
         } else {
             stop_of(stop, !self.calls.is_empty())
@@ -138,7 +109,7 @@ impl EventDecoder for ChatReply {
     }
 
     fn unfinished(&self) -> Failure {
-        if self.done && !self.has_choices {
+        if self.done && !self.facts.has_choices {
             // The same request would get the same answer: servers answer so if the prompt does not
             // fit into their context, for example.
             let what = "the server ended its answer before any of it, without an error; its log may say why (a prompt that is longer than its context, for example)";
@@ -199,13 +170,13 @@ impl ChatReply {
     }
 
     fn choice(&mut self, choice: ChatChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        self.has_choices = true;
+        self.facts.has_choices = true;
         if let Some(error) = choice.error.filter(is_there) {
             return Err(complaint(error.get().as_bytes()));
         }
         self.count(choice.usage, None);
         if let Some(delta) = choice.delta {
-            self.came.note(&delta);
+            self.messages.came.note(&delta);
             self.delta(delta, chunks);
         }
         if let Some(message) = choice.message {
@@ -220,80 +191,6 @@ impl ChatReply {
             self.finish_parts(chunks);
         }
         Ok(())
-    }
-
-    /// Takes what is new in the message of a stream. Some servers send the whole message so far in
-    /// each chunk, beside the delta or without one.
-    fn message(
-        &mut self,
-        message: ChatDelta<'_>,
-        is_last: bool,
-        chunks: &mut Vec<Chunk>,
-    ) -> Result<(), Failure> {
-        let mut brought = DeltaMembers::default();
-        brought.note(&message);
-        if brought.any() {
-            self.salvage(if self.came.any() {
-                "it sent `message` beside `delta`"
-            } else {
-                "it sent `message` in place of `delta`"
-            });
-        }
-        let (text, thought) = snapshots::split(message.content.0);
-        let (reasoning_content, reasoning) = (message.reasoning_content, message.reasoning);
-        let mut new = ChatDelta {
-            extra_content: message.extra_content.filter(|_| !self.came.any()),
-            ..ChatDelta::default()
-        };
-        if !self.came.thinking {
-            // The details grow too, in a form that cannot be cut, so only the last ones count.
-            new.reasoning_details = message.reasoning_details.filter(|_| is_last);
-            let is_usual = reasoning_content.0.is_some();
-            let named = reasoning_content.0.or(reasoning.0).unwrap_or_default();
-            let is_listed = named.is_empty();
-            let all = if is_listed { thought } else { named };
-            let more = self.messages.thinking.take(all)?;
-            match (is_listed, is_usual) {
-                _ if more.is_empty() => {}
-                (true, _) => new.content.0.push(ContentPiece::Thought(more)),
-                (false, true) => new.reasoning_content = LooseWord(Some(more)),
-                (false, false) => new.reasoning = LooseWord(Some(more)),
-            }
-        }
-        if !self.came.text {
-            let more = self.messages.text.take(text)?;
-            if !more.is_empty() {
-                new.content.0.push(ContentPiece::Text(more));
-            }
-            let refusal = message.refusal.0.unwrap_or_default();
-            self.refused |= !refusal.is_empty();
-            let more = self.messages.refusal.take(refusal)?;
-            new.refusal = LooseWord(Some(more).filter(|more| !more.is_empty()));
-        }
-        self.delta(new, chunks);
-        if !self.came.calls {
-            let calls = message.tool_calls.into_iter().flatten();
-            let pieces = calls.map(|call| self.piece(call)).collect();
-            self.messages.hold(pieces)?;
-        }
-        Ok(())
-    }
-
-    /// Adds what was withheld of messages until their end.
-    fn finish_messages(&mut self, chunks: &mut Vec<Chunk>) {
-        let thought = self.messages.thinking.finish();
-        if !thought.is_empty() {
-            // The thought continues a part whose form is known.
-            self.think(thought, ReasoningMember::ReasoningContent, chunks);
-        }
-        for text in [self.messages.text.finish(), self.messages.refusal.finish()] {
-            if !text.is_empty() {
-                self.say(text, chunks);
-            }
-        }
-        for piece in self.messages.take_calls() {
-            self.call(piece, chunks);
-        }
     }
 
     fn delta(&mut self, delta: ChatDelta<'_>, chunks: &mut Vec<Chunk>) {
@@ -320,7 +217,7 @@ impl ChatReply {
             }
         }
         if let Some(text) = delta.refusal.0 {
-            self.refused = true;
+            self.facts.refused = true;
             self.say(text, chunks);
         }
         for call in delta.tool_calls.into_iter().flatten() {
@@ -386,74 +283,6 @@ impl ChatReply {
         });
     }
 
-    fn piece(&mut self, delta: CallDelta<'_>) -> CallPiece {
-        let function = delta.function.unwrap_or_default();
-        let args = function.arguments.map(arguments);
-        if matches!(args, Some(Arguments::Json(_))) {
-            self.salvage("it sent arguments as JSON where text that holds JSON was due");
-        }
-        CallPiece {
-            index: delta.index.number(),
-            id: delta.id.text(),
-            name: function.name.text(),
-            args,
-            token: delta.extra_content.and_then(thought_signature),
-        }
-    }
-
-    fn call(&mut self, mut piece: CallPiece, chunks: &mut Vec<Chunk>) {
-        self.has_content = true;
-        let json = piece.args.take().map(Arguments::into_json);
-        let at = match calls::find(&self.calls, &piece, json.as_deref().unwrap_or_default()) {
-            Some(at) => at,
-            None => self.begin_call(&piece, chunks),
-        };
-        let Some(call) = self.calls.get_mut(at) else {
-            return;
-        };
-        let part = call.part;
-        let learned = call.learn(&piece);
-        if learned == Learned::Name {
-            chunks.push(Chunk::Call {
-                part,
-                id: call.id.clone(),
-                name: call.name.clone(),
-            });
-        }
-        let had_placeholder = call.had_placeholder();
-        if let Some(json) = json.and_then(|json| call.take(json)) {
-            chunks.push(Chunk::Args { part, json });
-        }
-        let ends_placeholder = !had_placeholder && call.had_placeholder();
-        if let Some(token) = piece.token {
-            chunks.push(Chunk::Signature {
-                part,
-                signature: seal::seal(&self.label, &token),
-            });
-        }
-        match learned {
-            Learned::Name => self.salvage("it sent a call's id or name after the call had begun"),
-            Learned::Index => self.salvage("it sent one call under the index of another"),
-            Learned::Nothing => {}
-        }
-        if ends_placeholder {
-            self.salvage("it sent `{}` before a call's arguments");
-        }
-    }
-
-    /// Begins the call of a piece, and returns its position.
-    fn begin_call(&mut self, piece: &CallPiece, chunks: &mut Vec<Chunk>) -> usize {
-        self.end_thinking(chunks);
-        let part = self.parts.begin(PartKind::Call);
-        chunks.push(Chunk::Call {
-            part,
-            id: piece.id.clone(),
-            name: piece.name.clone(),
-        });
-        self.calls.push(OpenCall::new(piece, part, &self.calls));
-        self.calls.len() - 1
-    }
-
     /// Completes the parts. A call without arguments gets an empty object, and the collected
     /// reasoning details are emitted.
     fn finish_parts(&mut self, chunks: &mut Vec<Chunk>) {
@@ -466,10 +295,6 @@ impl ChatReply {
             }));
         }
     }
-}
-
-fn is_there(raw: &&RawValue) -> bool {
-    raw.get() != "null"
 }
 
 fn complaint(data: &[u8]) -> Failure {

@@ -15,7 +15,7 @@ use crate::{
         allowance::{MOST_PARTS, over},
         complaint::Complaint,
         decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-        loose::{LooseWord, count, is_placeholder},
+        loose::{LooseWord, count, is_placeholder, is_there},
         wire::WireTarget,
     },
     model::{Chunk, Failure, Finish, Names},
@@ -110,10 +110,10 @@ impl EventDecoder for ResponsesReply {
             "error" => Err(failure(
                 event
                     .error
-                    .filter(says_something)
+                    .filter(is_there)
                     .or(serde_json::from_slice(data).ok()),
             )),
-            "" if event.error.filter(says_something).is_some() => Err(failure(event.error)),
+            "" if event.error.filter(is_there).is_some() => Err(failure(event.error)),
             // Ignores events of hosted tools and of later versions of the API.
             _ => Ok(()),
         }
@@ -121,7 +121,7 @@ impl EventDecoder for ResponsesReply {
 
     fn document(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let response: ResponseFacts<'_> = parse(data)?;
-        if response.output.is_none() && response.error.filter(says_something).is_none() {
+        if response.output.is_none() && response.error.filter(is_there).is_none() {
             return Ok(());
         }
         let usual = if response.status.0.as_deref() == Some("incomplete") {
@@ -343,7 +343,7 @@ impl ResponsesReply {
         usual: StopReason,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
-        if response.error.filter(says_something).is_some() {
+        if response.error.filter(is_there).is_some() {
             return Err(failure(response.error));
         }
         self.names.note(response.id, response.model);
@@ -366,10 +366,6 @@ impl ResponsesReply {
         self.usage = response.usage.map(usage).unwrap_or_default();
         Ok(())
     }
-}
-
-fn says_something(raw: &&RawValue) -> bool {
-    raw.get() != "null"
 }
 
 /// Returns the text of a delta, or `None` if the delta has no text.

@@ -1,7 +1,15 @@
 //! The calls of a reply whose pieces are arriving. Servers mark the pieces of a call with an index,
 //! an id and a name. Each of the three may be missing, late, repeated, or that of another call.
 
-use crate::llm::loose::{Arguments, Balance, is_placeholder};
+use super::{ChatReply, event::CallDelta, thought_signature};
+use crate::{
+    llm::{
+        decode::PartKind,
+        loose::{Arguments, Balance, arguments, is_placeholder},
+        seal,
+    },
+    model::Chunk,
+};
 
 /// One piece of a call.
 #[derive(Debug, Default)]
@@ -154,4 +162,74 @@ pub fn find(calls: &[OpenCall], piece: &CallPiece, json: &str) -> Option<usize> 
         .get(at)
         .is_some_and(|call| call.goes_on(piece, json))
         .then_some(at)
+}
+
+impl ChatReply {
+    pub(super) fn piece(&mut self, delta: CallDelta<'_>) -> CallPiece {
+        let function = delta.function.unwrap_or_default();
+        let args = function.arguments.map(arguments);
+        if matches!(args, Some(Arguments::Json(_))) {
+            self.salvage("it sent arguments as JSON where text that holds JSON was due");
+        }
+        CallPiece {
+            index: delta.index.number(),
+            id: delta.id.text(),
+            name: function.name.text(),
+            args,
+            token: delta.extra_content.and_then(thought_signature),
+        }
+    }
+
+    pub(super) fn call(&mut self, mut piece: CallPiece, chunks: &mut Vec<Chunk>) {
+        self.has_content = true;
+        let json = piece.args.take().map(Arguments::into_json);
+        let at = match find(&self.calls, &piece, json.as_deref().unwrap_or_default()) {
+            Some(at) => at,
+            None => self.begin_call(&piece, chunks),
+        };
+        let Some(call) = self.calls.get_mut(at) else {
+            return;
+        };
+        let part = call.part;
+        let learned = call.learn(&piece);
+        if learned == Learned::Name {
+            chunks.push(Chunk::Call {
+                part,
+                id: call.id.clone(),
+                name: call.name.clone(),
+            });
+        }
+        let had_placeholder = call.had_placeholder();
+        if let Some(json) = json.and_then(|json| call.take(json)) {
+            chunks.push(Chunk::Args { part, json });
+        }
+        let ends_placeholder = !had_placeholder && call.had_placeholder();
+        if let Some(token) = piece.token {
+            chunks.push(Chunk::Signature {
+                part,
+                signature: seal::seal(&self.label, &token),
+            });
+        }
+        match learned {
+            Learned::Name => self.salvage("it sent a call's id or name after the call had begun"),
+            Learned::Index => self.salvage("it sent one call under the index of another"),
+            Learned::Nothing => {}
+        }
+        if ends_placeholder {
+            self.salvage("it sent `{}` before a call's arguments");
+        }
+    }
+
+    /// Begins the call of a piece, and returns its position.
+    fn begin_call(&mut self, piece: &CallPiece, chunks: &mut Vec<Chunk>) -> usize {
+        self.end_thinking(chunks);
+        let part = self.parts.begin(PartKind::Call);
+        chunks.push(Chunk::Call {
+            part,
+            id: piece.id.clone(),
+            name: piece.name.clone(),
+        });
+        self.calls.push(OpenCall::new(piece, part, &self.calls));
+        self.calls.len() - 1
+    }
 }

@@ -1,14 +1,15 @@
 //! Reads streams in which `message` stands in place of `delta`. A server may send one full message,
 //! the next piece of the message in each chunk, or the whole message so far in each chunk.
 
-use super::calls::CallPiece;
+use super::{ChatReply, calls::CallPiece, event::ChatDelta};
 use crate::{
     llm::{
         allowance::over,
         decode::garbled,
-        loose::{Arguments, ContentPiece},
+        loose::{Arguments, ContentPiece, LooseWord},
+        openai::reasoning::ReasoningMember,
     },
-    model::Failure,
+    model::{Chunk, Failure},
 };
 
 /// The maximum length of the text that is withheld while it is not known what a message means, in
@@ -21,10 +22,39 @@ const MOST_ARGS: usize = 8 << 20;
 /// What has come in the messages of a stream.
 #[derive(Debug, Default)]
 pub struct Messages {
+    /// What has come in `delta`. It does not count again.
+    pub came: DeltaMembers,
     pub text: Growth,
     pub thinking: Growth,
     pub refusal: Growth,
     calls: Vec<CallPiece>,
+}
+
+/// The members of a delta that had content.
+#[derive(Debug, Default)]
+pub struct DeltaMembers {
+    text: bool,
+    thinking: bool,
+    calls: bool,
+}
+
+impl DeltaMembers {
+    pub fn note(&mut self, delta: &ChatDelta<'_>) {
+        let is_text = |piece: &ContentPiece| matches!(piece, ContentPiece::Text(_));
+        self.text |= delta.content.0.iter().any(is_text) || delta.refusal.0.is_some();
+        self.thinking |= delta.reasoning_content.0.is_some()
+            || delta.reasoning.0.is_some()
+            || delta.reasoning_details.is_some()
+            || !delta.content.0.iter().all(is_text);
+        self.calls |= delta
+            .tool_calls
+            .as_ref()
+            .is_some_and(|calls| !calls.is_empty());
+    }
+
+    pub fn any(&self) -> bool {
+        self.text || self.thinking || self.calls
+    }
 }
 
 impl Messages {
@@ -54,6 +84,82 @@ impl Messages {
 
     pub fn take_calls(&mut self) -> Vec<CallPiece> {
         std::mem::take(&mut self.calls)
+    }
+}
+
+impl ChatReply {
+    /// Takes what is new in the message of a stream. Some servers send the whole message so far in
+    /// each chunk, beside the delta or without one.
+    pub(super) fn message(
+        &mut self,
+        message: ChatDelta<'_>,
+        is_last: bool,
+        chunks: &mut Vec<Chunk>,
+    ) -> Result<(), Failure> {
+        let mut brought = DeltaMembers::default();
+        brought.note(&message);
+        if brought.any() {
+            self.salvage(if self.messages.came.any() {
+                "it sent `message` beside `delta`"
+            } else {
+                "it sent `message` in place of `delta`"
+            });
+        }
+        let (text, thought) = split(message.content.0);
+        let (reasoning_content, reasoning) = (message.reasoning_content, message.reasoning);
+        let mut new = ChatDelta {
+            extra_content: message.extra_content.filter(|_| !self.messages.came.any()),
+            ..ChatDelta::default()
+        };
+        if !self.messages.came.thinking {
+            // The details grow too, in a form that cannot be cut, so only the last ones count.
+            new.reasoning_details = message.reasoning_details.filter(|_| is_last);
+            let is_usual = reasoning_content.0.is_some();
+            let named = reasoning_content.0.or(reasoning.0).unwrap_or_default();
+            let is_listed = named.is_empty();
+            let all = if is_listed { thought } else { named };
+            let more = self.messages.thinking.take(all)?;
+            match (is_listed, is_usual) {
+                _ if more.is_empty() => {}
+                (true, _) => new.content.0.push(ContentPiece::Thought(more)),
+                (false, true) => new.reasoning_content = LooseWord(Some(more)),
+                (false, false) => new.reasoning = LooseWord(Some(more)),
+            }
+        }
+        if !self.messages.came.text {
+            let more = self.messages.text.take(text)?;
+            if !more.is_empty() {
+                new.content.0.push(ContentPiece::Text(more));
+            }
+            let refusal = message.refusal.0.unwrap_or_default();
+            self.facts.refused |= !refusal.is_empty();
+            let more = self.messages.refusal.take(refusal)?;
+            new.refusal = LooseWord(Some(more).filter(|more| !more.is_empty()));
+        }
+        self.delta(new, chunks);
+        if !self.messages.came.calls {
+            let calls = message.tool_calls.into_iter().flatten();
+            let pieces = calls.map(|call| self.piece(call)).collect();
+            self.messages.hold(pieces)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what was withheld of messages until their end.
+    pub(super) fn finish_messages(&mut self, chunks: &mut Vec<Chunk>) {
+        let thought = self.messages.thinking.finish();
+        if !thought.is_empty() {
+            // The thought continues a part whose form is known.
+            self.think(thought, ReasoningMember::ReasoningContent, chunks);
+        }
+        for text in [self.messages.text.finish(), self.messages.refusal.finish()] {
+            if !text.is_empty() {
+                self.say(text, chunks);
+            }
+        }
+        for piece in self.messages.take_calls() {
+            self.call(piece, chunks);
+        }
     }
 }
 
