@@ -18,7 +18,7 @@ Json = dict[str, Any]
 Report = Callable[[Json], Awaitable[None]]
 
 IN_PROGRESS = "in progress"
-# The number of agents whose epoch is remembered.
+# The number of agents whose epoch is remembered. The agent whose last call is the longest ago is forgotten first.
 AGENTS = 10_000
 # How many calls may wait for each one that runs.
 WAITING = 16
@@ -170,6 +170,7 @@ class RequestHandler:
         if epoch < highest:
             raise Refused(f"stale epoch {epoch}: agent {agent} has called with {highest}")
         self.epochs[agent] = epoch
+        self.epochs.move_to_end(agent)
         if len(self.epochs) > AGENTS:
             self.epochs.popitem(last=False)
 

@@ -10,6 +10,7 @@ import unittest
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Optional
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -133,6 +134,13 @@ class Handler(unittest.IsolatedAsyncioTestCase):
         await self.harness.call("add", {"numbers": []}, epoch=5)
         self.assertIn("stale epoch", (await self.harness.call("add", {"numbers": []}, epoch=4)).error or "")
         self.assertEqual((await self.harness.call("add", {"numbers": []}, epoch=4, agent_id="other")).ok, "0")
+
+    async def test_agent_that_calls_is_not_forgotten(self) -> None:
+        with mock.patch("planck_sidecar.request_handler.AGENTS", 2):
+            for agent in ["a", "b", "a", "c"]:
+                await self.harness.call("add", {"numbers": []}, epoch=3, agent_id=agent)
+            self.assertIn("stale epoch", (await self.harness.call("add", {"numbers": []}, epoch=2, agent_id="a")).error or "")
+            self.assertEqual((await self.harness.call("add", {"numbers": []}, epoch=2, agent_id="b")).ok, "0")
 
     async def test_running_call_is_not_run_twice_and_ends(self) -> None:
         first = asyncio.create_task(self.harness.call("wait", {"seconds": 60}, call_id="c"))

@@ -5,7 +5,7 @@ import { Conversation, type Compactor, type Message, type Summary } from "./comp
 import { Misfit, type Schema } from "./schema.js";
 
 const IN_PROGRESS = "in progress";
-/** The number of agents whose epoch is remembered. */
+/** The number of agents whose epoch is remembered. The agent whose last call is the longest ago is forgotten first. */
 const AGENTS = 10_000;
 /** How many calls may wait for each one that runs. */
 const WAITING = 16;
@@ -139,6 +139,7 @@ export class RequestHandler {
   #admit(agent: string, epoch: number): void {
     const highest = this.#epochs.get(agent) ?? epoch;
     if (epoch < highest) throw new Refused(`stale epoch ${epoch}: agent ${agent} has called with ${highest}`);
+    this.#epochs.delete(agent);
     this.#epochs.set(agent, epoch);
     if (this.#epochs.size > AGENTS) this.#epochs.delete(this.#epochs.keys().next().value!);
   }

@@ -117,6 +117,17 @@ test("wrong requests are errors", async () => {
   assert.equal((await harness.call("add", { numbers: [] }, { epoch: 4, agent_id: "other" })).ok, "0");
 });
 
+test("an agent that calls is not forgotten", async () => {
+  const harness = new Harness(make());
+  const call = (agent: string, epoch: number) => harness.call("add", { numbers: [] }, { epoch, agent_id: agent });
+  const others = (from: number, to: number) => Promise.all(Array.from({ length: to - from }, (_, at) => call(`b${from + at}`, 1)));
+  await call("a", 3);
+  for (let from = 0; from < 9_990; from += 10) await others(from, from + 10);
+  await call("a", 3);
+  for (let from = 9_990; from < 10_050; from += 10) await others(from, from + 10);
+  assert.match((await call("a", 2)).error ?? "", /stale epoch/);
+});
+
 test("a running call is not run twice, and ends when it is cancelled or late", async () => {
   const harness = new Harness(make());
   const first = harness.call("wait", { seconds: 60 }, { call_id: "c" });
