@@ -77,7 +77,13 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Problem::bad_request("the body is no JSON object"));
     }
-    serde_json::from_slice(bytes)
+    let mut body = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut body);
+    let read = read.map_err(|error| match error.path().to_string() {
+        path if path == "." => error.into_inner().to_string(),
+        path => format!("`{path}`: {}", error.into_inner()),
+    });
+    read.and_then(|read| body.end().map(|()| read).map_err(|error| error.to_string()))
         .map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))
 }
 
@@ -132,4 +138,27 @@ where
     key.parse().map(Some).map_err(|error| {
         Problem::bad_request(format!("the `Idempotency-Key` cannot be used: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use planck_common::command::Start;
+
+    use super::*;
+
+    #[test]
+    fn mistake_in_a_body_names_its_field() {
+        for (body, place) in [
+            (r#"{"prompt":7}"#, "`prompt`: "),
+            (
+                r#"{"members":[{"type":"a","tools":7}]}"#,
+                "`members[0].tools`: ",
+            ),
+            (r#"{"prompt":"a"} {}"#, "trailing characters"),
+        ] {
+            let problem = parse::<Start>(body.as_bytes()).unwrap_err();
+            assert!(problem.detail().contains(place), "{}", problem.detail());
+        }
+        assert!(parse::<Start>(b" ").is_ok());
+    }
 }
