@@ -128,6 +128,12 @@ impl Client {
         }
     }
 
+    /// Returns whether the connection is up now. A connection that broke is restored automatically,
+    /// and a request that is sent meanwhile waits for it.
+    pub fn is_connected(&self) -> bool {
+        self.bus.is_connected()
+    }
+
     pub(super) fn bus(&self) -> &Arc<dyn Bus> {
         &self.bus
     }

@@ -146,6 +146,18 @@ impl Front {
         &self.client
     }
 
+    /// Returns an error if the front knows that it cannot reach a node now. A request would only wait
+    /// until its client gives up.
+    pub(crate) fn check_link(&self) -> Result<(), Problem> {
+        if self.client.is_connected() {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the connection to NATS is down; the front connects again as soon as NATS answers",
+        ))
+    }
+
     pub(crate) fn names(&self) -> &AllowedNames {
         &self.names
     }

@@ -12,6 +12,7 @@ use axum::{
 
 use super::{
     front::Front,
+    health,
     openai::{self, ApiError},
     problem::Problem,
 };
@@ -110,6 +111,12 @@ fn check(
     request: &mut Request,
     origin: Option<&HeaderValue>,
 ) -> Result<(), Problem> {
+    // With two hosts, this front and a proxy before it could each check another one.
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return Err(Problem::bad_request(
+            "the request has several `Host` headers",
+        ));
+    }
     let host = text(request.headers(), header::HOST).to_owned();
     front.names().check_host(&host, !front.keys().is_empty())?;
     if let Some(origin) = origin {
@@ -121,7 +128,10 @@ fn check(
     }
     let caller = front.keys().caller(request.headers())?;
     request.extensions_mut().insert(caller);
-    Ok(())
+    if request.uri().path() == health::METRICS {
+        return Ok(());
+    }
+    front.check_link()
 }
 
 /// Answers the question of a browser whether a page of an allowed origin may send a request.

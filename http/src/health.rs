@@ -15,13 +15,16 @@ use super::{front::Front, key::Observer, problem::Problem};
 /// How long `/readyz` waits for a node's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// The path of the metrics, which the front answers on its own.
+pub const METRICS: &str = "/metrics";
+
 /// Returns the routes for the public listener, where the metrics need a key.
 pub fn routes() -> Router<Arc<Front>> {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route(
-            "/metrics",
+            METRICS,
             get(async |_: Observer, front| metrics(front).await),
         )
 }
@@ -31,7 +34,7 @@ pub fn open_routes() -> Router<Arc<Front>> {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+        .route(METRICS, get(metrics))
 }
 
 /// Returns whether a path needs no key, because load balancers have none.
@@ -45,6 +48,7 @@ async fn livez() -> &'static str {
 
 /// Answers `ok` if a node answers this front.
 async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
+    front.check_link()?;
     let asked = tokio::time::timeout(PATIENCE, front.client().nodes()).await;
     let late = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no node answers in time");
     asked.map_err(late)??;

@@ -26,14 +26,17 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Creates the problem with a status for which the protocol has no code.
+    /// Creates the problem with a status. Its code is the protocol's code with the number of the
+    /// status, or the name of a status for which the protocol has no code.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        Self::with_code(
-            status,
-            &title.to_lowercase().replace([' ', '-'], "_"),
-            detail,
-        )
+        let name = title.to_lowercase().replace([' ', '-'], "_");
+        let code = match status {
+            StatusCode::SERVICE_UNAVAILABLE => code_name(Code::Unavailable),
+            StatusCode::PAYLOAD_TOO_LARGE => code_name(Code::TooLarge),
+            _ => name,
+        };
+        Self::with_code(status, &code, detail)
     }
 
     fn with_code(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
@@ -88,15 +91,20 @@ impl Problem {
     }
 }
 
+/// Returns the name of a code of the protocol.
+fn code_name(code: Code) -> String {
+    let name = serde_json::to_value(code).ok();
+    let name = name.as_ref().and_then(|name| name.as_str());
+    name.unwrap_or("internal").to_owned()
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = StatusCode::from_u16(refusal.code.number());
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let code = serde_json::to_value(refusal.code).ok();
-        let code = code.as_ref().and_then(|code| code.as_str());
         Self {
             retryable: refusal.retryable,
-            ..Self::with_code(status, code.unwrap_or("internal"), refusal.message)
+            ..Self::with_code(status, &code_name(refusal.code), refusal.message)
         }
     }
 }
@@ -133,5 +141,24 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_a_status_is_that_of_the_protocol_if_it_has_one() {
+        for (status, code) in [
+            (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            (StatusCode::GATEWAY_TIMEOUT, "gateway_timeout"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+        ] {
+            let problem = Problem::new(status, "no");
+            assert_eq!(problem.code(), code);
+            assert_eq!(problem.r#type, format!("urn:planck:problem:{code}"));
+        }
     }
 }

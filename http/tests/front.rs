@@ -5,16 +5,20 @@
     reason = "a test ends at the first surprise"
 )]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use axum::{
     Router,
     body::{Body, to_bytes},
     http::{Method, Request, Response, StatusCode, header},
 };
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use planck_client::{
     Client,
-    bus::{MemoryBus, MemoryHub},
+    bus::{Bus, BusError, CommandHandler, Delivery, MemoryBus, MemoryHub, Published, ServiceGuard},
+    protocol::{AgentId, NodeId, SessionId, subject::Address},
 };
 use planck_http::{AllowedNames, Front, FrontOptions, Key, KeyHash, Role};
 use serde_json::Value;
@@ -47,6 +51,78 @@ fn request(method: Method, path: &str) -> axum::http::request::Builder {
 
 async fn send(front: &Router, request: Request<Body>) -> Response<Body> {
     front.clone().oneshot(request).await.unwrap()
+}
+
+/// A bus whose link is down. Nobody may send a request over it.
+struct Down(MemoryBus);
+
+#[async_trait]
+impl Bus for Down {
+    fn publish(&self, subject: String, payload: Bytes) {
+        self.0.publish(subject, payload);
+    }
+
+    fn publish_event(&self, event: Published) {
+        self.0.publish_event(event);
+    }
+
+    fn turn_open(&self, session: &SessionId, agent: &AgentId, open: bool) {
+        self.0.turn_open(session, agent, open);
+    }
+
+    async fn request(&self, to: &Address, _: Bytes, _: Duration) -> Result<Bytes, BusError> {
+        panic!("a request to {to} over a link that is down")
+    }
+
+    async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
+        self.0.subscribe(subject).await
+    }
+
+    async fn serve(
+        &self,
+        node: &NodeId,
+        answer: CommandHandler,
+    ) -> Result<Box<dyn ServiceGuard>, BusError> {
+        self.0.serve(node, answer).await
+    }
+
+    fn is_connected(&self) -> bool {
+        false
+    }
+
+    async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
+        self.0.flush(timeout).await
+    }
+}
+
+#[tokio::test]
+async fn front_without_a_link_answers_at_once() {
+    let bus = Down(MemoryBus::new(MemoryHub::new()));
+    let front = Front::new(Client::over(Arc::new(bus)), FrontOptions::default()).routes();
+    let get = async |path: &str| {
+        let request = request(Method::GET, path).body(Body::empty()).unwrap();
+        send(&front, request).await
+    };
+    for path in ["/v1/sessions", "/readyz", "/openai/v1/models"] {
+        let response = get(path).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert!(
+            response.headers().contains_key(header::RETRY_AFTER),
+            "{path}"
+        );
+        assert_eq!(code(path, response).await, "unavailable", "{path}");
+    }
+    for path in ["/livez", "/metrics", "/openapi.json", "/"] {
+        assert_eq!(get(path).await.status(), StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn request_with_two_hosts_is_refused() {
+    let front = front(FrontOptions::default());
+    let two = request(Method::GET, "/livez").header(header::HOST, "127.0.0.1:8401");
+    let response = send(&front, two.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
 }
 
 /// Returns the code of a refusal in the form of the wire to which a path belongs.
