@@ -295,6 +295,16 @@ fn sessions(table: &mut Table<'_>) {
         "Read a page of the log, or follow it as a stream",
     );
     (events.parameters, events.stream) = (query::<ReadEvents>(), Some(EVENTS));
+    for parameter in events
+        .parameters
+        .iter_mut()
+        .filter_map(Value::as_object_mut)
+    {
+        if parameter.get("name").is_some_and(|name| name != "from") {
+            let note = json!("For a page only. A stream with it is refused.");
+            parameter.insert("description".to_owned(), note);
+        }
+    }
     events.parameters.push(header(LAST.0, LAST.1));
     let messages = table.get::<Messages>("/v1/sessions/{session}/messages", "Read messages");
     messages.parameters = query::<ReadMessages>();

@@ -6,12 +6,15 @@ mod events;
 mod sessions;
 mod stream;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::{
     Json, Router,
+    http::header,
+    response::IntoResponse,
     routing::{get, post},
 };
+use bytes::Bytes;
 
 use super::{front::Front, openapi, problem::Problem};
 
@@ -23,7 +26,7 @@ type Reply<T> = Result<Json<T>, Problem>;
 
 pub fn routes() -> Router<Arc<Front>> {
     Router::new()
-        .route(OPENAPI, get(async || Json(openapi::document())))
+        .route(OPENAPI, get(description))
         .route("/v1/sessions", get(sessions::list).post(sessions::start))
         .route(
             "/v1/sessions/{session}",
@@ -59,4 +62,26 @@ pub fn routes() -> Router<Arc<Front>> {
         .route("/v1/models", get(cluster::models))
         .route("/v1/sidecars", get(cluster::sidecars))
         .route("/v1/decisions", get(cluster::decisions))
+}
+
+/// Answers with the description of all routes, which is made once, because it is large and never
+/// changes.
+async fn description() -> impl IntoResponse {
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| openapi::document().to_string().into());
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn description_is_made_once() {
+        let begins = async || {
+            let body = description().await.into_response().into_body();
+            let bytes = axum::body::to_bytes(body, usize::MAX).await;
+            bytes.unwrap().as_ptr()
+        };
+        assert_eq!(begins().await, begins().await);
+    }
 }

@@ -140,6 +140,9 @@ impl ClientStream {
     fn head(&self) -> Frame {
         let head = |session: &SentSession| value!({"session_id": session.id, "seq": session.sent});
         let heads: Vec<_> = self.sessions.iter().map(head).collect();
-        Frame::named("head", &json(&heads))
+        match heads.first().filter(|_| !self.is_of_several) {
+            Some(head) => Frame::named("head", &json(head)),
+            None => Frame::named("head", &json(&heads)),
+        }
     }
 }
