@@ -11,17 +11,8 @@ import { SessionPage } from "./session.js";
 import { WaitsPage } from "./waits.js";
 import { ClusterPage } from "./cluster.js";
 import { AgentPage } from "./agent.js";
+import { pageOf } from "./address.js";
 import { nextTheme, theme } from "./theme.js";
-
-/** Returns the page that the address names. */
-export function pageOf(hash) {
-  const [, page, id, sub, subId] = hash.split("/").map(decodeURIComponent);
-  if (page === "sessions" && id && sub === "agents" && subId) return { name: "agent", title: "Agent", session: id, agent: subId };
-  if (page === "sessions" && id) return { name: "session", title: id, session: id };
-  if (page === "waits") return { name: "waits", title: "Waits" };
-  if (page === "cluster") return { name: "cluster", title: "Cluster" };
-  return { name: "sessions", title: "Sessions" };
-}
 
 function usePage() {
   const [hash, setHash] = useState(location.hash);

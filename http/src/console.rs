@@ -38,6 +38,7 @@ const FILES: &[ConsoleFile] = files! {
     "/console/pages.css" CSS "pages.css",
     "/console/session.css" CSS "session.css",
     "/console/style.css" CSS "style.css",
+    "/console/address.js" JS "address.js",
     "/console/agent.js" JS "agent.js",
     "/console/answer.js" JS "answer.js",
     "/console/api.js" JS "api.js",

@@ -35,6 +35,20 @@ export function two_tabs_answer_one_approval_once({ address }) {
   });
 }
 
+export function wait_with_a_long_word_is_read_on_a_phone({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Write far away", permissions: "careful", name: "long-word" });
+    await page.goto(`${address}/#/waits`);
+    const card = page.getByRole("region", { name: /^Approval: write/ });
+    await card.getByText(/also allow/).waitFor();
+    await looksRight(page, "a wait with a long word");
+    await card.getByRole("button", { name: "Deny" }).click();
+    await page.getByText("Just decided").waitFor();
+    assert.deepEqual(page.errors, []);
+  });
+}
+
 export function edited_arguments_run_and_wrong_ones_are_refused({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);

@@ -218,6 +218,7 @@ async fn person_starts_sessions_and_answers_waits() -> Result<()> {
         "session_is_started_and_answered",
         "markup_of_models_and_tools_stays_text",
         "two_tabs_answer_one_approval_once",
+        "wait_with_a_long_word_is_read_on_a_phone",
         "keyboard_alone_is_enough",
         "pages_of_other_origins_cannot_use_the_front",
         "edited_arguments_run_and_wrong_ones_are_refused",
