@@ -20,7 +20,7 @@ mod view;
 mod waits;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     collections::BTreeSet,

@@ -171,11 +171,15 @@ impl SqliteStore {
              SELECT n, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at, turn,
                 iif(outcome IS NULL AND turn IS NULL, 'withdrawn', outcome), answer,
                 iif(outcome IS NULL AND turn IS NULL, 0, waiting) FROM old.inputs";
+        // The answers of the waits are also the rules of the session.
+        const WAITS: &str =
+            "INSERT INTO main.waits (id, agent_id, kind, seq, opened_at, digest, expires_at, state, answer)
+             SELECT id, agent_id, kind, seq, opened_at, digest, expires_at, state, answer FROM old.waits";
         let first = query(session)
             .bind(stray.id.to_string())
             .bind(stray.name.to_string())
             .bind(self.index.store_id().await?);
-        let rest = vec![query(agents), query(LOG), query(INPUTS)];
+        let rest = vec![query(agents), query(LOG), query(INPUTS), query(WAITS)];
         match db.all_or_nothing(first, rest).await? {
             true => Ok(()),
             false => Err(StoreError::NotFound(format!(
