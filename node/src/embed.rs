@@ -118,6 +118,12 @@ impl Runtime {
         RuntimeBuilder::default()
     }
 
+    #[cfg(test)]
+    pub(crate) fn services(&self) -> &crate::services::Services {
+        let running = self.running.as_ref();
+        running.expect("the runtime runs").node().services()
+    }
+
     /// Returns the id of this node in the cluster.
     pub fn node_id(&self) -> &NodeId {
         &self.id

@@ -350,3 +350,6 @@ impl Host {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -141,12 +141,19 @@ impl Actor {
         let rests = self.agent.is_idle() || self.agent.is_waiting();
         let idle = rests && self.work.is_empty() && self.saves.is_idle();
         let bus = Arc::clone(&self.parts.bus);
+        let event = async {
+            tokio::select! {
+                settled = self.saves.next(&*bus) => ActorEvent::Settled(settled),
+                input = self.work.next() => ActorEvent::Answer(input),
+                mail = mailbox.recv() => ActorEvent::Mail(mail),
+                () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
+            }
+        };
+        // The mailbox of a dropped agent closes at about the same time, and must not park the agent.
         tokio::select! {
+            biased;
             () = self.acks.dropped.cancelled() => ActorEvent::Dropped,
-            settled = self.saves.next(&*bus) => ActorEvent::Settled(settled),
-            input = self.work.next() => ActorEvent::Answer(input),
-            mail = mailbox.recv() => ActorEvent::Mail(mail),
-            () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
+            event = event => event,
         }
     }
 

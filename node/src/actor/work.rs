@@ -69,6 +69,17 @@ struct RunningWork {
     task: AbortHandle,
     cancel: CancellationToken,
     since: Instant,
+    /// The task that answers in place of a cancelled tool.
+    stand_in: Option<AbortHandle>,
+}
+
+impl RunningWork {
+    fn abort(&self) {
+        self.task.abort();
+        if let Some(stand_in) = &self.stand_in {
+            stand_in.abort();
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +121,7 @@ impl ActorWork {
                 task,
                 cancel,
                 since: Instant::now(),
+                stand_in: None,
             },
         );
     }
@@ -154,8 +166,10 @@ impl ActorWork {
     pub async fn wind_up(&mut self) {
         for running in self.running.values() {
             running.cancel.cancel();
-            if running.kind != WorkKind::Tool {
-                running.task.abort();
+            match (running.kind, &running.stand_in) {
+                (WorkKind::Tool, None) => {}
+                (WorkKind::Tool, Some(stand_in)) => stand_in.abort(),
+                (WorkKind::Model | WorkKind::Compaction | WorkKind::Timer, _) => running.abort(),
             }
         }
         let ended = async { while self.tasks.join_next().await.is_some() {} };
@@ -174,6 +188,9 @@ impl ActorWork {
             .into()
         });
         self.tickets.insert(answer.id(), ticket);
+        if let Some(running) = self.running.get_mut(&ticket) {
+            running.stand_in = Some(answer);
+        }
     }
 
     /// Returns the next answer of any task. All intermediate answers of a task come before its last
@@ -198,7 +215,7 @@ impl ActorWork {
         match ended {
             Ok((id, done)) => {
                 let ticket = self.tickets.remove(&id)?;
-                self.running.remove(&ticket)?.task.abort();
+                self.running.remove(&ticket)?.abort();
                 Some(done.input)
             }
             Err(error) => {
@@ -261,5 +278,24 @@ mod tests {
         assert!(work.is_bound());
         assert!(matches!(work.next().await, Input::TimerEnded(Ticket(1))));
         assert!(!work.is_bound());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancelled_tool_that_has_answered_delays_no_end() {
+        let mut work = ActorWork::default();
+        for ticket in [Ticket(1), Ticket(2)] {
+            let cancel = CancellationToken::new();
+            let task = cancel.clone().cancelled_owned();
+            let task = async move {
+                task.await;
+                Input::TimerEnded(ticket)
+            };
+            work.start(ticket, WorkKind::Tool, cancel, task);
+            work.cancel(ticket);
+        }
+        work.next().await;
+        let began = tokio::time::Instant::now();
+        work.wind_up().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

@@ -17,14 +17,16 @@ use crate::{
 };
 
 impl Actor {
-    /// Ends the actor's task. Releases the agent's lease if the agent was stopped, or is given up
-    /// because the store refused its data again.
+    /// Ends the actor's task once all of its work has ended, including the processes of tools. The
+    /// agent's next task on this node must not begin beside them. Releases the agent's lease if the
+    /// agent was stopped, or is given up because the store refused its data again.
     pub(in crate::actor) async fn end(
         mut self: Box<Self>,
         ended: Result<Leave, ActorLost>,
         was_refused: bool,
         mut mailbox: mpsc::Receiver<Box<Mail>>,
     ) -> TaskEnd {
+        self.work.wind_up().await;
         match ended {
             Ok(Leave::Resting) => {
                 tracing::debug!(agent = %self.identity.agent, "resting");
@@ -39,10 +41,7 @@ impl Actor {
                 had: self.had(),
             },
             Ok(Leave::Stopped) => TaskEnd::Gone(self.release().await),
-            Err(ActorLost::Dropped) => {
-                self.work.wind_up().await;
-                TaskEnd::Gone(StopAck::to_nobody())
-            }
+            Err(ActorLost::Dropped) => TaskEnd::Gone(StopAck::to_nobody()),
             // A lost lease is normal: another node took the agent over, rewound or stopped it.
             Err(ActorLost::StaleEpoch) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
@@ -50,7 +49,6 @@ impl Actor {
                 TaskEnd::Gone(StopAck::to_nobody())
             }
             Err(ActorLost::Unstorable(unstorable)) => {
-                self.work.wind_up().await;
                 // If the store refused data of this agent before, and this save consumed no input
                 // that could be refused, loading the agent again could fail in the same way
                 // forever.
