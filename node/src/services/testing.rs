@@ -24,7 +24,7 @@ use crate::{
     config::{self, Config, Period},
     node::{self, RunningNode},
     sessions::CommandOrigin,
-    store::{AgentRecord, NewInput, PutResult, SessionRecord},
+    store::{AgentRecord, NewInput, PutResult, SessionRecord, sqlite::tests::refuse_removal},
 };
 
 /// How long a test waits for an expected state.
@@ -82,6 +82,12 @@ impl World {
         TestNode {
             running: node::open_on(&config, bus).await.unwrap(),
         }
+    }
+
+    /// Makes the file of a session refuse its removal.
+    pub(crate) async fn refuse_removal(&self, session: &Started) {
+        let name = format!("sessions/{}_{}.db", session.session_id, session.name);
+        refuse_removal(&self.folder.path().join(name)).await;
     }
 
     /// Returns a request for a session with these members. The member `lead` is the orchestrator.

@@ -171,12 +171,19 @@ impl Takeover {
         Ok(())
     }
 
-    async fn remove_expired(&self, age: Duration) -> Result<(), StoreError> {
+    /// Removes the closed sessions that were last written before `age`. A session that cannot be
+    /// removed does not keep the others from being removed, unless the store is unreachable.
+    pub(super) async fn remove_expired(&self, age: Duration) -> Result<(), StoreError> {
         let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::from_millis(Timestamp::now().millis().saturating_sub(age));
         for session in self.store.expired(before).await? {
-            let removed = self.store.delete(&session).await?;
-            tracing::info!(%session, agents = removed.agents, events = removed.events, "removed an old session");
+            match self.store.delete(&session).await {
+                Ok(removed) => {
+                    tracing::info!(%session, agents = removed.agents, events = removed.events, "removed an old session")
+                }
+                Err(error @ StoreError::Away(_)) => return Err(error),
+                Err(error) => tracing::warn!(%session, %error, "cannot remove an old session"),
+            }
         }
         Ok(())
     }

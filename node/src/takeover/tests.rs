@@ -444,3 +444,34 @@ async fn close_that_was_cut_short_is_dropped_when_another_node_has_the_session()
     other.leave().await;
     host.leave().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_that_cannot_be_removed_keeps_no_other_old_one() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let mut closed = Vec::new();
+    for _ in 0..3 {
+        let started = node.start(world.request(&["lead"])).await;
+        let session = node.session(&started).await;
+        takeover(&node).close(&session, "done").await.unwrap();
+        closed.push(started);
+    }
+    // Which session is removed first depends on the times of their ends.
+    world.refuse_removal(&closed[0]).await;
+    world.refuse_removal(&closed[1]).await;
+    let until = planck_common::Timestamp::now();
+    while planck_common::Timestamp::now() <= until {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    takeover(&node)
+        .remove_expired(Duration::ZERO)
+        .await
+        .unwrap();
+    let mut left = Vec::new();
+    for started in &closed {
+        let session = node.services().store.session(&started.session_id).await;
+        left.push(session.unwrap().is_some());
+    }
+    assert_eq!(left, [true, true, false]);
+    node.leave().await;
+}

@@ -6,10 +6,15 @@ use planck_common::command::{InputMode, Prompt};
 use super::look::state;
 use crate::{
     cli::{
-        exit::Exit, link::ConnectedClient, output::say, render::style::counted, stay::stay,
-        waits::own_name, watch::Sent,
+        exit::Exit,
+        link::ConnectedClient,
+        output::{say, warn},
+        render::style::counted,
+        stay::stay,
+        waits::own_name,
+        watch::Sent,
     },
-    client::Client,
+    client::{Client, ClientError},
 };
 
 /// How a prompt affects an agent that is busy.
@@ -103,23 +108,41 @@ pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Removes sessions by their names or ids.
 pub async fn remove(client: &Client, sessions: &[String]) -> anyhow::Result<Exit> {
-    for session in sessions {
-        remove_one(client, session, session).await?;
-    }
-    Ok(Exit::Done)
+    remove_all(client, sessions.iter().map(|name| (&**name, &**name))).await
 }
 
-/// Removes a session, and reports the removal with the given name.
-pub async fn remove_one(client: &Client, session: &str, name: &str) -> anyhow::Result<()> {
-    let removed = client.delete(session, None).await?.removed;
-    let counts = [
-        (removed.agents, "agent"),
-        (removed.events, "event"),
-        (removed.inputs, "input"),
-    ];
-    let what = counts
-        .map(|(number, noun)| counted(number as usize, noun))
-        .join(", ");
-    Ok(say(&format!("removed {name}: {what}\n"))?)
+/// Removes sessions, each given by its id and the name with which its removal is reported. A session
+/// that the node refuses to remove does not keep the others from being removed. The first refusal is
+/// returned, and the others are printed.
+pub async fn remove_all<'a>(
+    client: &Client,
+    sessions: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> anyhow::Result<Exit> {
+    let mut first: Option<anyhow::Error> = None;
+    for (id, name) in sessions {
+        let removed = match client.delete(id, None).await {
+            Ok(deleted) => deleted.removed,
+            Err(error @ ClientError::Refused(_)) => {
+                let error = anyhow::Error::new(error).context(format!("cannot remove {name}"));
+                match &first {
+                    None => first = Some(error),
+                    Some(_) => warn(&format!("planck: {error:#}")),
+                }
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let counts = [
+            (removed.agents, "agent"),
+            (removed.events, "event"),
+            (removed.inputs, "input"),
+        ];
+        let what = counts
+            .map(|(number, noun)| counted(number as usize, noun))
+            .join(", ");
+        say(&format!("removed {name}: {what}\n"))?;
+    }
+    first.map_or(Ok(Exit::Done), Err)
 }

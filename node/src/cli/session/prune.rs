@@ -30,14 +30,16 @@ pub async fn perform(client: &Client, older_than: Period, dry_run: bool) -> anyh
     if old.is_empty() {
         say(&format!("no closed session is older than {older_than}\n"))?;
     }
+    if !dry_run {
+        let old = old.iter();
+        let old = old.map(|session| (session.id.as_str(), session.name.as_str()));
+        return change::remove_all(client, old).await;
+    }
     for session in old {
-        match dry_run {
-            true => say(&format!(
-                "would remove {}, closed {}\n",
-                session.name, session.updated_at
-            ))?,
-            false => change::remove_one(client, session.id.as_str(), session.name.as_str()).await?,
-        }
+        say(&format!(
+            "would remove {}, closed {}\n",
+            session.name, session.updated_at
+        ))?;
     }
     Ok(Exit::Done)
 }
