@@ -1,6 +1,7 @@
 -- A rewind ends all open work in the statement that hides it: each call without an end is interrupted, and each turn without an
 -- end is aborted. If the start of a turn or a call stays visible, its end stays visible too. Both therefore always have exactly
--- one end, and no agent keeps the state of a turn that is over. Agents whose creation is hidden are stopped.
+-- one end, and no agent keeps the state of a turn that is over. Agents whose creation is hidden are stopped. An agent that continues
+-- gives results to calls whose results are hidden. A stopped agent never does, so its answer with these calls is hidden too.
 --
 -- The trigger is temporary: a connection creates it before its first rewind. In the schema, it would more than double the time
 -- that opening a file takes, because SQLite parses the whole schema.
@@ -66,6 +67,11 @@ CREATE TEMP TRIGGER IF NOT EXISTS rewind_all INSTEAD OF INSERT ON main.rewind BE
   UPDATE agents SET state = 'idle' WHERE state <> 'stopped';
   UPDATE agents SET state = 'stopped', node_id = NULL WHERE id IN (SELECT body->>'id' FROM log
     WHERE seq >= NEW.first AND kind = 'worker_spawned' AND hidden_by = (SELECT next_seq FROM sessions));
+  UPDATE log SET hidden_by = (SELECT next_seq FROM sessions) WHERE seq IN (
+    SELECT m.seq FROM agents a JOIN log m ON m.seq = (SELECT b.seq FROM log b WHERE b.agent_id = a.id AND b.kind = 'message'
+      AND b.hidden_by IS NULL AND b.body->>'role' <> 'custom' ORDER BY b.seq DESC LIMIT 1)
+    WHERE a.state = 'stopped' AND m.body->>'role' = 'assistant'
+      AND EXISTS (SELECT 1 FROM json_each(m.body, '$.content') p WHERE p.value->>'type' = 'tool_call'));
 
   INSERT INTO log (seq, agent_id, epoch, prev, kind, turn, request, at, node_id, body)
     SELECT s.next_seq, a.id, a.epoch, a.last_seq, 'rewound', coalesce(l.turn, 0), coalesce(l.request, 0), NEW.at, a.node_id, NEW.body

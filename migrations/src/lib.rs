@@ -32,6 +32,10 @@ pub const POSTGRES: &[Migration] = &[
         version: 5,
         sql: include_str!("../postgres/0005_waits.sql"),
     },
+    Migration {
+        version: 6,
+        sql: include_str!("../postgres/0006_rewind.sql"),
+    },
 ];
 
 /// The migrations of each session's SQLite file.

@@ -122,6 +122,7 @@ cases! {
         a_rewind_ends_what_is_open
         a_rewind_leaves_one_end_to_a_turn_that_is_over
         a_rewind_names_the_agents_that_it_stops
+        a_rewind_leaves_no_call_of_a_stopped_agent_without_its_result
         a_rewind_needs_a_visible_message
         a_rewind_sent_again_is_the_same;
     races:

@@ -4,8 +4,8 @@ use planck_scripted_model::{Pace, Reply, Script, When};
 use serde_json::{Value, json};
 
 /// The texts of the prompts. For each distinct text the orchestrator does something different.
-pub const TEXTS: [&str; 8] = [
-    "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn",
+pub const TEXTS: [&str; 10] = [
+    "hello", "hello", "hello", "slow", "write", "ask", "delegate", "spawn", "person", "remote",
 ];
 
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,7 @@ pub enum Move {
     Checkpoint,
     Abort,
     StopWorker,
+    Answer,
     Kill,
     KillBesideRewind,
     Delete,
@@ -25,7 +26,7 @@ pub enum Move {
     Pause,
 }
 
-pub const CHOICES: [Move; 25] = [
+pub const CHOICES: [Move; 26] = [
     Move::Prompt,
     Move::Prompt,
     Move::Prompt,
@@ -42,6 +43,7 @@ pub const CHOICES: [Move; 25] = [
     Move::Abort,
     Move::Abort,
     Move::StopWorker,
+    Move::Answer,
     Move::Kill,
     Move::KillBesideRewind,
     Move::Delete,
@@ -58,10 +60,15 @@ pub fn script() -> Script {
         |count: usize| Reply::text("word ".repeat(count)).pace(Pace::per_second(200.0).chunk(5));
     let call = |name: &str, args: Value| Reply::text("Let me see.").and_call(name, args);
     let file = || json!({ "path": "a.txt", "content": "a" });
+    let question = call("ask_user", json!({ "question": "Which one?" }));
     Script::new()
         .rounds(
             When::any().user("work-write"),
             [call("write", file()), words(10)],
+        )
+        .rounds(
+            When::any().user("work-person"),
+            [question.clone(), words(5)],
         )
         .rule(When::any().user("work-slow"), words(60))
         .rule(When::any().user("slow"), words(60))
@@ -88,6 +95,17 @@ pub fn script() -> Script {
                 call(
                     "delegate_task",
                     json!({ "agent": "worker", "task": "work-slow" }),
+                ),
+                words(5),
+            ],
+        )
+        .rounds(When::any().user("person"), [question, words(5)])
+        .rounds(
+            When::any().user("remote"),
+            [
+                call(
+                    "delegate_task",
+                    json!({ "agent": "worker", "task": "work-person" }),
                 ),
                 words(5),
             ],

@@ -10,6 +10,7 @@ use planck_common::{
     InputId, SessionId,
     command::{
         Accepted, AgentRow, AgentState, AgentVerb, SessionInfo, SessionVerb, SessionsVerb, Started,
+        Waits,
     },
     envelope::Envelope,
     event::EventKind,
@@ -113,6 +114,7 @@ impl Play {
                 self.settled(answered(asked).await, &[])
             }
             Move::StopWorker => self.stop_worker().await,
+            Move::Answer => self.answer_all().await,
             Move::Kill => {
                 let prompts: Vec<_> = (0..self.dice.usize(0..3)).map(|_| self.prompt()).collect();
                 self.kill().await?;
@@ -210,6 +212,19 @@ impl Play {
         self.settled(answered(read).await, &[])
     }
 
+    /// Answers all questions that agents wait for.
+    async fn answer_all(&self) -> Result<()> {
+        let to = Address::new(Target::Sessions, SessionsVerb::Waits.name());
+        let asked = self.node.ask(to, json!({ "session": self.session }));
+        let open: Waits = read(answered(asked).await)?;
+        for wait in open.waits {
+            let answer = json!({ "wait": wait.id, "decision": "answer", "value": "the first" });
+            let asked = self.node.ask(self.at(SessionVerb::Answer), answer);
+            self.settled(answered(asked).await, &[Code::Exists, Code::NotFound])?;
+        }
+        Ok(())
+    }
+
     /// Sends commands and the removal of their session concurrently. Repeats the removal until the
     /// session does not exist, and starts another.
     async fn delete(&mut self) -> Result<()> {
@@ -264,8 +279,8 @@ impl Play {
 
     fn starting(&self) -> tokio::task::JoinHandle<Result<Value, Refusal>> {
         let members = json!([
-            { "type": "lead", "name": "lead", "tools": ["read", "write", "spawn_agent"] },
-            { "type": "worker", "name": "worker", "tools": ["read", "write"] },
+            { "type": "lead", "name": "lead", "tools": ["read", "write", "spawn_agent", "ask_user"] },
+            { "type": "worker", "name": "worker", "tools": ["read", "write", "ask_user"] },
         ]);
         let body = json!({ "session_id": self.session, "dir": self.folder.path().join("work"), "members": members });
         self.node.ask(
@@ -351,6 +366,7 @@ impl Play {
     async fn quiet(&mut self) -> Result<()> {
         let (began, mut is_still) = (Instant::now(), 0);
         loop {
+            self.answer_all().await?;
             let before = self.info().await?;
             for agent in before
                 .agents
@@ -379,12 +395,7 @@ impl Play {
             let last = log.last().and_then(|event| event.seq).unwrap_or_default();
             let heads = [is_still, before.head, info.head, last];
             if open.is_empty() && busy.is_empty() && heads.iter().all(|head| *head == info.head) {
-                let stopped = info
-                    .agents
-                    .iter()
-                    .filter(|agent| agent.state == AgentState::Stopped)
-                    .map(|agent| &agent.id);
-                checks::check(&log, &self.prompts, &stopped.collect())?;
+                checks::check(&log, &self.prompts)?;
                 return checks::check_order(&self.node.received());
             }
             is_still = info.head;

@@ -2,12 +2,13 @@
 //! continue without them.
 
 use planck_common::{
-    AgentId, Seq,
+    AgentId, CallId, Seq,
     command::AgentState,
     envelope::Envelope,
-    event::{EventKind, InputKind, ToolEnd, TurnEnd, TurnOutcome},
+    event::{self, EventKind, InputKind, ToolEnd, TurnEnd, TurnOutcome},
+    message::{Custom, MessageBody, MessageMetadata, MessageRole, Part},
 };
-use serde_json::json;
+use serde_json::{json, value::RawValue};
 
 use super::{
     World, events,
@@ -192,6 +193,79 @@ pub async fn a_rewind_names_the_agents_that_it_stops(world: &dyn World) {
     let record = team.record(2).await;
     assert_eq!((record.state, record.node), (AgentState::Stopped, None));
     assert_eq!(team.record(1).await.state, AgentState::Idle);
+}
+
+/// Returns an answer with a call, and the message with its result. The arguments contain what JSON
+/// functions of databases stumble on.
+fn round() -> (Entry, Entry) {
+    let call_id = CallId::mint();
+    let args = r#"{"role":"custom","a":"\\u0000 \u0000"}"#.to_owned();
+    let call = Part::ToolCall {
+        id: "1".into(),
+        call_id: call_id.clone(),
+        name: "read".into(),
+        args: RawValue::from_string(args).unwrap(),
+        invalid: None,
+        signature: None,
+    };
+    let result = Part::ToolResult {
+        id: "1".into(),
+        call_id,
+        text: "done".into(),
+        error: false,
+    };
+    (
+        saved(MessageRole::Assistant, call),
+        saved(MessageRole::ToolResult, result),
+    )
+}
+
+fn saved(role: MessageRole, part: Part) -> Entry {
+    let body = MessageBody {
+        custom: (role == MessageRole::Custom).then_some(Custom::Summary),
+        role,
+        content: vec![part],
+        metadata: MessageMetadata::default(),
+    };
+    entry(EventKind::Message, 1, event::json(&body))
+}
+
+/// Nothing loads a stopped agent again, so nothing gives results to its calls.
+pub async fn a_rewind_leaves_no_call_of_a_stopped_agent_without_its_result(world: &dyn World) {
+    use MessageRole::{Assistant, Custom as Summary, ToolResult, User};
+    let team = Team::start(world, 3).await;
+    let mut results = Vec::new();
+    for agent in [1, 2] {
+        let ((call, result), (last_call, last_result)) = (round(), round());
+        let began = vec![turn_start(1), message("go"), call, result, last_call];
+        team.log(agent, began).await;
+        let summary = saved(MessageRole::Custom, Part::text("in short"));
+        results.push(vec![summary, last_result, turn_end(1)]);
+    }
+    let mut to = 0;
+    for agent in [2, 1] {
+        to = team.log(agent, results.remove(agent - 1)).await[1];
+    }
+    let (session, stopped) = (&team.session, &team.agents[1]);
+    team.store.release(session, stopped, 1, true).await.unwrap();
+    team.store.rewind(&team.session, 1, to, "me").await.unwrap();
+    let shown = async |agent: &AgentId| {
+        let log = events::all(&team, Some(agent)).await;
+        let shown = log
+            .iter()
+            .filter(|event| event.hidden_by.is_none() && event.kind == "message");
+        let roles = shown.map(|event| {
+            let Some(Ok(event::Event::Message(saved))) = event.event() else {
+                panic!("{} cannot be read", event.kind)
+            };
+            saved.message.role
+        });
+        roles.collect::<Vec<_>>()
+    };
+    assert_eq!(shown(stopped).await, [User, Assistant, ToolResult, Summary]);
+    // The other agent continues, and a rewind to its results would leave it with the last call.
+    let whole = [User, Assistant, ToolResult, Assistant, Summary, ToolResult];
+    assert_eq!(shown(&team.agents[2]).await, whole);
 }
 
 pub async fn a_rewind_needs_a_visible_message(world: &dyn World) {
