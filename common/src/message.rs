@@ -188,6 +188,29 @@ impl Part {
     }
 }
 
+impl MediaSource {
+    /// Returns what is wrong with the bytes of an image or a file, or `None` if they are Base64. A
+    /// provider refuses every request with a message whose bytes are not.
+    pub fn fault(&self) -> Option<&'static str> {
+        match self {
+            Self::Data(data) if !is_base64(data) => {
+                Some("the data of an image or a file must be Base64 with padding, and not empty")
+            }
+            Self::Data(_) | Self::Url(_) => None,
+        }
+    }
+}
+
+/// Returns whether a text is Base64 of at least one byte, with the standard alphabet and padding.
+fn is_base64(text: &str) -> bool {
+    let digits = text.trim_end_matches('=');
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    text.len().is_multiple_of(4)
+        && !digits.is_empty()
+        && text.len() - digits.len() <= 2
+        && digits.bytes().all(is_digit)
+}
+
 /// Returns the text parts of a message's content, joined without a separator.
 pub fn text_of(content: &[Part]) -> String {
     let texts = content.iter().filter_map(|part| match part {
@@ -320,6 +343,20 @@ mod tests {
             error.to_string().contains("needs one of `data` and `url`"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn data_that_is_not_base64_is_a_fault() {
+        let fault = |data: &str| MediaSource::Data(data.into()).fault();
+        for data in ["AA==", "AAA=", "AAAA", "+/+/AA=="] {
+            assert_eq!(fault(data), None, "{data}");
+        }
+        for data in [
+            "", "====", "A===", "AA", "AAAAA", "%%%%", "AA-_", "A=AA", " AAA", "AAA\n",
+        ] {
+            assert!(fault(data).is_some(), "{data:?}");
+        }
+        assert_eq!(MediaSource::Url("https://x".into()).fault(), None);
     }
 
     #[test]

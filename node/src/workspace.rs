@@ -11,7 +11,7 @@ use planck_common::reply::Refusal;
 use planck_common::reply::excerpt;
 
 /// The prefix of the workspace that contains all paths of a host.
-const LOCAL: &str = "local:";
+pub const LOCAL: &str = "local:";
 
 /// The workspaces that exist on this node.
 #[derive(Debug, Clone)]

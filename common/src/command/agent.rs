@@ -39,6 +39,9 @@ bodies! {
         by: Option<String>,
     }
     Accepted {
+        /// Why the prompt cannot run now, although it is stored.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warning: Option<String>,
         prompt_id: InputId,
         session_id: SessionId,
         agent_id: AgentId,

@@ -235,7 +235,11 @@ fn media(url: &str, usual: &str) -> Result<(String, MediaSource), ApiError> {
                 "a `data:` address must be `data:TYPE;base64,DATA`",
             )
         })?;
-        return Ok((mime.to_owned(), MediaSource::Data(data.to_owned())));
+        let source = MediaSource::Data(data.to_owned());
+        return match source.fault() {
+            Some(fault) => Err(ApiError::parameter("content", fault)),
+            None => Ok((mime.to_owned(), source)),
+        };
     }
     if url.starts_with("https://") || url.starts_with("http://") {
         return Ok((usual.to_owned(), MediaSource::Url(url.to_owned())));
@@ -321,6 +325,17 @@ mod tests {
             ),
         ] {
             assert_eq!(parts(json).as_deref(), Ok(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn data_that_is_not_base64_is_refused() {
+        for data in ["%%%", ""] {
+            let json = format!(
+                r#"[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{data}"}}}}]"#
+            );
+            let refused = parts(&json).unwrap_err();
+            assert!(refused.contains("must be Base64"), "{refused}");
         }
     }
 

@@ -9,7 +9,7 @@ use planck_common::{
     AgentId, InputId, Seq, SessionId, SessionName,
     command::{Prompt, SessionInfo, Start},
     message::Part,
-    reply::Code,
+    reply::{Code, Refusal},
 };
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ use super::{
     models,
     segment::{Beginning, Segment},
 };
-use crate::{front::Front, key::Caller, turn::orchestrator};
+use crate::{front::Front, key::Caller, problem::Problem, turn::orchestrator};
 
 /// The maximum number of sessions that begin with the same prompt of the same client and are
 /// compared with a history.
@@ -282,7 +282,11 @@ impl Opening<'_> {
         };
         // The feed starts while the node takes the prompt.
         let _feed = self.front.feed(&session.id);
-        self.client.prompt(&session.id, prompt).await?;
+        let accepted = self.client.prompt(&session.id, prompt).await?;
+        // A response would have no end. The same request finds the prompt again.
+        if let Some(why) = accepted.warning {
+            return Err(Problem::from(Refusal::unavailable(why)).into());
+        }
         self.check(session, place, &input).await?;
         let mut opened = opened(session, place, input, Beginning::Turn);
         opened.asked = Some(normal(&self.text));

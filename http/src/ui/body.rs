@@ -227,7 +227,11 @@ fn file(part: &Value) -> Result<Part, Problem> {
     let (mime, source) = match url.strip_prefix("data:") {
         Some(data) => {
             let (mime, data) = decoded(data)?;
-            (mime, MediaSource::Data(data.to_owned()))
+            let source = MediaSource::Data(data.to_owned());
+            if let Some(fault) = source.fault() {
+                return Err(Problem::bad_request(fault));
+            }
+            (mime, source)
         }
         None if url.starts_with("https://") || url.starts_with("http://") => {
             (None, MediaSource::Url(url.to_owned()))
@@ -255,11 +259,7 @@ fn decoded(url: &str) -> Result<(Option<&str>, &str), Problem> {
     let (head, data) = url.split_once(',').ok_or_else(wrong)?;
     let mime = head.strip_suffix(";base64").ok_or_else(wrong)?;
     let mime = mime.split(';').next().filter(|mime| mime.contains('/'));
-    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
-    match data.len().is_multiple_of(4) && data.bytes().all(is_base64) {
-        true => Ok((mime, data)),
-        false => Err(wrong()),
-    }
+    Ok((mime, data))
 }
 
 /// Returns the tool calls of a message of the assistant.

@@ -161,11 +161,11 @@ fn refusal_names_the_part_that_is_wrong() {
         ),
         (
             user(json!([{"type": "file", "url": "data:a/b;base64,A"}])),
-            "data:TYPE;base64,DATA",
+            "must be Base64",
         ),
         (
-            user(json!([{"type": "file", "url": "data:a/b;base64,A<=="}])),
-            "data:TYPE;base64,DATA",
+            user(json!([{"type": "file", "url": "data:a/b;base64,===="}])),
+            "must be Base64",
         ),
     ] {
         check_refusal(body, expected);

@@ -1,6 +1,9 @@
 //! Chooses the node for an agent, and asks that node to host it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use planck_common::{
     AgentId, NodeId,
@@ -14,6 +17,7 @@ use super::Placement;
 use crate::{
     cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds},
     store::{AgentRecord, NewAgent, SessionRecord},
+    workspace,
 };
 
 /// The maximum number of nodes that are asked before a spawn fails.
@@ -218,6 +222,23 @@ impl Placement {
         self.lookup.context(session, 0).is_ok()
     }
 
+    /// Returns the workspace of a request that names neither a workspace nor a path, if the nodes of
+    /// the cluster have one name between them.
+    pub fn only_workspace(&self) -> Option<String> {
+        let candidates = self.candidates();
+        only_name(candidates.iter().flat_map(|node| &node.workspaces))
+    }
+
+    /// Returns whether a living node has the session's workspace.
+    pub fn has_workspace(&self, session: &SessionRecord) -> bool {
+        let workspace = &session.spec.workspace;
+        let others = self.view.other_candidates();
+        self.sees(session)
+            || others
+                .iter()
+                .any(|node| node.workspaces.contains(workspace))
+    }
+
     fn candidates(&self) -> Vec<NodeCandidate> {
         let mut candidates = self.view.other_candidates();
         candidates.push(self.local.candidate());
@@ -234,4 +255,14 @@ impl Placement {
             has_task: false,
         }))
     }
+}
+
+/// Returns the only name of some workspaces, or `None` if there are several or none. The workspaces
+/// of paths do not count.
+pub(super) fn only_name<'a>(workspaces: impl Iterator<Item = &'a String>) -> Option<String> {
+    let named: BTreeSet<&String> = workspaces
+        .filter(|name| !name.starts_with(workspace::LOCAL))
+        .collect();
+    let mut named = named.into_iter();
+    named.next().filter(|_| named.next().is_none()).cloned()
 }

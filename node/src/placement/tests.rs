@@ -10,7 +10,7 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::{Placement, claim_request, wanted};
+use super::{Placement, choice::only_name, claim_request, wanted};
 use crate::services::testing::{TestNode, World};
 use std::sync::Arc;
 
@@ -230,4 +230,17 @@ async fn model_with_an_address_of_its_own_needs_no_key() {
     assert!(placement(&node).fits_here(&wanted(&session.spec.workspace, &spec)));
     assert!(!placement(&node).fits_here(&wanted("elsewhere", &spec)));
     node.leave().await;
+}
+
+#[test]
+fn only_workspace_of_a_cluster_is_the_one_that_all_its_nodes_name() {
+    let only = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        only_name(names.iter())
+    };
+    let main = Some("main".to_owned());
+    assert_eq!(only(&["main"]), main);
+    assert_eq!(only(&["local:a", "main", "local:b", "main"]), main);
+    assert_eq!(only(&["main", "other"]), None);
+    assert_eq!(only(&["local:a"]), None);
 }

@@ -60,6 +60,7 @@ impl Sessions {
         if prompt.mode == InputMode::Reject {
             self.check_answers(&agent).await?;
         }
+        let holder = node.clone();
         let (mode, by) = (prompt.mode, checked_author(prompt.by.take())?);
         let input = NewInput {
             id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
@@ -73,7 +74,8 @@ impl Sessions {
             fresh: false,
             at: Timestamp::now(),
         };
-        let accepted = |seq| Accepted {
+        let accepted = |seq, warning| Accepted {
+            warning,
             prompt_id: input.id.clone(),
             session_id: session.clone(),
             agent_id: agent.clone(),
@@ -92,15 +94,43 @@ impl Sessions {
                 known.head,
                 self.deliver(&session, node, &known.input).await?,
             ),
-            PutResult::Known(known) => return Ok(accepted(known.head)),
+            PutResult::Known(known) => return Ok(accepted(known.head, None)),
             PutResult::NotFound => {
                 return Err(Refusal::not_found(format!("agent {agent} is stopped")));
             }
         };
         match outcome {
-            ArrivalOutcome::Taken => Ok(accepted(head)),
+            ArrivalOutcome::Taken => {
+                let warning = self.why_waiting(&session, &agent, holder.as_ref()).await;
+                Ok(accepted(head, warning))
+            }
             ArrivalOutcome::Busy => Err(busy(&agent)),
         }
+    }
+
+    /// Returns why no node runs a prompt of this agent, if no living node has the workspace of its
+    /// session. `node` held the agent's lease before the prompt.
+    async fn why_waiting(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        node: Option<&NodeId>,
+    ) -> Option<String> {
+        let is_hosted = match node {
+            Some(node) => self.view.is_alive(node).await,
+            None => false,
+        };
+        if is_hosted || self.host.has(agent) {
+            return None;
+        }
+        let record = self.lookup.session(session).await.ok()?;
+        if self.placement.has_workspace(&record) {
+            return None;
+        }
+        let workspace = &record.spec.workspace;
+        Some(format!(
+            "no node has workspace `{workspace}`; the prompt is stored, and runs when a node with this workspace starts"
+        ))
     }
 }
 
@@ -142,7 +172,17 @@ fn content(prompt: Prompt) -> Result<Vec<Part>, Refusal> {
     if empty {
         return Err(Refusal::bad_request("the prompt is empty"));
     }
-    Ok(content)
+    let fault = content.iter().find_map(|part| match part {
+        Part::Image { source, .. } | Part::File { source, .. } => source.fault(),
+        Part::Text { .. }
+        | Part::Thinking { .. }
+        | Part::ToolCall { .. }
+        | Part::ToolResult { .. } => None,
+    });
+    match fault {
+        Some(fault) => Err(Refusal::bad_request(fault)),
+        None => Ok(content),
+    }
 }
 
 fn was_refused(known: &StoredInput) -> bool {

@@ -56,10 +56,14 @@ impl Sessions {
         {
             return Ok(started(&known, self.view.id(), 0, request.prompt_id));
         }
-        let workspace = self
-            .lookup
-            .workspaces()
-            .meant(request.workspace.as_deref(), request.dir.as_deref())?;
+        let (workspace, dir) = (request.workspace.as_deref(), request.dir.as_deref());
+        let workspace = match self.lookup.workspaces().meant(workspace, dir) {
+            // Which node gets the request is a matter of chance, so its answer is that of all nodes.
+            Err(refusal) if workspace.is_none() && !dir.is_some_and(|dir| dir.starts_with('/')) => {
+                self.placement.only_workspace().ok_or(refusal)?
+            }
+            meant => meant?,
+        };
         if !self.lead_fits_here(&workspace, &request)? {
             return self.start_elsewhere(request, &workspace, origin).await;
         }

@@ -172,6 +172,21 @@ async fn prompt_is_one_of_text_and_content_and_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn image_that_is_not_base64_is_refused() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    for kind in ["image", "file"] {
+        let part = value!({ "type": kind, "mime": "image/png", "data": "%%%" });
+        let prompt = serde_json::from_value(value!({ "content": [part] })).unwrap();
+        let refusal = sessions(&node).prompt(&lead, prompt).await.unwrap_err();
+        assert_eq!(refusal.code, Code::BadRequest, "{refusal}");
+    }
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn second_put_of_a_prompt_is_accepted_and_not_run_again() {
     let world = World::new().await;
     let node = world.node().await;
