@@ -64,7 +64,12 @@ impl Agent {
 
     fn limit_question(&self, limit: &str, max: f64, used: f64, step: &StepEffects) -> WaitOpened {
         let request = json!({ "limit": limit, "max": max, "used": used });
-        let schema = json!({ "type": "number", "exclusiveMinimum": used.max(max) });
+        let kind = if is_counted(limit) {
+            "integer"
+        } else {
+            "number"
+        };
+        let schema = json!({ "type": kind, "exclusiveMinimum": used.max(max) });
         let id = &self.identity;
         let (turn, request_number) = (self.counters.turn, self.counters.request);
         WaitOpened {
@@ -118,6 +123,7 @@ impl Agent {
     /// Sets a limit to a higher value. Returns whether the value is higher than what the agent has
     /// used.
     fn raise(&mut self, limit: &str, max: f64) -> bool {
+        let max = if is_counted(limit) { max.floor() } else { max };
         if self.reached(limit).is_none_or(|(_, used)| max <= used) {
             return false;
         }
@@ -150,4 +156,9 @@ impl Agent {
         self.set_deadline(&mut turn, step);
         self.go_on(turn, rows, step);
     }
+}
+
+/// Returns whether a limit is a number of something, and not an amount of money.
+fn is_counted(limit: &str) -> bool {
+    limit != "max_cost_usd"
 }

@@ -46,9 +46,10 @@ impl Agent {
                 added,
                 removed,
                 tools,
+                arguments,
                 named,
             } => {
-                self.config.set_tools(tools);
+                self.config.set_tools(tools, arguments);
                 self.config.spec.tools = named;
                 let tools = self.config.tools.iter();
                 let changed = ToolsChanged {

@@ -10,7 +10,7 @@ use planck_common::{
     wait::WaitAnswer,
 };
 
-use super::{NewInput, Ticket};
+use super::{ArgumentCheck, NewInput, Ticket};
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
 /// An input of a step. Every input except [`Input::Arrived`], [`Input::Withdrawn`],
@@ -114,6 +114,7 @@ pub enum Command {
         added: Vec<String>,
         removed: Vec<String>,
         tools: Arc<[ToolSpec]>,
+        arguments: Arc<dyn ArgumentCheck>,
         named: Vec<String>,
     },
     Model {

@@ -56,7 +56,7 @@ pub use effect::{Effect, Entry, Mark, Save};
 pub use inbox::{InputOutcome, NewInput, StoredInput};
 pub use input::{Command, Input};
 pub use restore::Unreadable;
-pub use setup::{Memory, OpenTurn, Settings, Setup, Unstorable};
+pub use setup::{ArgumentCheck, Memory, OpenTurn, Settings, Setup, Unstorable};
 
 use inbox::InputQueue;
 use phase::{Phase, Stopping};
@@ -133,11 +133,12 @@ impl Agent {
             spec,
             card,
             tools,
+            arguments,
             limits,
             settings,
             dir,
         } = setup;
-        let charter = AgentConfig::new(spec, card, tools, dir);
+        let charter = AgentConfig::new(spec, card, (tools, arguments), dir);
         Self {
             identity: AgentIdentity {
                 session,

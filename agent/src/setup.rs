@@ -1,6 +1,6 @@
 //! The state that an agent starts with: its identity, its settings, and its history from the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use planck_common::{
     AgentId, InputId, SessionId,
@@ -30,11 +30,27 @@ pub struct Setup {
     pub spec: AgentSpec,
     pub card: ModelCard,
     pub tools: Arc<[ToolSpec]>,
+    pub arguments: Arc<dyn ArgumentCheck>,
     /// The limits of the session, shared by all its agents.
     pub limits: SessionLimits,
     pub settings: Settings,
     /// The session's working directory, in which permission rules read paths.
     pub dir: Arc<str>,
+}
+
+/// Checks the arguments of calls against the schemas of the tools. An implementation has compiled
+/// the schemas, and does nothing else than this check.
+pub trait ArgumentCheck: fmt::Debug + Send + Sync {
+    /// Returns the result of a call whose arguments do not fit, or `None` if they fit or there is
+    /// no such tool.
+    fn refusal(&self, tool: &str, args: &str) -> Option<String>;
+}
+
+/// The check of tools that take any arguments.
+impl ArgumentCheck for () {
+    fn refusal(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
 }
 
 /// The settings of the loop.
@@ -166,6 +182,7 @@ pub(super) struct AgentConfig {
     pub card: ModelCard,
     /// The tools, sorted by name.
     pub tools: Arc<[ToolSpec]>,
+    pub arguments: Arc<dyn ArgumentCheck>,
     /// The session's working directory.
     pub dir: Arc<str>,
 }
@@ -174,24 +191,30 @@ impl AgentConfig {
     pub(super) fn new(
         spec: AgentSpec,
         card: ModelCard,
-        tools: Arc<[ToolSpec]>,
+        (tools, arguments): (Arc<[ToolSpec]>, Arc<dyn ArgumentCheck>),
         dir: Arc<str>,
     ) -> Self {
         let mut charter = Self {
             spec,
             card,
             tools: Arc::default(),
+            arguments: Arc::clone(&arguments),
             dir,
         };
-        charter.set_tools(tools);
+        charter.set_tools(tools, arguments);
         charter
     }
 
-    pub(super) fn set_tools(&mut self, mut tools: Arc<[ToolSpec]>) {
+    pub(super) fn set_tools(
+        &mut self,
+        mut tools: Arc<[ToolSpec]>,
+        arguments: Arc<dyn ArgumentCheck>,
+    ) {
         if !tools.is_sorted_by(|a, b| a.name <= b.name) {
             Arc::make_mut(&mut tools).sort_by(|a, b| a.name.cmp(&b.name));
         }
         self.tools = tools;
+        self.arguments = arguments;
     }
 
     pub(super) fn tool(&self, name: &str) -> Option<&ToolSpec> {

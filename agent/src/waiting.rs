@@ -28,8 +28,7 @@ use crate::model::ToolSpec;
 pub(super) enum Admission {
     Runs(ToolRun),
     Waits,
-    /// The agent does not have the tool, the permissions deny the call, or its arguments are no
-    /// question.
+    /// The agent does not have the tool, the permissions deny the call, or its arguments do not fit.
     Refused(ToolEnd),
 }
 
@@ -39,6 +38,8 @@ enum Decided {
     Run(Box<RawValue>),
     /// The call ends with this result.
     End { text: String, error: bool },
+    /// The permissions deny the arguments that a person wrote.
+    Denied { why: String },
 }
 
 impl Agent {
@@ -71,6 +72,10 @@ impl Agent {
             }
         };
         let RequestedCall { call, args, .. } = wanted;
+        // Nobody is asked about a call that cannot run, and no client gets it.
+        if let Some(text) = self.config.arguments.refusal(&call.name, args.get()) {
+            return refuse(round, call, text);
+        }
         match self.opening(kind, tool, &call, args, verdict.why.as_deref(), step) {
             Ok(opened) => {
                 let wait = OpenWait {
@@ -160,22 +165,33 @@ impl Agent {
             round.wait(call, wait);
             return None;
         }
-        rows.event(&closed(call.call_id.clone(), answer));
-        match self.meaning(&call, &wait, answer) {
+        let decided = self.meaning(&call, &wait, answer);
+        let closed = match &decided {
+            Decided::Denied { why } => Event::WaitClosed(WaitClosed {
+                id: call.call_id.clone(),
+                decision: WaitDecision::Deny,
+                by: answer.by.clone(),
+                reason: Some(why.clone()),
+                scope: None,
+            }),
+            Decided::Run(_) | Decided::End { .. } => closed(call.call_id.clone(), answer),
+        };
+        rows.event(&closed);
+        let (text, error) = match decided {
             Decided::Run(args) => {
                 let wanted = RequestedCall {
                     call,
                     args: &args,
                     invalid: None,
                 };
-                Some(self.start(round, wanted, wait.remark, rows, step))
+                return Some(self.start(round, wanted, wait.remark, rows, step));
             }
-            Decided::End { text, error } => {
-                rows.event(&Event::ToolEnd(call.end(text.clone(), error, 0)));
-                round.settle(call, text, error);
-                None
-            }
-        }
+            Decided::End { text, error } => (text, error),
+            Decided::Denied { why } => (denied(Some(&why)), true),
+        };
+        rows.event(&Event::ToolEnd(call.end(text.clone(), error, 0)));
+        round.settle(call, text, error);
+        None
     }
 
     /// Returns a new opening of the wait if an approval was given for another description of the
@@ -208,7 +224,9 @@ impl Agent {
                     .tool(&call.name)
                     .map(|tool| self.permits(tool, &args));
                 match verdict.filter(|verdict| verdict.action == RuleAction::Deny) {
-                    Some(verdict) => error(denied(verdict.why.as_deref())),
+                    Some(verdict) => Decided::Denied {
+                        why: verdict.why.unwrap_or_else(|| DENIED.into()),
+                    },
                     None => Decided::Run(args),
                 }
             }
@@ -313,9 +331,11 @@ fn refuse(round: &mut Round, call: CallNames, text: String) -> Admission {
     Admission::Refused(end)
 }
 
+/// Why a call is denied if neither a rule nor a mode says so.
+const DENIED: &str = "the permissions of this agent deny it";
+
 fn denied(why: Option<&str>) -> String {
-    let why = why.unwrap_or("the permissions of this agent deny it");
-    format!("not run: {why}")
+    format!("not run: {}", why.unwrap_or(DENIED))
 }
 
 /// Returns the text of an answer: a JSON string is taken as it is meant, anything else as JSON.

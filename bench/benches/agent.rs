@@ -6,7 +6,7 @@
     reason = "a bench stops at the first unexpected result"
 )]
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use planck_agent::{
@@ -80,6 +80,7 @@ fn setup() -> Setup {
             retry: RetryRules::default(),
         },
         tools: [tool].into(),
+        arguments: Arc::new(()),
         limits: SessionLimits::default(),
         settings: Settings {
             max_requests_per_turn: u32::MAX,

@@ -7,6 +7,7 @@ use planck_common::{
     command::AgentState,
     event::{Event, EventKind},
     message::StopReason,
+    permission::{Permissions, Rule, RuleAction},
     spec::OnLimit,
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened, WaitState},
 };
@@ -53,8 +54,12 @@ impl WaitTable {
 
     fn close(&mut self, wait: &WaitClosed) {
         let stored = self.0.get_mut(&wait.id).expect("a wait without an opening");
+        let answer = stored.answer.as_ref();
+        // The permissions may deny the arguments that a person wrote.
+        let is_denied = wait.decision == WaitDecision::Deny
+            && answer.is_some_and(|answer| answer.args.is_some());
         let was_read = stored.state == WaitState::Answered
-            && stored.answer.as_ref().map(|answer| answer.decision) == Some(wait.decision);
+            && (is_denied || answer.map(|answer| answer.decision) == Some(wait.decision));
         let is_withdrawn = wait.decision == WaitDecision::Withdrawn;
         let is_open = matches!(stored.state, WaitState::Open | WaitState::Answered);
         assert!(
@@ -159,6 +164,20 @@ impl World {
         if told {
             self.read_answers();
         }
+    }
+
+    /// Stores this answer to an open wait, which the agent reads at once.
+    fn answer_wait(&mut self, which: usize, answer: WaitAnswer) {
+        let id = self.waits.nth(which, WaitState::Open).unwrap();
+        let stored = self.waits.0.get_mut(&id).unwrap();
+        (stored.state, stored.answer) = (WaitState::Answered, Some(answer));
+        self.read_answers();
+    }
+
+    fn events_of(&self, kind: EventKind) -> Vec<Event> {
+        let rows = self.rows.iter().filter(|row| row.kind == kind);
+        rows.map(|row| Event::parse(row.kind, &row.body).unwrap())
+            .collect()
     }
 
     /// Passes the agent the answers that it has not read yet. Some may have been read before, while
@@ -273,6 +292,52 @@ fn question_without_a_question_is_refused() {
 }
 
 #[test]
+fn nobody_is_asked_about_a_call_whose_arguments_do_not_fit() {
+    let unfit = r#"{"command":"make","unknown":1}"#;
+    let mut world = World::waiting(&[call(1, "deploy", unfit)]);
+    world.commit_all();
+    assert!(world.agent.waits().is_empty());
+    assert_eq!(world.results(), ["`deploy` was not run"]);
+    assert!(world.events_of(EventKind::WaitOpened).is_empty());
+}
+
+#[test]
+fn changed_arguments_that_the_permissions_deny_are_a_denial_in_the_log() {
+    let mut setup = setup();
+    let rule = Rule {
+        tool: Some("deploy".into()),
+        effect: None,
+        path: None,
+        command: Some("rm *".into()),
+        sidecar: None,
+        action: RuleAction::Deny,
+    };
+    setup.spec.permissions.push(Permissions {
+        rules: vec![rule],
+        ..Permissions::default()
+    });
+    let mut world = World::new(setup);
+    world.put(prompt("p1"));
+    world.answer(deploy().into(), StopReason::ToolUse);
+    world.answer_wait(
+        0,
+        WaitAnswer {
+            args: Some(RawValue::from_string(r#"{"command":"rm all"}"#.into()).unwrap()),
+            by: Some("ann".into()),
+            ..answer_of(WaitDecision::Allow)
+        },
+    );
+    world.commit_all();
+    assert!(world.tools.is_empty());
+    let Event::WaitClosed(closed) = world.events_of(EventKind::WaitClosed).remove(0) else {
+        panic!("the kind and the data of the event differ")
+    };
+    assert_eq!(closed.decision, WaitDecision::Deny);
+    assert_eq!(closed.by.as_deref(), Some("ann"));
+    assert!(closed.reason.unwrap().contains("rm *"));
+}
+
+#[test]
 fn changed_arguments_run_and_are_kept_for_another_try() {
     let mut setup = setup();
     let mut tools = setup.tools.to_vec();
@@ -367,6 +432,7 @@ fn approval_of_a_tool_that_has_changed_since_is_asked_again() {
         added: vec![],
         removed: vec![],
         tools: tools.into(),
+        arguments: std::sync::Arc::new(()),
         named,
     }));
     let id = world.agent.waits().remove(0);
@@ -453,6 +519,20 @@ fn raised_limit_lets_the_turn_continue_and_is_recorded() {
     world.say("Done.");
     assert!(world.agent.is_idle());
     assert_eq!(world.outcome("p1"), Some("completed"));
+}
+
+#[test]
+fn number_of_requests_is_raised_to_a_whole_number() {
+    for (value, outcome) in [("1.5", Some("limit")), ("2.5", None)] {
+        let mut world = at_limit();
+        let answer = WaitAnswer {
+            value: Some(RawValue::from_string(value.into()).unwrap()),
+            ..answer_of(WaitDecision::Allow)
+        };
+        world.answer_wait(0, answer);
+        assert_eq!(world.outcome("p1"), outcome, "{value}");
+        assert!(!world.agent.is_waiting(), "{value}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ use planck_common::{
 use serde_json::value::RawValue;
 
 use super::super::{
-    Agent, Effect, Input, InputOutcome, Memory, NewInput, OpenTurn, Save, Settings, Setup,
+    Agent, ArgumentCheck, Effect, Input, InputOutcome, Memory, NewInput, OpenTurn, Save, Settings, Setup,
     StoredInput, Ticket, Unstorable,
     effect::{Change, ToolRun},
     input::Saved,
@@ -105,6 +106,17 @@ pub fn careful() -> Vec<Permissions> {
     }]
 }
 
+/// Refuses calls whose arguments have a member `unknown`.
+#[derive(Debug)]
+struct NoUnknown;
+
+impl ArgumentCheck for NoUnknown {
+    fn refusal(&self, tool: &str, args: &str) -> Option<String> {
+        args.contains("\"unknown\"")
+            .then(|| format!("`{tool}` was not run"))
+    }
+}
+
 pub fn setup() -> Setup {
     let spec = AgentSpec {
         r#type: "worker".into(),
@@ -147,6 +159,7 @@ pub fn setup() -> Setup {
             question(),
         ]
         .into(),
+        arguments: Arc::new(NoUnknown),
         limits: SessionLimits::default(),
         settings: Settings {
             compaction: Rules {

@@ -180,19 +180,13 @@ impl ActorStartup {
             opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
         }
         opening.extend(had.and_then(|had| changed_tools(&had, &toolbox)));
-        let writer = Writer {
-            agent_id: identity.agent.clone(),
-            session_id: identity.session.id.clone(),
-            team_id: identity.session.team.clone(),
-            node_id: parts.node.clone(),
-            epoch: identity.epoch,
-        };
         let setup = Setup {
             session: identity.session.id.clone(),
             agent: identity.agent.clone(),
             epoch: identity.epoch,
             card: parts.models.card(&record.spec.model),
             tools: toolbox.specs(),
+            arguments: Arc::new(toolbox.clone()),
             limits: identity.session.limits,
             settings: parts.settings.clone(),
             dir: identity.session.dir.to_string_lossy().into(),
@@ -202,7 +196,7 @@ impl ActorStartup {
         let (agent, effects) = restored.map_err(|error| StoreError::Broken(error.to_string()))?;
         let actor = Actor {
             runner: Runner::new(parts.calls),
-            saves: Saves::new(writer, hold),
+            saves: Saves::new(writer(&parts, &identity), hold),
             agent,
             toolbox: Arc::new(toolbox),
             encoding: Encoding::default(),
@@ -215,6 +209,16 @@ impl ActorStartup {
             clients,
         };
         Ok((Box::new(actor), effects, opening))
+    }
+}
+
+fn writer(parts: &ActorContext, identity: &ActorIdentity) -> Writer {
+    Writer {
+        agent_id: identity.agent.clone(),
+        session_id: identity.session.id.clone(),
+        team_id: identity.session.team.clone(),
+        node_id: parts.node.clone(),
+        epoch: identity.epoch,
     }
 }
 

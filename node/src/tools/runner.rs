@@ -4,15 +4,12 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use serde_json::Value;
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
 };
 
-use super::{
-    CallEnd, Invocation, Tool, ToolOutcome, output::Caps, schema::CompiledSchema, toolbox::Toolbox,
-};
+use super::{CallEnd, Invocation, Tool, ToolOutcome, output::Caps, toolbox::Toolbox};
 use crate::nul;
 
 /// The maximum time that a cancelled tool may take to return its partial result. Killing the
@@ -74,8 +71,8 @@ impl Runner {
         let Some(entry) = toolbox.find(name) else {
             return self.capped(ToolOutcome::error(toolbox.no_such_tool(name)));
         };
-        if let Err(mistakes) = check(name, &entry.schema, call.args.get()) {
-            return self.capped(ToolOutcome::error(mistakes));
+        if let Some(refusal) = entry.schema.refusal(name, call.args.get()) {
+            return self.capped(ToolOutcome::error(refusal));
         }
         let cancel = call.cancel.clone();
         let slots = if entry.tool.waits() {
@@ -98,18 +95,6 @@ impl Runner {
             text: self.bounds.caps.apply(nul::replaced(outcome.text)),
             ..outcome
         }
-    }
-}
-
-fn check(name: &str, schema: &CompiledSchema, args: &str) -> Result<(), String> {
-    let args: Value = serde_json::from_str(args)
-        .map_err(|why| format!("the arguments of `{name}` are not JSON: {why}"))?;
-    match schema.mistakes(&args).as_slice() {
-        [] => Ok(()),
-        mistakes => Err(format!(
-            "`{name}` was not run, its arguments do not fit:\n- {}",
-            mistakes.join("\n- ")
-        )),
     }
 }
 

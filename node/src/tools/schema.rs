@@ -61,6 +61,21 @@ impl CompiledSchema {
         &self.properties
     }
 
+    /// Returns the result of a call of this tool whose arguments do not fit, or `None` if they fit.
+    pub fn refusal(&self, tool: &str, args: &str) -> Option<String> {
+        let args: Value = match serde_json::from_str(args) {
+            Ok(args) => args,
+            Err(why) => return Some(format!("the arguments of `{tool}` are not JSON: {why}")),
+        };
+        match self.mistakes(&args).as_slice() {
+            [] => None,
+            mistakes => Some(format!(
+                "`{tool}` was not run, its arguments do not fit:\n- {}",
+                mistakes.join("\n- ")
+            )),
+        }
+    }
+
     /// Returns one line for each of the first mistakes, at most `TOLD` lines, or no lines if the
     /// arguments fit.
     pub fn mistakes(&self, args: &Value) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! The tools of one agent, sorted by name.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use planck_agent::absent_tool::no_such_tool;
 use planck_common::event::ToolEffect;
@@ -9,7 +9,7 @@ use super::{
     Tool,
     catalogue::{BadTool, ToolEntry},
 };
-use crate::model::ToolSpec;
+use crate::{agent::ArgumentCheck, model::ToolSpec};
 
 /// An immutable set of tools that is cheap to clone. When the tools of an agent change, the agent
 /// gets a new toolbox.
@@ -22,6 +22,18 @@ pub struct Toolbox {
 impl Default for Toolbox {
     fn default() -> Self {
         Self::of(Vec::new())
+    }
+}
+
+impl fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+impl ArgumentCheck for Toolbox {
+    fn refusal(&self, tool: &str, args: &str) -> Option<String> {
+        self.find(tool)?.schema.refusal(tool, args)
     }
 }
 

@@ -109,6 +109,7 @@ impl Actor {
                 added,
                 removed,
                 tools: self.toolbox.specs(),
+                arguments: self.toolbox.clone(),
                 named: spec.tools,
             },
             now,
@@ -125,6 +126,7 @@ impl Actor {
             added,
             removed,
             tools: self.toolbox.specs(),
+            arguments: self.toolbox.clone(),
             named: self.agent.spec().tools.clone(),
         })
     }

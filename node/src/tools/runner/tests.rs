@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use planck_common::event::ToolEffect;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::*;
