@@ -137,7 +137,7 @@ pub struct WaitAnswer {
 }
 
 impl WaitAnswer {
-    /// Returns whether two answers say the same. Their authors and times may differ.
+    /// Returns whether two answers say the same and have the same author. Their times may differ.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let text = |raw: &Option<Box<RawValue>>| raw.as_ref().map(|raw| raw.get().to_owned());
         self.decision == other.decision
@@ -145,6 +145,7 @@ impl WaitAnswer {
             && text(&self.value) == text(&other.value)
             && self.reason == other.reason
             && self.scope == other.scope
+            && self.by == other.by
     }
 }
 

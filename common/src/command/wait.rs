@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    AgentId, CallId, SessionId, Timestamp,
+    AgentId, CallId, Seq, SessionId, Timestamp,
     permission::Rule,
     wait::{WaitDecision, WaitKind, WaitScope, WaitState},
 };
@@ -20,6 +20,9 @@ bodies! {
         /// The id or name of a session; all sessions by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<String>,
+        /// The waits whose id begins with this text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u32>,
         /// The `next` of the preceding page.
@@ -35,6 +38,10 @@ bodies! {
         id: CallId,
         session_id: SessionId,
         agent_id: AgentId,
+        /// The number of the event `wait_opened` in the session's log. Nodes of earlier versions do
+        /// not tell it.
+        #[serde(default)]
+        seq: Seq,
         kind: WaitKind,
         state: WaitState,
         title: String,

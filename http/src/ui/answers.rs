@@ -129,6 +129,7 @@ mod tests {
 
     fn open(kind: WaitKind) -> WaitRow {
         WaitRow {
+            seq: 3,
             id: CallId::parse("c1").unwrap(),
             session_id: SessionId::parse("s").unwrap(),
             agent_id: AgentId::parse("a").unwrap(),

@@ -73,7 +73,7 @@ impl WaitsArgs {
             return watch::watch(&config, self.session, self.output.output).await;
         }
         let link = ConnectedClient::look(&config).await?;
-        let waits = every_wait(&link.client, WaitState::Open, self.session).await;
+        let waits = every_wait(&link.client, open(self.session)).await;
         link.close().await;
         let waits = waits?;
         let length = short(&waits);
@@ -113,7 +113,13 @@ impl AnswerArgs {
     /// Returns the wait that the command line names: an open one, or else one that is over.
     async fn find(&self, client: &Client) -> anyhow::Result<WaitRow> {
         for state in [WaitState::Open, WaitState::Answered, WaitState::Closed] {
-            let mut waits = every_wait(client, state, None).await?;
+            let filter = ListWaits {
+                state: Some(state),
+                id: Some(self.wait.clone()),
+                ..ListWaits::default()
+            };
+            let mut waits = every_wait(client, filter).await?;
+            // A node of an earlier version does not know the filter.
             waits.retain(|wait| wait.id.starts_with(&self.wait));
             if waits.len() > 1 {
                 let count = waits.len();
@@ -187,21 +193,21 @@ pub fn left_open(session: &str, waits: &[WaitRow], is_alone: bool) -> String {
 
 /// Reads the open waits of a session.
 pub async fn open_waits(client: &Client, session: &str) -> anyhow::Result<Vec<WaitRow>> {
-    every_wait(client, WaitState::Open, Some(session.to_owned())).await
+    every_wait(client, open(Some(session.to_owned()))).await
 }
 
-/// Reads every wait in a state, page by page.
-async fn every_wait(
-    client: &Client,
-    state: WaitState,
-    session: Option<String>,
-) -> anyhow::Result<Vec<WaitRow>> {
-    let mut filter = ListWaits {
-        state: Some(state),
+/// Returns the filter for the open waits of a session, or of all sessions.
+fn open(session: Option<String>) -> ListWaits {
+    ListWaits {
+        state: Some(WaitState::Open),
         session,
-        limit: Some(PAGE),
         ..ListWaits::default()
-    };
+    }
+}
+
+/// Reads every wait that a filter selects, page by page.
+async fn every_wait(client: &Client, mut filter: ListWaits) -> anyhow::Result<Vec<WaitRow>> {
+    filter.limit = Some(PAGE);
     let mut waits = Vec::new();
     loop {
         let page = client.waits(&filter).await?;

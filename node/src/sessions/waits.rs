@@ -4,13 +4,17 @@
 use planck_common::{
     AgentId, Timestamp,
     command::{Answer, Answered, ListWaits, WaitRow, Waits},
+    event::ToolEffect,
+    permission::RuleAction,
     reply::{Code, Refusal},
     wait::{WaitAnswer, WaitDecision, WaitKind, WaitScope, WaitState},
 };
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{Sessions, author::checked_author, prompt::bounded};
 use crate::{
+    agent::permission::{self, CallFacts},
     nul,
     store::{AnswerOutcome, SessionRecord, SessionStore, nobody_answered},
     tools::schema::CompiledSchema,
@@ -22,7 +26,14 @@ impl Sessions {
             Some(session) => Some(self.lookup.session(session).await?.id),
             None => None,
         };
-        Ok(self.store.waits(session.as_ref(), &filter).await?)
+        let mut page = self.store.waits(session.as_ref(), &filter).await?;
+        // The waits of one answer were opened at the same time, and are listed as the answer has
+        // them.
+        page.waits.sort_by(|one, other| {
+            let place = |wait: &WaitRow| (wait.opened_at, wait.seq);
+            (place(one), &one.session_id).cmp(&(place(other), &other.session_id))
+        });
+        Ok(page)
     }
 
     /// Stores the answer to a wait, and wakes the agent. The first answer holds. If the same answer
@@ -32,6 +43,7 @@ impl Sessions {
         session: &SessionRecord,
         answer: Answer,
     ) -> Result<Answered, Refusal> {
+        self.check_permitted(session, &answer).await?;
         let most = self.limits.max_prompt;
         let (answered, agent) = store_answer(&*self.store, most, session, answer).await?;
         if let Some(agent) = agent {
@@ -39,6 +51,54 @@ impl Sessions {
         }
         Ok(answered)
     }
+
+    /// Refuses arguments that the agent's permissions deny, so that the person who wrote them can
+    /// answer again. A node that does not know the session's folder leaves this to the agent, which
+    /// denies the call.
+    async fn check_permitted(
+        &self,
+        session: &SessionRecord,
+        answer: &Answer,
+    ) -> Result<(), Refusal> {
+        let Some(args) = answer.args.as_deref() else {
+            return Ok(());
+        };
+        let Ok(context) = self.lookup.context(session, 0) else {
+            return Ok(());
+        };
+        let Some(wait) = self.store.wait(&session.id, &answer.wait).await? else {
+            return Ok(());
+        };
+        let Some(agent) = self.store.find_agent(&wait.agent_id).await? else {
+            return Ok(());
+        };
+        let Ok(asked) = serde_json::from_str::<AskedCall>(wait.request.get()) else {
+            return Ok(());
+        };
+        let call = CallFacts {
+            tool: &asked.tool,
+            effect: asked.effect,
+            sidecar: wait.rule.as_ref().and_then(|rule| rule.sidecar.as_deref()),
+            args: args.get(),
+            dir: &context.dir.to_string_lossy(),
+        };
+        let verdict = permission::judge(&agent.spec.permissions, &call);
+        if wait.kind != WaitKind::Approval || verdict.action != RuleAction::Deny {
+            return Ok(());
+        }
+        let why = verdict.why.unwrap_or_default();
+        Err(Refusal::bad_request(format!(
+            "wait {}: a call with these `args` would not run: {why}",
+            wait.id
+        )))
+    }
+}
+
+/// The part of an approval's request that rules look at.
+#[derive(Deserialize)]
+struct AskedCall {
+    tool: String,
+    effect: ToolEffect,
 }
 
 /// Stores the answer to a wait. Returns the agent to wake if the answer was not stored before. No
@@ -184,7 +244,29 @@ fn check_parts(
     };
     match schema.mistakes(&given) {
         mistakes if mistakes.is_empty() => Ok(()),
+        _ if row.kind == WaitKind::Budget => refused(&too_low(row)),
         mistakes => refused(&format!("the answer does not fit: {}", mistakes.join("; "))),
+    }
+}
+
+/// Returns what the new value of a limit must be.
+fn too_low(row: &WaitRow) -> String {
+    #[derive(Deserialize)]
+    struct Reached {
+        limit: String,
+        max: f64,
+        used: f64,
+    }
+    match serde_json::from_str::<Reached>(row.request.get()) {
+        Ok(Reached { limit, max, used }) => {
+            let number = match limit.as_str() {
+                "max_cost_usd" => "a number",
+                _ => "a whole number",
+            };
+            let least = max.max(used);
+            format!("the new value of `{limit}` must be {number} above {least}")
+        }
+        Err(_) => "the new limit must be above the old one and above what is used".into(),
     }
 }
 
@@ -204,3 +286,6 @@ fn decided_before(row: &WaitRow) -> Refusal {
     };
     Refusal::new(Code::Exists, format!("wait {} {what}", row.id))
 }
+
+#[cfg(test)]
+mod tests;

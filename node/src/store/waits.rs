@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, CallId, NodeId, SessionId, Timestamp,
+    AgentId, CallId, NodeId, Seq, SessionId, Timestamp,
     command::{ListWaits, WaitRow, Waits as WaitPage},
     permission::Rule,
     wait::{WaitAnswer, WaitDecision, WaitOpened, WaitScope, WaitState},
@@ -104,6 +104,7 @@ pub struct StoredWait<'a> {
     pub id: CallId,
     pub session: SessionId,
     pub agent: AgentId,
+    pub seq: Seq,
     pub state: WaitState,
     pub opened_at: Timestamp,
     pub body: &'a str,
@@ -128,6 +129,7 @@ impl StoredWait<'_> {
             id: self.id,
             session_id: self.session,
             agent_id: self.agent,
+            seq: self.seq,
             kind: opened.kind,
             state: self.state,
             title: opened.title,

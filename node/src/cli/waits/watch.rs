@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use planck_common::{CallId, command::WaitRow, wait::WaitState};
+use planck_common::{CallId, command::WaitRow};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::{every_wait, short};
+use super::{every_wait, open, short};
 use crate::{
     cli::{
         exit::Exit,
@@ -53,7 +53,7 @@ pub async fn watch(
     let done = loop {
         let began = Instant::now();
         let listed = tokio::select! {
-            listed = every_wait(&link.client, WaitState::Open, session.clone()) => listed,
+            listed = every_wait(&link.client, open(session.clone())) => listed,
             _ = interrupted.recv() => break Ok(Exit::Done),
         };
         match listed {

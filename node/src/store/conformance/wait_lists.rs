@@ -51,6 +51,24 @@ pub async fn waits_of_all_sessions_come_in_pages(world: &dyn World) {
     let expected = [&waits[0], &waits[4], &waits[8]].map(|wait| wait.id.clone());
     assert_eq!(team.list(page(2, questions)).await, expected);
 
+    for wait in &waits {
+        let begin = wait.id.as_str()[..18].to_owned();
+        let named = ListWaits {
+            id: Some(begin.clone()),
+            ..ListWaits::default()
+        };
+        let listed = team.list(named.clone()).await;
+        assert!(listed.contains(&wait.id), "{listed:?}");
+        assert!(listed.iter().all(|id| id.starts_with(&begin)), "{listed:?}");
+        let of_session = ListWaits {
+            session: Some("one".into()),
+            ..named
+        };
+        let listed = team.store.waits(Some(&team.session), &of_session).await;
+        let listed = listed.unwrap().waits;
+        assert!(listed.iter().all(|wait| wait.id.starts_with(&begin)));
+    }
+
     for (n, wait) in waits.iter().enumerate().take(3) {
         teams[n % 3].allow(0, wait).await;
     }

@@ -28,7 +28,7 @@ const MAX_BYTES: i64 = LOG_BYTES as i64;
 macro_rules! waits {
     ($which:literal) => {
         concat!(
-            "SELECT w.session_id, w.id, w.agent_id, w.state, w.opened_at, w.answer, l.body, a.state = 'stopped' AS stopped
+            "SELECT w.session_id, w.id, w.agent_id, w.seq, w.state, w.opened_at, w.answer, l.body, a.state = 'stopped' AS stopped
             FROM waits w JOIN log l ON l.session_id = w.session_id AND l.seq = w.seq
             JOIN agents a ON a.session_id = w.session_id AND a.id = w.agent_id ",
             $which
@@ -42,7 +42,7 @@ const PAGE: &str = concat!(
       sum(octet_length(body) + coalesce(octet_length(answer), 0) + $7) OVER (ORDER BY opened_at, id)::bigint AS bytes FROM (",
     waits!(
         "WHERE w.state = $1 AND ($2::text IS NULL OR w.kind = $2) AND ($3::text IS NULL OR w.session_id = $3)
-          AND (w.opened_at, w.id) > ($4, $5) AND (w.state NOT IN ('open', 'answered') OR a.state <> 'stopped')
+          AND (w.opened_at, w.id) > ($4, $5) AND starts_with(w.id, $9) AND (w.state NOT IN ('open', 'answered') OR a.state <> 'stopped')
         ORDER BY w.opened_at, w.id LIMIT $6 + 1"
     ),
     ") p) counted WHERE n = 1 OR n <= $6 AND bytes <= $8 ORDER BY opened_at, id"
@@ -97,7 +97,8 @@ impl Waits for PostgresStore {
             .bind(after.as_ref().map_or("", |after| after.id.as_str()))
             .bind(i64::from(page::waits(filter.limit)))
             .bind(AROUND)
-            .bind(MAX_BYTES);
+            .bind(MAX_BYTES)
+            .bind(filter.id.as_deref().unwrap_or_default());
         let rows = all_if_any(&self.database, statement).await?;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Ok(WaitPage {
@@ -227,6 +228,7 @@ fn wait(row: &PgRow) -> Result<WaitAndAnswer, StoreError> {
         id: row.parse("id")?,
         session: session.clone(),
         agent: row.parse("agent_id")?,
+        seq: row.get("seq")?,
         state: row.named("state", WaitState::find)?,
         opened_at: row.time("opened_at")?,
         body: row.get("body")?,

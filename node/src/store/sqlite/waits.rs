@@ -22,7 +22,7 @@ use crate::store::{
 macro_rules! waits {
     ($which:literal) => {
         concat!(
-            "SELECT w.id, w.agent_id, w.state, w.opened_at, w.answer, l.body, a.state = 'stopped' AS stopped
+            "SELECT w.id, w.agent_id, w.seq, w.state, w.opened_at, w.answer, l.body, a.state = 'stopped' AS stopped
             FROM waits w JOIN log l ON l.seq = w.seq JOIN agents a ON a.id = w.agent_id ",
             $which
         )
@@ -165,6 +165,7 @@ fn found(file: &InUse, row: RowReader<'_>) -> Result<FoundWait, StoreError> {
         id: row.parse("id", CallId::parse)?,
         session: file.id.clone(),
         agent: row.agent_id("agent_id")?,
+        seq: row.get("seq")?,
         state: row.parse("state", |name| {
             WaitState::find(name).ok_or("an unknown name")
         })?,

@@ -110,16 +110,18 @@ impl Index {
         &self,
         after: Option<&WaitCursor>,
         is_live: bool,
+        begin: &str,
         limit: u32,
     ) -> Result<Vec<(SessionId, WaitCursor)>, StoreError> {
         const LIVE: &str = "SELECT session_id, id, opened_at FROM waits
-            WHERE due IS NOT NULL AND (opened_at, id) > (?1, ?2) ORDER BY opened_at, id LIMIT ?3";
+            WHERE due IS NOT NULL AND (opened_at, id) > (?1, ?2) AND substr(id, 1, length(?4)) = ?4 ORDER BY opened_at, id LIMIT ?3";
         const ALL: &str = "SELECT session_id, id, opened_at FROM waits
-            WHERE (opened_at, id) > (?1, ?2) ORDER BY opened_at, id LIMIT ?3";
+            WHERE (opened_at, id) > (?1, ?2) AND substr(id, 1, length(?4)) = ?4 ORDER BY opened_at, id LIMIT ?3";
         let statement = query(if is_live { LIVE } else { ALL })
             .bind(after.map_or(-1, |after| after.opened_at.millis()))
             .bind(after.map_or(String::new(), |after| after.id.to_string()))
-            .bind(limit);
+            .bind(limit)
+            .bind(begin.to_owned());
         let wait = |row: RowReader<'_>| {
             let at = WaitCursor {
                 opened_at: row.timestamp("opened_at")?,

@@ -47,7 +47,7 @@ pub async fn waits(
     let mut after = filter.after.as_deref().map(WaitCursor::parse).transpose()?;
     let mut page = Page::default();
     loop {
-        let candidates = candidates(store, session, state, after.as_ref()).await?;
+        let candidates = candidates(store, session, state, filter, after.as_ref()).await?;
         for candidate in &candidates {
             let found = match read(store, candidate).await {
                 Err(error) if session.is_none() => {
@@ -88,14 +88,16 @@ async fn candidates(
     store: &SqliteStore,
     session: Option<&SessionId>,
     state: WaitState,
+    filter: &ListWaits,
     after: Option<&WaitCursor>,
 ) -> Result<Vec<Candidate>, StoreError> {
     const OF_SESSION: &str = "SELECT id, opened_at FROM waits
-        WHERE state = ?1 AND (opened_at, id) > (?2, ?3) ORDER BY opened_at, id LIMIT ?4";
+        WHERE state = ?1 AND (opened_at, id) > (?2, ?3) AND substr(id, 1, length(?5)) = ?5 ORDER BY opened_at, id LIMIT ?4";
+    let begin = filter.id.as_deref().unwrap_or_default();
     let Some(session) = session else {
         let hints = store
             .index
-            .waits_after(after, is_live(state), CANDIDATES)
+            .waits_after(after, is_live(state), begin, CANDIDATES)
             .await?;
         let candidate = |(session, at)| Candidate { session, at };
         return Ok(hints.into_iter().map(candidate).collect());
@@ -107,7 +109,8 @@ async fn candidates(
         .bind(state.name())
         .bind(after.map_or(-1, |after| after.opened_at.millis()))
         .bind(after.map_or("", |after| after.id.as_str()))
-        .bind(CANDIDATES);
+        .bind(CANDIDATES)
+        .bind(begin);
     let rows = file.db.rows(statement).await?;
     let candidate = |row| {
         let row: RowReader<'_> = file.reader(row);
