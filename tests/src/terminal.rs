@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use nix::pty::{OpenptyResult, Winsize, openpty};
+use nix::{
+    pty::{OpenptyResult, Winsize, openpty},
+    sys::termios::{LocalFlags, tcgetattr},
+};
 use tokio::{process::Command, task::JoinHandle};
 
 use crate::eventually::eventually;
@@ -56,6 +59,13 @@ impl Terminal {
             screen: tokio::task::spawn_blocking(move || read(master, &to)),
             seen: 0,
         })
+    }
+
+    /// Returns whether the terminal shows what is typed, line by line, as a shell leaves it.
+    pub fn is_as_a_shell_leaves_it(&self) -> Result<bool> {
+        let settings = tcgetattr(&self.keyboard)?;
+        let usual = LocalFlags::ECHO | LocalFlags::ICANON;
+        Ok(settings.local_flags.contains(usual))
     }
 
     pub fn type_in(&mut self, text: &str) -> Result<()> {

@@ -13,7 +13,7 @@ use planck_common::{
     message::Part,
     usage::Usage,
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use self::{
     keyboard::{EditorSources, Keyboard},
@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     ask::{Asker, can_ask},
-    exit::Exit,
+    exit::{Exit, until_terminated},
     link::ConnectedClient,
     log::Logs,
     output::{Stream, draw, say, warn},
@@ -75,13 +75,7 @@ impl ChatArgs {
         let logs = Logs::start_if_asked(&config)?;
         let history = place.history()?;
         let link = self.which.link(&config).await?;
-        let mut terminated = signal(SignalKind::terminate())?;
-        // The chat handles SIGTERM itself, because the terminal must be restored before the process
-        // ends.
-        let done = tokio::select! {
-            done = Box::pin(talk(&link, &self.which, history)) => done,
-            _ = terminated.recv() => Err(anyhow::anyhow!("terminated")),
-        };
+        let done = until_terminated(Box::pin(talk(&link, &self.which, history))).await;
         link.close().await;
         logs.end().await;
         done

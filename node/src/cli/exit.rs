@@ -1,11 +1,12 @@
 //! The exit codes: 0 for success, 1 for a failure, 2 for wrong usage or an invalid file, 3 if
 //! something was not found, 4 if NATS or the database is unreachable, 5 if agents wait for an answer,
-//! and 130 after an interrupt.
+//! 130 after an interrupt, and 143 after SIGTERM.
 
 use std::{io, process::ExitCode};
 
 use planck_common::reply::Code;
 use planck_sidecar::conform;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::output;
 use crate::{
@@ -25,6 +26,20 @@ pub enum Exit {
     Waiting,
     /// The user interrupted the command.
     Interrupted,
+    /// SIGTERM ended the command.
+    Terminated,
+}
+
+/// Waits for the work of a command, which ends at once if SIGTERM arrives. Dropping the work
+/// restores the terminal, whose settings a question or an editor may have changed.
+pub async fn until_terminated(
+    work: impl Future<Output = anyhow::Result<Exit>>,
+) -> anyhow::Result<Exit> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = work => done,
+        _ = terminated.recv() => Ok(Exit::Terminated),
+    }
 }
 
 /// A mistake in the arguments or in a file.
@@ -45,9 +60,10 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Misused) => ExitCode::from(2),
         Ok(Exit::Waiting) => ExitCode::from(5),
-        // 128 plus the number of SIGINT, which is how shells report a program that this signal
+        // 128 plus the number of the signal, which is how shells report a program that the signal
         // ended.
         Ok(Exit::Interrupted) => ExitCode::from(130),
+        Ok(Exit::Terminated) => ExitCode::from(143),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::warn(&format!("planck: {error:#}"));

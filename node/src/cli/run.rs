@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{
     ask::{Asker, can_ask},
-    exit::{Exit, UsageError},
+    exit::{Exit, UsageError, until_terminated},
     link::ConnectedClient,
     log::Logs,
     output::{Stream, json, say, warn},
@@ -115,7 +115,7 @@ impl RunArgs {
             .admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = self.which.link(&config).await?;
-        let done = Box::pin(self.follow(&link, prompt)).await;
+        let done = until_terminated(Box::pin(self.follow(&link, prompt))).await;
         link.close().await;
         logs.end().await;
         done

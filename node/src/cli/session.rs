@@ -12,7 +12,7 @@ use clap::Subcommand;
 use planck_common::Seq;
 
 use super::{
-    exit::Exit,
+    exit::{Exit, until_terminated},
     link::ConnectedClient,
     output::{EventFormat, EventOutput, Output, warn},
     place::ConfigPlace,
@@ -106,7 +106,7 @@ impl SessionCommand {
         } else {
             ConnectedClient::open(&config).await?
         };
-        let done = Box::pin(self.ask(&link)).await;
+        let done = until_terminated(Box::pin(self.ask(&link))).await;
         link.close().await;
         done
     }

@@ -89,8 +89,12 @@ impl AtTerminal {
     }
 
     fn interrupt(&self) -> Result<()> {
+        self.signal(Signal::SIGINT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
         let pid = self.child.id().context("it has ended")?;
-        Ok(kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGINT)?)
+        Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
     }
 
     async fn end(mut self) -> Result<(Option<i32>, String)> {
@@ -150,6 +154,21 @@ async fn question_is_answered_where_it_appears() -> Result<()> {
         assert_eq!(machine.read("out.txt").is_ok(), written, "{keys:?}");
         machine.check_model()?;
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn terminal_is_restored_if_the_command_is_terminated_at_a_question() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    let mut planck = AtTerminal::start(&machine, &careful("write it"), None)?;
+    planck.terminal.until(ASKS).await?;
+    assert!(!planck.terminal.is_as_a_shell_leaves_it()?);
+    planck.signal(Signal::SIGTERM)?;
+    let status = timeout(LONG, planck.child.wait()).await;
+    let status = status.context("it does not end")??;
+    assert_eq!(status.code(), Some(143));
+    assert!(planck.terminal.is_as_a_shell_leaves_it()?);
+    assert_eq!(waits(&machine).await?.len(), 1, "the question stays open");
     Ok(())
 }
 
