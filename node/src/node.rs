@@ -6,8 +6,9 @@ mod notifier;
 mod toolbox_factory;
 mod vitals;
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures_util::FutureExt as _;
 use planck_common::NodeId;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -39,6 +40,9 @@ use crate::{
 
 /// How long a node that leaves waits for its tasks to end.
 const LEAVE: Duration = Duration::from_secs(10);
+
+/// The pause before a loop of the node that panicked begins again.
+const RESTART: Duration = Duration::from_secs(1);
 
 /// The parts that a node is built from.
 pub struct NodeParts {
@@ -149,13 +153,16 @@ impl Node {
             .bus
             .serve(self.id(), gateway::answer(Arc::clone(services)))
             .await?;
-        self.tasks
-            .spawn(Arc::clone(&services.takeover).keep_sweeping(self.stop.clone()));
+        let (takeover, stop) = (Arc::clone(&services.takeover), self.stop.clone());
+        let sweeping = move || Arc::clone(&takeover).keep_sweeping(stop.clone());
+        self.tasks.spawn(restarted("the sweeps", sweeping));
         if services.view.is_alone() {
             services.sidecars.are_none();
         } else {
+            let node = Arc::clone(&self);
+            let looking = move || Arc::clone(&node).keep_looking_for_sidecars();
             self.tasks
-                .spawn(Arc::clone(&self).keep_looking_for_sidecars());
+                .spawn(restarted("the search for sidecars", looking));
         }
         let vitals = Arc::downgrade(&self);
         telemetry::vitals::register(vitals);
@@ -183,6 +190,15 @@ impl Node {
 
     pub fn services(&self) -> &Services {
         &self.services
+    }
+}
+
+/// Runs a loop of the node until it returns. If the loop panics, begins it again, because nothing
+/// else does its work.
+async fn restarted<F: Future<Output = ()>>(name: &str, mut begin: impl FnMut() -> F) {
+    while AssertUnwindSafe(begin()).catch_unwind().await.is_err() {
+        tracing::error!("{name} failed by a bug (a panic); they begin again");
+        tokio::time::sleep(RESTART).await;
     }
 }
 
@@ -234,5 +250,24 @@ impl RunningNode {
         node.cluster.leave().await;
         let _ = services.bus.flush(Duration::from_secs(1)).await;
         services.store.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn loop_that_panics_begins_again() {
+        let begun = Cell::new(0);
+        let begin = || {
+            begun.set(begun.get() + 1);
+            let number = begun.get();
+            async move { assert!(number > 2, "a bug") }
+        };
+        restarted("the loop", begin).await;
+        assert_eq!(begun.get(), 3);
     }
 }

@@ -4,8 +4,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
+use futures_util::FutureExt as _;
 use planck_common::{
     NodeId,
     command::NodeInfo,
@@ -13,7 +17,7 @@ use planck_common::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::{AssemblyError, Node};
+use super::{AssemblyError, Node, restarted};
 use crate::{
     bus::NatsOptions,
     cluster::{
@@ -126,8 +130,10 @@ impl Node {
         self.tasks
             .spawn(async move { stop.run_until_cancelled(node.react(facts)).await });
         let (teams, stop) = (Arc::clone(&self.services.teams), self.stop.clone());
-        self.tasks
-            .spawn(async move { stop.run_until_cancelled(teams.keep_watching()).await });
+        self.tasks.spawn(async move {
+            let watching = restarted("the checks of teams", || Arc::clone(&teams).keep_watching());
+            stop.run_until_cancelled(watching).await
+        });
         Ok(())
     }
 
@@ -159,9 +165,14 @@ impl Node {
     }
 
     /// Applies the facts that the membership thread reports until this node must end. Then drops
-    /// all agents and says why the node must end.
+    /// all agents and says why the node must end. After a panic nothing would apply the facts any
+    /// more, so the node must end.
     async fn react(self: Arc<Self>, facts: mpsc::Receiver<ClusterFact>) {
-        let why = self.apply(facts).await;
+        let why = AssertUnwindSafe(self.apply(facts)).catch_unwind().await;
+        let why = why.unwrap_or_else(|_| {
+            tracing::error!("the node ends: it failed by a bug (a panic)");
+            "a part of the node failed by a bug (a panic); its log has it".into()
+        });
         self.services.takeover.drop_all();
         self.cluster.ended.send_replace(Some(why));
     }
