@@ -416,8 +416,8 @@ fn agent_with_a_postponed_checkpoint_is_not_unloaded_while_it_waits() {
     world.decide(0, WaitDecision::Deny, true);
     world.say("Done.");
     world.commit_all();
-    let kinds = world.rows.iter().map(|row| row.kind);
-    assert_eq!(kinds.last(), Some(EventKind::Checkpoint));
+    let last = world.rows.last().map(|row| row.kind);
+    assert_eq!(last, Some(EventKind::Checkpoint));
 }
 
 #[test]
