@@ -20,8 +20,8 @@ use planck_common::{
 use serde_json::value::RawValue;
 
 use super::super::{
-    Agent, ArgumentCheck, Effect, Input, InputOutcome, Memory, NewInput, OpenTurn, Save, Settings, Setup,
-    StoredInput, Ticket, Unstorable,
+    Agent, ArgumentCheck, Effect, Input, InputOutcome, Memory, NewInput, OpenTurn, Save, Settings,
+    Setup, StoredInput, Ticket, Unstorable,
     effect::{Change, ToolRun},
     input::Saved,
 };

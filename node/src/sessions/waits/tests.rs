@@ -35,7 +35,7 @@ async fn waits_of_one_answer_are_listed_and_answered_one_by_one() {
         reply.and_call("write", file(name))
     });
     let script = Script::new().rounds(When::any().user("go"), [calls, Reply::text("Done.")]);
-    let world = World::playing(script).await;
+    let world = World::with(script).await;
     let node = world.node().await;
     let mut request = world.request(&["lead"]);
     let member = &mut request.members.as_mut().unwrap()[0];
