@@ -145,6 +145,18 @@ impl Client {
         body: &(impl Serialize + Sync),
         policy: RetryPolicy,
     ) -> Result<T, ClientError> {
+        self.call_that_waits(to, body, policy, Duration::ZERO).await
+    }
+
+    /// Sends a command like [`Self::call`]. The node may delay its reply for `wait`, so each attempt
+    /// takes this much longer.
+    pub(super) async fn call_that_waits<T: DeserializeOwned>(
+        &self,
+        to: &Address,
+        body: &(impl Serialize + Sync),
+        policy: RetryPolicy,
+        wait: Duration,
+    ) -> Result<T, ClientError> {
         let body = Bytes::from(json(body));
         let mut retries = 0;
         let mut unclear = None;
@@ -155,7 +167,7 @@ impl Client {
         };
         loop {
             let next = Instant::now() + PAUSE;
-            let error = match self.once(to, body.clone(), timeout).await {
+            let error = match self.once(to, body.clone(), wait + timeout).await {
                 Ok(ok) => return Ok(ok),
                 Err(error) => error,
             };

@@ -8,6 +8,7 @@ mod error;
 
 mod agents;
 mod cluster;
+mod outcome;
 mod sessions;
 mod waits;
 

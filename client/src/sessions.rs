@@ -16,7 +16,7 @@ use super::{
     error::ClientError,
 };
 
-fn to(session: &str, verb: SessionVerb) -> Address {
+pub(super) fn to(session: &str, verb: SessionVerb) -> Address {
     Address::session(session, verb.name())
 }
 

@@ -27,6 +27,7 @@ verbs! {
     SessionVerb {
         Prompt = "prompt", Events = "events", Messages = "messages", Info = "info", Abort = "abort",
         Rewind = "rewind", Resume = "resume", Close = "close", Delete = "delete", Answer = "answer",
+        Outcome = "outcome",
     }
     AgentVerb {
         Prompt = "prompt", Info = "info", Snapshot = "snapshot", Abort = "abort", Stop = "stop", Nudge = "nudge",
@@ -51,7 +52,8 @@ impl SessionVerb {
             | Self::Info
             | Self::Resume
             | Self::Close
-            | Self::Answer => true,
+            | Self::Answer
+            | Self::Outcome => true,
         }
     }
 }
@@ -82,11 +84,12 @@ macro_rules! bodies {
 
 mod agent;
 mod node;
+mod outcome;
 mod peer;
 mod session;
 mod wait;
 
-pub use self::{agent::*, node::*, peer::*, session::*, wait::*};
+pub use self::{agent::*, node::*, outcome::*, peer::*, session::*, wait::*};
 
 /// The maximum length in bytes of the name of who sends a prompt, a rewind or an answer.
 pub const MOST_BY: usize = 200;

@@ -9,7 +9,12 @@ use planck_common::{
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::{key::Role, openai::ErrorReply, problem::Problem};
+use super::{
+    key::Role,
+    openai::ErrorReply,
+    problem::Problem,
+    v1::{HowLong, ReadOrFollow},
+};
 
 /// A family of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,20 +299,15 @@ fn sessions(table: &mut Table<'_>) {
         "/v1/sessions/{session}/events",
         "Read a page of the log, or follow it as a stream",
     );
-    (events.parameters, events.stream) = (query::<ReadEvents>(), Some(EVENTS));
-    for parameter in events
-        .parameters
-        .iter_mut()
-        .filter_map(Value::as_object_mut)
-    {
-        if parameter.get("name").is_some_and(|name| name != "from") {
-            let note = json!("For a page only. A stream with it is refused.");
-            parameter.insert("description".to_owned(), note);
-        }
-    }
+    (events.parameters, events.stream) = (query::<ReadOrFollow>(), Some(EVENTS));
     events.parameters.push(header(LAST.0, LAST.1));
     let messages = table.get::<Messages>("/v1/sessions/{session}/messages", "Read messages");
     messages.parameters = query::<ReadMessages>();
+    let outcome = table.get::<Outcome>(
+        "/v1/sessions/{session}/prompts/{prompt}",
+        "Tell what has become of the work that a prompt caused",
+    );
+    outcome.parameters = query::<HowLong>();
     let waits = table.get::<Waits>("/v1/waits", "List what agents wait for");
     waits.parameters = query::<ListWaits>();
     for verb in SessionVerb::ALL {
@@ -321,6 +321,7 @@ fn session_verb(table: &mut Table<'_>, verb: SessionVerb) {
     match verb {
         SessionVerb::Prompt => {
             let prompt = table.post::<Prompt, Accepted>(&path, "Send a prompt", Role::Use);
+            prompt.parameters = query::<HowLong>();
             prompt.status = "202";
         }
         SessionVerb::Abort => {
@@ -338,8 +339,12 @@ fn session_verb(table: &mut Table<'_>, verb: SessionVerb) {
         SessionVerb::Answer => {
             table.post::<Answer, Answered>(&path, "Answer a wait", Role::Use);
         }
-        // These have other methods.
-        SessionVerb::Events | SessionVerb::Messages | SessionVerb::Info | SessionVerb::Delete => {}
+        // These have other methods, and the outcome is that of a prompt.
+        SessionVerb::Events
+        | SessionVerb::Messages
+        | SessionVerb::Info
+        | SessionVerb::Delete
+        | SessionVerb::Outcome => {}
     }
 }
 
@@ -361,6 +366,7 @@ fn agent_verb(table: &mut Table<'_>, verb: AgentVerb) {
         }
         AgentVerb::Prompt => {
             let prompt = table.post::<Prompt, Accepted>(&path, "Send a prompt", Role::Use);
+            prompt.parameters = query::<HowLong>();
             prompt.status = "202";
         }
         AgentVerb::Abort => {
@@ -439,10 +445,10 @@ mod tests {
         let paths = document["paths"].as_object().unwrap();
         for verb in SessionVerb::ALL {
             let is_method = matches!(verb, SessionVerb::Info | SessionVerb::Delete);
-            let end = if is_method {
-                String::new()
-            } else {
-                format!("/{}", verb.name())
+            let end = match verb {
+                _ if is_method => String::new(),
+                SessionVerb::Outcome => "/prompts/{prompt}".into(),
+                verb => format!("/{}", verb.name()),
             };
             let path = format!("/v1/sessions/{{session}}{end}");
             assert!(paths.contains_key(&path), "{path}");

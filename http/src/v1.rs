@@ -3,6 +3,7 @@
 mod agents;
 mod cluster;
 mod events;
+mod prompts;
 mod sessions;
 mod stream;
 
@@ -15,6 +16,9 @@ use axum::{
     routing::{get, post},
 };
 use bytes::Bytes;
+
+pub use events::ReadOrFollow;
+pub use prompts::HowLong;
 
 use super::{front::Front, openapi, problem::Problem};
 
@@ -32,7 +36,11 @@ pub fn routes() -> Router<Arc<Front>> {
             "/v1/sessions/{session}",
             get(sessions::info).delete(sessions::delete),
         )
-        .route("/v1/sessions/{session}/prompt", post(sessions::prompt))
+        .route("/v1/sessions/{session}/prompt", post(prompts::send))
+        .route(
+            "/v1/sessions/{session}/prompts/{prompt}",
+            get(prompts::outcome),
+        )
         .route("/v1/sessions/{session}/abort", post(sessions::abort))
         .route("/v1/sessions/{session}/rewind", post(sessions::rewind))
         .route("/v1/sessions/{session}/resume", post(sessions::resume))

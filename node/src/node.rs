@@ -234,6 +234,7 @@ impl RunningNode {
         service.leave_queue().await;
         node.cluster.announce_leave();
         let services = &node.services;
+        services.sessions.stop_waiting();
         services.takeover.drain(patience).await;
         node.stop.cancel();
         services.host.close();

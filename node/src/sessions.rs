@@ -6,21 +6,28 @@
 mod author;
 mod delivery;
 mod first_agents;
+mod outcome;
 mod prompt;
 mod reach;
 mod remote;
 mod rewind;
 mod start;
 mod waits;
+mod work;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use planck_common::{command::RemovedCounts, reply::Refusal, spec::SessionLimits};
+use planck_common::{
+    InputId, SessionId, command::RemovedCounts, reply::Refusal, spec::SessionLimits,
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub use author::checked_author;
+pub use outcome::read_outcome;
 pub use prompt::PromptTarget;
 pub use reach::AgentHost;
 pub use remote::CommandOrigin;
@@ -53,7 +60,12 @@ pub struct Sessions {
     takeover: Arc<Takeover>,
     library: Arc<TeamLibrary>,
     limits: SessionsLimits,
-    waiters: Waiters,
+    waiters: Waiters<InputId>,
+    /// The callers that wait for the end of work in a session.
+    works: Waiters<SessionId>,
+    /// The places for callers that wait for the end of work.
+    waiting: Semaphore,
+    leaving: CancellationToken,
 }
 
 /// The services and limits with which [`Sessions`] is built.
@@ -107,12 +119,20 @@ impl Sessions {
             library,
             limits,
             waiters: Waiters::default(),
+            works: Waiters::default(),
+            waiting: Semaphore::new(outcome::MOST_WAITING),
+            leaving: CancellationToken::new(),
         }
     }
 
     /// Returns the callers on this node that wait for the outcome of an input.
-    pub fn waiters(&self) -> &Waiters {
+    pub fn waiters(&self) -> &Waiters<InputId> {
         &self.waiters
+    }
+
+    /// Tells the callers that wait for the end of work in a session that some of it has ended.
+    pub fn some_work_ended(&self, session: &SessionId) {
+        self.works.settle(session);
     }
 
     /// Closes a session, and removes it with its log.

@@ -23,6 +23,7 @@ pub mod sqlite;
 mod stored;
 mod unread;
 mod waits;
+mod work;
 
 #[cfg(test)]
 pub mod conformance;
@@ -42,6 +43,7 @@ pub use planck_agent::{
 };
 pub use unread::InboxBounds;
 pub use waits::{AnswerOutcome, SessionRule, Waits, nobody_answered};
+pub use work::{InputReader, WorkInput, WorkRows};
 
 /// The default log filter for the database drivers. It hides Postgres notices below `warn`.
 pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";

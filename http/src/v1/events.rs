@@ -8,7 +8,9 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse as _, Response},
 };
-use planck_common::{Seq, command::ReadEvents};
+use planck_common::{InputId, Seq, command::ReadEvents};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::stream::{self, Position};
 use crate::{
@@ -21,21 +23,47 @@ use crate::{
 /// The maximum number of sessions in one stream.
 const SESSIONS: usize = 32;
 
+/// What a reader of a session's events asks for.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ReadOrFollow {
+    #[serde(default)]
+    from: Option<Seq>,
+    /// For a page only. A stream with it is refused.
+    #[serde(default)]
+    limit: Option<u32>,
+    /// For a page only. A stream with it is refused.
+    #[serde(default)]
+    agent: Option<String>,
+    /// For a stream: it ends with the event `outcome` when the work on this prompt is over.
+    #[serde(default)]
+    prompt: Option<InputId>,
+}
+
 /// Answers with a page of the log, or, if the client accepts `text/event-stream`, with a stream.
 pub async fn of_session(
     _: Observer,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     headers: HeaderMap,
-    Arguments(read): Arguments<ReadEvents>,
+    Arguments(read): Arguments<ReadOrFollow>,
 ) -> Result<Response, Problem> {
     if !wants_stream(&headers) {
-        let page = front.client().events(&session, &read).await?;
+        if read.prompt.is_some() {
+            return Err(Problem::bad_request(
+                "`prompt` is for streams; send `Accept: text/event-stream`",
+            ));
+        }
+        let page = ReadEvents {
+            from: read.from,
+            limit: read.limit,
+            agent: read.agent,
+        };
+        let page = front.client().events(&session, &page).await?;
         return Ok(Json(page).into_response());
     }
     if read.agent.is_some() || read.limit.is_some() {
         return Err(Problem::bad_request(
-            "a stream takes only `from`; `agent` and `limit` are for pages",
+            "a stream takes only `from` and `prompt`; `agent` and `limit` are for pages",
         ));
     }
     let last = last_event_id(&headers)?;
@@ -47,7 +75,7 @@ pub async fn of_session(
         session,
         from: from.unwrap_or(1),
     };
-    stream::open(&front, vec![position], false).await
+    stream::open(&front, vec![position], false, read.prompt).await
 }
 
 /// Streams the events of several sessions. The id of an event says the place in each of them.
@@ -70,7 +98,7 @@ pub async fn of_sessions(
         }
     };
     let positions = sessions.into_iter().map(position).collect();
-    stream::open(&front, positions, true).await
+    stream::open(&front, positions, true, None).await
 }
 
 fn wants_stream(headers: &HeaderMap) -> bool {

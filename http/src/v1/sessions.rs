@@ -9,9 +9,9 @@ use axum::{
 };
 use planck_common::{
     command::{
-        Aborted, Accepted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits, Messages,
-        Prompt, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions, Start,
-        Started, Waits,
+        Aborted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits, Messages,
+        ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions, Start, Started,
+        Waits,
     },
     event::json,
 };
@@ -90,21 +90,6 @@ pub async fn delete(
             .delete(&session, caller.reason(because.reason))
             .await?,
     ))
-}
-
-pub async fn prompt(
-    User(caller): User,
-    State(front): State<Arc<Front>>,
-    Id(session): Id,
-    headers: HeaderMap,
-    JsonBody(mut prompt): JsonBody<Prompt>,
-) -> Result<(StatusCode, Json<Accepted>), Problem> {
-    if let Some(key) = idempotency_key(&headers)? {
-        prompt.prompt_id.get_or_insert(key);
-    }
-    prompt.by = caller.author(prompt.by);
-    let accepted = front.client().prompt(&session, prompt).await?;
-    Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
 pub async fn abort(

@@ -3,9 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
-use futures_util::{StreamExt as _, stream::BoxStream};
-use planck_common::{Seq, SessionId, event::json};
+use futures_util::{
+    StreamExt as _,
+    future::{BoxFuture, FutureExt as _},
+    stream::BoxStream,
+};
+use planck_client::{Client, ClientError};
+use planck_common::{
+    InputId, Seq, SessionId,
+    command::{Outcome, WorkState},
+    event::json,
+};
 use serde_json::json as value;
+use tokio::time::sleep;
 
 use crate::{
     feed::{Cursor, FeedItem},
@@ -16,6 +26,10 @@ use crate::{
 
 /// How long a client waits before it connects again.
 const RETRY: Duration = Duration::from_secs(1);
+/// The pause before the nodes are asked again about work that waits.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long an event may be late that the log has. A lost event must not keep the outcome back.
+const LATE: Duration = Duration::from_secs(2);
 
 /// A session, by id or name, and the number of the first event to send.
 #[derive(Debug)]
@@ -33,6 +47,17 @@ struct ClientStream {
     /// Whether ids name the sessions.
     is_of_several: bool,
     items: Items,
+    /// The outcome of the prompt with which the stream ends.
+    work: BoxFuture<'static, Result<Outcome, ClientError>>,
+    ended: Option<Outcome>,
+}
+
+/// What a stream has to pass on.
+enum Next {
+    Items(Option<(usize, Result<Vec<FeedItem>, Problem>)>),
+    Ended(Result<Outcome, ClientError>),
+    /// The events before the outcome do not come.
+    Late,
 }
 
 /// A session, and the number of the last event that was sent.
@@ -43,11 +68,13 @@ struct SentSession {
     sent: Seq,
 }
 
-/// Answers with the events of sessions, from the given places on.
+/// Answers with the events of sessions, from the given places on. With a prompt, which is one of the
+/// first session, the stream ends with the prompt's outcome.
 pub async fn open(
     front: &Arc<Front>,
     positions: Vec<Position>,
     is_of_several: bool,
+    prompt: Option<InputId>,
 ) -> Result<Response, Problem> {
     let mut sessions = Vec::new();
     let mut cursors = Vec::new();
@@ -65,10 +92,21 @@ pub async fn open(
             sent,
         });
     }
+    let work = match (sessions.first(), prompt) {
+        (Some(session), Some(prompt)) => {
+            let client = front.client();
+            // A prompt that is unknown is refused before the stream begins.
+            client.outcome(&session.id, &prompt, Duration::ZERO).await?;
+            outcome(client.clone(), session.id.clone(), prompt).boxed()
+        }
+        (_, _) => std::future::pending().boxed(),
+    };
     let mut stream = ClientStream {
         sessions,
         is_of_several,
         items: futures_util::stream::select_all(cursors).boxed(),
+        work,
+        ended: None,
     };
     Ok(sse::stream(front, |events| async move {
         if let Err(Cut::TooSlow) = stream.pass_on(&events).await {
@@ -89,22 +127,74 @@ fn items(index: usize, cursor: Cursor) -> Items {
     .boxed()
 }
 
+/// Waits until the work on a prompt is over.
+async fn outcome(
+    client: Client,
+    session: SessionId,
+    prompt: InputId,
+) -> Result<Outcome, ClientError> {
+    loop {
+        let found = client.wait_for_outcome(&session, &prompt).await?;
+        if found.state == WorkState::Over {
+            return Ok(found);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
 impl ClientStream {
+    async fn next(&mut self) -> Next {
+        let has_ended = self.ended.is_some();
+        let late = async {
+            match has_ended {
+                true => sleep(LATE).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            items = self.items.next() => Next::Items(items),
+            ended = &mut self.work => {
+                self.work = std::future::pending().boxed();
+                Next::Ended(ended)
+            }
+            () = late => Next::Late,
+        }
+    }
+
+    /// Returns the outcome if all events before it were sent.
+    fn outcome(&self, is_late: bool) -> Option<Frame> {
+        let sent = self.sessions.first().map_or(0, |session| session.sent);
+        let ended = self.ended.as_ref();
+        let ended = ended.filter(|ended| is_late || ended.head <= sent)?;
+        Some(Frame::named("outcome", &json(ended)))
+    }
+
     async fn pass_on(&mut self, events: &EventSender) -> Result<(), Cut> {
         events.send(Frame::retry(RETRY)).await?;
         loop {
-            match events.wait_for(self.items.next()).await? {
-                Some((index, Ok(items))) => {
+            let next = events.wait_for(self.next()).await?;
+            let is_late = matches!(next, Next::Late);
+            match next {
+                Next::Items(Some((index, Ok(items)))) => {
                     for item in items {
                         if let Some(frame) = self.frame(index, item) {
                             events.send(frame).await?;
                         }
                     }
                 }
-                Some((_, Err(problem))) => {
+                Next::Items(Some((_, Err(problem)))) => {
                     events.send(Frame::named("error", &json(&problem))).await?;
                 }
-                None => return Ok(()),
+                Next::Items(None) => return Ok(()),
+                Next::Ended(Ok(ended)) => self.ended = Some(ended),
+                Next::Ended(Err(error)) => {
+                    let problem = Problem::from(error);
+                    return events.send(Frame::named("error", &json(&problem))).await;
+                }
+                Next::Late => {}
+            }
+            if let Some(outcome) = self.outcome(is_late) {
+                return events.send(outcome).await;
             }
         }
     }

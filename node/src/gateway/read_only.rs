@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use planck_common::{
-    command::{AgentVerb, Empty, ListWaits, Models, Nodes, SessionVerb, SessionsVerb, Snapshot},
+    command::{
+        AgentVerb, Empty, ListWaits, Models, Nodes, ReadOutcome, SessionVerb, SessionsVerb,
+        Snapshot,
+    },
     reply::Refusal,
     spec::ModelRef,
     subject::{Address, Target},
@@ -16,7 +19,7 @@ use super::{CommandReply, agents, find, list, ok, read, sessions};
 use crate::{
     bus::CommandHandler,
     lookup::{find_agent, find_session},
-    sessions::store_answer,
+    sessions::{read_outcome, store_answer},
     store::{SessionRecord, SessionStore},
 };
 
@@ -97,6 +100,10 @@ impl ReadOnly {
                 sessions::events(&*self.store, &session, read(body)?, usize::MAX).await
             }
             SessionVerb::Messages => sessions::messages(&*self.store, &session, read(body)?).await,
+            SessionVerb::Outcome => {
+                let ReadOutcome { prompt_id, .. } = read(body)?;
+                ok(read_outcome(&*self.store, usize::MAX, &session, prompt_id.as_ref()).await?)
+            }
             SessionVerb::Prompt
             | SessionVerb::Abort
             | SessionVerb::Rewind

@@ -80,6 +80,10 @@ pub(super) async fn one(
                 .await?,
         }),
         SessionVerb::Answer => ok(services.sessions.answer(&session, read(body)?).await?),
+        SessionVerb::Outcome => ok(services
+            .sessions
+            .outcome(&session, read(body)?, incoming.origin)
+            .await?),
     }
 }
 
@@ -94,7 +98,8 @@ fn is_its_hosts(verb: SessionVerb) -> bool {
         | SessionVerb::Messages
         | SessionVerb::Info
         | SessionVerb::Abort
-        | SessionVerb::Answer => false,
+        | SessionVerb::Answer
+        | SessionVerb::Outcome => false,
     }
 }
 

@@ -24,6 +24,7 @@ impl NodeNotifier {
 impl PeerNotifier for NodeNotifier {
     fn settled(&self, identity: &ActorIdentity, inputs: Vec<(InputId, Option<AgentId>)>) {
         let Some(node) = self.0.get() else { return };
+        node.services.sessions.some_work_ended(&identity.session.id);
         for (input, asker) in inputs {
             node.services.sessions.waiters().settle(&input);
             if let Some(asker) = asker.filter(|asker| !node.services.host.has(asker)) {

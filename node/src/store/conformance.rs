@@ -14,6 +14,7 @@ mod sessions;
 pub mod team;
 mod wait_lists;
 pub mod waits;
+mod work;
 
 use std::sync::Arc;
 
@@ -150,6 +151,11 @@ cases! {
         a_sweep_finds_answered_waits
         releasing_leaves_a_waiting_agent_waiting
         waits_are_deleted_with_their_session;
+    work:
+        an_input_is_found_with_the_turn_that_sent_it
+        a_reader_is_found_with_what_it_waits_for
+        a_closed_session_without_holders_is_shut
+        the_end_of_a_turn_is_found;
     parity:
         errors_have_one_text
         only_the_orchestrator_leads

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, event::InputKind, message::Sender};
 
-use super::{InputOutcome, NewInput, StoreError, StoredInput, refusal};
+use super::{InputOutcome, NewInput, StoreError, StoredInput, WorkRows, refusal};
 
 /// Inputs of agents: prompts, tasks, questions, responses and notes.
 #[async_trait]
@@ -49,6 +49,16 @@ pub trait Inbox: Send + Sync {
         session: &SessionId,
         agent: &AgentId,
     ) -> Result<Vec<TaskRecord>, StoreError>;
+
+    /// Returns an input with the inputs that it may have caused, or without one the inputs that
+    /// have no outcome, and all that is needed to tell whether agents still work on them. Everything
+    /// is read by one statement, so that it is of one moment. Returns `None` if there is no such
+    /// input or no such session.
+    async fn work(
+        &self,
+        session: &SessionId,
+        input: Option<&InputId>,
+    ) -> Result<Option<WorkRows>, StoreError>;
 }
 
 /// The result of [`Inbox::put`].

@@ -46,6 +46,16 @@ pub trait Log: Send + Sync {
         agent: Option<&AgentId>,
     ) -> Result<Events, StoreError>;
 
+    /// Returns the row that ended a turn of an agent: the first visible one after row `after`, which
+    /// must come before the turn's end. Returns `None` if the turn has not ended.
+    async fn turn_end(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        turn: u32,
+        after: Seq,
+    ) -> Result<Option<LogRow>, StoreError>;
+
     /// Returns a segment of the visible messages between two checkpoints, of one agent or of all.
     ///
     /// A checkpoint replaces all messages up to its `covers`. A segment consists of the summary of

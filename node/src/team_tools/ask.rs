@@ -145,7 +145,11 @@ struct PendingQuestion<'a> {
 }
 
 impl PendingQuestion<'_> {
-    async fn wait(&self, waiter: &Waiter<'_>, limit: Duration) -> Result<ToolOutcome, Refusal> {
+    async fn wait(
+        &self,
+        waiter: &Waiter<'_, InputId>,
+        limit: Duration,
+    ) -> Result<ToolOutcome, Refusal> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(answer) = self.answer().await? {

@@ -1,5 +1,7 @@
 //! The inboxes of agents, in Postgres.
 
+mod work;
+
 use async_trait::async_trait;
 use planck_common::{AgentId, InputId, Seq, SessionId};
 use sqlx::postgres::PgRow;
@@ -12,6 +14,7 @@ use super::{
 };
 use crate::store::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
+    WorkRows,
     inbox::{check_content, check_same},
     refusal,
     unread::Unread,
@@ -175,6 +178,14 @@ impl Inbox for PostgresStore {
             )
             .await?;
         found.iter().map(task).collect()
+    }
+
+    async fn work(
+        &self,
+        session: &SessionId,
+        input: Option<&InputId>,
+    ) -> Result<Option<WorkRows>, StoreError> {
+        work::find(&self.database, session, input).await
     }
 }
 

@@ -117,6 +117,25 @@ impl Log for PostgresStore {
         Ok(Events { events, next, head })
     }
 
+    async fn turn_end(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        turn: u32,
+        after: Seq,
+    ) -> Result<Option<LogRow>, StoreError> {
+        const END: &str = "SELECT seq, kind, turn, request, at, body FROM log WHERE session_id = $1 AND agent_id = $2 AND seq > $4
+            AND kind IN ('turn_start', 'turn_end', 'error') AND kind <> 'turn_start' AND turn = $3 AND hidden_by IS NULL
+            ORDER BY seq LIMIT 1";
+        let end = sqlx::query(END)
+            .bind(session.as_str())
+            .bind(agent.as_str())
+            .bind(i64::from(turn))
+            .bind(after);
+        let row = self.database.optional(end).await?;
+        Ok(row.as_ref().map(log_row).transpose()?.flatten())
+    }
+
     async fn messages(
         &self,
         session: &SessionId,

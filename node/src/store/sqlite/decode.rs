@@ -5,7 +5,7 @@ use std::path::Path;
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, SessionName, TeamId, Timestamp,
-    command::{InputMode, SessionActivity, SessionState},
+    command::{AgentState, InputMode, SessionActivity, SessionState},
     envelope::EventPlace,
     event::{EventKind, InputKind},
     message::Sender,
@@ -43,7 +43,7 @@ impl<'a> RowReader<'a> {
         parse(self.get(column)?).map_err(|error| self.broken(column, error))
     }
 
-    fn parse_optional<T, E: std::fmt::Display>(
+    pub fn parse_optional<T, E: std::fmt::Display>(
         &self,
         column: &str,
         parse: impl Fn(&str) -> Result<T, E>,
@@ -113,6 +113,10 @@ impl<'a> RowReader<'a> {
         self.parse(column, AgentId::parse)
     }
 
+    pub fn agent_state(&self, column: &str) -> Result<AgentState, StoreError> {
+        self.find(column, stored::agent_state)
+    }
+
     pub fn session_state(&self) -> Result<SessionState, StoreError> {
         self.find("state", stored::session_state)
     }
@@ -145,7 +149,7 @@ impl<'a> RowReader<'a> {
             id: self.agent_id("id")?,
             team: team.clone(),
             spec,
-            state: self.find("state", stored::agent_state)?,
+            state: self.agent_state("state")?,
             totals: self.usage()?,
             node: self.node()?,
             epoch: self.number("epoch")?,

@@ -1,5 +1,7 @@
 //! The inboxes of agents, in SQLite.
 
+mod work;
+
 use async_trait::async_trait;
 use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 use sqlx::query;
@@ -7,6 +9,7 @@ use sqlx::query;
 use super::{SqliteStore, db::SqliteStatement, files::InUse};
 use crate::store::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
+    WorkRows,
     inbox::{check_content, check_same},
     refusal,
     unread::Unread,
@@ -212,6 +215,14 @@ impl Inbox for SqliteStore {
             })
         };
         rows.iter().map(task).collect()
+    }
+
+    async fn work(
+        &self,
+        session: &SessionId,
+        input: Option<&InputId>,
+    ) -> Result<Option<WorkRows>, StoreError> {
+        work::find(&self.file(session).await?, input).await
     }
 }
 

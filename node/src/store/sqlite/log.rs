@@ -105,6 +105,24 @@ impl Log for SqliteStore {
         Ok(page)
     }
 
+    async fn turn_end(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+        turn: u32,
+        after: Seq,
+    ) -> Result<Option<LogRow>, StoreError> {
+        const END: &str = "SELECT seq, kind, turn, request, at, body FROM log WHERE agent_id = ?1 AND turn = ?2 AND seq > ?3
+            AND kind IN ('turn_end', 'error') AND hidden_by IS NULL ORDER BY seq LIMIT 1";
+        let file = self.file(session).await?;
+        let end = query(END).bind(agent.as_str()).bind(turn).bind(after);
+        let row = file.db.row(end).await?;
+        Ok(row
+            .map(|row| file.reader(&row).log_row())
+            .transpose()?
+            .flatten())
+    }
+
     async fn messages(
         &self,
         session: &SessionId,

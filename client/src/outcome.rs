@@ -1,0 +1,118 @@
+//! The outcome of a prompt: what became of the work that it caused.
+
+use std::time::Duration;
+
+use planck_common::{
+    InputId,
+    command::{Outcome, Prompt, ReadOutcome, SessionVerb, WorkState},
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Client, ClientError, client::RetryPolicy, error::FailedTry, sessions::to};
+
+/// How long each request waits at a node. A node that dies meanwhile is noticed after this time.
+const WAIT: Duration = Duration::from_secs(5);
+/// The minimum time between two requests, because a node need not wait.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// Returns what has become of the work that a prompt caused: the turn that read the prompt, the
+    /// tasks, questions and responses that agents sent because of it, and the turns that read those.
+    /// The call is idempotent, and can be made long after the work.
+    ///
+    /// With `None` in place of a prompt, the reply is about all inputs of the session that have no
+    /// outcome yet. While the work goes on, waits for up to `wait`. If nodes die meanwhile, others continue the
+    /// work and answer. Nodes of earlier versions refuse the command with `bad_request`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Refused`] with `not_found` if the session has no such prompt.
+    pub async fn outcome(
+        &self,
+        session: &str,
+        prompt: impl Into<Option<&InputId>> + Send,
+        wait: Duration,
+    ) -> Result<Outcome, ClientError> {
+        self.outcome_until(session, prompt.into(), Instant::now().checked_add(wait))
+            .await
+    }
+
+    /// Waits until the work that a prompt caused is over, or until agents wait for answers from
+    /// outside and nothing else of it can happen ([`WorkState::Waiting`]). Give the
+    /// [answers](Client::answer), and call this again.
+    ///
+    /// # Errors
+    ///
+    /// The same errors as [`outcome`](Self::outcome), but only those that stay. While no node answers,
+    /// asks again without an end, so set a deadline of your own if you need one.
+    pub async fn wait_for_outcome(
+        &self,
+        session: &str,
+        prompt: impl Into<Option<&InputId>> + Send,
+    ) -> Result<Outcome, ClientError> {
+        self.outcome_until(session, prompt.into(), None).await
+    }
+
+    /// Asks until the work is no longer going on or the time is over.
+    async fn outcome_until(
+        &self,
+        session: &str,
+        prompt: Option<&InputId>,
+        until: Option<Instant>,
+    ) -> Result<Outcome, ClientError> {
+        loop {
+            let now = Instant::now();
+            let left = until.map(|until| until.saturating_duration_since(now));
+            let wait = left.unwrap_or(WAIT).min(WAIT);
+            match self.ask_outcome(session, prompt, wait).await {
+                Ok(found)
+                    if found.state != WorkState::Working
+                        || left.is_some_and(|left| left <= wait) =>
+                {
+                    return Ok(found);
+                }
+                Err(error) if left.is_some() || error.failed_try() == FailedTry::Final => {
+                    return Err(error);
+                }
+                Ok(_) | Err(_) => {}
+            }
+            sleep_until(now + PAUSE).await;
+        }
+    }
+
+    async fn ask_outcome(
+        &self,
+        session: &str,
+        prompt: Option<&InputId>,
+        wait: Duration,
+    ) -> Result<Outcome, ClientError> {
+        let read = ReadOutcome {
+            prompt_id: prompt.cloned(),
+            wait_ms: u64::try_from(wait.as_millis()).ok().filter(|ms| *ms > 0),
+        };
+        let to = to(session, SessionVerb::Outcome);
+        self.call_that_waits(&to, &read, RetryPolicy::Idempotent, wait)
+            .await
+    }
+
+    /// Sends a prompt like [`prompt`](Self::prompt), and waits for its outcome like
+    /// [`wait_for_outcome`](Self::wait_for_outcome). If the call may fail after the prompt was sent,
+    /// give the prompt an id, with which you can then wait again.
+    ///
+    /// ```no_run
+    /// # async fn run(client: planck_client::Client) -> Result<(), planck_client::ClientError> {
+    /// let outcome = client.run("bold-oak", "Build a tool that counts words.").await?;
+    /// println!("{}", outcome.message.unwrap_or_default());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run(
+        &self,
+        session: &str,
+        prompt: impl Into<Prompt>,
+    ) -> Result<Outcome, ClientError> {
+        let accepted = self.prompt(session, prompt).await?;
+        self.wait_for_outcome(&accepted.session_id, &accepted.prompt_id)
+            .await
+    }
+}
