@@ -105,6 +105,7 @@ async fn read_all(store: &dyn SessionStore) {
         let _events = store.events(&session.id, 1, 1_000, None).await;
         let _messages = store.messages(&session.id, None, None, None).await;
         let _exits = store.unreported_exits(&session.id).await;
+        let _work = store.work(&session.id, None).await;
         for agent in store.agents(&session.id).await.unwrap_or_default() {
             let _rows = store.load(&session.id, &agent.id).await;
             let _inputs = store.open_inputs(&session.id, &agent.id).await;

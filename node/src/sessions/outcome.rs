@@ -29,8 +29,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long the log must have stood still before a caller that waits is told that the work waits. A
 /// rule of the session may answer a wait right after it was opened.
 const STILL: Duration = Duration::from_secs(1);
-/// How long the node of the orchestrator may take, beyond the time for which the caller waits.
-const RELAY: Duration = Duration::from_secs(5);
+/// How long the node of the orchestrator may take, beyond the time for which the caller waits. The
+/// caller's own deadline is later, so that this node can still answer.
+const RELAY: Duration = Duration::from_secs(1);
 /// The maximum number of turns without a text in which an answer is searched.
 const MOST_SEARCHED: usize = 100;
 /// The maximum number of turns in a reply.
@@ -51,6 +52,9 @@ impl Sessions {
         if wait.is_zero() {
             return self.outcome_now(session, prompt).await;
         }
+        let Ok(_place) = self.waiting.try_acquire() else {
+            return self.outcome_now(session, prompt).await;
+        };
         if origin == CommandOrigin::Client && !self.view.is_alone() {
             let owner = session.owner.as_ref().filter(|id| *id != self.view.id());
             if let Some(owner) = owner {
@@ -66,10 +70,7 @@ impl Sessions {
                 };
             }
         }
-        match self.waiting.try_acquire() {
-            Ok(_place) => self.wait_for_outcome(session, prompt, wait).await,
-            Err(_) => self.outcome_now(session, prompt).await,
-        }
+        self.wait_for_outcome(session, prompt, wait).await
     }
 
     async fn outcome_now(

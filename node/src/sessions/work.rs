@@ -1,7 +1,8 @@
 //! Decides whether the work that a prompt caused is over, from the inputs that were put since.
 //!
 //! An input is caused by the turn in which its sender put it, and a turn belongs to the work if it
-//! consumed an input of the work. An agent's inputs for others are in the store when its turn ends,
+//! consumed an input of the work. What a turn sent before the prompt joined it is not caused by the
+//! prompt. An agent's inputs for others are in the store when its turn ends,
 //! so the work is over as soon as none of its inputs is without an outcome.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -85,7 +86,7 @@ fn turn_of(input: &WorkInput) -> Option<Turn<'_>> {
 /// Returns the root and all inputs that it caused, directly or not.
 fn caused_by<'a>(root: &'a WorkInput, rest: &'a [WorkInput]) -> Vec<&'a WorkInput> {
     let mut sent: HashMap<Turn<'_>, Vec<&WorkInput>> = HashMap::new();
-    for input in rest {
+    for input in rest.iter().filter(|input| input.is_later) {
         if let (Some(sender), Some(turn)) = (&input.sender, input.cause) {
             sent.entry((sender, turn)).or_default().push(input);
         }

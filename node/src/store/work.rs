@@ -31,6 +31,8 @@ pub struct WorkInput {
     pub id: InputId,
     pub agent: AgentId,
     pub sender: Option<AgentId>,
+    /// Whether the input was put after the one that was asked for.
+    pub is_later: bool,
     /// The turn in which the sender put the input: that of the sender's last row in the log when
     /// the input was put.
     pub cause: Option<u32>,

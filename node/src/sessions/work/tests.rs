@@ -24,6 +24,7 @@ fn input(id: &str, to: &str) -> WorkInput {
         id: InputId::parse(id).unwrap(),
         agent: agent(to),
         sender: None,
+        is_later: true,
         cause: None,
         head: 0,
         turn: None,
@@ -396,7 +397,7 @@ impl Session {
                         && other.turn.is_some()
                         && other.turn == input.cause
                 };
-                belongs[at] |= self.inputs.iter().zip(&before).any(is_cause);
+                belongs[at] |= at > root && self.inputs.iter().zip(&before).any(is_cause);
             }
             if belongs == before {
                 return belongs;
@@ -418,7 +419,7 @@ proptest! {
                 let belongs = session.belonging(root);
                 let of_work = || session.inputs.iter().zip(&belongs).filter_map(|(input, is_in)| is_in.then_some(input));
                 let rest = session.inputs.iter().enumerate().filter(|(at, input)| *at > root || *at != root && is_open(input));
-                let work = Work::of(&rows(prompt.clone(), rest.map(|(_, input)| input.clone())));
+                let work = Work::of(&rows(prompt.clone(), rest.map(|(at, input)| WorkInput { is_later: at > root, ..input.clone() })));
                 prop_assert_eq!(work.state == WorkState::Over, of_work().all(|input| !is_open(input)));
                 let read = of_work().filter(|input| input.agent == prompt.agent).filter_map(|input| input.turn);
                 let read: std::collections::BTreeSet<u32> = read.collect();

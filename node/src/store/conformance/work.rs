@@ -112,6 +112,7 @@ pub async fn an_input_is_found_with_the_turn_that_sent_it(world: &dyn World) {
         let row = row(&rows, input);
         (row.cause, row.turn, row.outcome.is_some())
     };
+    assert!(!row(&rows, &before).is_later && row(&rows, &task).is_later);
     assert_eq!(facts(&before), (None, None, false));
     assert_eq!(facts(&task), (Some(1), Some(1), true));
     assert_eq!(facts(&other), (None, Some(2), false));

@@ -21,7 +21,8 @@ macro_rules! work {
     ($open_waits:expr, $answers:expr) => {
         concat!(
             r"
-SELECT i.id, i.agent_id, i.sender, i.head, i.turn, i.outcome, i.waiting, coalesce(i.accepted = p.accepted, false) AS is_root, s.next_seq - 1 AS log_head, s.state,
+SELECT i.id, i.agent_id, i.sender, i.head, i.turn, i.outcome, i.waiting, coalesce(i.accepted = p.accepted, false) AS is_root,
+  coalesce(i.accepted > p.accepted, false) AS is_later, s.next_seq - 1 AS log_head, s.state,
   EXISTS (SELECT 1 FROM agents h WHERE h.session_id = $1 AND h.node_id IS NOT NULL) AS held,
   (SELECT l.turn FROM log l WHERE l.session_id = $1 AND l.agent_id = i.sender AND l.seq <= i.head ORDER BY l.seq DESC LIMIT 1) AS cause,
   a.state AS agent_state, CASE WHEN i.outcome IS NULL THEN (",
@@ -123,6 +124,7 @@ fn read(row: &Columns<'_>) -> Result<WorkInput, StoreError> {
         agent: row.parse("agent_id")?,
         sender: row.parse_optional("sender")?,
         cause: turn("cause")?,
+        is_later: row.get("is_later")?,
         head: row.get("head")?,
         turn: turn("turn")?,
         outcome,

@@ -13,7 +13,8 @@ use crate::store::{
 /// last row at the time tells the turn in which an input was put. The running calls are those of the
 /// latest answer, which is the agent's last message until they have ended.
 const WORK: &str = "
-SELECT i.id, i.agent_id, i.sender, i.head, i.turn, i.outcome, i.waiting, coalesce(i.n = p.n, 0) AS is_root, s.next_seq - 1 AS log_head,
+SELECT i.id, i.agent_id, i.sender, i.head, i.turn, i.outcome, i.waiting, coalesce(i.n = p.n, 0) AS is_root, coalesce(i.n > p.n, 0) AS is_later,
+  s.next_seq - 1 AS log_head,
   s.state, EXISTS (SELECT 1 FROM agents WHERE node_id IS NOT NULL) AS held,
   (SELECT l.turn FROM log l WHERE l.agent_id = i.sender AND l.seq <= i.head ORDER BY l.seq DESC LIMIT 1) AS cause,
   a.state AS agent_state,
@@ -75,6 +76,7 @@ fn read(row: &RowReader<'_>) -> Result<WorkInput, StoreError> {
         agent: row.agent_id("agent_id")?,
         sender: row.parse_optional("sender", AgentId::parse)?,
         cause: row.get("cause")?,
+        is_later: row.get("is_later")?,
         head: row.number("head")?,
         turn: row.get("turn")?,
         outcome,
