@@ -28,7 +28,7 @@ use super::{
     place::ConfigPlace,
     render::{Style, consumed, style, style::Paint},
     waits::{left_open, open_waits},
-    watch::{OnWait, Sent, Sink, WorkOutcome, interrupts, watch},
+    watch::{OnWait, Sent, Sink, WatchOutcome, interrupts, watch},
     which::{PromptTarget, SessionChoice},
 };
 use crate::client::Client;
@@ -231,7 +231,7 @@ impl ChatSession<'_> {
         self.usage += sink.usage();
         let took = style::duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         dim(&format!("{took} · {}", consumed(&sink.usage())))?;
-        if watched.ended.outcome == WorkOutcome::Waiting {
+        if watched.ended.outcome == WatchOutcome::Waiting {
             let waits = open_waits(self.client, &sent.session).await?;
             warn(&left_open(&self.talk.name, &waits, self.is_alone));
             return Ok(Next::Leave(Exit::Waiting));

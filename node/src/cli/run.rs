@@ -7,12 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use planck_common::{
-    SessionId,
-    command::{ReadEvents, WaitRow},
-    envelope::Envelope,
-    usage,
-};
+use planck_common::{SessionId, command::WaitRow, usage};
 use serde::Serialize;
 
 use super::{
@@ -24,7 +19,7 @@ use super::{
     place::ConfigPlace,
     render::{Style, consumed, style},
     waits::{left_open, open_waits},
-    watch::{OnWait, Sent, Sink, WatchResult, WorkEnd, WorkOutcome, interrupts, watch},
+    watch::{OnWait, Sink, WatchOutcome, WorkEnd, interrupts, watch},
     which::{PromptTarget, SessionChoice},
 };
 use crate::client::Client;
@@ -91,7 +86,7 @@ struct RunReport<'a> {
     session: &'a str,
     model: &'a str,
     answer: Option<&'a str>,
-    outcome: WorkOutcome,
+    outcome: WatchOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<RunFailure<'a>>,
     /// What waits, if the outcome is `waiting`.
@@ -174,14 +169,13 @@ impl RunArgs {
         frame(layout.frame, &talk.title())?;
         let mut on_wait = self.on_wait(layout, client, &sent.session);
         let watching = watch(client, &sent, &mut interrupted, &mut sink, &mut on_wait);
-        let mut watched = Box::pin(watching).await?;
-        let waits = match watched.ended.outcome == WorkOutcome::Waiting {
+        let watched = Box::pin(watching).await?;
+        let waits = match watched.ended.outcome == WatchOutcome::Waiting {
             true => open_waits(client, &sent.session).await?,
             false => Vec::new(),
         };
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         if layout.answer {
-            watched.ended.answer = of_the_log(client, &sent, &watched).await?;
             let usage = sink.usage();
             self.answer(&talk, &watched.ended, &waits, usage, duration_ms)?;
         }
@@ -195,7 +189,7 @@ impl RunArgs {
                 consumed(&sink.usage())
             ),
         )?;
-        if watched.ended.outcome == WorkOutcome::Waiting {
+        if watched.ended.outcome == WatchOutcome::Waiting {
             warn(&left_open(&talk.name, &waits, link.is_alone()));
         }
         Ok(watched.exit())
@@ -239,33 +233,6 @@ fn frame(to: Option<Stream>, text: &str) -> std::io::Result<()> {
     to.map_or(Ok(()), |to| {
         to.draw(&(Style::of(to).paint(style::Paint::Dim, text) + "\n"))
     })
-}
-
-/// Returns the answer from the log. Published events are not trusted for this, because anyone who
-/// may publish can forge them, and scripts act on answers.
-async fn of_the_log(
-    client: &Client,
-    sent: &Sent,
-    watched: &WatchResult,
-) -> anyhow::Result<Option<String>> {
-    let Some(seq) = watched.ended.answered_at else {
-        return Ok(None);
-    };
-    let page = client
-        .events(
-            &sent.session,
-            &ReadEvents {
-                from: Some(seq),
-                limit: Some(1),
-                agent: None,
-            },
-        )
-        .await?;
-    let Some(event) = page.events.first() else {
-        return Ok(None);
-    };
-    let event: Envelope = serde_json::from_str(event.get())?;
-    Ok(WorkEnd::of(&event).and_then(|(ended, _)| ended.answer))
 }
 
 /// Returns the prompt from the argument or from standard input.

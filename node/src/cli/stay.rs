@@ -7,7 +7,7 @@ use super::{
     link::ConnectedClient,
     output::{Stream, warn},
     waits::{left_open, open_waits},
-    watch::{OnWait, Sent, Sink, WatchResult, WorkOutcome, interrupts, watch},
+    watch::{OnWait, Sent, Sink, WatchOutcome, WatchResult, interrupts, watch},
 };
 
 /// Shows the work, and asks at a terminal, until the work has ended or only waits for answers.
@@ -27,7 +27,7 @@ pub async fn stay(link: &ConnectedClient, session: &str, work: &Sent) -> anyhow:
     };
     let watching = watch(client, work, &mut interrupted, &mut sink, &mut on_wait);
     let watched = Box::pin(watching).await?;
-    if watched.ended.outcome == WorkOutcome::Waiting {
+    if watched.ended.outcome == WatchOutcome::Waiting {
         let waits = open_waits(client, &work.session).await?;
         warn(&left_open(session, &waits, link.is_alone()));
     }
@@ -36,7 +36,7 @@ pub async fn stay(link: &ConnectedClient, session: &str, work: &Sent) -> anyhow:
 
 fn exit(work: &Sent, watched: &WatchResult) -> Exit {
     match (work.prompt.is_some(), watched.ended.outcome) {
-        (true, _) | (false, WorkOutcome::Waiting) => watched.exit(),
+        (true, _) | (false, WatchOutcome::Waiting) => watched.exit(),
         (false, _) if watched.interrupts > 0 => Exit::Interrupted,
         (false, _) => Exit::Done,
     }

@@ -1,17 +1,24 @@
 //! Follows a session until the work on a prompt has ended or the user leaves, and shows its events.
 
-mod rest;
+mod ended;
 mod sent;
 mod sink;
-mod turns;
 
-use planck_common::{Seq, SessionId, command::ReadEvents};
-use rest::{RestCheck, SessionRest};
+use std::time::Duration;
+
+use ended::end_of_work;
+pub use ended::{WatchOutcome, WorkEnd};
+use futures_util::future::{BoxFuture, FutureExt as _};
+use planck_common::{
+    Seq, SessionId,
+    command::{Outcome, ReadEvents},
+};
 pub use sent::Sent;
 pub use sink::Sink;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use turns::OpenTurns;
-pub use turns::{WorkEnd, WorkOutcome};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
+};
 
 use super::{
     ask::{AskEvent, Asked, Asker},
@@ -19,6 +26,9 @@ use super::{
     output::warn,
 };
 use crate::client::{Client, ClientError, Follow, FollowEvent};
+
+/// How long an event may be late that the log has. A lost event must not keep the user waiting.
+const LATE: Duration = Duration::from_secs(2);
 
 /// The result of watching a session.
 pub struct WatchResult {
@@ -77,8 +87,7 @@ pub async fn attach(
     }
 }
 
-/// Follows a session until the turn that consumed a prompt and all turns that it caused have ended,
-/// or until the session can no longer be followed, or until it only waits for answers and `on_wait`
+/// Follows a session until a node says that the work that a prompt caused is over, or until the session can no longer be followed, or until it only waits for answers and `on_wait`
 /// does not. The first interrupt aborts the running turns, and the second one leaves.
 pub async fn watch(
     client: &Client,
@@ -91,7 +100,8 @@ pub async fn watch(
     loop {
         let next = tokio::select! {
             event = watching.follow.next() => watching.shown(event)?,
-            () = watching.rest.is_due() => watching.is_over().await?,
+            found = &mut watching.work => watching.found(found)?,
+            () = is_late(watching.ended.is_some()) => Next::Leave,
             event = next_question(watching.on_wait) => watching.asked(event, interrupted).await?,
             _ = interrupted.recv() => watching.interrupt(interrupted).await?,
         };
@@ -119,6 +129,14 @@ async fn next_question(on_wait: &mut OnWait) -> AskEvent {
     }
 }
 
+/// Waits until events that the log has are late, if the work has ended.
+async fn is_late(has_ended: bool) {
+    match has_ended {
+        true => sleep(LATE).await,
+        false => std::future::pending().await,
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Continue,
@@ -132,10 +150,14 @@ struct Watching<'a> {
     sink: &'a mut Sink,
     on_wait: &'a mut OnWait,
     follow: Follow,
-    turns: OpenTurns,
-    rest: RestCheck,
+    /// A node's answer when the work is over.
+    work: BoxFuture<'static, Result<Outcome, ClientError>>,
+    /// The node's answer, once there is one.
+    ended: Option<Outcome>,
+    /// The number of the latest event that was shown.
+    seen: Seq,
     interrupts: u32,
-    /// Whether the watch ends because agents wait.
+    /// Whether the watch ends because the user left a question open.
     is_waiting: bool,
 }
 
@@ -153,32 +175,21 @@ impl<'a> Watching<'a> {
         if let OnWait::Ask(_) = on_wait {
             sink.ask_here();
         }
-        let mut turns = OpenTurns::of(sent.prompt.clone());
-        turns.waits.extend(info.waits);
-        let mut watching = Self {
+        let leaves = matches!(on_wait, OnWait::Leave);
+        let (session_id, prompt) = (session.clone(), sent.prompt.clone());
+        let work = end_of_work(client.clone(), session_id, prompt, leaves).boxed();
+        Ok(Self {
             client,
             session,
             sink,
             on_wait,
             follow,
-            turns,
-            rest: RestCheck::default(),
+            work,
+            ended: None,
+            seen: sent.from - 1,
             interrupts: 0,
             is_waiting: false,
-        };
-        watching.schedule(None);
-        Ok(watching)
-    }
-
-    /// Schedules the next check whether the session is at rest.
-    fn schedule(&mut self, seq: Option<Seq>) {
-        let may_leave = matches!(self.on_wait, OnWait::Leave) && !self.turns.waits.is_empty();
-        let pace = match (self.turns.at_rest().is_some(), may_leave) {
-            (true, _) => Some(rest::ASK_AGAIN),
-            (false, true) => Some(rest::ASK_WAITING),
-            (false, false) => None,
-        };
-        self.rest.seen(seq, pace);
+        })
     }
 
     fn shown(&mut self, event: Result<FollowEvent, ClientError>) -> anyhow::Result<Next> {
@@ -197,31 +208,37 @@ impl<'a> Watching<'a> {
         if let OnWait::Ask(asker) = self.on_wait {
             asker.make_room(self.sink)?;
         }
-        let seq = match &event {
-            FollowEvent::Durable(envelope) => {
-                self.turns.apply(envelope);
-                envelope.seq
-            }
-            FollowEvent::Retracted(retracted) => {
-                self.turns.forget(retracted);
-                None
-            }
-            FollowEvent::Live(_) | FollowEvent::CaughtUp | FollowEvent::Retrying(_) => {
-                return Ok(Next::Continue);
-            }
-        };
-        self.schedule(seq);
-        Ok(Next::Continue)
+        match &event {
+            FollowEvent::Durable(event) => self.seen = self.seen.max(event.seq.unwrap_or_default()),
+            FollowEvent::Live(_)
+            | FollowEvent::Retracted(_)
+            | FollowEvent::CaughtUp
+            | FollowEvent::Retrying(_) => {}
+        }
+        Ok(self.leave_if_shown())
     }
 
-    async fn is_over(&mut self) -> anyhow::Result<Next> {
-        let found = self.rest.look(self.client, self.session).await?;
-        self.is_waiting = found == SessionRest::Waiting && matches!(self.on_wait, OnWait::Leave);
-        let is_over = found == SessionRest::Over && self.turns.at_rest().is_some();
-        Ok(match self.is_waiting || is_over {
+    /// Records that the work is over or waits.
+    fn found(&mut self, found: Result<Outcome, ClientError>) -> anyhow::Result<Next> {
+        self.work = std::future::pending().boxed();
+        match found {
+            Ok(found) => self.ended = Some(found),
+            Err(error) => {
+                self.close_question()?;
+                self.sink.lost(&error)?;
+                return Ok(Next::Leave);
+            }
+        }
+        Ok(self.leave_if_shown())
+    }
+
+    /// Ends the watch if the work has ended and all its events were shown.
+    fn leave_if_shown(&self) -> Next {
+        let ended = self.ended.as_ref();
+        match ended.is_some_and(|ended| ended.head <= self.seen) {
             true => Next::Leave,
             false => Next::Continue,
-        })
+        }
     }
 
     async fn asked(&mut self, event: AskEvent, interrupted: &mut Signal) -> anyhow::Result<Next> {
@@ -284,10 +301,11 @@ impl<'a> Watching<'a> {
     fn end(mut self) -> anyhow::Result<WatchResult> {
         self.close_question()?;
         self.sink.rest()?;
-        let mut ended = self.turns.into_ended();
-        if self.is_waiting {
-            ended.outcome = WorkOutcome::Waiting;
-        }
+        let ended = match self.ended {
+            Some(found) => found.into(),
+            None if self.is_waiting => WorkEnd::without_answer(WatchOutcome::Waiting),
+            None => WorkEnd::without_answer(WatchOutcome::Lost),
+        };
         Ok(WatchResult {
             ended,
             interrupts: self.interrupts,

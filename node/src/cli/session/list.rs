@@ -8,7 +8,7 @@ use planck_common::{
     Timestamp,
     command::{
         AgentState, ListSessions, ReadEvents, SessionActivity, SessionInfo, SessionRow,
-        SessionState,
+        SessionState, WorkOutcome,
     },
     envelope::Envelope,
     event::Event,
@@ -20,7 +20,6 @@ use crate::{
     cli::{
         exit::{Exit, UsageError},
         output::{Output, or_dash, warn},
-        watch::{WorkEnd, WorkOutcome},
         which::{every_session, orchestrator},
     },
     client::{Client, ClientError},
@@ -252,9 +251,9 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
             }
             match event.event() {
                 Some(Ok(Event::TurnStart(_))) => last = None,
-                Some(_) | None => {
-                    last = WorkEnd::of(&event).map(|(ended, _)| ended.outcome).or(last)
-                }
+                Some(Ok(Event::TurnEnd(end))) => last = Some(end.outcome.into()),
+                Some(Ok(Event::Error(_))) => last = Some(WorkOutcome::Error),
+                Some(_) | None => {}
             }
         }
         if page.next <= from {
