@@ -1,6 +1,9 @@
 //! Starts a session, sends it a prompt and prints the answer: `ask "What is in this folder?"`.
 
-use planck_client::{Client, protocol::command::Start, protocol::event::Event};
+use planck_client::{
+    Client,
+    protocol::command::{Start, WorkState},
+};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,20 +14,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         dir,
         ..Start::default()
     };
-    let session = client.start(start).await?;
-    let prompt = client.prompt(&session.session_id, text.as_str()).await?;
+    let session = client.start(start).await?.session_id;
 
-    let mut events = client.follow(&prompt.session_id, prompt.seq + 1).await?;
-    loop {
-        match events.next().await?.event() {
-            Some(Event::TurnEnd(end)) if end.inputs.contains(&prompt.prompt_id) => {
-                println!("{}", end.message.unwrap_or_default());
-                return Ok(());
-            }
-            Some(Event::Error(error)) if error.inputs.contains(&prompt.prompt_id) => {
-                return Err(error.reason.into());
-            }
-            _ => {}
-        }
+    let outcome = client.run(&session, text.as_str()).await?;
+    if outcome.state == WorkState::Waiting {
+        return Err("an agent waits for an answer; `planck waits` shows the question".into());
     }
+    if let Some(error) = outcome.error {
+        return Err(error.reason.into());
+    }
+    println!("{}", outcome.message.unwrap_or_default());
+    Ok(())
 }

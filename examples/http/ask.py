@@ -23,19 +23,22 @@ def request(path, body=None, headers=None):
     return urllib.request.urlopen(urllib.request.Request(BASE + path, data, headers), timeout=60)
 
 
-def events(session, last):
-    """Yields the events after number `last`. Connects again when the stream breaks."""
+def events(session, prompt, last):
+    """Yields the events after number `last`, each with its name, until the outcome of the prompt. Connects again
+    when the stream breaks."""
+    name = ""
     while True:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         try:
-            with request(f"/v1/sessions/{session}/events", headers=headers) as stream:
+            with request(f"/v1/sessions/{session}/events?prompt={prompt}", headers=headers) as stream:
                 for line in stream:
                     if line.startswith(b"id: "):
                         last = int(line[4:])
+                    elif line.startswith(b"event: "):
+                        name = line[7:].decode().strip()
                     elif line.startswith(b"data: "):
-                        event = json.loads(line[6:])
-                        if "type" in event:
-                            yield event
+                        yield name, json.loads(line[6:])
+                        name = ""
         except urllib.error.HTTPError as error:
             if error.code < 500:
                 raise
@@ -51,8 +54,15 @@ def main():
     session = started["session_id"]
     accepted = json.load(request(f"/v1/sessions/{session}/prompt", {"text": sys.argv[1]}, key))
     shown = ""  # what was printed of the reply that is not saved yet
-    for event in events(session, accepted["seq"]):
-        data = event.get("data", {})
+    for name, event in events(session, accepted["prompt_id"], accepted["seq"]):
+        if name == "outcome":
+            # The work is over: that of the agent, and of all to which it gave tasks.
+            if event["outcome"] != "completed":
+                sys.exit(event.get("error", {}).get("reason", event["outcome"]))
+            return
+        if event.get("agent_id") != accepted["agent_id"]:
+            continue
+        data = event["data"]
         if event["type"] == "text_delta":
             print(data["text"], end="", flush=True)
             shown += data["text"]
@@ -61,11 +71,8 @@ def main():
             # Deltas are not repeated for a client that was away.
             print(text[len(shown) :] if text.startswith(shown) else f"\n{text}", end="", flush=True)
             shown = ""
-        elif event["type"] == "error":
-            sys.exit(data["reason"])
-        elif event["type"] == "turn_end" and accepted["prompt_id"] in data["inputs"]:
-            print()
-            return
+        elif event["type"] == "turn_end":
+            print(flush=True)
 
 
 main()

@@ -10,12 +10,12 @@ async function post(path: string, body: unknown, id: string): Promise<any> {
   return answer.json();
 }
 
-/** Yields the events after number `last`. Connects again when the stream breaks. */
-async function* events(session: string, last: number): AsyncGenerator<any> {
+/** Yields the events after number `last`, until the outcome of the prompt. Connects again when the stream breaks. */
+async function* events(session: string, prompt: string, last: number): AsyncGenerator<any> {
   for (;;) {
     try {
       const headers = { ...key, accept: "text/event-stream", "last-event-id": String(last) };
-      const answer = await fetch(`${base}/v1/sessions/${session}/events`, { headers });
+      const answer = await fetch(`${base}/v1/sessions/${session}/events?prompt=${prompt}`, { headers });
       if (answer.status >= 400 && answer.status < 500) throw new RangeError(await answer.text());
       let rest = "";
       for await (const chunk of answer.body!.pipeThrough(new TextDecoderStream())) {
@@ -37,7 +37,11 @@ const id = crypto.randomUUID();
 const { session_id } = await post("/v1/sessions", {}, id);
 const accepted = await post(`/v1/sessions/${session_id}/prompt`, { text: process.argv[2] }, id);
 let shown = ""; // what was printed of the reply that is not saved yet
-for await (const event of events(session_id, accepted.seq)) {
+for await (const event of events(session_id, accepted.prompt_id, accepted.seq)) {
+  // The work is over: that of the agent, and of all to which it gave tasks.
+  if (event.outcome && event.outcome !== "completed") throw new Error(event.error?.reason ?? event.outcome);
+  if (event.outcome) break;
+  if (event.agent_id !== accepted.agent_id) continue;
   if (event.type === "text_delta") {
     process.stdout.write(event.data.text);
     shown += event.data.text;
@@ -49,8 +53,6 @@ for await (const event of events(session_id, accepted.seq)) {
     process.stdout.write(text.startsWith(shown) ? text.slice(shown.length) : `\n${text}`);
     shown = "";
   }
-  if (event.type === "error") throw new Error(event.data.reason);
-  if (event.type === "turn_end" && event.data.inputs.includes(accepted.prompt_id)) break;
+  if (event.type === "turn_end") console.log();
 }
-console.log();
 process.exit(0);

@@ -35,10 +35,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     )
     .await?;
 
-    let mut last = prompt["seq"].to_string();
+    let (id, mut last) = (
+        prompt["prompt_id"].as_str().ok_or("no prompt")?,
+        prompt["seq"].to_string(),
+    );
     let mut shown = String::new();
     loop {
-        let events = format!("{base}/v1/sessions/{session}/events");
+        let events = format!("{base}/v1/sessions/{session}/events?prompt={id}");
         let request = client.get(events).header("accept", "text/event-stream");
         let stream = request.header("last-event-id", &last).send().await;
         let Ok(mut stream) = stream else {
@@ -54,8 +57,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     last = id.to_owned();
                 } else if let Some(event) = line.strip_prefix("data: ") {
                     let event: Value = serde_json::from_str(event)?;
-                    if show(&event, &mut shown)? {
-                        return Ok(());
+                    // The work is over: that of the agent, and of all to which it gave tasks.
+                    if let Some(outcome) = event["outcome"].as_str() {
+                        return match outcome {
+                            "completed" => Ok(()),
+                            other => Err(format!("{other} {}", event["error"]).into()),
+                        };
+                    }
+                    if event["agent_id"] == prompt["agent_id"] {
+                        show(&event, &mut shown);
                     }
                 }
                 rest = next.to_owned();
@@ -71,9 +81,9 @@ fn text_of(message: &Value) -> String {
     texts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// Prints what an event adds to the answer. Returns whether the turn is over. `shown` is what was
-/// printed of the reply that is not saved yet.
-fn show(event: &Value, shown: &mut String) -> Result<bool, Box<dyn Error>> {
+/// Prints what an event adds to the answer. `shown` is what was printed of the reply that is not
+/// saved yet.
+fn show(event: &Value, shown: &mut String) {
     let message = &event["data"]["message"];
     match event["type"].as_str() {
         Some("text_delta") => {
@@ -90,12 +100,7 @@ fn show(event: &Value, shown: &mut String) -> Result<bool, Box<dyn Error>> {
             }
             shown.clear();
         }
-        Some("error") => return Err(event["data"]["reason"].to_string().into()),
-        Some("turn_end") => {
-            println!();
-            return Ok(true);
-        }
+        Some("turn_end") => println!(),
         _ => {}
     }
-    Ok(false)
 }

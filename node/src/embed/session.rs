@@ -3,7 +3,7 @@
 use planck_client::{Client, ClientError, Follow};
 use planck_common::{
     AgentId, SessionId,
-    command::{Accepted, Prompt, Started},
+    command::{Accepted, Outcome, Prompt, Started},
 };
 
 /// A handle to a session, with methods that send prompts and follow events. Dropping this value
@@ -41,6 +41,34 @@ impl Session {
     /// full.
     pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Accepted, ClientError> {
         self.client.prompt(self.id(), prompt).await
+    }
+
+    /// Sends a prompt, and waits until the work that it caused is over: the agent's turns, and those
+    /// of the agents to which it gave tasks or questions. Also returns if nothing can happen before
+    /// an answer from outside, such as an approval; the [`state`](Outcome::state) tells.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use planck_node::{Agent, Runtime, ScriptedModel};
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .scripted_model(ScriptedModel::new().text("Hello!"))
+    ///     .start()
+    ///     .await?;
+    /// let session = runtime.start(Agent::new("greeter")).await?;
+    /// let outcome = session.run("Hi.").await?;
+    /// assert_eq!(outcome.message.as_deref(), Some("Hello!"));
+    /// runtime.shut_down().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Client::run`].
+    pub async fn run(&self, prompt: impl Into<Prompt>) -> Result<Outcome, ClientError> {
+        self.client.run(self.id(), prompt).await
     }
 
     /// Follows the events of all agents of the session, from the first one on. While replies are

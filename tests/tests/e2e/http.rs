@@ -4,6 +4,7 @@ mod authors;
 mod clients;
 mod console;
 mod native;
+mod outcomes;
 mod react;
 mod snippets;
 mod speed;

@@ -4,5 +4,6 @@ mod asking;
 mod belonging;
 mod compacting;
 mod delegating;
+mod outcomes;
 pub mod scene;
 mod surviving;

@@ -8,9 +8,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, Timestamp,
-    command::{AgentVerb, SessionState, Snapshot},
+    command::{AgentVerb, Outcome, SessionState, Snapshot, WorkState},
     event::{Event, TurnOutcome},
     registry::Key,
 };
@@ -22,6 +23,7 @@ use planck_tests::{
     world::{Backend, World},
 };
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::{
     field::{Team, ThreeNodes, far, placed},
@@ -110,6 +112,16 @@ async fn until_the_lead_said(team: &Team) -> Result<String> {
             })
     })
     .await
+}
+
+/// Waits for the outcome of the team's prompt in a task of its own.
+async fn outcome(team: &Team) -> Result<JoinHandle<Result<Outcome, ClientError>>> {
+    let client = Client::connect(team.scene.world.nats.url()).await?;
+    let session = team.scene.started.session_id.clone();
+    let prompt = team.scene.started.prompt_id.clone();
+    Ok(tokio::spawn(async move {
+        client.wait_for_outcome(&session, prompt.as_ref()).await
+    }))
 }
 
 async fn kinds(team: &Team, kind: &str) -> Result<usize> {
@@ -254,6 +266,7 @@ async fn lead_dies(backend: Backend) -> Result<()> {
     })
     .await?;
     assert_eq!(team.place_of("lead").await?, "b");
+    let outcome = outcome(&team).await?;
     let (killed, gone) = (Timestamp::now().millis(), team.node("b").id().clone());
     team.nodes[1].kill().await?;
 
@@ -281,6 +294,12 @@ async fn lead_dies(backend: Backend) -> Result<()> {
     assert!(
         said.contains("interrupted"),
         "the runner's call was answered: {said}"
+    );
+    let found = tokio::time::timeout(LONG, outcome).await???;
+    assert_eq!(
+        (found.state, found.message),
+        (WorkState::Over, Some(said)),
+        "the client that waited has the answer"
     );
     let log = team.scene.log().await?;
     let resumed = log
