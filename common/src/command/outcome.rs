@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentId, CallId, InputId, Seq,
-    event::{TurnError, TurnOutcome},
+    event::{TurnEnd, TurnError, TurnOutcome},
 };
 
 /// The maximum of `wait_ms`. A greater value means the same.
@@ -34,6 +34,8 @@ pub enum WorkOutcome {
     Completed,
     Aborted,
     Truncated,
+    /// The model refused to answer, or a filter of its provider stopped the answer.
+    Refused,
     Limit,
     /// The turn failed.
     Error,
@@ -49,9 +51,10 @@ pub enum WorkOutcome {
     Other,
 }
 
-impl From<TurnOutcome> for WorkOutcome {
-    fn from(outcome: TurnOutcome) -> Self {
-        match outcome {
+impl From<&TurnEnd> for WorkOutcome {
+    fn from(end: &TurnEnd) -> Self {
+        match end.outcome {
+            TurnOutcome::Completed if end.refused => Self::Refused,
             TurnOutcome::Completed => Self::Completed,
             TurnOutcome::Aborted => Self::Aborted,
             TurnOutcome::Truncated => Self::Truncated,

@@ -219,7 +219,7 @@ impl Ended {
         let seq = Some(row.seq);
         match Event::parse(row.kind, &row.body) {
             Ok(Event::TurnEnd(end)) => Ok(Self {
-                outcome: Some(end.outcome.into()),
+                outcome: Some((&end).into()),
                 message: end.message,
                 seq,
                 error: None,

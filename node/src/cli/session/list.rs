@@ -251,7 +251,7 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
             }
             match event.event() {
                 Some(Ok(Event::TurnStart(_))) => last = None,
-                Some(Ok(Event::TurnEnd(end))) => last = Some(end.outcome.into()),
+                Some(Ok(Event::TurnEnd(end))) => last = Some((&end).into()),
                 Some(Ok(Event::Error(_))) => last = Some(WorkOutcome::Error),
                 Some(_) | None => {}
             }

@@ -45,6 +45,7 @@ impl WatchOutcome {
             Self::Over(
                 WorkOutcome::Aborted
                 | WorkOutcome::Truncated
+                | WorkOutcome::Refused
                 | WorkOutcome::Limit
                 | WorkOutcome::Error
                 | WorkOutcome::Busy
