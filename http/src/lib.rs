@@ -19,6 +19,7 @@ mod openapi;
 mod sse;
 mod turn;
 mod ui;
+mod until;
 mod v1;
 
 #[doc(hidden)]

@@ -1,17 +1,24 @@
-//! One turn of an agent as a sequence of parts. The wires of ready-made clients are written from
-//! these parts.
+//! The turns of an agent that answer a prompt, as a sequence of parts. The wires of ready-made
+//! clients are written from these parts.
 
+mod abort;
 mod choice;
+mod opening;
 mod reader;
 mod reply;
+mod source;
 mod stream;
+mod trace;
 mod workers;
 
 #[cfg(test)]
 mod tests;
 
+pub use abort::abort_work;
 pub use choice::TurnChoice;
+pub use opening::{Opening, opening_of};
 pub use reader::TurnReader;
+pub use source::{Next, TurnSource};
 pub use stream::{Turn, is_hidden, is_working, orchestrator, place_of, running_turn};
 
 use planck_common::{
@@ -25,7 +32,7 @@ use serde_json::value::RawValue;
 /// An event of a turn. The events come in the order in which a client shows them.
 #[derive(Debug, Clone)]
 pub enum TurnEvent {
-    /// The turn that was asked for began.
+    /// The turn that was asked for began, or the next one of its work.
     Started {
         turn: u32,
     },
@@ -90,7 +97,7 @@ pub enum TurnEvent {
     /// Everything that was in the log at the start has been returned. What follows is new. It is
     /// returned once, before or in the turn, unless the turn is over before.
     CaughtUp,
-    /// The turn ended. No part follows.
+    /// The turn ended, or the last one of the work. No part follows.
     Ended {
         seq: Seq,
         outcome: TurnOutcome,
@@ -98,9 +105,10 @@ pub enum TurnEvent {
         refused: bool,
         /// The limit that ended the turn.
         limit: Option<String>,
+        /// The sum over the turns.
         usage: Usage,
     },
-    /// The turn failed. No part follows.
+    /// The turn failed, or the last one of the work. No part follows.
     Failed {
         code: String,
         reason: String,

@@ -1,5 +1,5 @@
 //! The UI message stream of the AI SDK, version 1, for `useChat` and other clients of it. A chat is
-//! a session, and a message of the assistant is a turn.
+//! a session, and a message of the assistant has the orchestrator's turns in the work of a prompt.
 
 mod answers;
 mod body;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use axum::{
     Json, Router,
     extract::State,
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
@@ -31,6 +31,7 @@ use super::{
     front::Front,
     key::{Observer, User},
     problem::Problem,
+    until::Until,
 };
 
 pub use body::ChatBody;
@@ -48,9 +49,11 @@ pub fn routes() -> Router<Arc<Front>> {
 async fn send(
     User(caller): User,
     State(front): State<Arc<Front>>,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<ChatBody>,
 ) -> Result<Response, Problem> {
-    let reply = chat::perform(&front, body.read()?, caller.name).await?;
+    let until = Until::of(&headers)?;
+    let reply = chat::perform(&front, body.read()?, caller.name, until).await?;
     Ok(stream::response(&front, reply))
 }
 
@@ -79,21 +82,23 @@ async fn resume(
     State(front): State<Arc<Front>>,
     Id(chat): Id,
     Arguments(ResumeChat { latest }): Arguments<ResumeChat>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    Ok(match chat::resume(&front, &chat, latest).await? {
+    let until = Until::of(&headers)?;
+    Ok(match chat::resume(&front, &chat, latest, until).await? {
         Some(reply) => stream::response(&front, reply),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }
 
-/// Aborts the running turn. A client that only disconnects aborts nothing.
+/// Aborts the work of the running message. A client that only disconnects aborts nothing.
 async fn stop(
     User(caller): User,
     State(front): State<Arc<Front>>,
     Id(chat): Id,
 ) -> Result<Json<Aborted>, Problem> {
-    let why = caller.reason(None);
-    Ok(Json(front.client().abort_session(&chat, why).await?))
+    let aborted = chat::stop(&front, &chat, caller.reason(None)).await?;
+    Ok(Json(aborted))
 }
 
 /// Checks what follows from every body that can be read, for the fuzzer.

@@ -14,6 +14,8 @@ mod judges;
 mod open_webui;
 #[path = "openai/responses.rs"]
 mod responses;
+#[path = "openai/team.rs"]
+mod team;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PACE: Duration = Duration::from_millis(40);
 const STORY: &str = "Once there was a small robot that wanted to see the sea and so it went there.";
 
-/// A front over a node with a scripted model, and with the team `duo`.
+/// A front over a node with scripted models, and with the teams `duo` and `crew`.
 struct Served {
     routes: Router,
     front: Arc<Front>,
@@ -44,23 +46,30 @@ struct Served {
 
 impl Served {
     async fn start(model: ScriptedModel) -> Self {
+        Self::of([model]).await
+    }
+
+    async fn of(models: impl IntoIterator<Item = ScriptedModel>) -> Self {
         let folder = TempDir::new().unwrap();
-        let team = folder.path().join("teams/duo");
-        std::fs::create_dir_all(&team).unwrap();
-        let members = json!({"name": "duo", "description": "Two agents", "members": [
+        let duo = json!({"name": "duo", "description": "Two agents", "members": [
             {"type": "lead", "description": "Leads", "tools": ["spawn_agent", "ask_agent"]},
             {"type": "helper", "description": "Helps"},
         ]});
-        std::fs::write(team.join("TEAM.json"), members.to_string()).unwrap();
-        let runtime = Runtime::builder()
-            .scripted_model(model)
-            .set(
-                "teams.dirs",
-                folder.path().join("teams").display().to_string(),
-            )
-            .start()
-            .await
-            .unwrap();
+        let crew = json!([
+            {"type": "lead", "model_id": "scripted:lead", "tools": ["spawn_agent", "delegate_task"]},
+            {"type": "helper", "model_id": "scripted:helper", "tools": ["send_response"]},
+        ]);
+        for (name, members) in [("duo", duo), ("crew", crew)] {
+            let team = folder.path().join("teams").join(name);
+            std::fs::create_dir_all(&team).unwrap();
+            std::fs::write(team.join("TEAM.json"), members.to_string()).unwrap();
+        }
+        let teams = folder.path().join("teams").display().to_string();
+        let builder = Runtime::builder().set("teams.dirs", teams);
+        let builder = models
+            .into_iter()
+            .fold(builder, |builder, model| builder.scripted_model(model));
+        let runtime = builder.start().await.unwrap();
         let options = FrontOptions {
             start: StartDefaults {
                 workspace: Some("embedded".into()),

@@ -90,12 +90,33 @@ fn models_of_pair() -> [ScriptedModel; 2] {
     ]
 }
 
+/// The models of the team whose lead gives a worker a task, and ends its turn.
+fn models_of_crew() -> [ScriptedModel; 2] {
+    let task = json!({"agent": "helper", "task": "How many?"});
+    let lead = ScriptedModel::named("crew-lead").call("delegate_task", task);
+    let response = json!({"response": "Seven."});
+    let helper = ScriptedModel::named("crew-helper").call("send_response", response);
+    [
+        lead.text("It is at work.")
+            .text("Seven, says the helper.")
+            .text("No more."),
+        helper.text("Sent."),
+    ]
+}
+
 /// Writes the teams that the scenes name, and returns their folder.
 fn write_teams(folder: &Path) -> PathBuf {
     let teams = [
         (
             "chat",
             json!([{"type": "chat", "tools": ["read", "write"]}]),
+        ),
+        (
+            "crew",
+            json!([
+                {"type": "lead", "model_id": "scripted:crew-lead", "tools": ["spawn_agent", "delegate_task"]},
+                {"type": "helper", "model_id": "scripted:crew-helper", "tools": ["send_response"]},
+            ]),
         ),
         (
             "pair",
@@ -121,6 +142,7 @@ async fn chat_client_of_the_ai_sdk_works() {
     std::fs::write(folder.path().join("a.txt"), "hi there").unwrap();
     let teams = tempfile::tempdir().unwrap();
     let [lead, helper] = models_of_pair();
+    let [crew_lead, crew_helper] = models_of_crew();
     let builder = Runtime::builder()
         .name("ui")
         .workspace(folder.path())
@@ -130,7 +152,9 @@ async fn chat_client_of_the_ai_sdk_works() {
         )
         .scripted_model(model())
         .scripted_model(lead)
-        .scripted_model(helper);
+        .scripted_model(helper)
+        .scripted_model(crew_lead)
+        .scripted_model(crew_helper);
     let runtime = builder.start().await.unwrap();
     let options = FrontOptions {
         start: StartDefaults {
@@ -179,6 +203,82 @@ async fn asked(routes: &Router, path: &str, body: Option<Value>) -> String {
     let answer = timeout(PATIENCE, answer).await.expect("an answer").unwrap();
     let bytes = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Returns the chunks of a stream.
+fn chunks(stream: &str) -> Vec<Value> {
+    let frames = stream
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
+    let chunks = frames.filter(|data| *data != "[DONE]");
+    chunks
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn message_has_the_result_of_the_team_live_and_after_a_reload() {
+    let [lead, helper] = models_of_crew();
+    let (folder, teams) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let teams = write_teams(teams.path()).display().to_string();
+    let builder = Runtime::builder().name("ui").workspace(folder.path());
+    let builder = builder
+        .set("teams.dirs", teams)
+        .scripted_model(lead)
+        .scripted_model(helper);
+    let runtime = builder.start().await.unwrap();
+    let options = FrontOptions {
+        start: StartDefaults {
+            workspace: Some("ui".into()),
+            dir: None,
+        },
+        ..FrontOptions::default()
+    };
+    let routes = Front::new(runtime.client().clone(), options).routes();
+    let user =
+        |id: &str| json!({"id": id, "role": "user", "parts": [{"type": "text", "text": id}]});
+    let body = json!({"id": "talk", "team": "crew", "message": user("m1")});
+    let live = chunks(&asked(&routes, "/ui/chat", Some(body)).await);
+    let kinds = |kind: &str| live.iter().filter(|chunk| chunk["type"] == kind).count();
+    assert_eq!([kinds("start"), kinds("finish")], [1, 1], "{live:?}");
+    assert_eq!((kinds("start-step"), kinds("finish-step")), (3, 3));
+    let deltas = live.iter().filter(|chunk| chunk["type"] == "text-delta");
+    let text: String = deltas
+        .map(|chunk| chunk["delta"].as_str().unwrap())
+        .collect();
+    assert_eq!(text, "It is at work.Seven, says the helper.");
+    let end = live.last().unwrap();
+    assert_eq!(end["messageMetadata"]["turn"], 1, "{end}");
+
+    let saved = asked(&routes, "/ui/chat/talk/messages", None).await;
+    let saved: Value = serde_json::from_str(&saved).unwrap();
+    let messages = saved["messages"].as_array().unwrap();
+    assert_eq!(messages.len(), 2, "{saved}");
+    let answer = &messages[1];
+    assert_eq!(answer["id"], live[0]["messageId"]);
+    assert_eq!(answer["metadata"]["seq"], end["messageMetadata"]["seq"]);
+    let parts = answer["parts"].as_array().unwrap();
+    let texts = parts.iter().filter(|part| part["type"] == "text");
+    let texts: Vec<_> = texts.map(|part| part["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["It is at work.", "Seven, says the helper."]);
+    let helper = parts
+        .iter()
+        .find(|part| part["type"] == "data-agent")
+        .unwrap();
+    let last = live.iter().rfind(|chunk| chunk["type"] == "data-agent");
+    assert_eq!(Some(helper), last);
+
+    // The stream of the latest message is the same, and nothing runs.
+    let again = asked(&routes, "/ui/chat/talk/stream?latest=true", None).await;
+    assert_eq!(chunks(&again).last(), Some(end));
+    assert_eq!(asked(&routes, "/ui/chat/talk/stream", None).await, "");
+    // The client has all messages, so it may send the next one.
+    let mut history = messages.clone();
+    history.push(user("m2"));
+    let body = json!({"id": "talk", "messages": history});
+    let next = asked(&routes, "/ui/chat", Some(body)).await;
+    assert!(next.contains("No more."), "{next}");
+    runtime.shut_down().await;
 }
 
 #[tokio::test]

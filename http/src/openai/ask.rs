@@ -14,6 +14,7 @@ use super::{
     error::ApiError,
     ids::{ResponseId, ToolCallId},
 };
+use crate::until::Until;
 
 /// A request, as far as it does not depend on the wire.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub struct Ask {
     pub latest: Latest,
     pub tools: Vec<ClientTool>,
     pub target: Target,
+    pub until: Until,
     pub origin: Origin,
     /// Sentences about what had no effect.
     pub warnings: Vec<String>,

@@ -59,9 +59,12 @@ pub fn asks(turn: &LoggedTurn, prompt: &str) -> bool {
 /// stopped reading before the end, and may have read pieces of a reply that was made again.
 fn answers(turn: &LoggedTurn, answer: &str) -> bool {
     let answer = normal(answer);
-    !turn.is_over
-        || (turn.said.starts_with(&answer) && !answer.is_empty())
-        || (answer.ends_with(&turn.said) && !turn.said.is_empty())
+    let is_shown = |said: &String| {
+        (said.starts_with(&answer) && !answer.is_empty())
+            || (answer.ends_with(said) && !said.is_empty())
+    };
+    // A completion that was not streamed has only what was said last.
+    !turn.is_over || is_shown(&turn.said) || is_shown(&turn.latest)
 }
 
 /// Returns how many turns of the history a session's first prompt tells as a transcript.
@@ -126,6 +129,7 @@ mod tests {
             message: Some(2),
             asked: asked.into(),
             said: said.into(),
+            latest: said.into(),
             is_over,
         }
     }
@@ -183,6 +187,22 @@ mod tests {
         ] {
             let found = fit(&turns, &history, "more", is_retry);
             assert_eq!(found, expected, "{turns:?} {history:?}");
+        }
+    }
+
+    #[test]
+    fn answer_is_all_that_was_said_or_what_was_said_last() {
+        let turn = LoggedTurn {
+            latest: "It has three.".into(),
+            ..turn("hi", "They work. It has three.", true)
+        };
+        for (answer, expected) in [
+            ("They work.\n\nIt has three.", Fit::Next),
+            ("It has three.", Fit::Next),
+            ("It has four.", Fit::Other),
+        ] {
+            let found = fit(&[turn.clone()], &[said("hi", answer)], "more", false);
+            assert_eq!(found, expected, "{answer}");
         }
     }
 

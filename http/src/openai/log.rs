@@ -33,6 +33,9 @@ pub struct LoggedTurn {
     /// The text of the prompt, and that of the replies, with single spaces.
     pub asked: String,
     pub said: String,
+    /// The part of `said` that belongs to the last of the turns that said something: the agent may
+    /// have read results of other agents in turns of their own.
+    pub latest: String,
     pub is_over: bool,
 }
 
@@ -45,6 +48,10 @@ pub struct LoggedTurns {
     pub end: Seq,
     /// The number of the last turn of `turns`, while it runs.
     pub(super) running: Option<u32>,
+    /// Whether the running turn reads what agents have sent after a prompt's turn.
+    pub(super) is_later: bool,
+    /// The number of the turn in which `latest` was said.
+    pub(super) said_in: Option<u32>,
 }
 
 impl LoggedTurns {
@@ -77,10 +84,15 @@ impl LoggedTurns {
     fn begin(&mut self, start: Seq, number: u32, turn: &TurnStart) {
         let mut inputs = turn.inputs.iter();
         let prompt = inputs.find(|input| input.kind == InputKind::Prompt);
-        self.running = prompt.map(|_| number);
+        self.is_later = prompt.is_none() && !turn.inputs.is_empty() && !self.turns.is_empty();
+        self.running = (prompt.is_some() || self.is_later).then_some(number);
+        if let Some(turn) = self.turns.last_mut().filter(|_| self.is_later) {
+            turn.is_over = false;
+        }
         let Some(prompt) = prompt else {
             return;
         };
+        self.said_in = None;
         self.turns.push(LoggedTurn {
             place: std::mem::replace(&mut self.end, start),
             start,
@@ -88,6 +100,7 @@ impl LoggedTurns {
             message: None,
             asked: String::new(),
             said: String::new(),
+            latest: String::new(),
             is_over: false,
         });
     }
@@ -102,20 +115,32 @@ impl LoggedTurns {
         let Some(turn) = self.turns.last_mut() else {
             return;
         };
-        let (into, text) = match message.role {
+        match message.role {
+            MessageRole::User if self.is_later => {}
             MessageRole::User => {
                 turn.message.get_or_insert(seq);
-                (&mut turn.asked, marked(&message.content))
+                add(&mut turn.asked, &normal(&marked(&message.content)));
             }
-            MessageRole::Assistant => (&mut turn.said, text_of(&message.content)),
-            MessageRole::ToolResult | MessageRole::Custom => return,
-        };
-        let text = normal(&text);
-        if !into.is_empty() && !text.is_empty() {
-            into.push(' ');
+            MessageRole::Assistant => {
+                let text = normal(&text_of(&message.content));
+                if !text.is_empty() && self.said_in != self.running {
+                    self.said_in = self.running;
+                    turn.latest.clear();
+                }
+                add(&mut turn.said, &text);
+                add(&mut turn.latest, &text);
+            }
+            MessageRole::ToolResult | MessageRole::Custom => {}
         }
-        into.push_str(&text);
     }
+}
+
+/// Adds a text after a space.
+fn add(to: &mut String, text: &str) {
+    if !to.is_empty() && !text.is_empty() {
+        to.push(' ');
+    }
+    to.push_str(text);
 }
 
 /// Reads the turns that begin after a place. The `place` of the first one is right if `after` is one
@@ -228,6 +253,31 @@ mod tests {
         let places: Vec<_> = turns.turns.iter().map(|turn| turn.place).collect();
         assert_eq!((places, turns.end), (vec![0, 3], 6));
         assert!(turns.last().is_some_and(|turn| turn.is_over));
+    }
+
+    #[test]
+    fn results_of_agents_are_read_in_turns_of_the_prompt_before() {
+        let says = |seq: Seq, number: u32, role: &str, text: &str| {
+            let message = json!({"id": seq, "agent_id": "a", "at": "2026-01-01T12:00:00.000Z",
+                "role": role, "content": [{"type": "text", "text": text}], "metadata": {}});
+            event(seq, "message", number, &json!({"message": message}))
+        };
+        let mut rows = turn(3, 1).to_vec();
+        rows.insert(2, says(5, 1, "assistant", "Both are at work."));
+        let inputs = json!([{"id": "r", "kind": "response", "from": "w"}]);
+        let start = json!({"index": 2, "inputs": inputs});
+        rows.push(event(7, "turn_start", 2, &start));
+        rows.push(says(8, 2, "user", "From w: three"));
+        rows.push(says(9, 2, "assistant", "It has three."));
+        let running = read(&rows);
+        let [prompt] = running.turns.as_slice() else {
+            panic!("{running:?}")
+        };
+        assert!(!prompt.is_over);
+        let texts = (&*prompt.asked, &*prompt.said, &*prompt.latest);
+        let said = "Both are at work. It has three.";
+        assert_eq!(texts, ("hi", said, "It has three."));
+        assert_eq!(running.end, 3, "the next prompt follows that of the turn");
     }
 
     #[test]

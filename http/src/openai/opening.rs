@@ -24,7 +24,7 @@ use super::{
     models,
     segment::{Beginning, Segment},
 };
-use crate::{front::Front, key::Caller, problem::Problem, turn::orchestrator};
+use crate::{front::Front, key::Caller, problem::Problem, turn::orchestrator, until::Until};
 
 /// The maximum number of sessions that begin with the same prompt of the same client and are
 /// compared with a history.
@@ -49,6 +49,9 @@ pub struct Opened {
     pub model: String,
     /// Whether the session was started only for the answer to a client's task.
     pub is_task: bool,
+    /// The agents of the session.
+    pub names: Vec<(AgentId, String)>,
+    pub until: Until,
     pub warnings: Vec<String>,
 }
 
@@ -69,6 +72,8 @@ pub struct Known {
     pub is_own: bool,
     /// Whether an agent of the session waits for an answer.
     pub has_waits: bool,
+    /// All agents.
+    pub names: Vec<(AgentId, String)>,
 }
 
 impl TryFrom<SessionInfo> for Known {
@@ -80,12 +85,15 @@ impl TryFrom<SessionInfo> for Known {
             ApiError::not_found(format!("session `{}` has no orchestrator", info.name))
         })?;
         let model = info.metadata.get(MODEL).and_then(Value::as_str);
+        let names = info.agents.iter();
+        let names = names.map(|agent| (agent.id.clone(), agent.name.clone()));
         Ok(Self {
             agent,
             head: info.head,
             is_own: model.is_some(),
             model: model.unwrap_or(models::DEFAULT).to_owned(),
             has_waits: !info.waits.is_empty(),
+            names: names.collect(),
             id: info.id,
         })
     }
@@ -99,7 +107,9 @@ pub async fn known(client: &Client, session: &str) -> Result<Known, ApiError> {
 
 /// Finds or starts the session of a request, gives it what is new, and opens the response.
 pub async fn open(front: &Front, caller: &Caller, ask: Ask) -> Result<(Opened, Segment), ApiError> {
+    let until = ask.until;
     let opened = give(front, caller, ask).await?;
+    let opened = Opened { until, ..opened };
     let segment = Segment::open(front, &opened).await?;
     Ok((opened, segment))
 }
@@ -309,6 +319,8 @@ fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> 
         asked: None,
         model: session.model.clone(),
         is_task: false,
+        names: session.names.clone(),
+        until: Until::default(),
         warnings: Vec::new(),
     }
 }

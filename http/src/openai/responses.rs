@@ -38,10 +38,12 @@ use crate::{
     key::{Caller, Observer, User},
     problem::Problem,
     sse::{self, Cut, EventSender, Frame},
+    turn::abort_work,
+    until::Until,
 };
 use wire::{Echo, Numbered, ResponseWriter, rest};
 
-/// How long an aborted turn may take to end.
+/// How long aborted work may take to end.
 const ABORT: Duration = Duration::from_secs(30);
 
 pub async fn create(
@@ -121,6 +123,16 @@ pub struct Named {
     id: ResponseId,
     /// The caller, if it may also work with sessions.
     user: Result<Caller, ApiError>,
+    until: Until,
+}
+
+impl Named {
+    /// Finds the response.
+    async fn opened(&self, front: &Front) -> Result<opening::Opened, ApiError> {
+        let opened = opening::find(front, &self.id).await?;
+        let until = self.until;
+        Ok(opening::Opened { until, ..opened })
+    }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
@@ -134,6 +146,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         Ok(Self {
             id: ResponseId::parse(&id)?,
             user: user.map(|User(caller)| caller).map_err(ApiError::from),
+            until: Until::of(&parts.headers)?,
         })
     }
 }
@@ -147,11 +160,11 @@ pub struct Reading {
 
 pub async fn find(
     State(front): State<Arc<Front>>,
-    Named { id, .. }: Named,
+    named: Named,
     reading: Result<Query<Reading>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(reading) = reading.map_err(|error| Problem::bad_request(error.body_text()))?;
-    let opened = opening::find(&front, &id).await?;
+    let opened = named.opened(&front).await?;
     let mut segment = Segment::open(&front, &opened).await?;
     segment.find().await?;
     let writer = || ResponseWriter::new(&opened, now(), Echo::default());
@@ -163,7 +176,7 @@ pub async fn find(
     } else {
         Json(loaded(&mut segment, writer()).await?.response()).into_response()
     };
-    tell(&mut response, &id.session, &[]);
+    tell(&mut response, &opened.id.session, &[]);
     Ok(response)
 }
 
@@ -193,12 +206,10 @@ fn check_place(
     }
 }
 
-pub async fn cancel(
-    State(front): State<Arc<Front>>,
-    Named { id, user }: Named,
-) -> Result<Response, ApiError> {
-    let caller = user?;
-    let opened = opening::find(&front, &id).await?;
+pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Response, ApiError> {
+    let opened = named.opened(&front).await;
+    let caller = named.user?;
+    let opened = opened?;
     let mut segment = Segment::open(&front, &opened).await?;
     segment.find().await?;
     let writer = || ResponseWriter::new(&opened, now(), Echo::default());
@@ -206,10 +217,8 @@ pub async fn cancel(
     if now.is_over() && segment.open_calls().is_empty() {
         return Ok(Json(now.response()).into_response());
     }
-    front
-        .client()
-        .abort_session(&id.session, caller.reason(None))
-        .await?;
+    let (session, input) = (&opened.id.session, &opened.input);
+    abort_work(front.client(), session, input, caller.reason(None)).await?;
     let segment = Segment::open(&front, &opened).await?;
     let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
     let response = ended.map_err(|_| ApiError::late())??;
@@ -218,7 +227,7 @@ pub async fn cancel(
 
 pub async fn delete(
     State(front): State<Arc<Front>>,
-    Named { id, user }: Named,
+    Named { id, user, .. }: Named,
 ) -> Result<Json<DeletedResponse>, ApiError> {
     deletion::delete(&front, &id, user?).await.map(Json)
 }

@@ -1,5 +1,5 @@
-//! The part of a turn that one response shows: from the turn's beginning, or from the answers to
-//! the client's tool calls, until the turn ends or calls tools of the client again.
+//! The part of an answer that one response shows: from the beginning of the prompt's turn, or from
+//! the answers to the client's tool calls, until the work is over or calls tools of the client again.
 
 mod state;
 
@@ -9,10 +9,10 @@ use planck_common::{CallId, Seq, Timestamp, usage::Usage};
 
 use super::{error::ApiError, opening::Opened};
 use crate::{
-    feed::{Cursor, FeedItem},
+    feed::FeedItem,
     front::Front,
     problem::Problem,
-    turn::TurnChoice,
+    turn::{Next, TurnChoice, TurnSource},
 };
 use state::SegmentState;
 
@@ -38,7 +38,7 @@ pub enum PieceKind {
 /// An event of a response. The events come in the order in which the response shows them.
 #[derive(Debug, Clone)]
 pub enum SegmentEvent {
-    /// The turn began.
+    /// The turn of the prompt began, or a later one of its work.
     Began { at: Timestamp },
     Piece {
         kind: PieceKind,
@@ -56,7 +56,7 @@ pub enum SegmentEvent {
         name: String,
         args: String,
     },
-    /// The turn waits for a person.
+    /// The turn waits for a person, or a worker does.
     Waits { id: CallId, title: String },
     /// Nothing follows.
     End(SegmentEnd),
@@ -121,18 +121,17 @@ pub enum Beginning {
 
 /// Reads one segment.
 pub struct Segment {
-    cursor: Cursor,
+    source: TurnSource,
     state: SegmentState,
     is_caught_up: bool,
 }
 
 impl Segment {
     pub async fn open(front: &Front, opened: &Opened) -> Result<Self, ApiError> {
-        let (client, feed) = (front.client().clone(), front.feed(&opened.id.session));
-        let (place, head) = (opened.id.place, opened.head);
+        let (session, place) = (&opened.id.session, opened.id.place);
         let choice = TurnChoice::Of(opened.input.clone());
         Ok(Self {
-            cursor: Cursor::in_log(place, head.max(place), client, feed).await?,
+            source: TurnSource::open(front, session, place, opened.head.max(place)).await?,
             state: SegmentState::new(opened, choice),
             is_caught_up: false,
         })
@@ -153,11 +152,15 @@ impl Segment {
     }
 
     async fn step(&mut self) -> Result<(), Problem> {
-        let item = self.cursor.next().await?;
-        self.is_caught_up |= matches!(item, FeedItem::CaughtUp);
-        self.state.take(&item);
+        match self.source.next(&self.state.reader).await? {
+            Next::Item(item) => {
+                self.is_caught_up |= matches!(item, FeedItem::CaughtUp);
+                self.state.take(&item);
+            }
+            Next::Over(outcome) => self.state.over(outcome.as_deref()),
+        }
         if self.state.reader.is_over() {
-            self.cursor.done();
+            self.source.done();
         }
         Ok(())
     }
@@ -177,10 +180,19 @@ impl Segment {
     /// Reads what has happened so far, and returns it.
     pub async fn load(&mut self) -> Result<Vec<SegmentEvent>, ApiError> {
         self.read(SegmentState::is_over).await?;
+        // Only the outcome says that no turn follows.
+        let rest = async {
+            while !self.state.is_over() && self.source.is_over(&self.state.reader).await? {
+                self.step().await?;
+            }
+            Ok::<_, Problem>(())
+        };
+        let read = tokio::time::timeout(PATIENCE, rest).await;
+        read.map_err(|_| ApiError::late())??;
         Ok(self.state.queue.drain(..).collect())
     }
 
-    /// Reads all that has happened in the turn so far, whatever the segment.
+    /// Reads all that has happened in the work so far, whatever the segment.
     pub async fn load_turn(&mut self) -> Result<(), ApiError> {
         self.read(|state| state.reader.is_over()).await
     }

@@ -21,6 +21,7 @@ pub fn ai_sdk(table: &mut Table<'_>) {
     let summary = "Send a message or answers, and read the message of the assistant";
     let chat = table.plain("post", "/ui/chat", summary, Role::Use);
     (chat.body, chat.stream) = (Some(body), Some(CHUNKS));
+    chat.parameters = vec![until()];
     let path = "/ui/chat/{chat}/messages";
     let saved = table.get::<ChatMessages>(path, "Read the messages that the chat has");
     saved.parameters = query::<ReadChat>();
@@ -28,6 +29,7 @@ pub fn ai_sdk(table: &mut Table<'_>) {
     let path = "/ui/chat/{chat}/stream";
     let resume = table.plain("get", path, summary, Role::Observe);
     (resume.parameters, resume.stream) = (query::<ResumeChat>(), Some(CHUNKS));
+    resume.parameters.push(until());
     resume.empty = Some("No message is running, and with `latest` there is none.");
     let summary = "Abort the running message";
     table.add::<Aborted>("post", "/ui/chat/{chat}/stop", summary, Role::Use);
@@ -48,7 +50,7 @@ fn completions(table: &mut Table<'_>) {
     chat.stream = Some(
         "With `stream`: server-sent events. The `data` of each is a chunk of the completion; the last one is `[DONE]`.",
     );
-    chat.parameters = vec![session(), idempotency_key()];
+    chat.parameters = vec![session(), idempotency_key(), until()];
 }
 
 fn responses(table: &mut Table<'_>) {
@@ -57,21 +59,29 @@ fn responses(table: &mut Table<'_>) {
     let create =
         table.post::<ResponsesRequest, ResponseObject>(path, "Create a response", Role::Use);
     create.stream = Some(EVENTS);
-    create.parameters = vec![session(), idempotency_key()];
+    create.parameters = vec![session(), idempotency_key(), until()];
     let path = "/openai/v1/responses/{response}";
     let summary = "Read a response, or continue its stream";
     let find = table.get::<ResponseObject>(path, summary);
     (find.parameters, find.stream) = (query::<Reading>(), Some(EVENTS));
+    find.parameters.push(until());
     let summary = "Delete the latest response of a session";
     table.add::<DeletedResponse>("delete", path, summary, Role::Use);
     let path = "/openai/v1/responses/{response}/cancel";
-    table.add::<ResponseObject>("post", path, "Abort the turn of a response", Role::Use);
+    table.add::<ResponseObject>("post", path, "Abort the work for a response", Role::Use);
 }
 
 fn session() -> serde_json::Value {
     header(
         "x-planck-session",
         "The session to continue, by id or name. It is started if there is none.",
+    )
+}
+
+fn until() -> serde_json::Value {
+    header(
+        "x-planck-until",
+        "Until when the answer is open: `work`, which is the default, or `turn`, the orchestrator's first turn.",
     )
 }
 

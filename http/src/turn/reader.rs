@@ -1,14 +1,17 @@
-//! Finds one turn in the events of a session, and returns what happens in it, without I/O. The turn
-//! is the same for a reader that reads along, joins late or reads the log.
+//! Finds one turn in the events of a session, or all turns of an agent that belong to the work of a
+//! prompt, and returns what happens in them, without I/O. A turn is the same for a reader that reads
+//! along, joins late or reads the log.
 
 use std::collections::{HashMap, HashSet};
 
 use planck_client::Retracted;
 use planck_common::{
-    AgentId, CallId, Seq,
+    AgentId, CallId, InputId, Seq,
+    command::{Outcome, WorkOutcome},
     envelope::Envelope,
-    event::{Event, EventKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, Warning},
+    event::{Event, EventKind, InputKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, Warning},
     message::{Message, MessageRole},
+    usage::Usage,
     wait::{WaitClosed, WaitOpened},
 };
 
@@ -16,14 +19,17 @@ use super::{
     TurnEvent,
     choice::{REJECTED, TurnChoice},
     reply::{PieceKind, ReplyReader},
+    trace::Trace,
     workers::{Workers, tells_of_worker},
 };
-use crate::feed::FeedItem;
+use crate::{feed::FeedItem, until::Until};
 
 /// The code with which a turn fails that a rewind hid.
 const REWOUND: &str = "rewound";
+/// The code with which work fails whose agent has stopped.
+const STOPPED: &str = "stopped";
 
-/// Reads one turn of one agent. The cursor whose items the reader takes must begin at or before the
+/// Reads one turn of one agent, or its turns in the work of a prompt. The cursor whose items the reader takes must begin at or before the
 /// turn's first event.
 #[derive(Debug)]
 pub struct TurnReader {
@@ -38,6 +44,20 @@ pub struct TurnReader {
     calls: HashMap<CallId, CallPhase>,
     waits: HashSet<CallId>,
     workers: Workers,
+    work: Option<Work>,
+}
+
+/// The reading of all turns that belong to the work of a prompt.
+#[derive(Debug, Default)]
+struct Work {
+    trace: Trace,
+    prompt: Option<InputId>,
+    /// The number of the latest turn.
+    turn: u32,
+    /// The end of the latest turn, which is that of the work if no turn follows.
+    end: Option<TurnEvent>,
+    /// The sum over the turns.
+    usage: Usage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +67,10 @@ enum TurnPhase {
     /// The turn with the number `turn` is running. `first` is the number of its first event.
     Running {
         turn: u32,
+        first: Seq,
+    },
+    /// A turn of the work has ended, and another one may follow.
+    Between {
         first: Seq,
     },
     Over,
@@ -72,7 +96,21 @@ impl TurnReader {
             calls: HashMap::new(),
             waits: HashSet::new(),
             workers: Workers::default(),
+            work: None,
         }
+    }
+
+    /// Chooses until when the reader reads.
+    #[must_use]
+    pub fn until(mut self, until: Until) -> Self {
+        self.work = match until {
+            Until::Turn => None,
+            Until::Work => Some(Work {
+                prompt: self.choice.input().cloned(),
+                ..Work::default()
+            }),
+        };
+        self
     }
 
     /// Gives the names of the session's agents, which the events do not repeat.
@@ -82,6 +120,62 @@ impl TurnReader {
             self.workers.name(id, name);
         }
         self
+    }
+
+    /// Returns the number of the running turn.
+    pub fn turn(&self) -> Option<u32> {
+        match self.phase {
+            TurnPhase::Running { turn, .. } => Some(turn),
+            TurnPhase::Before | TurnPhase::Between { .. } | TurnPhase::Over => None,
+        }
+    }
+
+    /// Returns the prompt whose outcome says whether another turn follows, after a turn that may not
+    /// be the last one.
+    pub fn awaited(&self) -> Option<&InputId> {
+        match self.phase {
+            TurnPhase::Between { .. } => self.work.as_ref()?.prompt.as_ref(),
+            TurnPhase::Before | TurnPhase::Running { .. } | TurnPhase::Over => None,
+        }
+    }
+
+    /// Returns whether the reader has read all of the work that is over with this outcome.
+    pub fn has_all(&self, outcome: &Outcome) -> bool {
+        let Some(work) = self.work.as_ref().filter(|_| self.awaited().is_some()) else {
+            return false;
+        };
+        let latest = outcome.turns.last().copied().unwrap_or_default();
+        self.last >= outcome.head || (work.turn >= latest && !work.trace.is_running())
+    }
+
+    /// Takes that the work is over, after [`Self::awaited`]. Without an outcome, the latest turn is
+    /// the last one.
+    pub fn over(&mut self, outcome: Option<&Outcome>) -> Vec<TurnEvent> {
+        let mut out = Vec::new();
+        let TurnPhase::Between { .. } = self.phase else {
+            return out;
+        };
+        match outcome.and_then(|outcome| outcome.outcome) {
+            Some(WorkOutcome::Rewound) => self.fail(REWOUND, "the session was rewound", &mut out),
+            Some(WorkOutcome::Stopped) => {
+                let reason = "the session was closed before the work was over";
+                self.fail(STOPPED, reason, &mut out);
+            }
+            Some(
+                WorkOutcome::Completed
+                | WorkOutcome::Aborted
+                | WorkOutcome::Truncated
+                | WorkOutcome::Limit
+                | WorkOutcome::Error
+                | WorkOutcome::Busy
+                | WorkOutcome::Other,
+            )
+            | None => {
+                self.phase = TurnPhase::Over;
+                out.extend(self.work.as_mut().and_then(|work| work.end.take()));
+            }
+        }
+        out
     }
 
     /// Returns whether the turn is over, so that nothing more is returned.
@@ -120,9 +214,13 @@ impl TurnReader {
         if envelope.hidden_by.is_some() {
             return self.hidden(envelope, &event, out);
         }
+        if let (Some(work), Some(_)) = (&mut self.work, envelope.seq) {
+            work.trace.take(envelope, &event);
+        }
         match self.phase {
             TurnPhase::Before => self.before(envelope, event, out),
             TurnPhase::Running { turn, .. } => self.running(turn, envelope, event, out),
+            TurnPhase::Between { .. } => self.between(envelope, event, out),
             TurnPhase::Over => {}
         }
     }
@@ -130,7 +228,7 @@ impl TurnReader {
     fn caught_up(&mut self, out: &mut Vec<TurnEvent>) {
         out.push(TurnEvent::CaughtUp);
         self.reply.caught_up();
-        if self.phase != TurnPhase::Before {
+        if self.turn().is_some() {
             self.reply.release(out);
         }
     }
@@ -142,7 +240,7 @@ impl TurnReader {
         };
         let is_wanted = self.choice.is_opened(start);
         if is_wanted && self.phase == TurnPhase::Before && envelope.agent_id == self.agent {
-            self.begin(start.index, envelope.seq.unwrap_or_default(), out);
+            self.begin(start.index, envelope, out);
             self.fail(REWOUND, "a rewind hid this turn", out);
         }
     }
@@ -152,29 +250,25 @@ impl TurnReader {
             let _ = self.workers.take(&envelope.agent_id, &event);
             return;
         }
-        let seq = envelope.seq.unwrap_or_default();
-        // The pieces after these have a meaning only together with them.
-        let place = (envelope.epoch, envelope.request);
-        if let Event::TextDelta(delta) = event {
-            return self
-                .reply
-                .early(envelope.turn, place, PieceKind::Text, &delta);
-        }
-        if let Event::ThinkingDelta(delta) = event {
-            return self
-                .reply
-                .early(envelope.turn, place, PieceKind::Reasoning, &delta);
+        if self.early(envelope, &event) {
+            return;
         }
         if let Event::TurnStart(start) = &event
             && self.choice.is_opened(start)
         {
-            self.epoch = envelope.epoch;
-            self.begin(start.index, seq, out);
+            let mut inputs = start.inputs.iter();
+            let prompt = inputs.find(|input| input.kind == InputKind::Prompt);
+            if let Some(work) = &mut self.work {
+                work.prompt = work
+                    .prompt
+                    .take()
+                    .or(prompt.map(|prompt| prompt.id.clone()));
+            }
+            self.begin(start.index, envelope, out);
         } else if let Event::Message(saved) = &event
             && self.choice.is_joined(&saved.message)
         {
-            self.epoch = envelope.epoch;
-            self.begin(envelope.turn, seq, out);
+            self.begin(envelope.turn, envelope, out);
         } else if let Event::Warning(warning) = &event
             && self.choice.is_refused(warning)
         {
@@ -183,12 +277,67 @@ impl TurnReader {
             && self.choice.input().is_some()
         {
             let reason = format!("the agent stopped before the turn: {}", stopped.reason);
-            self.fail("stopped", &reason, out);
+            self.fail(STOPPED, &reason, out);
         }
     }
 
-    fn begin(&mut self, turn: u32, first: Seq, out: &mut Vec<TurnEvent>) {
+    /// Takes a piece of a turn that has not begun. The pieces after it have a meaning only together
+    /// with it. Returns `false` if the event is another one.
+    fn early(&mut self, envelope: &Envelope, event: &Event) -> bool {
+        let (kind, delta) = match event {
+            Event::TextDelta(delta) => (PieceKind::Text, delta),
+            Event::ThinkingDelta(delta) => (PieceKind::Reasoning, delta),
+            _ => return false,
+        };
+        let place = (envelope.epoch, envelope.request);
+        self.reply.early(envelope.turn, place, kind, delta);
+        true
+    }
+
+    /// Takes an event after a turn of the work that may not be the last one.
+    fn between(&mut self, envelope: &Envelope, event: Event, out: &mut Vec<TurnEvent>) {
+        if let Event::Rewound(_) = event {
+            return self.fail(REWOUND, "the session was rewound", out);
+        }
+        let (agent, turn) = (&envelope.agent_id, envelope.turn);
+        let Some(work) = &self.work else { return };
+        let (is_of_work, latest) = (work.trace.has(agent, turn), work.turn);
+        if tells_of_worker(&event) || *agent != self.agent {
+            let update = self.workers.take(agent, &event);
+            // What an agent does that has no part in the work shows in the work of another prompt.
+            let is_end = matches!(event, Event::AgentStopped(_) | Event::SessionClosed(_));
+            let is_shown = is_of_work && !is_end && !tells_of_worker(&event);
+            out.extend(update.filter(|_| is_shown));
+            return;
+        }
+        if self.early(envelope, &event) {
+            return;
+        }
+        if let Event::AgentStopped(stopped) | Event::SessionClosed(stopped) = &event {
+            let reason = format!(
+                "the agent stopped before the work was over: {}",
+                stopped.reason
+            );
+            self.fail(STOPPED, &reason, out);
+        } else if is_of_work && turn != latest {
+            self.begin(turn, envelope, out);
+        }
+    }
+
+    fn begin(&mut self, turn: u32, envelope: &Envelope, out: &mut Vec<TurnEvent>) {
+        let first = match self.phase {
+            TurnPhase::Between { first } => first,
+            TurnPhase::Before | TurnPhase::Running { .. } | TurnPhase::Over => {
+                envelope.seq.unwrap_or_default()
+            }
+        };
+        self.epoch = envelope.epoch;
+        self.calls.clear();
         self.phase = TurnPhase::Running { turn, first };
+        if let Some(work) = &mut self.work {
+            (work.turn, work.end) = (turn, None);
+            work.trace.begin(&self.agent, turn, &envelope.session_id);
+        }
         out.push(TurnEvent::Started { turn });
         self.reply.begin(turn, out);
     }
@@ -237,7 +386,10 @@ impl TurnReader {
                 out.push(TurnEvent::Warning { code, message });
             }
             Event::TurnEnd(end) => self.ended(seq, end, out),
-            Event::Error(error) => self.fail(&error.code, &error.reason, out),
+            Event::Error(error) => {
+                let (code, reason) = (error.code, error.reason);
+                self.end(TurnEvent::Failed { code, reason }, out);
+            }
             Event::TurnStart(_)
             | Event::UsageDelta(_)
             | Event::MessageQueued(_)
@@ -316,22 +468,46 @@ impl TurnReader {
     }
 
     fn ended(&mut self, seq: Seq, end: TurnEnd, out: &mut Vec<TurnEvent>) {
-        self.reply.end(out);
-        self.phase = TurnPhase::Over;
-        out.push(TurnEvent::Ended {
+        let mut usage = end.usage;
+        if let Some(work) = &mut self.work {
+            work.usage += usage;
+            usage = work.usage;
+        }
+        let ended = TurnEvent::Ended {
             seq,
             outcome: end.outcome,
             refused: end.refused,
             limit: end.limit,
-            usage: end.usage,
-        });
+            usage,
+        };
+        self.end(ended, out);
+    }
+
+    /// Ends the turn. If the work may go on, its end is not known yet. Without calls, and without
+    /// other agents, nothing can follow.
+    fn end(&mut self, end: TurnEvent, out: &mut Vec<TurnEvent>) {
+        self.reply.end(out);
+        let is_alone = !self.workers.has_others(&self.agent);
+        let may_go_on = |work: &&mut Work| work.prompt.is_some() && work.trace.has_sent();
+        let work = self.work.as_mut().filter(|_| !is_alone);
+        match (work.filter(may_go_on), self.phase) {
+            (Some(work), TurnPhase::Running { first, .. }) => {
+                work.end = Some(end);
+                self.reply.forget();
+                self.phase = TurnPhase::Between { first };
+            }
+            _ => {
+                self.phase = TurnPhase::Over;
+                out.push(end);
+            }
+        }
     }
 
     /// Takes that an event is not in the log. Another program published it in the agent's name, and
     /// what followed from it cannot be taken back, so a turn in which it was shown fails.
     fn retracted(&mut self, retracted: &Retracted, out: &mut Vec<TurnEvent>) {
         self.last = self.last.min(retracted.seq - 1);
-        let TurnPhase::Running { first, .. } = self.phase else {
+        let (TurnPhase::Running { first, .. } | TurnPhase::Between { first }) = self.phase else {
             return;
         };
         if retracted.agent_id != self.agent || retracted.seq < first || !shows(&retracted.kind) {

@@ -108,6 +108,15 @@ impl ReplyReader {
         self.release(out);
     }
 
+    /// Forgets the turn, which has ended, so that the replies of the next one can be taken.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            turn: self.turn,
+            is_caught_up: self.is_caught_up,
+            ..Self::default()
+        };
+    }
+
     /// Drops the pieces of other turns.
     fn only(&mut self, turn: u32) {
         if std::mem::replace(&mut self.turn, turn) != turn {

@@ -1,4 +1,5 @@
-//! One turn as a stream: a cursor in the feed of the session, and the reader of the turn.
+//! A turn, or all turns of the work of a prompt, as a stream: a place in the feed of the session, and
+//! the reader.
 
 use std::collections::VecDeque;
 
@@ -11,8 +12,8 @@ use planck_common::{
     spec::AgentRole,
 };
 
-use super::{TurnChoice, TurnEvent, TurnReader};
-use crate::{feed::Cursor, front::Front, problem::Problem};
+use super::{Next, TurnChoice, TurnEvent, TurnReader, TurnSource};
+use crate::{front::Front, problem::Problem, until::Until};
 
 /// The number of events of the first step back in a log; every further step is four times as long.
 const STEP: Seq = 256;
@@ -21,7 +22,7 @@ const PAGE: u32 = 500;
 
 /// A turn that is read while it happens, or from the log.
 pub struct Turn {
-    cursor: Cursor,
+    source: TurnSource,
     reader: TurnReader,
     /// The events of the last item. An item means at most the pieces of one reply.
     queue: VecDeque<TurnEvent>,
@@ -36,20 +37,21 @@ impl Turn {
         agent: &AgentId,
         choice: TurnChoice,
         from: Seq,
+        until: Until,
     ) -> Result<Self, Problem> {
         let names = session.agents.iter();
         let names = names.map(|agent| (agent.id.clone(), agent.name.clone()));
-        let (feed, sent) = (front.feed(&session.id), from.max(1) - 1);
+        let sent = from.max(1) - 1;
         let least = session.head.max(sent);
+        let reader = TurnReader::new(agent.clone(), choice).until(until);
         Ok(Self {
-            cursor: Cursor::in_log(sent, least, front.client().clone(), feed).await?,
-            reader: TurnReader::new(agent.clone(), choice).with_names(names),
+            source: TurnSource::open(front, &session.id, sent, least).await?,
+            reader: reader.with_names(names),
             queue: VecDeque::new(),
         })
     }
 
-    /// Waits for the next event of the turn, without a time limit. Returns `None` after the end of
-    /// the turn. The method is cancel safe: dropping the future loses nothing.
+    /// Waits for the next event, without a time limit. Returns `None` after the end. The method is cancel safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<TurnEvent, Problem>> {
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -58,12 +60,15 @@ impl Turn {
             if self.reader.is_over() {
                 return None;
             }
-            match self.cursor.next().await {
-                Ok(item) => self.queue.extend(self.reader.take(&item)),
+            match self.source.next(&self.reader).await {
+                Ok(Next::Item(item)) => self.queue.extend(self.reader.take(&item)),
+                Ok(Next::Over(outcome)) => {
+                    self.queue.extend(self.reader.over(outcome.as_deref()));
+                }
                 Err(problem) => return Some(Err(problem)),
             }
             if self.reader.is_over() {
-                self.cursor.done();
+                self.source.done();
             }
         }
     }

@@ -6,6 +6,7 @@ use super::{TurnChoice, TurnEvent, TurnReader, WorkerState};
 use crate::feed::FeedItem;
 
 mod random;
+mod work;
 
 fn agent(id: &str) -> AgentId {
     AgentId::parse(id).unwrap()

@@ -24,6 +24,11 @@ impl Workers {
         }
     }
 
+    /// Returns whether the session is known to have agents beside this one.
+    pub(super) fn has_others(&self, agent: &AgentId) -> bool {
+        self.known.keys().any(|id| id != agent)
+    }
+
     /// Takes an event of the agent `id`, or one that tells of a worker. Returns the worker's new
     /// state if it has changed.
     pub(super) fn take(&mut self, id: &AgentId, event: &Event) -> Option<TurnEvent> {

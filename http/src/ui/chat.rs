@@ -1,9 +1,11 @@
-//! Does what a chat asks for, and finds the turn that answers it.
+//! Does what a chat asks for, and finds the turns that answer it.
+
+use std::time::Duration;
 
 use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, Seq,
-    command::{ListWaits, Prompt, SessionInfo, Start, WaitRow},
+    command::{Aborted, ListWaits, Prompt, SessionInfo, Start, WaitRow, WorkState},
     reply::Code,
     wait::WaitKind,
 };
@@ -18,10 +20,11 @@ use super::{
 use crate::{
     front::Front,
     problem::Problem,
-    turn::{self, Turn, TurnChoice},
+    turn::{self, Opening, Turn, TurnChoice},
+    until::Until,
 };
 
-/// A turn, and how it is written for the client.
+/// An answer, and how it is written for the client.
 pub struct Reply {
     pub turn: Turn,
     pub encoder: Encoder,
@@ -32,6 +35,7 @@ struct Chat<'a> {
     front: &'a Front,
     session: SessionInfo,
     agent: AgentId,
+    until: Until,
 }
 
 /// Performs a request. `by` is the name of the caller.
@@ -39,8 +43,9 @@ pub async fn perform(
     front: &Front,
     request: ChatRequest,
     by: Option<String>,
+    until: Until,
 ) -> Result<Reply, Problem> {
-    let known = find(front, &request.chat).await?;
+    let known = find(front, &request.chat, until).await?;
     match (request.asks, known) {
         (Asks::Prompt(message), Some(chat)) => {
             chat.check_waits().await?;
@@ -48,7 +53,7 @@ pub async fn perform(
         }
         (Asks::Prompt(message), None) => {
             let session = start(front, &request.chat, request.start).await?;
-            let chat = Chat::of(front, session)?;
+            let chat = Chat::of(front, session, until)?;
             let id = ids::of_prompt(&ids::base(&message.id), None);
             chat.send(message, id, by).await
         }
@@ -57,31 +62,52 @@ pub async fn perform(
     }
 }
 
-/// Returns the turn of a chat that is running. If none is, returns `None`, or with `latest` the latest
-/// turn that no rewind hid, for a client that may have missed its end.
-pub async fn resume(front: &Front, chat: &str, latest: bool) -> Result<Option<Reply>, Problem> {
-    let Some(chat) = find(front, chat).await? else {
+/// Returns the message of a chat that is running. If none is, returns `None`, or with `latest` the
+/// latest message that no rewind hid, for a client that may have missed its end.
+pub async fn resume(
+    front: &Front,
+    chat: &str,
+    latest: bool,
+    until: Until,
+) -> Result<Option<Reply>, Problem> {
+    let Some(chat) = find(front, chat, until).await? else {
         return Ok(None);
     };
     let Some((number, from)) = chat.resumed_turn(latest).await? else {
         return Ok(None);
     };
     let (session, choice) = (&chat.session, TurnChoice::Number(number));
-    let turn = Turn::open(front, session, &chat.agent, choice, from).await?;
+    let turn = Turn::open(front, session, &chat.agent, choice, from, until).await?;
     let encoder = Encoder::new(chat.session.id, None);
     Ok(Some(Reply { turn, encoder }))
 }
 
+/// Aborts the work of the latest message of a chat.
+pub async fn stop(front: &Front, chat: &str, why: Option<String>) -> Result<Aborted, Problem> {
+    let client = front.client();
+    let prompt = match find(front, chat, Until::Work).await? {
+        Some(found) => found.latest().await?.and_then(|latest| latest.prompt),
+        None => None,
+    };
+    Ok(match prompt {
+        Some(prompt) => {
+            let session = client.session(chat).await?.id;
+            turn::abort_work(client, &session, &prompt, why).await?
+        }
+        None => client.abort_session(chat, why).await?,
+    })
+}
+
 /// Returns the session of a chat with the agent that the client talks to, or `None` if there is none.
 pub async fn session(front: &Front, chat: &str) -> Result<Option<(SessionInfo, AgentId)>, Problem> {
-    let chat = find(front, chat).await?;
+    let chat = find(front, chat, Until::Work).await?;
     Ok(chat.map(|chat| (chat.session, chat.agent)))
 }
 
 /// Finds the session of a chat. Returns `None` if there is none.
-async fn find<'a>(front: &'a Front, chat: &str) -> Result<Option<Chat<'a>>, Problem> {
+async fn find<'a>(front: &'a Front, chat: &str, until: Until) -> Result<Option<Chat<'a>>, Problem> {
     match front.client().session(chat).await {
-        Ok(session) => Chat::of(front, session).map(Some),
+        Ok(session) => Chat::of(front, session, until).map(Some),
         Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -113,7 +139,7 @@ async fn start(
 }
 
 impl<'a> Chat<'a> {
-    fn of(front: &'a Front, session: SessionInfo) -> Result<Self, Problem> {
+    fn of(front: &'a Front, session: SessionInfo, until: Until) -> Result<Self, Problem> {
         let agent = turn::orchestrator(&session).map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             Problem::not_found(format!("session `{}` has no orchestrator", session.id))
@@ -122,6 +148,7 @@ impl<'a> Chat<'a> {
             front,
             session,
             agent,
+            until,
         })
     }
 
@@ -129,22 +156,62 @@ impl<'a> Chat<'a> {
         self.front.client()
     }
 
-    /// Returns the number of the turn that a client resumes, and a place in the log at or before its
-    /// first event.
+    /// Returns the number of the first turn of the message that a client resumes, and a place in the
+    /// log at or before the turn's first event.
     async fn resumed_turn(&self, latest: bool) -> Result<Option<(u32, Seq)>, Problem> {
         let (client, session, agent) = (self.client(), &self.session, &self.agent);
-        if turn::orchestrator(session).is_some_and(turn::is_working)
-            && let Some(running) = turn::running_turn(client, &session.id, agent).await?
-        {
+        let is_working = turn::orchestrator(session).is_some_and(turn::is_working);
+        let running = match is_working {
+            true => turn::running_turn(client, &session.id, agent).await?,
+            false => None,
+        };
+        if let (Some(running), Until::Turn) = (running, self.until) {
             return Ok(Some(running));
         }
-        let number = client.agent(agent).await?.turn;
-        if !latest || number == 0 {
+        let Some(opening) = self.latest().await? else {
+            return Ok(running);
+        };
+        let (number, from) = (opening.turn, opening.from);
+        if running.is_some() || self.is_open(&opening).await? {
+            return Ok(Some((number, from)));
+        }
+        if !latest || turn::is_hidden(client, &session.id, agent, number, from).await? {
             return Ok(None);
         }
-        let from = turn::place_of(client, &session.id, agent, number, session.head).await?;
-        let is_hidden = turn::is_hidden(client, &session.id, agent, number, from).await?;
-        Ok((!is_hidden).then_some((number, from)))
+        Ok(Some((number, from)))
+    }
+
+    /// Returns the turn with which the latest message begins.
+    async fn latest(&self) -> Result<Option<Opening>, Problem> {
+        let (client, session, agent) = (self.client(), &self.session, &self.agent);
+        let number = client.agent(agent).await?.turn;
+        if number == 0 {
+            return Ok(None);
+        }
+        Ok(turn::opening_of(client, &session.id, agent, number, session.head).await?)
+    }
+
+    /// Returns whether other agents still work for a message.
+    async fn is_open(&self, opening: &Opening) -> Result<bool, Problem> {
+        let Some(prompt) = opening
+            .prompt
+            .as_ref()
+            .filter(|_| self.until == Until::Work)
+        else {
+            return Ok(false);
+        };
+        if self.session.agents.len() < 2 {
+            return Ok(false);
+        }
+        let asked = self
+            .client()
+            .outcome(&self.session.id, prompt, Duration::ZERO);
+        match asked.await {
+            Ok(outcome) => Ok(outcome.state != WorkState::Over),
+            // A node of an earlier version cannot tell.
+            Err(ClientError::Refused(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns what the agent waits for and this client can answer.
@@ -211,7 +278,8 @@ impl<'a> Chat<'a> {
         let accepted = self.client().prompt(&self.session.id, prompt).await?;
         let choice = TurnChoice::Of(accepted.prompt_id);
         let from = accepted.seq + 1;
-        let turn = Turn::open(self.front, &self.session, &self.agent, choice, from).await?;
+        let (session, agent, until) = (&self.session, &self.agent, self.until);
+        let turn = Turn::open(self.front, session, agent, choice, from, until).await?;
         let encoder = Encoder::new(self.session.id, None);
         Ok(Reply { turn, encoder })
     }
@@ -263,7 +331,7 @@ impl<'a> Chat<'a> {
         }
     }
 
-    /// Opens the turn that made a message of the assistant.
+    /// Opens the turns that made a message of the assistant.
     async fn turn_of(&self, message: &str) -> Result<Turn, Problem> {
         let (client, session) = (self.client(), &self.session);
         let latest = client.agent(&self.agent).await?.turn;
@@ -274,6 +342,6 @@ impl<'a> Chat<'a> {
         let head = session.head;
         let from = turn::place_of(client, &session.id, &self.agent, number, head).await?;
         let choice = TurnChoice::Number(number);
-        Turn::open(self.front, session, &self.agent, choice, from).await
+        Turn::open(self.front, session, &self.agent, choice, from, self.until).await
     }
 }

@@ -1,4 +1,4 @@
-//! Writes a turn as chunks of the UI message stream, version 1. The chunks are those of
+//! Writes the turns of an answer as chunks of the UI message stream, version 1. The chunks are those of
 //! `uiMessageChunkSchema` in the npm package `ai`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,9 +27,10 @@ pub struct Continued {
     pub approvals: HashMap<CallId, String>,
 }
 
-/// Writes the chunks of one turn.
+/// Writes the chunks of one answer.
 pub struct Encoder {
     session: SessionId,
+    /// The first turn, from which the message has its id.
     turn: u32,
     text: OpenText,
     is_step_open: bool,
@@ -80,7 +81,7 @@ impl Encoder {
         }
     }
 
-    /// Returns whether the stream is complete: the turn is over, or waits for the client.
+    /// Returns whether the stream is complete: the answer is over, or waits for the client.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
@@ -96,7 +97,12 @@ impl Encoder {
 
     fn event(&mut self, event: TurnEvent) {
         match event {
-            TurnEvent::Started { turn } => self.started(turn),
+            TurnEvent::Started { turn } if self.turn == 0 => self.started(turn),
+            // The steps of a later turn follow in the same message.
+            TurnEvent::Started { .. } => {
+                self.end_step();
+                self.calls.clear();
+            }
             TurnEvent::StepStarted => self.step_started(),
             TurnEvent::Text { part, text } => self.piece(part, "text", &text),
             TurnEvent::Reasoning { part, text } => self.piece(part, "reasoning", &text),

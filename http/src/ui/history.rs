@@ -65,7 +65,8 @@ pub async fn saved_prompts(
 }
 
 fn prompts(message: Message) -> Vec<SavedPrompt> {
-    if message.role != MessageRole::User {
+    // What an agent sent is no message of the user, and no client has it.
+    if message.role != MessageRole::User || message.metadata.from.is_some() {
         return Vec::new();
     }
     let (seq, content) = (message.id, message.content);

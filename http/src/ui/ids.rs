@@ -12,12 +12,12 @@ const LONGEST: usize = 40;
 /// the log follows.
 const SUFFIX: &str = "_r";
 
-/// Returns the id of the assistant's message that a turn makes.
+/// Returns the id of the assistant's message that begins with a turn.
 pub fn of_message(session: &SessionId, turn: u32) -> String {
     format!("{session}-{turn}")
 }
 
-/// Returns the turn that made an assistant's message.
+/// Returns the turn with which an assistant's message begins.
 pub fn turn_of(session: &SessionId, message: &str) -> Option<u32> {
     let turn = message.strip_prefix(session.as_str())?.strip_prefix('-')?;
     turn.parse().ok()

@@ -1,12 +1,12 @@
 //! Reads the messages of a chat from the log of its session, for a client that opens the chat again.
 
-use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc};
+use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc, time::Duration};
 
+use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, Seq,
-    command::{ReadEvents, SessionInfo},
-    envelope::Envelope,
-    event::Event,
+    command::{Outcome, ReadEvents, SessionInfo, WorkState},
+    event::{Event, EventKind},
     message::{Message, MessageRole},
 };
 use schemars::JsonSchema;
@@ -22,12 +22,16 @@ use crate::{
     feed::{FeedEvent, FeedItem},
     front::Front,
     problem::Problem,
-    turn::{self, TurnChoice, TurnReader},
+    turn::{self, TurnChoice, TurnEvent, TurnReader},
+    until::Until,
 };
 
-/// The maximum number of turns in one answer.
+/// The number of turns in one reply. The answers of the first of them may begin earlier.
 const TURNS: u32 = 100;
-/// The maximum size of the messages in one answer in bytes. The newest turn is always kept.
+/// The maximum number of answers that are read at a time, because other agents may still work for
+/// them.
+const OPEN: usize = 4;
+/// The maximum size of the messages in one reply in bytes. The newest answer is always kept.
 const ROOM: usize = 16 << 20;
 /// The number of events in one page of the log.
 const PAGE: u32 = 500;
@@ -36,11 +40,11 @@ const PAGE: u32 = 500;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "UiReadMessages")]
 pub struct ReadChat {
-    /// Only messages of turns before the one with this number are read.
+    /// Only messages before the one that begins with this turn are read.
     pub before: Option<u32>,
 }
 
-/// The latest messages of a chat, oldest first. The message of a running turn is not among them.
+/// The latest messages of a chat, oldest first. The message of a running answer is not among them.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "UiMessages")]
 pub struct ChatMessages {
@@ -61,10 +65,11 @@ pub async fn messages(front: &Front, chat: &str, read: ReadChat) -> Result<ChatM
     // A turn that begins meanwhile belongs to the latest ones.
     let last = read.before.map_or(u32::MAX, |turn| turn.saturating_sub(1));
     let first = last.min(latest).saturating_sub(TURNS - 1).max(1);
-    let mut from = match first {
-        1 => 1,
-        _ => turn::place_of(client, &session.id, &agent, first, session.head).await?,
+    let opening = match first {
+        1 => None,
+        _ => turn::opening_of(client, &session.id, &agent, first, session.head).await?,
     };
+    let (first, mut from) = opening.map_or((1, 1), |opening| (opening.turn, opening.from));
     let mut chat = SavedChat::new(&session, agent, first..=last);
     while !chat.is_over {
         let read = ReadEvents {
@@ -81,35 +86,37 @@ pub async fn messages(front: &Front, chat: &str, read: ReadChat) -> Result<ChatM
             break;
         }
     }
-    Ok(chat.end())
+    chat.end(client).await
 }
 
-/// The messages of consecutive turns, which are read from the events of the log.
+/// The messages of a chat that begin with consecutive turns, which are read from the events of the
+/// log.
 struct SavedChat<'a> {
     session: &'a SessionInfo,
     agent: AgentId,
     turns: RangeInclusive<u32>,
-    /// The turn that is being read.
-    turn: Option<SavedTurn>,
+    /// The answers that are being read, oldest first.
+    answers: Vec<SavedAnswer>,
     kept: KeptMessages,
     /// Whether all turns were read.
     is_over: bool,
 }
 
-/// The messages of the newest turns, as far as there is room for them.
+/// The newest messages, as far as there is room for them.
 struct KeptMessages {
     /// The first turn whose messages are kept.
     first: u32,
-    /// Messages with the turns to which they belong.
+    /// Messages with the turns with which their answers begin.
     messages: VecDeque<(u32, Value)>,
     /// The size of all messages as JSON in bytes.
     size: usize,
 }
 
-/// A turn that is being read.
-struct SavedTurn {
+/// An answer that is being read: the turns of the agent that belong to the work of a prompt.
+struct SavedAnswer {
+    /// The number of its first turn.
     number: u32,
-    /// Whether the turn has a prompt. A rewind to the first prompt of a turn hides its messages, but
+    /// Whether the answer has a prompt. A rewind to the first prompt of a turn hides its messages, but
     /// not its start and its end.
     has_prompt: bool,
     reader: TurnReader,
@@ -122,7 +129,7 @@ impl<'a> SavedChat<'a> {
         Self {
             session,
             agent,
-            turn: None,
+            answers: Vec::new(),
             kept: KeptMessages::from(*turns.start()),
             is_over: turns.is_empty(),
             turns,
@@ -132,64 +139,105 @@ impl<'a> SavedChat<'a> {
     /// Takes the next event of the log.
     fn take(&mut self, json: Box<str>) {
         let event = Arc::new(FeedEvent::new(seq_of(&json), json));
-        if let Some(envelope) = event.envelope()
-            && envelope.agent_id == self.agent
-            && envelope.hidden_by.is_none()
-        {
-            self.own(envelope);
+        let item = FeedItem::Event(Arc::clone(&event));
+        let envelope = event.envelope();
+        let envelope = envelope.filter(|envelope| envelope.hidden_by.is_none());
+        let own = envelope.filter(|envelope| envelope.agent_id == self.agent);
+        let own = own.and_then(|envelope| Some((envelope.turn, envelope.event()?.ok()?)));
+        let kind = envelope.and_then(|envelope| EventKind::find(&envelope.kind));
+        let is_end = matches!(kind, Some(EventKind::Rewound))
+            || matches!(
+                &own,
+                Some((_, Event::AgentStopped(_) | Event::SessionClosed(_)))
+            );
+        if is_end {
+            // These events do not change what was said before.
+            self.close(|answer| answer.reader.awaited().is_some());
         }
-        if let Some(turn) = &mut self.turn {
-            turn.take(&FeedItem::Event(event));
+        for answer in &mut self.answers {
+            answer.take(&item);
         }
-    }
-
-    /// Takes an event of the agent that no rewind hid.
-    fn own(&mut self, envelope: &Envelope) {
-        match envelope.event() {
-            Some(Ok(Event::TurnStart(start))) => {
-                self.end_turn();
-                self.is_over = start.index > *self.turns.end();
-                if self.turns.contains(&start.index) {
-                    self.turn = Some(SavedTurn::new(self.session, &self.agent, start.index));
-                }
-            }
-            Some(Ok(Event::Message(saved))) if self.turns.contains(&envelope.turn) => {
-                self.prompts(envelope.turn, &saved.message);
-            }
+        self.close(|answer| answer.reader.is_over());
+        match own {
+            Some((_, Event::TurnStart(start))) => self.started(start.index, &item),
+            Some((turn, Event::Message(saved))) => self.prompts(turn, &saved.message),
             _ => {}
         }
     }
 
+    /// Takes the start of a turn, with which a new answer begins if no other one goes on with it.
+    fn started(&mut self, turn: u32, item: &FeedItem) {
+        let is_new = |answer: &SavedAnswer| answer.reader.turn() != Some(turn);
+        if !self.answers.iter().all(is_new) {
+            return;
+        }
+        // An agent has one turn at a time.
+        self.close(|answer| answer.reader.turn().is_some());
+        self.is_over |= turn > *self.turns.end();
+        if self.turns.contains(&turn) {
+            let mut answer = SavedAnswer::new(self.session, &self.agent, turn);
+            answer.take(item);
+            self.answers.push(answer);
+        }
+        while self.answers.len() > OPEN {
+            let oldest = self.answers.remove(0);
+            self.keep(oldest);
+        }
+    }
+
     fn prompts(&mut self, turn: u32, message: &Message) {
-        if message.role != MessageRole::User {
+        let mut answers = self.answers.iter_mut();
+        let answer = answers.find(|answer| answer.reader.turn() == Some(turn));
+        let (Some(answer), MessageRole::User) = (answer, message.role) else {
+            return;
+        };
+        // What an agent sent is no message of the user.
+        if message.metadata.from.is_some() {
             return;
         }
         for id in &message.metadata.inputs {
-            self.kept.push(turn, message::of_user(id, &message.content));
+            let message = message::of_user(id, &message.content);
+            self.kept.push(answer.number, message);
         }
-        if let Some(turn) = &mut self.turn {
-            turn.has_prompt |= !message.metadata.inputs.is_empty();
+        answer.has_prompt |= !message.metadata.inputs.is_empty();
+    }
+
+    /// Keeps the messages of the answers that are complete.
+    fn close(&mut self, is_complete: impl Fn(&SavedAnswer) -> bool) {
+        while let Some(at) = self.answers.iter().position(&is_complete) {
+            let answer = self.answers.remove(at);
+            self.keep(answer);
         }
     }
 
-    /// Adds the message of the turn that was read. A message without content is left out, unless it
-    /// says why a prompt has no answer.
-    fn end_turn(&mut self) {
-        if let Some(turn) = self.turn.take()
-            && (turn.message.has_parts() || (turn.has_prompt && turn.message.has_failed()))
-        {
-            self.kept.push(turn.number, turn.message.json());
+    /// Adds the message of an answer. A message without content is left out, unless it says why a
+    /// prompt has no answer.
+    fn keep(&mut self, mut answer: SavedAnswer) {
+        answer.end(None);
+        if answer.message.has_parts() || (answer.has_prompt && answer.message.has_failed()) {
+            self.kept.push(answer.number, answer.message.json());
         }
     }
 
-    /// Returns the messages, after the last event. The message of a running turn is left out: its
+    /// Returns the messages, after the last event. The message of a running answer is left out: its
     /// stream has all of it, and a client that answered a wait before it has the stream would lose
     /// the answer to the stream.
-    fn end(mut self) -> ChatMessages {
-        if self.turn.as_ref().is_some_and(|turn| turn.reader.is_over()) {
-            self.end_turn();
+    async fn end(mut self, client: &Client) -> Result<ChatMessages, Problem> {
+        for mut answer in std::mem::take(&mut self.answers) {
+            let Some(prompt) = answer.reader.awaited() else {
+                continue;
+            };
+            let asked = client.outcome(&self.session.id, prompt, Duration::ZERO);
+            match asked.await {
+                Ok(outcome) if outcome.state == WorkState::Over => answer.end(Some(&outcome)),
+                Ok(_) => continue,
+                // A node of an earlier version cannot tell.
+                Err(ClientError::Refused(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.keep(answer);
         }
-        self.kept.end()
+        Ok(self.kept.end())
     }
 }
 
@@ -202,23 +250,31 @@ impl KeptMessages {
         }
     }
 
-    /// Adds a message. Drops the oldest turns if there is no room for them.
+    /// Adds a message after the others of its answer. Drops the oldest answers if there is no room
+    /// for them.
     fn push(&mut self, turn: u32, message: Value) {
+        if turn < self.first {
+            return;
+        }
         self.size += size_of(&message);
-        self.messages.push_back((turn, message));
+        let before = self.messages.iter().rposition(|(of, _)| *of <= turn);
+        let at = before.map_or(0, |before| before + 1);
+        self.messages.insert(at, (turn, message));
+        let newest = self.messages.back().map(|(of, _)| *of);
         while self.size > ROOM
             && let Some((oldest, _)) = self.messages.front()
-            && *oldest < turn
+            && Some(*oldest) < newest
         {
-            self.drop_turn(*oldest);
+            self.drop_answer(*oldest);
         }
     }
 
-    fn drop_turn(&mut self, turn: u32) {
+    fn drop_answer(&mut self, turn: u32) {
         while let Some((_, message)) = self.messages.pop_front_if(|(of, _)| *of == turn) {
             self.size -= size_of(&message);
         }
-        self.first = turn + 1;
+        let next = self.messages.front().map(|(of, _)| *of);
+        self.first = next.unwrap_or(turn + 1);
     }
 
     fn end(self) -> ChatMessages {
@@ -235,25 +291,37 @@ fn size_of(message: &Value) -> usize {
     message.to_string().len()
 }
 
-impl SavedTurn {
+impl SavedAnswer {
     fn new(session: &SessionInfo, agent: &AgentId, number: u32) -> Self {
         let names = session.agents.iter();
         let names = names.map(|agent| (agent.id.clone(), agent.name.clone()));
-        let choice = TurnChoice::Number(number);
+        let reader = TurnReader::new(agent.clone(), TurnChoice::Number(number));
         Self {
             number,
             has_prompt: false,
-            reader: TurnReader::new(agent.clone(), choice).with_names(names),
+            reader: reader.until(Until::Work).with_names(names),
             encoder: Encoder::new(session.id.clone(), None),
             message: AssistantMessage::default(),
         }
     }
 
     fn take(&mut self, item: &FeedItem) {
-        for event in self.reader.take(item) {
-            for chunk in self.encoder.take(event) {
-                self.message.take(&chunk);
-            }
+        let events = self.reader.take(item);
+        self.write(events);
+    }
+
+    /// Takes that the work is over.
+    fn end(&mut self, outcome: Option<&Outcome>) {
+        let events = self.reader.over(outcome);
+        self.write(events);
+    }
+
+    fn write(&mut self, events: Vec<TurnEvent>) {
+        for chunk in events
+            .into_iter()
+            .flat_map(|event| self.encoder.take(event))
+        {
+            self.message.take(&chunk);
         }
     }
 }
@@ -284,10 +352,18 @@ mod tests {
             .iter()
             .map(|message| message.as_str().unwrap().chars().next());
         assert_eq!(turns.collect::<Vec<_>>(), [Some('4'), Some('4')]);
-        assert_eq!(before, Some(3));
+        assert_eq!(before, Some(4));
 
         let mut kept = KeptMessages::from(7);
         kept.push(7, "x".repeat(ROOM + 1).into());
         assert_eq!(kept.end().messages.len(), 1);
+
+        // An answer goes on after the prompt of the next one.
+        let mut kept = KeptMessages::from(1);
+        for (turn, message) in [(1, "ask"), (3, "ask"), (1, "answer"), (3, "answer")] {
+            kept.push(turn, format!("{turn} {message}").into());
+        }
+        let expected = ["1 ask", "1 answer", "3 ask", "3 answer"];
+        assert_eq!(kept.end().messages, expected);
     }
 }

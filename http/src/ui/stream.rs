@@ -1,4 +1,4 @@
-//! Streams a turn to one client.
+//! Streams an answer to one client.
 
 use axum::{http::HeaderValue, response::Response};
 use serde_json::Value;
@@ -78,7 +78,7 @@ impl UiStream {
 
 impl Drop for UiStream {
     fn drop(&mut self) {
-        let why = "the stream was cut off and the turn goes on; resume the stream";
+        let why = "the stream was cut off and the work goes on; resume the stream";
         self.end(Some(chunks::error("cut_off", why)));
     }
 }

@@ -103,8 +103,8 @@ fn node() -> Option<Command> {
 }
 
 /// Plays a scenario against a front of its own.
-async fn play(mut judge: Command, name: &str, model: ScriptedModel) {
-    let served = Served::start(model).await;
+async fn play(mut judge: Command, name: &str, models: impl IntoIterator<Item = ScriptedModel>) {
+    let served = Served::of(models).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
@@ -127,7 +127,11 @@ async fn play(mut judge: Command, name: &str, model: ScriptedModel) {
 async fn sdk_for_python_works_unchanged() {
     for (name, model) in scenarios() {
         let Some(judge) = python() else { return };
-        play(judge, name, model).await;
+        play(judge, name, [model]).await;
+    }
+    for name in ["team_completion", "team_stream", "team_response"] {
+        let Some(judge) = python() else { return };
+        play(judge, name, team::crew(PACE / 8)).await;
     }
 }
 
@@ -139,6 +143,6 @@ async fn sdk_for_javascript_works_unchanged() {
             continue;
         }
         let Some(judge) = node() else { return };
-        play(judge, name, model).await;
+        play(judge, name, [model]).await;
     }
 }

@@ -1,17 +1,18 @@
-//! Ends a chat completion: deletes the session of a task, and aborts the turn of a client that is gone
+//! Ends a chat completion: deletes the session of a task, and aborts the work for a client that is gone
 //! if the client asked for that.
 
 use planck_client::Client;
-use planck_common::SessionId;
+use planck_common::{InputId, SessionId};
 
-use crate::openai::opening::Opened;
+use crate::{openai::opening::Opened, turn::abort_work};
 
 pub struct Ending {
     client: Client,
     session: SessionId,
+    prompt: InputId,
     /// Whether the session was started only for this answer.
     is_task: bool,
-    /// Whether the turn ends with the connection.
+    /// Whether the work ends with the connection.
     aborts: bool,
 }
 
@@ -20,6 +21,7 @@ impl Ending {
         Self {
             client: client.clone(),
             session: opened.id.session.clone(),
+            prompt: opened.input.clone(),
             is_task: opened.is_task,
             aborts,
         }
@@ -36,15 +38,15 @@ impl Ending {
         }
     }
 
-    /// Aborts the turn of a client that is gone, if the client wants that.
+    /// Aborts the work for a client that is gone, if the client wants that.
     pub async fn gone(&self) {
         if !self.aborts {
             return;
         }
         let (session, reason) = (&self.session, "the client closed the connection");
-        let aborted = self.client.abort_session(session, Some(reason.into()));
+        let aborted = abort_work(&self.client, session, &self.prompt, Some(reason.into()));
         if let Err(error) = aborted.await {
-            tracing::warn!(%session, %error, "cannot abort the turn of a client that is gone");
+            tracing::warn!(%session, %error, "cannot abort the work for a client that is gone");
         }
     }
 }

@@ -5,11 +5,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::openai::{
-    ask::{Ask, FunctionTool, Origin, Target, named_session, origin, without_effect},
-    conversation::{ChatMessage, read},
-    error::ApiError,
-    hints::task,
+use crate::{
+    openai::{
+        ask::{Ask, FunctionTool, Origin, Target, named_session, origin, without_effect},
+        conversation::{ChatMessage, read},
+        error::ApiError,
+        hints::task,
+    },
+    until::Until,
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -75,6 +78,7 @@ impl ChatRequest {
             latest: conversation.latest,
             tools: tools(self.tools.unwrap_or_default())?,
             target,
+            until: Until::of(headers)?,
             origin: Origin {
                 task: task(headers),
                 ..origin(headers, &metadata, &self.user)

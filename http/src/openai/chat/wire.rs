@@ -52,9 +52,11 @@ struct ChatChoice {
 struct ChatAnswer {
     /// Always `assistant`.
     role: &'static str,
-    /// The text of all replies of the turn. It is null if there is none, and tools are called.
+    /// The text of all replies of the orchestrator's last turn that said something. It is null if
+    /// there is none, and tools are called.
     content: Option<String>,
     refusal: (),
+    /// The model's reasoning, and what the orchestrator said in earlier turns.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     reasoning_content: String,
     /// The calls of the client's tools.
@@ -80,7 +82,7 @@ struct CalledFunction {
     arguments: String,
 }
 
-/// The tokens of the orchestrator's requests.
+/// The tokens of the orchestrator's requests, in all turns of the answer.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ChatUsage {
     prompt_tokens: u64,
@@ -186,7 +188,8 @@ impl ChunkWriter {
     }
 
     /// Returns the chunks for an event. Text that was sent cannot be taken back: if a request is
-    /// made again, its text follows in a new paragraph.
+    /// made again, its text follows in a new paragraph. So does the text of a later turn, because it
+    /// is not known before whether one follows.
     pub fn write(&mut self, event: SegmentEvent) -> Vec<Value> {
         match event {
             SegmentEvent::Piece {
@@ -249,20 +252,36 @@ impl ChunkWriter {
 /// Collects a completion.
 pub struct Completion {
     head: Head,
+    /// What was said in the turns before, and in the turn that is being read.
+    earlier: Vec<SpokenTurn>,
+    turn: SpokenTurn,
+    calls: Vec<ChatToolCall>,
+}
+
+/// What was said in a turn.
+#[derive(Debug, Default)]
+struct SpokenTurn {
     /// The texts of the replies, and the text of the one that is not saved.
     texts: Vec<String>,
     text: String,
     reasoning: String,
-    calls: Vec<ChatToolCall>,
+}
+
+impl SpokenTurn {
+    /// Returns everything as reasoning.
+    fn thoughts(self) -> String {
+        let all = [self.reasoning, self.texts.join(BREAK)];
+        let all: Vec<_> = all.into_iter().filter(|text| !text.is_empty()).collect();
+        all.join(BREAK)
+    }
 }
 
 impl Completion {
     pub fn new(opened: &Opened, created: i64) -> Self {
         Self {
             head: Head::new(opened, created),
-            texts: Vec::new(),
-            text: String::new(),
-            reasoning: String::new(),
+            earlier: Vec::new(),
+            turn: SpokenTurn::default(),
             calls: Vec::new(),
         }
     }
@@ -274,17 +293,18 @@ impl Completion {
                 kind: PieceKind::Text,
                 text,
                 ..
-            } => self.text.push_str(&text),
+            } => self.turn.text.push_str(&text),
             SegmentEvent::Piece {
                 kind: PieceKind::Reasoning,
                 text,
                 ..
-            } => self.reasoning.push_str(&text),
-            SegmentEvent::Void => self.text.clear(),
+            } => self.turn.reasoning.push_str(&text),
+            SegmentEvent::Void => self.turn.text.clear(),
             SegmentEvent::Saved => {
-                let text = std::mem::take(&mut self.text);
-                self.texts.extend((!text.is_empty()).then_some(text));
+                let text = std::mem::take(&mut self.turn.text);
+                self.turn.texts.extend((!text.is_empty()).then_some(text));
             }
+            SegmentEvent::Began { .. } => self.earlier.push(std::mem::take(&mut self.turn)),
             SegmentEvent::Called {
                 call_id,
                 name,
@@ -292,20 +312,27 @@ impl Completion {
                 ..
             } => self.calls.push(self.head.call(call_id, name, args)),
             SegmentEvent::End(end) => return Some(end),
-            SegmentEvent::Began { .. } | SegmentEvent::Waits { .. } => {}
+            SegmentEvent::Waits { .. } => {}
         }
         None
     }
 
     /// Returns the completion.
-    pub fn finish(self, end: &SegmentEnd) -> ChatCompletion {
-        let text = self.texts.join(BREAK);
+    pub fn finish(mut self, end: &SegmentEnd) -> ChatCompletion {
+        self.earlier.push(self.turn);
+        let spoke = |turn: &SpokenTurn| !turn.texts.is_empty();
+        let last = self.earlier.iter().rposition(spoke);
+        let answer = last.and_then(|last| self.earlier.get_mut(last));
+        let text = answer.map(|turn| std::mem::take(&mut turn.texts).join(BREAK));
+        let text = text.unwrap_or_default();
+        let thoughts = self.earlier.into_iter().map(SpokenTurn::thoughts);
+        let thoughts: Vec<_> = thoughts.filter(|text| !text.is_empty()).collect();
         let is_only_calls = text.is_empty() && !self.calls.is_empty();
         let message = ChatAnswer {
             role: "assistant",
             content: (!is_only_calls).then_some(text),
             refusal: (),
-            reasoning_content: self.reasoning,
+            reasoning_content: thoughts.join(BREAK),
             tool_calls: self.calls,
         };
         let Head {

@@ -112,6 +112,7 @@ mod tests {
             message: Some(start + 1),
             asked: String::new(),
             said: String::new(),
+            latest: String::new(),
             is_over: true,
         };
         LoggedTurns {
@@ -137,6 +138,7 @@ mod tests {
                 model: "planck".into(),
                 is_own,
                 has_waits: false,
+                names: Vec::new(),
             };
             let id = ResponseId {
                 session: session.id.clone(),

@@ -6,11 +6,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::openai::{
-    ask::{Ask, Content, FunctionTool, Target, named_session, origin, without_effect},
-    conversation::{ChatMessage, Conversation, read},
-    error::ApiError,
-    ids::ResponseId,
+use crate::{
+    openai::{
+        ask::{Ask, Content, FunctionTool, Target, named_session, origin, without_effect},
+        conversation::{ChatMessage, Conversation, read},
+        error::ApiError,
+        ids::ResponseId,
+    },
+    until::Until,
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -92,6 +95,7 @@ impl ResponsesRequest {
             latest,
             tools,
             target,
+            until: Until::of(headers)?,
             origin: origin(headers, metadata, &self.user),
             warnings,
         })

@@ -1,7 +1,10 @@
 use planck_common::{AgentId, CallId, InputId, SessionId, usage::Usage};
 
 use super::*;
-use crate::openai::segment::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd};
+use crate::{
+    openai::segment::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd},
+    until::Until,
+};
 
 fn writer() -> ResponseWriter {
     let session = SessionId::parse("s").unwrap();
@@ -18,6 +21,8 @@ fn writer() -> ResponseWriter {
         asked: None,
         model: "m".into(),
         is_task: false,
+        names: Vec::new(),
+        until: Until::default(),
         warnings: Vec::new(),
     };
     ResponseWriter::new(&opened, 0, Echo::default())

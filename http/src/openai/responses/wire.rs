@@ -65,6 +65,8 @@ pub struct ResponseWriter {
     /// Whether the last item is not complete.
     is_open: bool,
     calls: usize,
+    /// Whether the first turn has begun.
+    has_begun: bool,
     status: &'static str,
     end: Option<SegmentEnd>,
 }
@@ -86,6 +88,7 @@ impl ResponseWriter {
             voided: 0,
             is_open: false,
             calls: 0,
+            has_begun: false,
             status: "queued",
             end: None,
         }
@@ -113,7 +116,9 @@ impl ResponseWriter {
         match event {
             SegmentEvent::Began { at } => {
                 self.status = "in_progress";
-                self.created_at = at.millis() / 1_000;
+                if !std::mem::replace(&mut self.has_begun, true) {
+                    self.created_at = at.millis() / 1_000;
+                }
             }
             SegmentEvent::Piece { kind, place, text } => {
                 let kind = match kind {

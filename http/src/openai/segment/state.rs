@@ -1,9 +1,10 @@
 //! The state of the reading of a segment, without I/O.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use planck_common::{
     AgentId, CallId, InputId, Seq, Timestamp,
+    command::Outcome,
     envelope::Envelope,
     event::{Event, TurnOutcome},
     message::{Message, MessageRole, StopReason},
@@ -20,7 +21,7 @@ use crate::{
         ask::{marked, normal},
         opening::Opened,
     },
-    turn::{TurnChoice, TurnEvent, TurnReader},
+    turn::{TurnChoice, TurnEvent, TurnReader, WorkerUpdate},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(super) struct SegmentState {
     turn: Option<u32>,
     stages: Stages,
     calls: BTreeMap<CallId, CallState>,
+    /// The waits of workers that were told.
+    told: BTreeSet<CallId>,
     usage: Usage,
     pub(super) queue: VecDeque<SegmentEvent>,
     is_complete: bool,
@@ -68,8 +71,9 @@ struct Stages {
 
 impl SegmentState {
     pub(super) fn new(opened: &Opened, choice: TurnChoice) -> Self {
+        let reader = TurnReader::new(opened.agent.clone(), choice).until(opened.until);
         Self {
-            reader: TurnReader::new(opened.agent.clone(), choice),
+            reader: reader.with_names(opened.names.clone()),
             agent: opened.agent.clone(),
             input: opened.input.clone(),
             asked: opened.asked.clone(),
@@ -81,6 +85,7 @@ impl SegmentState {
                 ..Stages::default()
             },
             calls: BTreeMap::new(),
+            told: BTreeSet::new(),
             usage: Usage::default(),
             queue: VecDeque::new(),
             is_complete: false,
@@ -137,6 +142,13 @@ impl SegmentState {
         }
     }
 
+    /// Takes that the work is over.
+    pub(super) fn over(&mut self, outcome: Option<&Outcome>) {
+        for event in self.reader.over(outcome) {
+            self.event(event, None);
+        }
+    }
+
     /// Notes what the reader of the turn does not return.
     fn note(&mut self, envelope: &Envelope) {
         if self.turn != Some(envelope.turn) {
@@ -174,7 +186,12 @@ impl SegmentState {
     fn event(&mut self, event: TurnEvent, envelope: Option<&Envelope>) {
         match event {
             TurnEvent::Started { turn } => {
-                self.turn = Some(turn);
+                if self.turn.replace(turn).is_some() {
+                    // The calls of the turn before, and a reply that was not saved, are void.
+                    self.calls.clear();
+                    self.stages.next();
+                    self.stages.stop = None;
+                }
                 self.stages.epoch = envelope.map_or(0, |envelope| envelope.epoch);
                 let at = envelope.map_or_else(Timestamp::now, |envelope| envelope.at);
                 self.push(SegmentEvent::Began { at });
@@ -204,12 +221,22 @@ impl SegmentState {
                 outcome, refused, ..
             } => self.ended(outcome, refused),
             TurnEvent::Failed { code, reason } => self.end(EndKind::Failed { code, reason }),
+            TurnEvent::Worker(worker) => self.worker(worker),
             TurnEvent::StepStarted
             | TurnEvent::ToolStarted { .. }
             | TurnEvent::CaughtUp
             | TurnEvent::ToolProgress { .. }
-            | TurnEvent::Worker(_)
             | TurnEvent::Warning { .. } => {}
+        }
+    }
+
+    /// Tells each wait of a worker once.
+    fn worker(&mut self, worker: WorkerUpdate) {
+        for wait in worker.waits {
+            if self.told.insert(wait.id.clone()) {
+                let title = format!("{}: {}", worker.name, wait.title);
+                self.push(SegmentEvent::Waits { id: wait.id, title });
+            }
         }
     }
 

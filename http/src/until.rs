@@ -1,0 +1,56 @@
+//! Until when an answer is open.
+
+use axum::http::{HeaderMap, HeaderName};
+
+use super::problem::Problem;
+
+/// The header with which a caller says until when the answer is open. All wires of ready-made
+/// clients have it.
+pub const HEADER: HeaderName = HeaderName::from_static("x-planck-until");
+
+/// Until when an answer is open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Until {
+    /// Until the turn ends that took the prompt.
+    Turn,
+    /// Until the work is over that the prompt caused, which includes what other agents were asked
+    /// to do, and the later turns in which their results are read.
+    #[default]
+    Work,
+}
+
+impl Until {
+    /// Reads the header of a request. A header without a value has no effect.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        match headers.get(HEADER).map(|value| value.as_bytes()) {
+            None | Some(b"" | b"work") => Ok(Self::Work),
+            Some(b"turn") => Ok(Self::Turn),
+            Some(_) => Err(Problem::bad_request(format!(
+                "the header `{HEADER}` must be `work` or `turn`"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn header_says_until_when_an_answer_is_open() {
+        for (value, expected) in [
+            (None, Some(Until::Work)),
+            (Some(""), Some(Until::Work)),
+            (Some("work"), Some(Until::Work)),
+            (Some("turn"), Some(Until::Turn)),
+            (Some("Turn"), None),
+            (Some("never"), None),
+        ] {
+            let headers = value.map(|value| (HEADER, HeaderValue::from_static(value)));
+            let headers = HeaderMap::from_iter(headers);
+            assert_eq!(Until::of(&headers).ok(), expected, "{value:?}");
+        }
+    }
+}
