@@ -270,6 +270,21 @@ def failover_responses(client):
     print(json.dumps({"paragraphs": kept, "void": texts[items[1].id]}))
 
 
+def failover_team(client):
+    """The lead has ended its turn, and its node is killed while the helper works."""
+    stream = client.chat.completions.create(
+        model="crew", messages=[{"role": "user", "content": "How many?"}], stream=True, metadata=METADATA)
+    text, finish = "", []
+    for chunk in stream:
+        for choice in strict(chunk).choices:
+            finish += [choice.finish_reason] if choice.finish_reason else []
+            text += choice.delta.content or ""
+            if text == FIRST and choice.delta.content:
+                print("delegated", flush=True)
+    assert text == f"{FIRST}\n\n{LAST}" and finish == ["stop"], (text, finish)
+    print(json.dumps({"text": text}))
+
+
 def answer(session, wait, decision):
     """Answers a wait, as a person does in another client."""
     body = json.dumps({"wait": wait, "decision": decision, "by": "ann"}).encode()
@@ -312,6 +327,41 @@ def waits(client):
     assert response.output_text == "I will write.It is done.", response
 
 
+FIRST, LAST = "It is at work.", "Seven, says the helper."
+
+
+def team_completion(client):
+    """The lead delegates, and its first turn ends before the result is there."""
+    messages = [{"role": "user", "content": "How many?"}]
+    answer = strict(client.chat.completions.create(model="crew", messages=messages))
+    assert answer.choices[0].message.content == LAST and answer.choices[0].finish_reason == "stop", answer
+    messages += [answer.choices[0].message.model_dump(exclude_none=True), {"role": "user", "content": "And?"}]
+    answer = strict(client.chat.completions.create(model="crew", messages=messages))
+    assert answer.choices[0].message.content == "More.", answer
+
+
+def team_stream(client):
+    messages = [{"role": "user", "content": "How many?"}]
+    with client.chat.completions.stream(model="crew", messages=messages) as stream:
+        answer = stream.get_final_completion()
+    assert answer.choices[0].message.content == f"{FIRST}\n\n{LAST}", answer
+    assert answer.choices[0].finish_reason == "stop", answer
+
+
+def team_response(client):
+    with client.responses.stream(model="crew", input="How many?") as stream:
+        events = [strict(event) for event in stream]
+        response = stream.get_final_response()
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers)), numbers
+    texts = [item.content[0].text for item in response.output if item.type == "message"]
+    assert texts == [FIRST, LAST] and response.status == "completed", response
+    again = strict(client.responses.retrieve(response.id))
+    assert again.output == response.output and again.status == "completed", again
+    more = client.responses.create(model="crew", input="And?", previous_response_id=response.id)
+    assert more.output_text == "More.", more
+
+
 def delete(client):
     first = client.responses.create(model="planck", input="One")
     second = client.responses.create(model="planck", input="Two", previous_response_id=first.id)
@@ -330,8 +380,9 @@ def delete(client):
         refused(NotFoundError, lambda: client.responses.retrieve(response.id))
 
 
-SCENARIOS = [models, chat, chat_tools, responses, background, cancel, response_tools, errors, open_responses, delete]
-IN_CLUSTER = [failover_chat, failover_responses, waits]
+SCENARIOS = [models, chat, chat_tools, responses, background, cancel, response_tools, errors, open_responses, delete,
+             team_completion, team_stream, team_response]
+IN_CLUSTER = [failover_chat, failover_responses, failover_team, waits]
 # The folder in which the sessions of a cluster work.
 METADATA = {"dir": os.environ["PLANCK_DIR"]} if "PLANCK_DIR" in os.environ else {}
 DEADLINE = time.time() + 60

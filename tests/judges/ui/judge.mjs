@@ -266,6 +266,22 @@ const scenes = {
     await isSaved(chat);
   },
 
+  async 'a team'() {
+    const { chat, chunks, errors } = open('team', { body: { team: 'crew' } });
+    await chat.sendMessage({ text: 'How many?' });
+    assert.deepEqual(errors, []);
+    assert.equal(chat.status, 'ready');
+    assert.equal(chat.messages.length, 2);
+    const texts = parts(last(chat), 'text').map(part => part.text);
+    assert.deepEqual(texts, ['It is at work.', 'Seven, says the helper.']);
+    assert.equal(kinds(chunks).filter(kind => kind === 'start').length, 1);
+    await isSaved(chat);
+    await chat.sendMessage({ text: 'And?' });
+    assert.deepEqual(errors, []);
+    assert.equal(text(last(chat)), 'No more.');
+    await isSaved(chat);
+  },
+
   async 'a reconnect in mid-stream'() {
     let most = 6;
     const { chat, errors } = open('reconnect', { cutAfter: () => most });

@@ -1,9 +1,13 @@
 //! Ready-made clients at a front of a cluster: the AI SDK's and OpenAI's own.
 
 use anyhow::{Context as _, Result, ensure};
-use planck_common::message::{MessageRole, text_of};
+use planck_common::{
+    command::AgentState,
+    message::{MessageRole, text_of},
+};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
+    eventually::eventually,
     front::Front,
     sdk::Sdk,
     world::{Backend, World},
@@ -97,6 +101,65 @@ async fn stream_of_a_ready_made_client_goes_on_when_the_node_is_killed() -> Resu
             "{prompt}: {lost}"
         );
     }
+    world.check_model()
+}
+
+/// Whatever the node does, the lead's turns and the result of the worker are one answer.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "kills a node and needs the vendors' SDKs: make test-all"]
+async fn answer_of_a_team_has_its_result_when_the_node_is_killed() -> Result<()> {
+    if !Sdk::OpenAiPython.is_there() {
+        return Ok(());
+    }
+    let by = |name: &str| When::any().system(&format!("You are {name}."));
+    let task = json!({"agent": "helper", "task": "How many?"});
+    let slow = Reply::text(words("slow", 5_000)).pace(Pace::per_second(20.0).chunk(8));
+    let respond = Reply::call("send_response", json!({"response": "Seven."}));
+    let script = Script::new()
+        .rule(
+            by("lead").user("[response to task"),
+            Reply::text("Seven, says the helper."),
+        )
+        .rounds(
+            by("lead"),
+            [
+                Reply::call("delegate_task", task),
+                Reply::text("It is at work."),
+            ],
+        )
+        .limited(1, by("helper").round(0), slow)
+        .rounds(by("helper"), [respond, Reply::text("Sent.")]);
+    let world = World::start(Backend::Postgres, script).await?;
+    let teams = world.folder().join("teams");
+    let team = teams.join("crew");
+    std::fs::create_dir_all(&team)?;
+    let members = json!([
+        {"type": "lead", "system_prompt": "You are lead.", "tools": ["spawn_agent", "delegate_task"]},
+        {"type": "helper", "system_prompt": "You are helper.", "tools": ["send_response"]},
+    ]);
+    std::fs::write(team.join("TEAM.json"), members.to_string())?;
+    let teams = teams.display().to_string();
+    let mut host = world.node_with(&[("PLANCK_TEAMS_DIRS", &teams)]).await?;
+    let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let url = format!("http://{}", front.address());
+    let mut client = Sdk::OpenAiPython.play("failover_team", &url, &world.dir())?;
+    client.says("delegated").await?;
+    let list = planck_tests::caller::sessions(planck_common::command::SessionsVerb::List);
+    let sessions: Value = world.caller.ask(&list, &json!({})).await?;
+    let session = sessions["sessions"][0]["id"].as_str().context("no id")?;
+    eventually("the helper works alone", async || {
+        let info = world.caller.session(session).await.ok()?;
+        let is = |name: &str, state| {
+            let mut agents = info.agents.iter();
+            agents.any(|agent| agent.name == name && agent.state == state)
+        };
+        let is_alone = is("lead", AgentState::Idle) && is("helper", AgentState::Streaming);
+        is_alone.then_some(())
+    })
+    .await?;
+    let _heir = world.node_with(&[("PLANCK_TEAMS_DIRS", &teams)]).await?;
+    host.kill().await?;
+    client.result().await?;
     world.check_model()
 }
 
