@@ -72,7 +72,7 @@ impl Agent {
             }
         };
         let RequestedCall { call, args, .. } = wanted;
-        // Nobody is asked about a call that cannot run, and no client gets it.
+        // No person is asked about a call that cannot run, and no client gets it.
         if let Some(text) = self.config.arguments.refusal(&call.name, args.get()) {
             return refuse(round, call, text);
         }

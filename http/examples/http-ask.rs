@@ -35,10 +35,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     )
     .await?;
 
-    let (id, mut last) = (
-        prompt["prompt_id"].as_str().ok_or("no prompt")?,
-        prompt["seq"].to_string(),
-    );
+    let id = prompt["prompt_id"].as_str().ok_or("no prompt")?;
+    let mut last = prompt["seq"].to_string();
     let mut shown = String::new();
     loop {
         let events = format!("{base}/v1/sessions/{session}/events?prompt={id}");
@@ -57,12 +55,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     last = id.to_owned();
                 } else if let Some(event) = line.strip_prefix("data: ") {
                     let event: Value = serde_json::from_str(event)?;
-                    // The work is over: that of the agent, and of all to which it gave tasks.
-                    if let Some(outcome) = event["outcome"].as_str() {
-                        return match outcome {
-                            "completed" => Ok(()),
-                            other => Err(format!("{other} {}", event["error"]).into()),
-                        };
+                    match event["outcome"].as_str() {
+                        // The work is over: that of the agent, and of all to which it gave tasks.
+                        Some("completed") => return Ok(()),
+                        Some(other) => return Err(format!("{other} {}", event["error"]).into()),
+                        None => {}
                     }
                     if event["agent_id"] == prompt["agent_id"] {
                         show(&event, &mut shown);

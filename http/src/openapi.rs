@@ -303,11 +303,6 @@ fn sessions(table: &mut Table<'_>) {
     events.parameters.push(header(LAST.0, LAST.1));
     let messages = table.get::<Messages>("/v1/sessions/{session}/messages", "Read messages");
     messages.parameters = query::<ReadMessages>();
-    let outcome = table.get::<Outcome>(
-        "/v1/sessions/{session}/prompts/{prompt}",
-        "Tell what has become of the work that a prompt caused",
-    );
-    outcome.parameters = query::<HowLong>();
     let waits = table.get::<Waits>("/v1/waits", "List what agents wait for");
     waits.parameters = query::<ListWaits>();
     for verb in SessionVerb::ALL {
@@ -339,12 +334,12 @@ fn session_verb(table: &mut Table<'_>, verb: SessionVerb) {
         SessionVerb::Answer => {
             table.post::<Answer, Answered>(&path, "Answer a wait", Role::Use);
         }
-        // These have other methods, and the outcome is that of a prompt.
-        SessionVerb::Events
-        | SessionVerb::Messages
-        | SessionVerb::Info
-        | SessionVerb::Delete
-        | SessionVerb::Outcome => {}
+        SessionVerb::Outcome => {
+            let path = "/v1/sessions/{session}/prompts/{prompt}";
+            table.get::<Outcome>(path, "Describe a prompt").parameters = query::<HowLong>();
+        }
+        // These have other methods.
+        SessionVerb::Events | SessionVerb::Messages | SessionVerb::Info | SessionVerb::Delete => {}
     }
 }
 
@@ -445,10 +440,11 @@ mod tests {
         let paths = document["paths"].as_object().unwrap();
         for verb in SessionVerb::ALL {
             let is_method = matches!(verb, SessionVerb::Info | SessionVerb::Delete);
-            let end = match verb {
-                _ if is_method => String::new(),
-                SessionVerb::Outcome => "/prompts/{prompt}".into(),
-                verb => format!("/{}", verb.name()),
+            let is_outcome = matches!(verb, SessionVerb::Outcome);
+            let end = match (is_method, is_outcome) {
+                (true, _) => String::new(),
+                (_, true) => "/prompts/{prompt}".into(),
+                (false, false) => format!("/{}", verb.name()),
             };
             let path = format!("/v1/sessions/{{session}}{end}");
             assert!(paths.contains_key(&path), "{path}");

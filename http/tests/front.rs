@@ -53,7 +53,7 @@ async fn send(front: &Router, request: Request<Body>) -> Response<Body> {
     front.clone().oneshot(request).await.unwrap()
 }
 
-/// A bus whose link is down. Nobody may send a request over it.
+/// A bus whose link is down. No request may be sent over it.
 struct Down(MemoryBus);
 
 #[async_trait]

@@ -205,6 +205,16 @@ async fn asked(routes: &Router, path: &str, body: Option<Value>) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+fn options() -> FrontOptions {
+    FrontOptions {
+        start: StartDefaults {
+            workspace: Some("ui".into()),
+            dir: None,
+        },
+        ..FrontOptions::default()
+    }
+}
+
 /// Returns the chunks of a stream.
 fn chunks(stream: &str) -> Vec<Value> {
     let frames = stream
@@ -227,14 +237,7 @@ async fn message_has_the_result_of_the_team_live_and_after_a_reload() {
         .scripted_model(lead)
         .scripted_model(helper);
     let runtime = builder.start().await.unwrap();
-    let options = FrontOptions {
-        start: StartDefaults {
-            workspace: Some("ui".into()),
-            dir: None,
-        },
-        ..FrontOptions::default()
-    };
-    let routes = Front::new(runtime.client().clone(), options).routes();
+    let routes = Front::new(runtime.client().clone(), options()).routes();
     let user =
         |id: &str| json!({"id": id, "role": "user", "parts": [{"type": "text", "text": id}]});
     let body = json!({"id": "talk", "team": "crew", "message": user("m1")});

@@ -60,11 +60,18 @@ pub struct Sessions {
     takeover: Arc<Takeover>,
     library: Arc<TeamLibrary>,
     limits: SessionsLimits,
-    waiters: Waiters<InputId>,
-    /// The callers that wait for the end of work in a session.
+    waiting: Waiting,
+}
+
+/// The callers on this node that wait.
+struct Waiting {
+    /// Those that wait for the outcome of an input.
+    inputs: Waiters<InputId>,
+    /// Those that wait for the end of work in a session.
     works: Waiters<SessionId>,
     /// The places for callers that wait for the end of work.
-    waiting: Semaphore,
+    places: Semaphore,
+    /// Cancelled when the node leaves. From then on no caller waits for the end of work.
     leaving: CancellationToken,
 }
 
@@ -118,21 +125,23 @@ impl Sessions {
             takeover,
             library,
             limits,
-            waiters: Waiters::default(),
-            works: Waiters::default(),
-            waiting: Semaphore::new(outcome::MOST_WAITING),
-            leaving: CancellationToken::new(),
+            waiting: Waiting {
+                inputs: Waiters::default(),
+                works: Waiters::default(),
+                places: Semaphore::new(outcome::MOST_WAITING),
+                leaving: CancellationToken::new(),
+            },
         }
     }
 
     /// Returns the callers on this node that wait for the outcome of an input.
     pub fn waiters(&self) -> &Waiters<InputId> {
-        &self.waiters
+        &self.waiting.inputs
     }
 
     /// Tells the callers that wait for the end of work in a session that some of it has ended.
     pub fn some_work_ended(&self, session: &SessionId) {
-        self.works.settle(session);
+        self.waiting.works.settle(session);
     }
 
     /// Closes a session, and removes it with its log.

@@ -201,7 +201,12 @@ mod tests {
             ("It has three.", Fit::Next),
             ("It has four.", Fit::Other),
         ] {
-            let found = fit(&[turn.clone()], &[said("hi", answer)], "more", false);
+            let found = fit(
+                std::slice::from_ref(&turn),
+                &[said("hi", answer)],
+                "more",
+                false,
+            );
             assert_eq!(found, expected, "{answer}");
         }
     }

@@ -2,16 +2,16 @@
 //! prompt, and returns what happens in them, without I/O. A turn is the same for a reader that reads
 //! along, joins late or reads the log.
 
+mod retraction;
+mod work;
+
 use std::collections::{HashMap, HashSet};
 
-use planck_client::Retracted;
 use planck_common::{
-    AgentId, CallId, InputId, Seq,
-    command::{Outcome, WorkOutcome},
+    AgentId, CallId, Seq,
     envelope::Envelope,
-    event::{Event, EventKind, InputKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, Warning},
+    event::{Event, InputKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, Warning},
     message::{Message, MessageRole},
-    usage::Usage,
     wait::{WaitClosed, WaitOpened},
 };
 
@@ -19,10 +19,10 @@ use super::{
     TurnEvent,
     choice::{REJECTED, TurnChoice},
     reply::{PieceKind, ReplyReader},
-    trace::Trace,
     workers::{Workers, tells_of_worker},
 };
-use crate::{feed::FeedItem, until::Until};
+use crate::feed::FeedItem;
+use work::Work;
 
 /// The code with which a turn fails that a rewind hid.
 const REWOUND: &str = "rewound";
@@ -45,19 +45,6 @@ pub struct TurnReader {
     waits: HashSet<CallId>,
     workers: Workers,
     work: Option<Work>,
-}
-
-/// The reading of all turns that belong to the work of a prompt.
-#[derive(Debug, Default)]
-struct Work {
-    trace: Trace,
-    prompt: Option<InputId>,
-    /// The number of the latest turn.
-    turn: u32,
-    /// The end of the latest turn, which is that of the work if no turn follows.
-    end: Option<TurnEvent>,
-    /// The sum over the turns.
-    usage: Usage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,19 +87,6 @@ impl TurnReader {
         }
     }
 
-    /// Chooses until when the reader reads.
-    #[must_use]
-    pub fn until(mut self, until: Until) -> Self {
-        self.work = match until {
-            Until::Turn => None,
-            Until::Work => Some(Work {
-                prompt: self.choice.input().cloned(),
-                ..Work::default()
-            }),
-        };
-        self
-    }
-
     /// Gives the names of the session's agents, which the events do not repeat.
     #[must_use]
     pub fn with_names(mut self, names: impl IntoIterator<Item = (AgentId, String)>) -> Self {
@@ -128,54 +102,6 @@ impl TurnReader {
             TurnPhase::Running { turn, .. } => Some(turn),
             TurnPhase::Before | TurnPhase::Between { .. } | TurnPhase::Over => None,
         }
-    }
-
-    /// Returns the prompt whose outcome says whether another turn follows, after a turn that may not
-    /// be the last one.
-    pub fn awaited(&self) -> Option<&InputId> {
-        match self.phase {
-            TurnPhase::Between { .. } => self.work.as_ref()?.prompt.as_ref(),
-            TurnPhase::Before | TurnPhase::Running { .. } | TurnPhase::Over => None,
-        }
-    }
-
-    /// Returns whether the reader has read all of the work that is over with this outcome.
-    pub fn has_all(&self, outcome: &Outcome) -> bool {
-        let Some(work) = self.work.as_ref().filter(|_| self.awaited().is_some()) else {
-            return false;
-        };
-        let latest = outcome.turns.last().copied().unwrap_or_default();
-        self.last >= outcome.head || (work.turn >= latest && !work.trace.is_running())
-    }
-
-    /// Takes that the work is over, after [`Self::awaited`]. Without an outcome, the latest turn is
-    /// the last one.
-    pub fn over(&mut self, outcome: Option<&Outcome>) -> Vec<TurnEvent> {
-        let mut out = Vec::new();
-        let TurnPhase::Between { .. } = self.phase else {
-            return out;
-        };
-        match outcome.and_then(|outcome| outcome.outcome) {
-            Some(WorkOutcome::Rewound) => self.fail(REWOUND, "the session was rewound", &mut out),
-            Some(WorkOutcome::Stopped) => {
-                let reason = "the session was closed before the work was over";
-                self.fail(STOPPED, reason, &mut out);
-            }
-            Some(
-                WorkOutcome::Completed
-                | WorkOutcome::Aborted
-                | WorkOutcome::Truncated
-                | WorkOutcome::Limit
-                | WorkOutcome::Error
-                | WorkOutcome::Busy
-                | WorkOutcome::Other,
-            )
-            | None => {
-                self.phase = TurnPhase::Over;
-                out.extend(self.work.as_mut().and_then(|work| work.end.take()));
-            }
-        }
-        out
     }
 
     /// Returns whether the turn is over, so that nothing more is returned.
@@ -284,44 +210,16 @@ impl TurnReader {
     /// Takes a piece of a turn that has not begun. The pieces after it have a meaning only together
     /// with it. Returns `false` if the event is another one.
     fn early(&mut self, envelope: &Envelope, event: &Event) -> bool {
-        let (kind, delta) = match event {
-            Event::TextDelta(delta) => (PieceKind::Text, delta),
-            Event::ThinkingDelta(delta) => (PieceKind::Reasoning, delta),
-            _ => return false,
+        let (kind, delta) = if let Event::TextDelta(delta) = event {
+            (PieceKind::Text, delta)
+        } else if let Event::ThinkingDelta(delta) = event {
+            (PieceKind::Reasoning, delta)
+        } else {
+            return false;
         };
         let place = (envelope.epoch, envelope.request);
         self.reply.early(envelope.turn, place, kind, delta);
         true
-    }
-
-    /// Takes an event after a turn of the work that may not be the last one.
-    fn between(&mut self, envelope: &Envelope, event: Event, out: &mut Vec<TurnEvent>) {
-        if let Event::Rewound(_) = event {
-            return self.fail(REWOUND, "the session was rewound", out);
-        }
-        let (agent, turn) = (&envelope.agent_id, envelope.turn);
-        let Some(work) = &self.work else { return };
-        let (is_of_work, latest) = (work.trace.has(agent, turn), work.turn);
-        if tells_of_worker(&event) || *agent != self.agent {
-            let update = self.workers.take(agent, &event);
-            // What an agent does that has no part in the work shows in the work of another prompt.
-            let is_end = matches!(event, Event::AgentStopped(_) | Event::SessionClosed(_));
-            let is_shown = is_of_work && !is_end && !tells_of_worker(&event);
-            out.extend(update.filter(|_| is_shown));
-            return;
-        }
-        if self.early(envelope, &event) {
-            return;
-        }
-        if let Event::AgentStopped(stopped) | Event::SessionClosed(stopped) = &event {
-            let reason = format!(
-                "the agent stopped before the work was over: {}",
-                stopped.reason
-            );
-            self.fail(STOPPED, &reason, out);
-        } else if is_of_work && turn != latest {
-            self.begin(turn, envelope, out);
-        }
     }
 
     fn begin(&mut self, turn: u32, envelope: &Envelope, out: &mut Vec<TurnEvent>) {
@@ -482,58 +380,4 @@ impl TurnReader {
         };
         self.end(ended, out);
     }
-
-    /// Ends the turn. If the work may go on, its end is not known yet. Without calls, and without
-    /// other agents, nothing can follow.
-    fn end(&mut self, end: TurnEvent, out: &mut Vec<TurnEvent>) {
-        self.reply.end(out);
-        let is_alone = !self.workers.has_others(&self.agent);
-        let may_go_on = |work: &&mut Work| work.prompt.is_some() && work.trace.has_sent();
-        let work = self.work.as_mut().filter(|_| !is_alone);
-        match (work.filter(may_go_on), self.phase) {
-            (Some(work), TurnPhase::Running { first, .. }) => {
-                work.end = Some(end);
-                self.reply.forget();
-                self.phase = TurnPhase::Between { first };
-            }
-            _ => {
-                self.phase = TurnPhase::Over;
-                out.push(end);
-            }
-        }
-    }
-
-    /// Takes that an event is not in the log. Another program published it in the agent's name, and
-    /// what followed from it cannot be taken back, so a turn in which it was shown fails.
-    fn retracted(&mut self, retracted: &Retracted, out: &mut Vec<TurnEvent>) {
-        self.last = self.last.min(retracted.seq - 1);
-        let (TurnPhase::Running { first, .. } | TurnPhase::Between { first }) = self.phase else {
-            return;
-        };
-        if retracted.agent_id != self.agent || retracted.seq < first || !shows(&retracted.kind) {
-            return;
-        }
-        let reason = "another program published an event in the agent's name; read the turn again";
-        self.fail("retracted", reason, out);
-    }
-}
-
-/// Returns whether an event of this kind has a part of a turn.
-fn shows(kind: &str) -> bool {
-    use EventKind::{
-        Message, ToolEnd, TurnStart, WaitClosed, WaitOpened, Warning, WorkerExit, WorkerSpawned,
-    };
-    EventKind::find(kind).is_some_and(|kind| {
-        matches!(
-            kind,
-            TurnStart
-                | Message
-                | ToolEnd
-                | WaitOpened
-                | WaitClosed
-                | Warning
-                | WorkerSpawned
-                | WorkerExit
-        )
-    })
 }

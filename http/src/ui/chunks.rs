@@ -97,12 +97,7 @@ impl Encoder {
 
     fn event(&mut self, event: TurnEvent) {
         match event {
-            TurnEvent::Started { turn } if self.turn == 0 => self.started(turn),
-            // The steps of a later turn follow in the same message.
-            TurnEvent::Started { .. } => {
-                self.end_step();
-                self.calls.clear();
-            }
+            TurnEvent::Started { turn } => self.turn_started(turn),
             TurnEvent::StepStarted => self.step_started(),
             TurnEvent::Text { part, text } => self.piece(part, "text", &text),
             TurnEvent::Reasoning { part, text } => self.piece(part, "reasoning", &text),
@@ -163,6 +158,15 @@ impl Encoder {
         if self.continued.is_none() {
             self.out.push(chunk);
         }
+    }
+
+    /// Begins a turn. The steps of a later turn follow in the same message.
+    fn turn_started(&mut self, turn: u32) {
+        if self.turn == 0 {
+            return self.started(turn);
+        }
+        self.end_step();
+        self.calls.clear();
     }
 
     fn started(&mut self, turn: u32) {

@@ -116,36 +116,6 @@ fn check(events: Vec<TurnEvent>, expected: &[&str]) {
 }
 
 #[test]
-fn later_turns_are_steps_of_the_same_message() {
-    let ended = ended(TurnOutcome::Completed);
-    let next = TurnEvent::Started { turn: 5 };
-    check(
-        vec![
-            started(),
-            step(),
-            called("c1", "bash"),
-            step_ended(),
-            next,
-            step(),
-            text(0, "b"),
-            step_ended(),
-            ended,
-        ],
-        &[
-            "start \"s-3\"",
-            "start-step",
-            "finish-step",
-            "start-step",
-            "text-start text-1",
-            "text-delta \"b\"",
-            "text-end text-1",
-            "finish-step",
-            "finish \"stop\"",
-        ],
-    );
-}
-
-#[test]
 fn parts_are_started_and_ended() {
     check(
         vec![

@@ -80,10 +80,7 @@ pub(super) async fn one(
                 .await?,
         }),
         SessionVerb::Answer => ok(services.sessions.answer(&session, read(body)?).await?),
-        SessionVerb::Outcome => ok(services
-            .sessions
-            .outcome(&session, read(body)?, incoming.origin)
-            .await?),
+        SessionVerb::Outcome => outcome(services, &session, incoming).await,
     }
 }
 
@@ -101,6 +98,16 @@ fn is_its_hosts(verb: SessionVerb) -> bool {
         | SessionVerb::Answer
         | SessionVerb::Outcome => false,
     }
+}
+
+async fn outcome(
+    services: &Services,
+    session: &SessionRecord,
+    incoming: &IncomingCommand<'_>,
+) -> CommandReply {
+    let request = read(incoming.body)?;
+    let sessions = &services.sessions;
+    ok(sessions.outcome(session, request, incoming.origin).await?)
 }
 
 async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) -> CommandReply {

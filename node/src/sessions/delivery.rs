@@ -145,7 +145,7 @@ impl Sessions {
             exits,
         } = wake;
         if let Some(answered) = &answered {
-            self.waiters.settle(answered);
+            self.waiters().settle(answered);
             return Ok(());
         }
         if exits {

@@ -52,7 +52,7 @@ impl Sessions {
         if wait.is_zero() {
             return self.outcome_now(session, prompt).await;
         }
-        let Ok(_place) = self.waiting.try_acquire() else {
+        let Ok(_place) = self.waiting.places.try_acquire() else {
             return self.outcome_now(session, prompt).await;
         };
         if origin == CommandOrigin::Client && !self.view.is_alone() {
@@ -88,7 +88,7 @@ impl Sessions {
         wait: Duration,
     ) -> Result<Outcome, Refusal> {
         let until = Instant::now() + wait;
-        let told = self.works.register(session.id.clone());
+        let told = self.waiting.works.register(session.id.clone());
         // When the work was first seen to wait, with the head of the log.
         let mut still: Option<(Seq, Instant)> = None;
         loop {
@@ -117,7 +117,7 @@ impl Sessions {
             }
             tokio::select! {
                 _ = timeout_at(next, news) => {}
-                () = self.leaving.cancelled() => return Ok(found),
+                () = self.waiting.leaving.cancelled() => return Ok(found),
             }
             sleep_until(read_at + PAUSE).await;
         }
@@ -125,7 +125,7 @@ impl Sessions {
 
     /// Answers the callers that wait at once, now and from now on, because the node leaves.
     pub fn stop_waiting(&self) {
-        self.leaving.cancel();
+        self.waiting.leaving.cancel();
     }
 }
 

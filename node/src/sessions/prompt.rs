@@ -54,13 +54,12 @@ impl Sessions {
         let PromptTarget {
             agent,
             session,
-            node,
+            node: holder,
         } = target.into();
-        self.check_reachable(node.as_ref()).await?;
+        self.check_reachable(holder.as_ref()).await?;
         if prompt.mode == InputMode::Reject {
             self.check_answers(&agent).await?;
         }
-        let holder = node.clone();
         let (mode, by) = (prompt.mode, checked_author(prompt.by.take())?);
         let input = NewInput {
             id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
@@ -90,10 +89,10 @@ impl Sessions {
             }
             PutResult::Known(known) if was_refused(&known) => return Err(busy(&agent)),
             // The host may not have been notified of the first put.
-            PutResult::Known(known) if known.is_unread() => (
-                known.head,
-                self.deliver(&session, node, &known.input).await?,
-            ),
+            PutResult::Known(known) if known.is_unread() => {
+                let delivered = self.deliver(&session, holder.clone(), &known.input);
+                (known.head, delivered.await?)
+            }
             PutResult::Known(known) => return Ok(accepted(known.head, None)),
             PutResult::NotFound => {
                 return Err(Refusal::not_found(format!("agent {agent} is stopped")));

@@ -357,7 +357,10 @@ async fn abort_withdraws_the_wait_of_an_unloaded_agent() {
     let aborted = sessions(&node)
         .abort(&session, None, CommandOrigin::Client)
         .await;
-    assert_eq!(aborted.unwrap(), [started.orchestrator.clone()]);
+    assert_eq!(
+        aborted.unwrap(),
+        std::slice::from_ref(&started.orchestrator)
+    );
     assert_eq!(open_waits(&node, &started).await, 0);
     let again = sessions(&node)
         .abort(&session, None, CommandOrigin::Client)
@@ -381,7 +384,7 @@ async fn abort_and_stop_reach_a_waiting_agent_whose_node_has_left() {
             let aborted = sessions(&node)
                 .abort(&session, None, CommandOrigin::Client)
                 .await;
-            assert_eq!(aborted.unwrap(), [lead.id.clone()]);
+            assert_eq!(aborted.unwrap(), std::slice::from_ref(&lead.id));
         } else {
             let state = sessions(&node).abort_agent(&lead, None).await;
             assert_eq!(state.unwrap(), AgentState::Idle);

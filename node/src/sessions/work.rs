@@ -106,7 +106,7 @@ fn caused_by<'a>(root: &'a WorkInput, rest: &'a [WorkInput]) -> Vec<&'a WorkInpu
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Works,
-    /// It continues when somebody outside answers it or an agent that it asked.
+    /// It continues when it gets an answer from outside or from an agent that it asked.
     Waits,
     /// It continues when the agents that it asked do.
     Asks,

@@ -60,65 +60,35 @@ pub fn script() -> Script {
         |count: usize| Reply::text("word ".repeat(count)).pace(Pace::per_second(200.0).chunk(5));
     let call = |name: &str, args: Value| Reply::text("Let me see.").and_call(name, args);
     let file = || json!({ "path": "a.txt", "content": "a" });
+    let of_worker = |tool: &str, what: &str, text: &str| {
+        let mut args = json!({ "agent": "worker" });
+        args[what] = text.into();
+        call(tool, args)
+    };
     let question = call("ask_user", json!({ "question": "Which one?" }));
-    Script::new()
-        .rounds(
-            When::any().user("work-write"),
-            [call("write", file()), words(10)],
-        )
-        .rounds(
-            When::any().user("work-person"),
-            [question.clone(), words(5)],
-        )
-        .rule(When::any().user("work-slow"), words(60))
-        .rule(When::any().user("slow"), words(60))
-        .rounds(
-            When::any().user("write"),
-            [
-                call("write", file()).and_call("read", json!({ "path": "a.txt" })),
-                words(5),
-            ],
-        )
-        .rounds(
-            When::any().user("ask"),
-            [
-                call(
-                    "ask_agent",
-                    json!({ "agent": "worker", "question": "work-write" }),
-                ),
-                words(5),
-            ],
-        )
-        .rounds(
-            When::any().user("delegate"),
-            [
-                call(
-                    "delegate_task",
-                    json!({ "agent": "worker", "task": "work-slow" }),
-                ),
-                words(5),
-            ],
-        )
-        .rounds(When::any().user("person"), [question, words(5)])
-        .rounds(
-            When::any().user("remote"),
-            [
-                call(
-                    "delegate_task",
-                    json!({ "agent": "worker", "task": "work-person" }),
-                ),
-                words(5),
-            ],
-        )
-        .rounds(
-            When::any().user("spawn"),
-            [
-                call(
-                    "spawn_agent",
-                    json!({ "type": "helper", "task": "work-slow" }),
-                ),
-                words(5),
-            ],
-        )
-        .always(words(8))
+    let writes = call("write", file()).and_call("read", json!({ "path": "a.txt" }));
+    let spawns = json!({ "type": "helper", "task": "work-slow" });
+    let begins = [
+        ("work-write", call("write", file())),
+        ("work-person", question.clone()),
+        ("write", writes),
+        ("ask", of_worker("ask_agent", "question", "work-write")),
+        ("delegate", of_worker("delegate_task", "task", "work-slow")),
+        ("person", question),
+        ("remote", of_worker("delegate_task", "task", "work-person")),
+        ("spawn", call("spawn_agent", spawns)),
+    ];
+    let script = Script::new().rule(When::any().user("slow"), words(60));
+    let script = begins.into_iter().fold(script, |script, (text, first)| {
+        script.rounds(When::any().user(text), [first, words(5)])
+    });
+    script.always(words(8))
+}
+
+/// Returns the members of a session.
+pub fn members() -> Value {
+    json!([
+        { "type": "lead", "name": "lead", "tools": ["read", "write", "spawn_agent", "ask_user"] },
+        { "type": "worker", "name": "worker", "tools": ["read", "write", "ask_user"] },
+    ])
 }

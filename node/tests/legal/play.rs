@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use crate::{
     checks::{self, shown},
-    moves::{CHOICES, Move, TEXTS, script},
+    moves::{CHOICES, Move, TEXTS, members, script},
     node_process::{Answered, NodeProcess, answered, read},
 };
 
@@ -189,14 +189,9 @@ impl Play {
     }
 
     async fn stop_worker(&mut self) -> Result<()> {
-        let workers: Vec<String> = self
-            .info()
-            .await?
-            .agents
-            .into_iter()
-            .map(|agent| agent.id.to_string())
-            .filter(|id| *id != self.lead)
-            .collect();
+        let agents = self.info().await?.agents.into_iter();
+        let mut workers: Vec<String> = agents.map(|agent| agent.id.to_string()).collect();
+        workers.retain(|id| *id != self.lead);
         if workers.is_empty() {
             return Ok(());
         }
@@ -278,11 +273,7 @@ impl Play {
     }
 
     fn starting(&self) -> tokio::task::JoinHandle<Result<Value, Refusal>> {
-        let members = json!([
-            { "type": "lead", "name": "lead", "tools": ["read", "write", "spawn_agent", "ask_user"] },
-            { "type": "worker", "name": "worker", "tools": ["read", "write", "ask_user"] },
-        ]);
-        let body = json!({ "session_id": self.session, "dir": self.folder.path().join("work"), "members": members });
+        let body = json!({ "session_id": self.session, "dir": self.folder.path().join("work"), "members": members() });
         self.node.ask(
             Address::new(Target::Sessions, SessionsVerb::Start.name()),
             body,
@@ -301,11 +292,7 @@ impl Play {
 
     fn prompt(&mut self) -> tokio::task::JoinHandle<Result<Value, Refusal>> {
         let text = TEXTS[self.dice.usize(..TEXTS.len())];
-        let mode = if self.dice.u8(..4) == 0 {
-            "steer"
-        } else {
-            "queue"
-        };
+        let mode = ["steer", "queue", "queue", "queue"][self.dice.usize(..4)];
         self.done.push(format!("  {text} ({mode})"));
         self.node.ask(
             self.at(SessionVerb::Prompt),

@@ -203,21 +203,21 @@ async fn a_repeated_call_is_remarked_on_then_refused() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_thinking_refused_and_cut_answers_end_their_turn() -> Result<()> {
-    for (first, outcome, code) in [
-        (Reply::new(), "completed", 0),
-        (Reply::new().think("Hm."), "completed", 0),
-        (
-            Reply::text("I will not.").stop(Stop::Refusal),
-            "truncated",
-            1,
-        ),
-        (Reply::text("And then").stop(Stop::Length), "truncated", 1),
+    let (refused, cut) = (
+        Reply::text("I will not.").stop(Stop::Refusal),
+        Reply::text("And then").stop(Stop::Length),
+    );
+    for (first, outcome, is_refused, code) in [
+        (Reply::new(), "completed", Value::Null, 0),
+        (Reply::new().think("Hm."), "completed", Value::Null, 0),
+        (refused, "completed", json!(true), 1),
+        (cut, "truncated", Value::Null, 1),
     ] {
         let came = answers("anthropic", first.clone()).await?;
         let ends = came.of(EventKind::TurnEnd);
         assert_eq!(
-            (ends.len(), &ends[0]["outcome"]),
-            (1, &json!(outcome)),
+            (ends.len(), &ends[0]["outcome"], &ends[0]["refused"]),
+            (1, &json!(outcome), &is_refused),
             "{first:?}: {ends:?}"
         );
         assert_eq!(came.ran.code, code, "{first:?}: {:?}", came.ran);

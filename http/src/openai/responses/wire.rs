@@ -65,8 +65,6 @@ pub struct ResponseWriter {
     /// Whether the last item is not complete.
     is_open: bool,
     calls: usize,
-    /// Whether the first turn has begun.
-    has_begun: bool,
     status: &'static str,
     end: Option<SegmentEnd>,
 }
@@ -88,7 +86,6 @@ impl ResponseWriter {
             voided: 0,
             is_open: false,
             calls: 0,
-            has_begun: false,
             status: "queued",
             end: None,
         }
@@ -116,7 +113,8 @@ impl ResponseWriter {
         match event {
             SegmentEvent::Began { at } => {
                 self.status = "in_progress";
-                if !std::mem::replace(&mut self.has_begun, true) {
+                // A later turn of the answer has items before it.
+                if self.next_index() == 0 {
                     self.created_at = at.millis() / 1_000;
                 }
             }

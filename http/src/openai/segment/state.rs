@@ -39,12 +39,19 @@ pub(super) struct SegmentState {
     place: SegmentPlace,
     turn: Option<u32>,
     stages: Stages,
-    calls: BTreeMap<CallId, CallState>,
-    /// The waits of workers that were told.
-    told: BTreeSet<CallId>,
+    waits: SegmentWaits,
     usage: Usage,
     pub(super) queue: VecDeque<SegmentEvent>,
     is_complete: bool,
+}
+
+/// What the segment waits for.
+#[derive(Debug, Default)]
+struct SegmentWaits {
+    /// The calls that have no result.
+    calls: BTreeMap<CallId, CallState>,
+    /// The waits of workers that were told.
+    told: BTreeSet<CallId>,
 }
 
 /// The segment that is being read. Segments begin after replies that called tools of the client.
@@ -84,8 +91,7 @@ impl SegmentState {
                 stage: 1,
                 ..Stages::default()
             },
-            calls: BTreeMap::new(),
-            told: BTreeSet::new(),
+            waits: SegmentWaits::default(),
             usage: Usage::default(),
             queue: VecDeque::new(),
             is_complete: false,
@@ -107,7 +113,11 @@ impl SegmentState {
 
     pub(super) fn open_calls(&self) -> Vec<CallId> {
         let client = CallState::Waits(WaitKind::ClientTool);
-        let open = self.calls.iter().filter(|(_, state)| **state == client);
+        let open = self
+            .waits
+            .calls
+            .iter()
+            .filter(|(_, state)| **state == client);
         open.map(|(id, _)| id.clone()).collect()
     }
 
@@ -188,7 +198,7 @@ impl SegmentState {
             TurnEvent::Started { turn } => {
                 if self.turn.replace(turn).is_some() {
                     // The calls of the turn before, and a reply that was not saved, are void.
-                    self.calls.clear();
+                    self.waits.calls.clear();
                     self.stages.next();
                     self.stages.stop = None;
                 }
@@ -205,15 +215,15 @@ impl SegmentState {
                 self.stages.next();
             }
             TurnEvent::ToolCalled { call_id, .. } => {
-                self.calls.insert(call_id, CallState::Runs);
+                self.waits.calls.insert(call_id, CallState::Runs);
             }
             TurnEvent::ToolEnded { call_id, .. } => {
-                self.calls.remove(&call_id);
+                self.waits.calls.remove(&call_id);
                 self.rest();
             }
             TurnEvent::WaitOpened(wait) => self.wait(&wait),
             TurnEvent::WaitClosed(wait) => {
-                if let Some(state) = self.calls.get_mut(&wait.id) {
+                if let Some(state) = self.waits.calls.get_mut(&wait.id) {
                     *state = CallState::Runs;
                 }
             }
@@ -233,7 +243,7 @@ impl SegmentState {
     /// Tells each wait of a worker once.
     fn worker(&mut self, worker: WorkerUpdate) {
         for wait in worker.waits {
-            if self.told.insert(wait.id.clone()) {
+            if self.waits.told.insert(wait.id.clone()) {
                 let title = format!("{}: {}", worker.name, wait.title);
                 self.push(SegmentEvent::Waits { id: wait.id, title });
             }
@@ -252,7 +262,7 @@ impl SegmentState {
     }
 
     fn wait(&mut self, wait: &WaitOpened) {
-        if let Some(state) = self.calls.get_mut(&wait.id) {
+        if let Some(state) = self.waits.calls.get_mut(&wait.id) {
             *state = CallState::Waits(wait.kind);
         }
         match wait.kind {
@@ -273,18 +283,19 @@ impl SegmentState {
     /// them. A reply ends at most one segment, so that results which come one by one do not.
     fn rest(&mut self) {
         let is_waiting = self
+            .waits
             .calls
             .values()
             .all(|state| matches!(state, CallState::Waits(_)));
         let client = CallState::Waits(WaitKind::ClientTool);
-        let owes = self.calls.values().any(|state| *state == client);
+        let owes = self.waits.calls.values().any(|state| *state == client);
         if !is_waiting || !owes || self.place.ended_after == Some(self.place.last_reply) {
             return;
         }
         self.end(EndKind::Called);
         self.place.ended_after = Some(self.place.last_reply);
         self.place.before = self.place.current.replace(self.place.last_reply);
-        let is_wanted = |id: &CallId| self.calls.get(id) == Some(&client);
+        let is_wanted = |id: &CallId| self.waits.calls.get(id) == Some(&client);
         if matches!(&self.beginning, Beginning::Call(id) if is_wanted(id)) {
             self.beginning = Beginning::Reply(self.place.last_reply);
         }

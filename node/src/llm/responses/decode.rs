@@ -245,11 +245,10 @@ impl ResponsesReply {
             place: ItemParts::Call { part, has_args },
             ..
         }) = at.and_then(|at| self.items.get_mut(at))
+            && (*has_args || !is_placeholder(&json))
         {
-            if *has_args || !is_placeholder(&json) {
-                *has_args = true;
-                chunks.push(Chunk::Args { part: *part, json });
-            }
+            *has_args = true;
+            chunks.push(Chunk::Args { part: *part, json });
         }
     }
 

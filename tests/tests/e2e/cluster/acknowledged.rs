@@ -259,7 +259,7 @@ impl Scene {
         let mut logs = [&self.talks, &self.asks, &self.holds, &self.waits]
             .map(|session| (session, Vec::<Envelope>::new()));
         loop {
-            // Turns that nobody aborts do not end.
+            // Turns end only if they are aborted.
             self.abort().await;
             for (session, log) in &mut logs {
                 let from = log.last().and_then(|event| event.seq).unwrap_or_default();

@@ -116,7 +116,7 @@ async fn until_the_lead_said(team: &Team) -> Result<String> {
 
 /// Waits for the outcome of the team's prompt in a task of its own.
 async fn outcome(team: &Team) -> Result<JoinHandle<Result<Outcome, ClientError>>> {
-    let client = Client::connect(team.scene.world.nats.url()).await?;
+    let client = Client::connect(&team.scene.world.nats.url()).await?;
     let session = team.scene.started.session_id.clone();
     let prompt = team.scene.started.prompt_id.clone();
     Ok(tokio::spawn(async move {

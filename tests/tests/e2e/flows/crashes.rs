@@ -404,7 +404,7 @@ async fn log_is_unbroken_when_nodes_are_killed_at_any_moment() -> Result<()> {
     }
     let attached = Attached::start(&world, &sessions[0])?;
     let mut asked: Vec<(planck_common::SessionId, InputId)> = Vec::new();
-    for round in 0..ROUNDS {
+    for round in 0..=ROUNDS {
         for session in &sessions {
             let body =
                 json!({ "text": format!("{session}-{round}"), "prompt_id": format!("p-{round}") });
@@ -413,6 +413,10 @@ async fn log_is_unbroken_when_nodes_are_killed_at_any_moment() -> Result<()> {
                 .ask(&session_at(session, SessionVerb::Prompt), &body)
                 .await?;
             asked.push((session.clone(), accepted.prompt_id));
+        }
+        // The calls of the last round run. On a busy machine, those before may all be interrupted.
+        if round == ROUNDS {
+            break;
         }
         // Each round waits for a different time. A whole turn takes about a tenth of a second.
         tokio::time::sleep(Duration::from_millis(17 * round as u64)).await;

@@ -115,7 +115,11 @@ fn bodies(verb: Verb, facts: &Facts) -> Vec<Value> {
             vec![json!({ "text": "hello", "agent": "worker" })]
         }
         Verb::Session(
-            SessionVerb::Info | SessionVerb::Abort | SessionVerb::Resume | SessionVerb::Close,
+            SessionVerb::Info
+            | SessionVerb::Outcome
+            | SessionVerb::Abort
+            | SessionVerb::Resume
+            | SessionVerb::Close,
         ) => vec![json!({})],
         Verb::Session(SessionVerb::Rewind) => vec![json!({ "to": facts.first_message })],
         Verb::Session(SessionVerb::Answer) => {
@@ -140,6 +144,7 @@ fn said(verb: Verb, reply: &Value) -> Value {
         }),
         Verb::Session(SessionVerb::Abort) => json!(count(&reply["aborted"])),
         Verb::Session(SessionVerb::Info) => json!(count(&reply["waits"])),
+        Verb::Session(SessionVerb::Outcome) => json!([reply["state"], count(&reply["waits"])]),
         Verb::Session(SessionVerb::Answer) => reply["decision"].clone(),
         // These replies have only ids and numbers.
         Verb::Agent(AgentVerb::Prompt | AgentVerb::Checkpoint)

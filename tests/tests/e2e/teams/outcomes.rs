@@ -21,7 +21,7 @@ use super::scene::{Scene, by, lead, member};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn client(scene: &Scene) -> Result<(Client, InputId)> {
-    let client = Client::connect(scene.world.nats.url()).await?;
+    let client = Client::connect(&scene.world.nats.url()).await?;
     let prompt = scene.started.prompt_id.clone();
     Ok((client, prompt.context("it was started without a prompt")?))
 }

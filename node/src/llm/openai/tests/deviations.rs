@@ -26,20 +26,16 @@ fn decoded(chunks: &[Value]) -> (Vec<Part>, Result<Finish, Failure>) {
 
 fn reply(chunks: &[Value]) -> Reply {
     let (parts, end) = decoded(chunks);
-    let thought = |part: &Part| match part {
-        Part::Thinking { text, .. } => Some(text.clone()),
-        _ => None,
-    };
-    let call = |part: &Part| match part {
-        Part::ToolCall { id, name, args, .. } => Some(format!("{id} {name} {args}")),
-        _ => None,
-    };
-    (
-        text_of(&parts),
-        parts.iter().filter_map(thought).collect(),
-        parts.iter().filter_map(call).collect(),
-        end.unwrap(),
-    )
+    let (mut thoughts, mut calls) = (String::new(), Vec::new());
+    for part in &parts {
+        if let Part::Thinking { text, .. } = part {
+            thoughts.push_str(text);
+        }
+        if let Part::ToolCall { id, name, args, .. } = part {
+            calls.push(format!("{id} {name} {args}"));
+        }
+    }
+    (text_of(&parts), thoughts, calls, end.unwrap())
 }
 
 fn chunk(members: Value) -> Value {
