@@ -4,7 +4,8 @@ use std::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens and costs. `input_tokens` are those neither read from nor written to a prompt cache.
+/// Tokens and costs. `input_tokens` are those neither read from nor written to a prompt cache. A server
+/// may send any count, so sums end at the greatest number.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -20,12 +21,15 @@ pub struct Usage {
 impl Usage {
     /// Returns the number of all tokens, including cached ones.
     pub fn tokens(&self) -> u64 {
-        self.context_tokens() + self.output_tokens
+        self.context_tokens().saturating_add(self.output_tokens)
     }
 
     /// Returns the size of the prompt in tokens, as the provider counted them.
     pub fn context_tokens(&self) -> u64 {
-        self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+        let cached = self
+            .cache_read_tokens
+            .saturating_add(self.cache_write_tokens);
+        self.input_tokens.saturating_add(cached)
     }
 }
 
@@ -33,10 +37,14 @@ impl Add for Usage {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self {
-            input_tokens: self.input_tokens + other.input_tokens,
-            output_tokens: self.output_tokens + other.output_tokens,
-            cache_read_tokens: self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens: self.cache_write_tokens + other.cache_write_tokens,
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cache_read_tokens: self
+                .cache_read_tokens
+                .saturating_add(other.cache_read_tokens),
+            cache_write_tokens: self
+                .cache_write_tokens
+                .saturating_add(other.cache_write_tokens),
             cost_usd: self.cost_usd + other.cost_usd,
         }
     }

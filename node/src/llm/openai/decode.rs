@@ -162,7 +162,7 @@ impl ChatReply {
         if let Some(timings) = read(timings) {
             let cached = count(&timings, &["cache_n"]);
             self.timings = decode::usage(
-                count(&timings, &["prompt_n"]) + cached,
+                count(&timings, &["prompt_n"]).saturating_add(cached),
                 cached,
                 count(&timings, &["predicted_n"]),
             );
