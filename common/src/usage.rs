@@ -4,8 +4,7 @@ use std::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens and costs. `input_tokens` are those neither read from nor written to a prompt cache. A server
-/// may send any count, so sums end at the greatest number.
+/// Tokens and costs. `input_tokens` are those neither read from nor written to a prompt cache.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -33,6 +32,7 @@ impl Usage {
     }
 }
 
+// A server may report any count, so sums end at the greatest number.
 impl Add for Usage {
     type Output = Self;
     fn add(self, other: Self) -> Self {
