@@ -60,7 +60,7 @@ impl Takeover {
     /// Closes the session under its lock. Records the session as closed before any member ends.
     /// From then on no agent is spawned, and a sweep that finds the session partly closed continues
     /// the close.
-    async fn close_locked(
+    pub(super) async fn close_locked(
         &self,
         session: &SessionRecord,
         reason: &str,
@@ -163,7 +163,7 @@ impl Takeover {
     }
 
     /// Returns the agents of a session whose leases some node holds, alive or not.
-    async fn held(&self, session: &SessionRecord) -> Result<Vec<AgentRecord>, Refusal> {
+    pub(super) async fn held(&self, session: &SessionRecord) -> Result<Vec<AgentRecord>, Refusal> {
         let mut agents = self.store.agents(&session.id).await?;
         agents.retain(|agent| agent.node.is_some());
         Ok(agents)

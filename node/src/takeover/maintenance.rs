@@ -41,6 +41,11 @@ impl Maintenance {
         self.open().closings.insert(session.clone(), close);
     }
 
+    /// Returns whether this node began to close the session and has not completed that.
+    pub(super) fn is_closing(&self, session: &SessionId) -> bool {
+        self.open().closings.contains_key(session)
+    }
+
     /// Returns whether this node began to close the session because its node died.
     pub(super) fn is_closing_lost(&self, session: &SessionId) -> bool {
         let open = self.open();

@@ -11,7 +11,7 @@ use planck_common::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{IfClosed, Takeover, maintenance::UnfinishedClose};
+use super::{IfClosed, Purpose, Takeover, maintenance::UnfinishedClose};
 use crate::{
     actor::host::MissingAgents,
     cluster::recovery::{self, SweepSchedule, SweepStep},
@@ -146,7 +146,7 @@ impl Takeover {
         }
     }
 
-    async fn finish_closings(&self) {
+    pub(super) async fn finish_closings(&self) {
         for (id, close) in self.maintenance.closings() {
             if let Err(refusal) = self.finish_closing(&id, &close).await {
                 tracing::warn!(session = %id, %refusal, "cannot finish closing the session yet");
@@ -155,13 +155,24 @@ impl Takeover {
     }
 
     async fn finish_closing(&self, id: &SessionId, close: &UnfinishedClose) -> Result<(), Refusal> {
+        let guard = self.lock(id).await?;
+        // The close may have been completed meanwhile, and a prompt may have opened the session again.
+        if !self.maintenance.is_closing(id) {
+            return Ok(());
+        }
         if let Some(session) = self.store.session(id).await? {
             let is_closed = session.state == SessionState::Closed;
-            if is_closed && self.placement.session_host(&session).await?.is_none() {
-                return self.close(&session, &close.reason).await.map(drop);
+            if is_closed
+                && self.placement.session_host(&session).await?.is_none()
+                && !self.held(&session).await?.is_empty()
+            {
+                let reason = &close.reason;
+                let ended = self.close_locked(&session, reason, Purpose::End, &guard);
+                return ended.await;
             }
             // The lease was taken for the close, and the state was not written.
             if !is_closed && self.is_lost(&session).await {
+                drop(guard);
                 return self.take_up(id, &close.reason, IfClosed::Leave).await;
             }
         }

@@ -8,6 +8,7 @@ use planck_common::{
     reply::Code,
     spec::OnNodeDeath,
 };
+use tokio::time::timeout;
 
 use super::{
     IfClosed, Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose,
@@ -418,6 +419,41 @@ async fn close_that_was_cut_short_is_repeated_when_the_lead_runs() {
     sweep_closes(&other, &started, false).await;
     other.leave().await;
     host.leave().await;
+}
+
+/// A sweep has seen a close that has not ended. It ends while the sweep waits for it, and the session
+/// is opened again.
+#[tokio::test(flavor = "multi_thread")]
+async fn sweep_does_not_close_a_session_that_was_opened_again() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let id = &started.session_id;
+    let lead = node.agent(&started.orchestrator).await;
+    let store = &node.services().store;
+    let takeover = takeover(&node);
+    let guard = takeover.lock(id).await.unwrap();
+    let close = UnfinishedClose {
+        reason: "for a test".into(),
+        is_lost: false,
+    };
+    takeover.maintenance.closing(id, close);
+    let closed = store.set_state(id, lead.epoch, SessionState::Closed);
+    closed.await.unwrap();
+    {
+        let mut sweep = std::pin::pin!(takeover.finish_closings());
+        let waits = timeout(Duration::from_millis(100), &mut sweep);
+        assert!(waits.await.is_err(), "the close holds the session");
+
+        takeover.maintenance.closed(id);
+        let opened = store.set_state(id, lead.epoch, SessionState::Open);
+        opened.await.unwrap();
+        drop(guard);
+        sweep.await;
+    }
+    assert_eq!(state(&node, &started).await, SessionState::Open);
+    assert!(node.services().host.has(&lead.id), "it was not stopped");
+    node.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
