@@ -6,7 +6,7 @@ use planck_common::{
     InputId,
     command::{Outcome, Prompt, ReadOutcome, SessionVerb, WorkState},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Client, ClientError, client::RetryPolicy, error::FailedTry, sessions::to};
 
@@ -21,8 +21,9 @@ impl Client {
     /// The call is idempotent, and can be made long after the work.
     ///
     /// With `None` in place of a prompt, the reply is about all inputs of the session that have no
-    /// outcome yet. While the work goes on, waits for up to `wait`. If nodes die meanwhile, others continue the
-    /// work and answer. Nodes of earlier versions refuse the command with `bad_request`.
+    /// outcome yet. While the work goes on, waits for up to `wait`. If nodes die meanwhile, others
+    /// continue the work and answer. Nodes of earlier versions refuse the command with
+    /// `bad_request`.
     ///
     /// # Errors
     ///
@@ -51,6 +52,27 @@ impl Client {
         prompt: impl Into<Option<&InputId>> + Send,
     ) -> Result<Outcome, ClientError> {
         self.outcome_until(session, prompt.into(), None).await
+    }
+
+    /// Waits like [`wait_for_outcome`](Self::wait_for_outcome), but until the work is over, however
+    /// long agents wait for answers from outside.
+    ///
+    /// # Errors
+    ///
+    /// The same errors as [`wait_for_outcome`](Self::wait_for_outcome).
+    pub async fn wait_until_over(
+        &self,
+        session: &str,
+        prompt: impl Into<Option<&InputId>> + Send,
+    ) -> Result<Outcome, ClientError> {
+        let prompt = prompt.into();
+        loop {
+            let found = self.outcome_until(session, prompt, None).await?;
+            if found.state == WorkState::Over {
+                return Ok(found);
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     /// Asks until the work is no longer going on or the time is over.

@@ -175,6 +175,12 @@ impl CallId {
     pub fn as_agent(&self) -> AgentId {
         AgentId(self.0.clone())
     }
+
+    /// Returns the id of the first task of the agent that this call spawns. It is derived from the id
+    /// of the call, so that a resumed turn does not give the task twice.
+    pub fn first_task(&self, session: &SessionId) -> InputId {
+        Self::of(session, &self.as_agent(), 0, 0, 0, 0).as_input()
+    }
 }
 
 /// The namespace of the version 5 UUIDs of notes about tasks: a random constant of this protocol.

@@ -21,18 +21,14 @@ pub async fn abort_work(
     prompt: &InputId,
     reason: Option<String>,
 ) -> Result<Aborted, ClientError> {
-    let mut first = None;
-    for _ in 0..TIMES {
-        let aborted = client.abort_session(session, reason.clone()).await?;
-        first.get_or_insert(aborted);
+    let first = client.abort_session(session, reason.clone()).await?;
+    for _ in 1..TIMES {
         match client.outcome(session, prompt, WAIT).await {
             Ok(outcome) if outcome.state != WorkState::Over => {}
             // A node of an earlier version cannot tell.
             Ok(_) | Err(_) => break,
         }
+        client.abort_session(session, reason.clone()).await?;
     }
-    match first {
-        Some(aborted) => Ok(aborted),
-        None => client.abort_session(session, reason).await,
-    }
+    Ok(first)
 }

@@ -3,17 +3,13 @@
 use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, InputId, Seq, SessionId,
-    command::ReadEvents,
-    envelope::Envelope,
     event::{Event, InputKind, TurnStart},
 };
 
-use super::place_of;
-
-/// The number of events of the first step back in a log; every further step is four times as long.
-const STEP: Seq = 256;
-/// The number of events in one page of a log.
-const PAGE: u32 = 500;
+use super::{
+    place_of,
+    stream::{STEP, find_event},
+};
 
 /// A turn with which an answer begins: a prompt opened it, or nothing that an agent has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,34 +48,23 @@ async fn last_opening(
     session: &SessionId,
     agent: &AgentId,
     turn: u32,
-    mut from: Seq,
+    from: Seq,
 ) -> Result<Option<Opening>, ClientError> {
     let mut found = None;
-    loop {
-        let read = ReadEvents {
-            from: Some(from),
-            limit: Some(PAGE),
-            agent: Some(agent.to_string()),
+    let later = find_event(client, session, agent, from, |event| {
+        let (Some(seq), None) = (event.seq, event.hidden_by) else {
+            return None;
         };
-        let page = client.events(session, &read).await?;
-        let events = page.events.iter();
-        for event in events.filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok()) {
-            let (Some(seq), None) = (event.seq, event.hidden_by) else {
-                continue;
-            };
-            let Some(Ok(Event::TurnStart(start))) = event.event() else {
-                continue;
-            };
-            if start.index > turn {
-                return Ok(found);
-            }
-            found = opening(seq, &start).or(found);
+        let Some(Ok(Event::TurnStart(start))) = event.event() else {
+            return None;
+        };
+        if start.index <= turn {
+            found = opening(seq, &start).or(found.take());
         }
-        if page.next > page.head || page.next <= from {
-            return Ok(found);
-        }
-        from = page.next;
-    }
+        (start.index > turn).then_some(())
+    });
+    later.await?;
+    Ok(found)
 }
 
 fn opening(seq: Seq, start: &TurnStart) -> Option<Opening> {

@@ -29,8 +29,8 @@ const REWOUND: &str = "rewound";
 /// The code with which work fails whose agent has stopped.
 const STOPPED: &str = "stopped";
 
-/// Reads one turn of one agent, or its turns in the work of a prompt. The cursor whose items the reader takes must begin at or before the
-/// turn's first event.
+/// Reads one turn of one agent, or its turns in the work of a prompt. The cursor whose items the
+/// reader takes must begin at or before the turn's first event.
 #[derive(Debug)]
 pub struct TurnReader {
     agent: AgentId,

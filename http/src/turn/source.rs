@@ -27,7 +27,7 @@ const PAUSE_WAITING: Duration = Duration::from_secs(5);
 /// How long the events may take that the log has when the work is over.
 const LATE: Duration = Duration::from_secs(20);
 
-/// What is next for the reader.
+/// The next news for the reader.
 pub enum Next {
     Item(FeedItem),
     /// The work is over. There is no outcome if no node can tell it.

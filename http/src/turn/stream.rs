@@ -16,7 +16,7 @@ use super::{Next, TurnChoice, TurnEvent, TurnReader, TurnSource};
 use crate::{front::Front, problem::Problem, until::Until};
 
 /// The number of events of the first step back in a log; every further step is four times as long.
-const STEP: Seq = 256;
+pub(super) const STEP: Seq = 256;
 /// The number of events in one page of a log.
 const PAGE: u32 = 500;
 
@@ -51,7 +51,8 @@ impl Turn {
         })
     }
 
-    /// Waits for the next event, without a time limit. Returns `None` after the end. The method is cancel safe: dropping the future loses nothing.
+    /// Waits for the next event, without a time limit. Returns `None` after the end. The method is
+    /// cancel safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<TurnEvent, Problem>> {
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -155,8 +156,24 @@ pub async fn is_hidden(
     session: &SessionId,
     agent: &AgentId,
     turn: u32,
-    mut from: Seq,
+    from: Seq,
 ) -> Result<bool, ClientError> {
+    let first = find_event(client, session, agent, from, |event| {
+        let is_first =
+            event.turn == turn && EventKind::find(&event.kind) == Some(EventKind::Message);
+        is_first.then(|| event.hidden_by.is_some())
+    });
+    Ok(first.await?.unwrap_or(false))
+}
+
+/// Reads the events of an agent from a place on, until `look` has found something.
+pub(super) async fn find_event<T>(
+    client: &Client,
+    session: &SessionId,
+    agent: &AgentId,
+    mut from: Seq,
+    mut look: impl FnMut(&Envelope) -> Option<T>,
+) -> Result<Option<T>, ClientError> {
     loop {
         let read = ReadEvents {
             from: Some(from),
@@ -166,14 +183,11 @@ pub async fn is_hidden(
         let page = client.events(session, &read).await?;
         let events = page.events.iter();
         let mut events = events.filter_map(|event| serde_json::from_str(event.get()).ok());
-        let is_first = |event: &Envelope| {
-            event.turn == turn && EventKind::find(&event.kind) == Some(EventKind::Message)
-        };
-        if let Some(first) = events.find(is_first) {
-            return Ok(first.hidden_by.is_some());
+        if let Some(found) = events.find_map(|event| look(&event)) {
+            return Ok(Some(found));
         }
-        if page.next > page.head {
-            return Ok(false);
+        if page.next > page.head || page.next <= from {
+            return Ok(None);
         }
         from = page.next;
     }

@@ -145,8 +145,7 @@ impl Trace {
         };
         turn.is_of_work = true;
         for call in std::mem::take(&mut turn.calls) {
-            let first_task = CallId::of(session, &call.as_agent(), 0, 0, 0, 0);
-            for sent in [call.as_input(), first_task.as_input()] {
+            for sent in [call.as_input(), call.first_task(session)] {
                 if self.sent.len() < INPUTS {
                     self.sent.insert(sent.unanswered());
                     self.sent.insert(sent);

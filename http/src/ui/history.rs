@@ -65,7 +65,7 @@ pub async fn saved_prompts(
 }
 
 fn prompts(message: Message) -> Vec<SavedPrompt> {
-    // What an agent sent is no message of the user, and no client has it.
+    // Clients do not have the messages that agents send to each other.
     if message.role != MessageRole::User || message.metadata.from.is_some() {
         return Vec::new();
     }

@@ -191,7 +191,7 @@ impl<'a> SavedChat<'a> {
         let (Some(answer), MessageRole::User) = (answer, message.role) else {
             return;
         };
-        // What an agent sent is no message of the user.
+        // A message that another agent sent is no message of the user.
         if message.metadata.from.is_some() {
             return;
         }

@@ -8,12 +8,8 @@ use futures_util::{
     future::{BoxFuture, FutureExt as _},
     stream::BoxStream,
 };
-use planck_client::{Client, ClientError};
-use planck_common::{
-    InputId, Seq, SessionId,
-    command::{Outcome, WorkState},
-    event::json,
-};
+use planck_client::ClientError;
+use planck_common::{InputId, Seq, SessionId, command::Outcome, event::json};
 use serde_json::json as value;
 use tokio::time::sleep;
 
@@ -26,8 +22,6 @@ use crate::{
 
 /// How long a client waits before it connects again.
 const RETRY: Duration = Duration::from_secs(1);
-/// The pause before the nodes are asked again about work that waits.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How long an event may be late that the log has. A lost event must not keep the outcome back.
 const LATE: Duration = Duration::from_secs(2);
 
@@ -94,10 +88,10 @@ pub async fn open(
     }
     let work = match (sessions.first(), prompt) {
         (Some(session), Some(prompt)) => {
-            let client = front.client();
+            let (client, session) = (front.client().clone(), session.id.clone());
             // A prompt that is unknown is refused before the stream begins.
-            client.outcome(&session.id, &prompt, Duration::ZERO).await?;
-            outcome(client.clone(), session.id.clone(), prompt).boxed()
+            client.outcome(&session, &prompt, Duration::ZERO).await?;
+            async move { client.wait_until_over(&session, &prompt).await }.boxed()
         }
         (_, _) => std::future::pending().boxed(),
     };
@@ -125,21 +119,6 @@ fn items(index: usize, cursor: Cursor) -> Items {
         Some(((index, items), rest))
     })
     .boxed()
-}
-
-/// Waits until the work on a prompt is over.
-async fn outcome(
-    client: Client,
-    session: SessionId,
-    prompt: InputId,
-) -> Result<Outcome, ClientError> {
-    loop {
-        let found = client.wait_for_outcome(&session, &prompt).await?;
-        if found.state == WorkState::Over {
-            return Ok(found);
-        }
-        sleep(PAUSE).await;
-    }
 }
 
 impl ClientStream {

@@ -87,8 +87,9 @@ pub async fn attach(
     }
 }
 
-/// Follows a session until a node says that the work that a prompt caused is over, or until the session can no longer be followed, or until it only waits for answers and `on_wait`
-/// does not. The first interrupt aborts the running turns, and the second one leaves.
+/// Follows a session until a node says that the work that a prompt caused is over, until the session
+/// can no longer be followed, or until it only waits for answers and `on_wait` does not. The first
+/// interrupt aborts the running turns, and the second one leaves.
 pub async fn watch(
     client: &Client,
     sent: &Sent,

@@ -115,11 +115,12 @@ impl Sessions {
         agent: &AgentId,
         node: Option<&NodeId>,
     ) -> Option<String> {
-        let is_hosted = match node {
-            Some(node) => self.view.is_alive(node).await,
-            None => false,
-        };
-        if is_hosted || self.host.has(agent) {
+        if self.host.has(agent) {
+            return None;
+        }
+        if let Some(node) = node
+            && self.view.is_alive(node).await
+        {
             return None;
         }
         let record = self.lookup.session(session).await.ok()?;

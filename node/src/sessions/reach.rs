@@ -56,11 +56,16 @@ impl Sessions {
         }
     }
 
-    /// Returns the host of an agent. If no living node hosts the agent, has it taken up first.
-    pub(super) async fn reached(&self, agent: &AgentRecord) -> Result<AgentHost, Refusal> {
+    /// Returns the host of an agent. If no living node hosts the agent, has it taken up first, and
+    /// opens a closed session for that only if `may_open` is set.
+    pub(super) async fn reached(
+        &self,
+        agent: &AgentRecord,
+        may_open: bool,
+    ) -> Result<AgentHost, Refusal> {
         match self.host_of(agent).await {
             Some(host) => Ok(host),
-            None => self.taken_up(agent, false).await,
+            None => self.taken_up(agent, may_open).await,
         }
     }
 

@@ -102,11 +102,7 @@ impl Sessions {
             return Ok(());
         }
         let record = self.lookup.agent(agent).await?;
-        let host = match self.host_of(&record).await {
-            Some(host) => host,
-            None => self.taken_up(&record, true).await?,
-        };
-        match host {
+        match self.reached(&record, true).await? {
             AgentHost::Here => Ok(()),
             AgentHost::On(node) => self.info_of(&node, agent).await.map(drop),
         }
@@ -146,7 +142,7 @@ impl Sessions {
         agent: &AgentRecord,
         reason: &str,
     ) -> Result<AgentState, Refusal> {
-        match self.reached(agent).await? {
+        match self.reached(agent, false).await? {
             AgentHost::Here => self.takeover.stop_agent(agent, reason).await,
             AgentHost::On(host) => {
                 let because = Because {

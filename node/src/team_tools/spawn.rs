@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, CallId, NodeId,
+    AgentId, NodeId,
     command::{FirstTask, HostAgent, Hosted},
     event::{Event, InputKind, ToolEffect, Warning, WorkerSpawned},
     reply::Refusal,
@@ -86,12 +86,9 @@ struct SpawnedAgent {
 }
 
 impl CallerContext {
-    /// Returns the first task. Its id is derived from the id of the call, so that a resumed turn
-    /// does not give the task twice.
     fn first_task(&self, call: &Invocation, text: String) -> FirstTask {
-        let id = CallId::of(&call.session_id, &call.call_id.as_agent(), 0, 0, 0, 0).as_input();
         FirstTask {
-            id,
+            id: call.call_id.first_task(&call.session_id),
             from: self.sender(),
             text,
         }

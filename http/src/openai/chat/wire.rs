@@ -252,13 +252,13 @@ impl ChunkWriter {
 /// Collects a completion.
 pub struct Completion {
     head: Head,
-    /// What was said in the turns before, and in the turn that is being read.
+    /// The turns that have ended, and the turn that is being read.
     earlier: Vec<SpokenTurn>,
     turn: SpokenTurn,
     calls: Vec<ChatToolCall>,
 }
 
-/// What was said in a turn.
+/// The texts of a turn.
 #[derive(Debug, Default)]
 struct SpokenTurn {
     /// The texts of the replies, and the text of the one that is not saved.

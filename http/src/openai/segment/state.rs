@@ -45,7 +45,7 @@ pub(super) struct SegmentState {
     is_complete: bool,
 }
 
-/// What the segment waits for.
+/// The calls and waits that keep the segment open.
 #[derive(Debug, Default)]
 struct SegmentWaits {
     /// The calls that have no result.

@@ -1,4 +1,4 @@
-//! What a reader does if an event turns out not to be in the log.
+//! Ends a turn if one of its events turns out not to be in the log.
 
 use planck_client::Retracted;
 use planck_common::event::EventKind;

@@ -100,7 +100,7 @@ impl TurnReader {
         let (is_of_work, latest) = (work.trace.has(agent, turn), work.turn);
         if tells_of_worker(&event) || *agent != self.agent {
             let update = self.workers.take(agent, &event);
-            // What an agent does that has no part in the work shows in the work of another prompt.
+            // An agent may work on another prompt at the same time. The answer to that one shows it.
             let is_end = matches!(event, Event::AgentStopped(_) | Event::SessionClosed(_));
             let is_shown = is_of_work && !is_end && !tells_of_worker(&event);
             out.extend(update.filter(|_| is_shown));

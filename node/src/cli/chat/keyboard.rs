@@ -143,8 +143,8 @@ impl Drop for NoEcho {
     }
 }
 
-/// Reads a line from standard input, after the text with which it begins. Returns `None` at the end of the input, or if it cannot be
-/// read.
+/// Reads a line from standard input, after the text with which it begins. Returns `None` at the end
+/// of the input, or if it cannot be read.
 fn line(begin: &str) -> Option<String> {
     let mut line = begin.to_owned();
     let read = stdin().lock().read_line(&mut line).ok()?;

@@ -6,15 +6,11 @@ use planck_common::{
     event::TurnError,
 };
 use serde::Serialize;
-use tokio::time::{Duration, sleep};
 
 use crate::{
     cli::exit::Exit,
     client::{Client, ClientError},
 };
-
-/// The pause before a node is asked again about work that waits.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// How the work on a prompt has ended, as far as the watch knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -92,11 +88,8 @@ pub async fn end_of_work(
     prompt: Option<InputId>,
     leaves: bool,
 ) -> Result<Outcome, ClientError> {
-    loop {
-        let found = client.wait_for_outcome(&session, prompt.as_ref()).await?;
-        if found.state == WorkState::Over || leaves {
-            return Ok(found);
-        }
-        sleep(PAUSE).await;
+    match leaves {
+        true => client.wait_for_outcome(&session, prompt.as_ref()).await,
+        false => client.wait_until_over(&session, prompt.as_ref()).await,
     }
 }

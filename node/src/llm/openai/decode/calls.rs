@@ -137,9 +137,9 @@ impl OpenCall {
     }
 }
 
-/// Returns the position of the call that a piece with the arguments `json` continues, or `None` if the piece begins a call.
-/// The id decides before the index, except that servers which give several calls the same id begin
-/// each of them with a name under an index of its own.
+/// Returns the position of the call that a piece with the arguments `json` continues, or `None` if
+/// the piece begins a call. The id decides before the index, except that servers which give several
+/// calls the same id begin each of them with a name under an index of its own.
 pub fn find(calls: &[OpenCall], piece: &CallPiece, json: &str) -> Option<usize> {
     let has_id = |call: &OpenCall| !piece.id.is_empty() && call.id == piece.id;
     let has_index = |call: &OpenCall| call.index == piece.index;
