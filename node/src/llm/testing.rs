@@ -60,7 +60,7 @@ impl TestEndpoint {
         }
     }
 
-    fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
+    pub fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Decoded {
         let (mut decoder, mut chunks) = (self.wire.decoder(&self.target), Vec::new());
         for piece in pieces {
             if let Err(failure) = decoder.feed(piece, &mut chunks) {

@@ -4,6 +4,7 @@
 use super::{ChatReply, event::CallDelta, thought_signature};
 use crate::{
     llm::{
+        allowance::MOST_PARTS,
         decode::PartKind,
         loose::{Arguments, Balance, arguments, is_placeholder},
         seal,
@@ -180,7 +181,13 @@ impl ChatReply {
         }
     }
 
+    /// Takes a piece of a call. An answer with more than [`MOST_PARTS`] calls is refused in any case,
+    /// so their pieces are skipped: one event may have very many, and each is compared with all
+    /// calls before it.
     pub(super) fn call(&mut self, mut piece: CallPiece, chunks: &mut Vec<Chunk>) {
+        if self.calls.len() > MOST_PARTS {
+            return;
+        }
         self.has_content = true;
         let json = piece.args.take().map(Arguments::into_json);
         let at = match find(&self.calls, &piece, json.as_deref().unwrap_or_default()) {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     llm::{
         WireKind,
+        allowance::MOST_PARTS,
         testing::{TestEndpoint, folded},
     },
     model::{Failure, FailureKind, Finish},
@@ -343,4 +344,18 @@ fn a_lone_end_is_not_requested_again() {
     let failure = decoded(&[]).1.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Refused);
     assert!(failure.message.contains("its log may say why"), "{failure}");
+}
+
+#[test]
+fn no_more_calls_are_read_than_the_largest_limit_allows() {
+    let many: Vec<Value> = (0..20_000)
+        .map(|index| json!({"index": index, "id": format!("c{index}"), "function": {"name": "f"}}))
+        .collect();
+    for part in ["delta", "message"] {
+        let chunk = chunk(json!({(part): {"tool_calls": many}, "finish_reason": "tool_calls"}));
+        let stream = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+        let endpoint = TestEndpoint::new(WireKind::Chat, "server");
+        let (chunks, _) = endpoint.decode([stream.as_bytes()]);
+        assert_eq!(folded(&chunks).len(), MOST_PARTS + 1, "{part}");
+    }
 }

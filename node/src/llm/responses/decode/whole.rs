@@ -3,6 +3,7 @@
 use super::{ItemParts, OpenItem, ResponsesReply};
 use crate::{
     llm::{
+        allowance::MOST_PARTS,
         decode::PartKind,
         loose::{Arguments, arguments},
         responses::{
@@ -40,7 +41,9 @@ impl ResponsesReply {
     }
 
     pub(super) fn end_message(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
-        for (piece, content) in item.content.into_iter().flatten().enumerate() {
+        // An answer with more parts is refused.
+        let contents = item.content.into_iter().flatten().take(MOST_PARTS + 1);
+        for (piece, content) in contents.enumerate() {
             self.refused |= content.refusal.0.is_some();
             let has_come = match self.items.get(at).map(|item| &item.place) {
                 Some(ItemParts::Message { pieces }) => {
