@@ -84,7 +84,7 @@ impl BrowserJudge<'_> {
             .context("cannot run `node`")?;
         let mut input = child.stdin.take().context("no input")?;
         let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
-        let mut passed = 0;
+        let (mut passed, mut said) = (0, String::new());
         let conversation = async {
             while let Some(line) = lines.next_line().await? {
                 if let Some(what) = line.strip_prefix("ASK ") {
@@ -94,14 +94,14 @@ impl BrowserJudge<'_> {
                 }
                 passed += usize::from(line.starts_with("PASSED "));
                 println!("{line}");
+                said += &format!("{line}\n");
             }
             anyhow::Ok(())
         };
-        timeout(CASES, conversation)
-            .await
-            .with_context(|| format!("{passed} cases of {meant:?} passed, and no more"))??;
+        let ended = timeout(CASES, conversation).await;
         child.kill().await.ok();
-        ensure!(passed == meant.len(), "a case failed, see above");
+        ended.with_context(|| format!("not all of {meant:?} end: {said}"))??;
+        ensure!(passed == meant.len(), "a case failed: {said}");
         Ok(())
     }
 }

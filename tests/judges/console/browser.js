@@ -83,6 +83,12 @@ export function said(page, text) {
   return page.getByRole("log").getByText(text).last().waitFor();
 }
 
+/** Waits until the page of the cluster follows its decisions. On a slow machine there may be one. */
+export function followsDecisions(page) {
+  const none = page.getByText("What the cluster decides from now on appears here");
+  return none.or(page.locator(".decisions li")).first().waitFor();
+}
+
 export function status(page, value) {
   return page.locator(`[data-status="${value}"]`).waitFor();
 }

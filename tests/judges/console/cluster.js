@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { looksRight } from "./axe.js";
-import { eventsOf, open, prompt, said, startSession, status, v1, withBrowser } from "./browser.js";
+import { eventsOf, followsDecisions, open, prompt, said, startSession, status, v1, withBrowser } from "./browser.js";
 
 export function drained_node_gives_its_agents_away({ address, ask }) {
   return withBrowser(async (context) => {
@@ -11,7 +11,7 @@ export function drained_node_gives_its_agents_away({ address, ask }) {
     await page.locator("details.tool", { hasText: "bash" }).getByText("running").waitFor();
     const { owner } = await v1(page, "GET", "/sessions/moved");
     const cluster = await open(context, `${address}/#/cluster`);
-    await cluster.getByText("What the cluster decides from now on appears here").waitFor();
+    await followsDecisions(cluster);
     const node = cluster.locator(".node", { hasText: owner.slice(-6) });
     await node.getByRole("button", { name: "Drain", exact: true }).click();
     await node.getByText("Move its agents away and end this node?").waitFor();

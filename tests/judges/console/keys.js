@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { looksRight } from "./axe.js";
-import { open, prompt, said, startSession, v1, withBrowser } from "./browser.js";
+import { followsDecisions, open, prompt, said, startSession, v1, withBrowser } from "./browser.js";
 
 export function key_is_asked_for_and_roles_are_named({ address, ask }) {
   return withBrowser(async (context) => {
@@ -15,7 +15,7 @@ export function key_is_asked_for_and_roles_are_named({ address, ask }) {
     await looksRight(page, "the question for a key");
     await use(page, keys.observe);
     // What the page began to read without a key is read now.
-    await page.getByText("What the cluster decides from now on appears here").waitFor();
+    await followsDecisions(page);
     const operator = await open(context, address);
     await use(operator, keys.operate);
     await startSession(operator, { prompt: "Deploy", permissions: "careful", name: "guarded" });
