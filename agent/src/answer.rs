@@ -103,10 +103,7 @@ impl Agent {
                 "the server of `{provider}` deviates from its wire format: {what}; its answers are read as meant"
             );
             if self.deferred.deviations.insert(message.clone()) {
-                rows.event(&Event::Warning(Warning {
-                    code: DEVIATING.into(),
-                    message,
-                }));
+                rows.event(&Event::Warning(Warning::new(DEVIATING, message)));
             }
         }
     }

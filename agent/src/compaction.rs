@@ -194,10 +194,7 @@ impl Agent {
                 step,
             );
         }
-        rows.event(&Event::Warning(Warning {
-            code: "not_compacted".into(),
-            message,
-        }));
+        rows.event(&Event::Warning(Warning::new("not_compacted", message)));
         self.go_on(turn, rows, step);
     }
 

@@ -229,10 +229,10 @@ impl Agent {
         };
         turn.overflowed = true;
         let mut rows = Rows::at(self.place(step.now));
-        rows.event(&Event::Warning(Warning {
-            code: "context_full".into(),
-            message: failure.message,
-        }));
+        rows.event(&Event::Warning(Warning::new(
+            "context_full",
+            failure.message,
+        )));
         self.save(rows, AgentState::Compacting, step);
         self.compact(turn, &material, step);
     }

@@ -108,7 +108,7 @@ impl Agent {
             Event::WaitOpened(wait) => open.wait_opened(wait, row.place.at),
             Event::WaitClosed(wait) => open.wait_closed(&wait.id, row.place.at),
             Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
-            Event::Warning(Warning { code, message }) if code == DEVIATING => {
+            Event::Warning(Warning { code, message, .. }) if code == DEVIATING => {
                 self.deferred.deviations.insert(message);
             }
             Event::Message(_)

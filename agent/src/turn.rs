@@ -94,8 +94,8 @@ impl Agent {
         let mut rows = Rows::at(self.place(step.now));
         let message = format!("input {} was refused: the agent is busy", arrival.id);
         rows.event(&Event::Warning(Warning {
-            code: "input_rejected".into(),
-            message,
+            inputs: vec![arrival.id.clone()],
+            ..Warning::new("input_rejected", message)
         }));
         rows.end(&arrival.id, InputOutcome::Busy, None);
         self.save_then(rows, self.phase.state(), OnCommit::Refuse(arrival), step);

@@ -273,6 +273,19 @@ data! {
     Warning {
         code: String,
         message: String,
+        /// The ids of the inputs that the agent refused. Only `input_rejected` has them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        inputs: Vec<InputId>,
+    }
+}
+
+impl Warning {
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            message: message.into(),
+            inputs: Vec::new(),
+        }
     }
 }
 

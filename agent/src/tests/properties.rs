@@ -220,10 +220,7 @@ impl Player {
                 summary: "so far".into(),
             })),
             Move::Record => {
-                let warning = planck_common::event::Warning {
-                    code: "test".into(),
-                    message: "x".into(),
-                };
+                let warning = planck_common::event::Warning::new("test", "x");
                 world.step(Input::Command(Command::Record(Event::Warning(warning))));
             }
             Move::Refuse => {

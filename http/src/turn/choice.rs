@@ -35,10 +35,8 @@ impl TurnChoice {
 
     /// Returns whether this warning says that the wanted input was refused.
     pub(super) fn is_refused(&self, warning: &Warning) -> bool {
-        let mut words = warning.message.split_whitespace();
-        self.input().is_some_and(|input| {
-            warning.code == REJECTED && words.any(|word| word == input.as_str())
-        })
+        let refused = |input| warning.inputs.contains(input);
+        warning.code == REJECTED && self.input().is_some_and(refused)
     }
 
     /// Returns the input whose turn is wanted.

@@ -280,7 +280,7 @@ impl TurnReader {
             Event::ToolEnd(end) => self.tool_end(end, out),
             Event::WaitOpened(wait) => out.push(self.wait_opened(wait)),
             Event::WaitClosed(wait) => out.extend(self.wait_closed(wait)),
-            Event::Warning(Warning { code, message }) => {
+            Event::Warning(Warning { code, message, .. }) => {
                 out.push(TurnEvent::Warning { code, message });
             }
             Event::TurnEnd(end) => self.ended(seq, end, out),

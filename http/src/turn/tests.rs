@@ -507,11 +507,8 @@ fn reader_finds_the_turn_that_was_asked_for() {
 #[test]
 fn prompt_that_gets_no_turn_fails() {
     let warning = |id: &str| {
-        let message = format!("input {id} was refused: the agent is busy");
-        (
-            "warning",
-            row(1, 1, json!({"code": "input_rejected", "message": message})),
-        )
+        let data = json!({"code": "input_rejected", "message": "busy", "inputs": [id]});
+        ("warning", row(1, 1, data))
     };
     for (event, code) in [
         (warning("p"), Some("failed input_rejected")),

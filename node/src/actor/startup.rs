@@ -242,19 +242,18 @@ fn changed_tools(had: &Toolbox, toolbox: &Toolbox) -> Option<Event> {
 /// Returns warnings about an unknown model and unknown tools, which are written to the agent's log.
 fn concerns(model: Option<String>, unknown_tools: &[String]) -> Vec<Event> {
     let model = unknown_model(model);
-    let tools = (!unknown_tools.is_empty()).then(|| Warning {
-        code: "unknown_tools".into(),
-        message: format!(
-            "this node has no tool {}; the agent works without it until it is offered",
-            unknown_tools.join(", ")
-        ),
+    let tools = (!unknown_tools.is_empty()).then(|| {
+        let missing = unknown_tools.join(", ");
+        Warning::new(
+            "unknown_tools",
+            format!(
+                "this node has no tool {missing}; the agent works without it until it is offered"
+            ),
+        )
     });
     model.into_iter().chain(tools).map(Event::Warning).collect()
 }
 
 pub(super) fn unknown_model(message: Option<String>) -> Option<Warning> {
-    message.map(|message| Warning {
-        code: "unknown_model".into(),
-        message,
-    })
+    message.map(|message| Warning::new("unknown_model", message))
 }

@@ -160,10 +160,7 @@ impl Sessions {
 fn first_events(session: &SessionRecord, left_out: Option<String>) -> Vec<Event> {
     let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
     let started = Event::SessionStarted(SessionStarted { name, workspace });
-    let warning = left_out.map(|message| Warning {
-        code: "instructions_left_out".into(),
-        message,
-    });
+    let warning = left_out.map(|message| Warning::new("instructions_left_out", message));
     std::iter::once(started)
         .chain(warning.map(Event::Warning))
         .collect()

@@ -245,12 +245,8 @@ impl SpawnAgent {
             r#type,
             node_id,
         })];
-        events.extend(without.map(|message| {
-            Event::Warning(Warning {
-                code: "not_granted".into(),
-                message,
-            })
-        }));
+        let without = without.map(|message| Warning::new("not_granted", message));
+        events.extend(without.map(Event::Warning));
         ToolOutcome {
             events,
             ..ToolOutcome::ok(text.to_string())

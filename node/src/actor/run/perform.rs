@@ -341,10 +341,10 @@ fn progress_of(ticket: Ticket, pieces: Answers) -> impl Fn(tools::CallProgress) 
 /// Makes the agent record the warning that its compactor failed and that the node's own compactor
 /// is used.
 async fn warn(answers: &Answers, why: String) {
-    let warning = Event::Warning(event::Warning {
-        code: "compactor_failed".into(),
-        message: format!("{why}; the node's own is used"),
-    });
+    let warning = Event::Warning(event::Warning::new(
+        "compactor_failed",
+        format!("{why}; the node's own is used"),
+    ));
     // Sending fails only if the agent has ended. The warning is then not needed.
     let _ = answers
         .send(Box::new(Input::Command(Command::Record(warning))))
