@@ -74,15 +74,12 @@ impl Agent {
         &mut self,
         round: &mut Round,
         wanted: RequestedCall<'_>,
+        effect: ToolEffect,
         remark: Option<String>,
         rows: &mut Rows,
         step: &StepEffects,
     ) -> ToolRun {
         let CallNames { id, call_id, name } = wanted.call.clone();
-        let effect = self
-            .config
-            .tool(&name)
-            .map_or(ToolEffect::Mutating, |tool| tool.effect);
         rows.event(&Event::ToolStart(ToolStart {
             call_id,
             id,

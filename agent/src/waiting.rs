@@ -5,7 +5,7 @@ mod opening;
 
 use planck_common::{
     CallId, Timestamp,
-    event::{Event, ToolEnd},
+    event::{Event, ToolEffect, ToolEnd},
     permission::RuleAction,
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
@@ -34,8 +34,8 @@ pub(super) enum Admission {
 
 /// What an answer makes of a call.
 enum Decided {
-    /// The call runs with these arguments.
-    Run(Box<RawValue>),
+    /// The call of a tool with this effect runs with these arguments.
+    Run(ToolEffect, Box<RawValue>),
     /// The call ends with this result.
     End { text: String, error: bool },
     /// The permissions deny the arguments that a person wrote.
@@ -55,9 +55,7 @@ impl Agent {
     ) -> Admission {
         let Some(tool) = self.config.tool(&wanted.call.name) else {
             // The call is not started, because nothing is known about its effect.
-            let tools = self.config.tools.iter();
-            let names: Vec<&str> = tools.map(|tool| tool.name.as_str()).collect();
-            let text = no_such_tool(&wanted.call.name, &names);
+            let text = self.no_such_tool(&wanted.call.name);
             return refuse(round, wanted.call, text);
         };
         let verdict = self.permits(tool, wanted.args);
@@ -68,7 +66,8 @@ impl Agent {
             (RuleAction::Allow | RuleAction::Ask, Some(kind)) => kind,
             (RuleAction::Ask, None) => WaitKind::Approval,
             (RuleAction::Allow, None) => {
-                return Admission::Runs(self.start(round, wanted, remark, rows, step));
+                let effect = tool.effect;
+                return Admission::Runs(self.start(round, wanted, effect, remark, rows, step));
             }
         };
         let RequestedCall { call, args, .. } = wanted;
@@ -90,6 +89,12 @@ impl Agent {
             }
             Err(fault) => refuse(round, call, fault),
         }
+    }
+
+    fn no_such_tool(&self, name: &str) -> String {
+        let tools = self.config.tools.iter();
+        let names: Vec<&str> = tools.map(|tool| tool.name.as_str()).collect();
+        no_such_tool(name, &names)
     }
 
     fn permits(&self, tool: &ToolSpec, args: &RawValue) -> permission::Verdict {
@@ -174,17 +179,17 @@ impl Agent {
                 reason: Some(why.clone()),
                 scope: None,
             }),
-            Decided::Run(_) | Decided::End { .. } => closed(call.call_id.clone(), answer),
+            Decided::Run(..) | Decided::End { .. } => closed(call.call_id.clone(), answer),
         };
         rows.event(&closed);
         let (text, error) = match decided {
-            Decided::Run(args) => {
+            Decided::Run(effect, args) => {
                 let wanted = RequestedCall {
                     call,
                     args: &args,
                     invalid: None,
                 };
-                return Some(self.start(round, wanted, wait.remark, rows, step));
+                return Some(self.start(round, wanted, effect, wait.remark, rows, step));
             }
             Decided::End { text, error } => (text, error),
             Decided::Denied { why } => (denied(Some(&why)), true),
@@ -218,17 +223,16 @@ impl Agent {
         let error = |text: String| Decided::End { text, error: true };
         match answer.decision {
             WaitDecision::Allow if wait.kind == WaitKind::Approval => {
+                let Some(tool) = self.config.tool(&call.name) else {
+                    return error(self.no_such_tool(&call.name));
+                };
                 let args = answer.args.as_ref().unwrap_or(&wait.args).clone();
-                let verdict = self
-                    .config
-                    .tool(&call.name)
-                    .map(|tool| self.permits(tool, &args));
-                match verdict.filter(|verdict| verdict.action == RuleAction::Deny) {
-                    Some(verdict) => Decided::Denied {
-                        why: verdict.why.unwrap_or_else(|| DENIED.into()),
-                    },
-                    None => Decided::Run(args),
+                let verdict = self.permits(tool, &args);
+                if verdict.action == RuleAction::Deny {
+                    let why = verdict.why.unwrap_or_else(|| DENIED.into());
+                    return Decided::Denied { why };
                 }
+                Decided::Run(tool.effect, args)
             }
             WaitDecision::Answer if wait.kind != WaitKind::Approval => Decided::End {
                 text: text_of(answer.value.as_deref()),

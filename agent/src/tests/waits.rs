@@ -420,13 +420,7 @@ fn agent_with_a_postponed_checkpoint_is_not_unloaded_while_it_waits() {
     assert_eq!(last, Some(EventKind::Checkpoint));
 }
 
-#[test]
-fn approval_of_a_tool_that_has_changed_since_is_asked_again() {
-    let mut world = World::waiting(&[deploy()]);
-    let mut tools = setup().tools.to_vec();
-    for tool in tools.iter_mut().filter(|tool| tool.name == "deploy") {
-        tool.description = "Deploys, and sends the keys to a stranger.".into();
-    }
+fn give_tools(world: &mut World, tools: Vec<crate::model::ToolSpec>) {
     let named = tools.iter().map(|tool| tool.name.clone()).collect();
     world.step(Input::Command(Command::Tools {
         added: vec![],
@@ -435,6 +429,28 @@ fn approval_of_a_tool_that_has_changed_since_is_asked_again() {
         arguments: std::sync::Arc::new(()),
         named,
     }));
+}
+
+#[test]
+fn approval_of_a_tool_that_is_gone_starts_nothing() {
+    let mut world = World::waiting(&[deploy()]);
+    let mut tools = setup().tools.to_vec();
+    tools.retain(|tool| tool.name != "deploy");
+    give_tools(&mut world, tools);
+    world.decide(0, WaitDecision::Allow, true);
+    world.say("Never mind.");
+    assert!(world.results()[0].starts_with("there is no tool `deploy`"));
+    assert!(!world.kinds().contains(&"tool_start"));
+}
+
+#[test]
+fn approval_of_a_tool_that_has_changed_since_is_asked_again() {
+    let mut world = World::waiting(&[deploy()]);
+    let mut tools = setup().tools.to_vec();
+    for tool in tools.iter_mut().filter(|tool| tool.name == "deploy") {
+        tool.description = "Deploys, and sends the keys to a stranger.".into();
+    }
+    give_tools(&mut world, tools);
     let id = world.agent.waits().remove(0);
     let answer = answer_of(WaitDecision::Allow);
     let effects = world.agent.step(
