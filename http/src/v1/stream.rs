@@ -215,3 +215,38 @@ impl ClientStream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_is_an_object_for_one_session_and_a_list_for_several() {
+        let sessions = |ids: &[&str]| {
+            let sent = |id: &&str| SentSession {
+                id: SessionId::parse(id).unwrap(),
+                asked: (*id).to_owned(),
+                sent: 7,
+            };
+            ids.iter().map(sent).collect()
+        };
+        for (ids, is_of_several, expected) in [
+            (&["a"][..], false, r#"{"seq":7,"session_id":"a"}"#),
+            (&["a"], true, r#"[{"seq":7,"session_id":"a"}]"#),
+            (
+                &["a", "b"],
+                true,
+                r#"[{"seq":7,"session_id":"a"},{"seq":7,"session_id":"b"}]"#,
+            ),
+        ] {
+            let stream = ClientStream {
+                sessions: sessions(ids),
+                is_of_several,
+                items: futures_util::stream::empty().boxed(),
+                work: std::future::pending().boxed(),
+                ended: None,
+            };
+            assert_eq!(stream.head(), Frame::named("head", expected));
+        }
+    }
+}

@@ -62,7 +62,6 @@ async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<
         ),
         (&["session", "close", "bold-oak"], "closed"),
         (&["session", "prune", "--older-than", "30d"], ""),
-        (&["session", "rm", "bold-oak"], "removed"),
         (&["model", "ls"], "claude"),
         (&["config", "show", "--origin"], "OPENAI_API_KEY"),
         (&["team", "ls"], ""),
@@ -77,6 +76,16 @@ async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<
             "{command:?} shows a key"
         );
     }
+    // A session that cannot be removed does not keep the others.
+    let removed = machine
+        .run(&["session", "rm", "unknown", "bold-oak"])
+        .await?;
+    assert!(
+        removed.code == 3
+            && removed.err.contains("cannot remove unknown")
+            && removed.out.contains("removed bold-oak"),
+        "{removed:?}"
+    );
     let gone = machine.run(&["session", "show", "bold-oak"]).await?;
     assert!(gone.code == 3 && gone.err.contains("bold-oak"), "{gone:?}");
     machine.check_model()

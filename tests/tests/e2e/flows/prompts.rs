@@ -382,3 +382,25 @@ async fn concurrent_prompts_open_a_closed_session_of_sqlite_once() -> Result<()>
 async fn concurrent_prompts_open_a_closed_session_of_postgres_once() -> Result<()> {
     many_open_it_at_once(Backend::Postgres).await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_without_a_node_with_the_workspace_warns_and_runs_later() -> Result<()> {
+    let world = World::start(Backend::Sqlite, script()).await?;
+    let deep = world.dir().display().to_string();
+    let with_workspace = [("PLANCK_WORKSPACES_DEEP", deep.as_str())];
+    let (one, two) = (world.node_with(&with_workspace).await?, world.node().await?);
+    let mut start = world.solo();
+    start["workspace"] = "deep".into();
+    let started = world.caller.start(&start).await?;
+    one.leave().await?;
+    let accepted = world.caller.prompt(&started.session_id, "go").await?;
+    let warning = accepted.warning.unwrap_or_default();
+    assert!(
+        warning.starts_with("no node has workspace `deep`"),
+        "{warning}"
+    );
+    let three = world.node_with(&with_workspace).await?;
+    ended(&world, &started.session_id, &accepted.prompt_id).await?;
+    three.leave().await?;
+    two.leave().await
+}
