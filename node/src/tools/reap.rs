@@ -13,7 +13,9 @@ mod watch;
 use std::{
     ffi::OsString,
     io::Write,
+    iter,
     os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
     process::{Command, ExitCode, ExitStatus, Stdio},
     thread,
     time::Duration,
@@ -142,12 +144,12 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
         return Ok(ReapEnd::Stopped);
     };
     let child = start(options, input)?;
-    let end = wait(
-        &mut lifeline,
-        &signals,
-        options.limits.and_then(LimitWatch::new),
-        child,
-    );
+    let scratch = options.sandbox.iter().filter_map(SandboxPolicy::scratch);
+    let folders: Vec<&Path> = iter::once(Path::new(".")).chain(scratch).collect();
+    let watch = options
+        .limits
+        .and_then(|limits| LimitWatch::new(limits, &folders));
+    let end = wait(&mut lifeline, &signals, watch, child);
     if let Some(group) = &options.group {
         group.kill();
     }

@@ -130,11 +130,12 @@ fn limits(config: &Config) -> DoctorFinding {
         }
     };
     let what = format!(
-        "a call has processes: {}, memory: {}, size of a file: {}, open files: {}",
+        "a call has processes: {}, memory: {}, size of a file: {}, open files: {}, space left on the disk: {}",
         bound(limits.processes.to_string()),
         bound(limits.memory.to_string()),
         bound(limits.file_size.to_string()),
         bound(limits.open_files.to_string()),
+        bound(limits.disk_free.to_string()),
     );
     match limits.processes > 0 && limits.memory.0 > 0 {
         true => DoctorFinding::good("limits", what),

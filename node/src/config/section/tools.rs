@@ -56,6 +56,9 @@ section! {
         file_size: Size = Size::mebibytes(2048);
         /// The maximum number of open files of each process.
         open_files: u64 = 4_096;
+        /// The space that a call must leave on the disks of its directory and its temporary files.
+        /// On a disk with less space, a call may take 64 MiB.
+        disk_free: Size = Size::mebibytes(1024);
         /// The size of a private `/tmp` in memory, if the sandbox creates one.
         tmp: Size = Size::mebibytes(1024);
     }

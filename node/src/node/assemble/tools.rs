@@ -234,6 +234,7 @@ fn limits(config: &Config) -> CommandLimits {
         memory: limits.memory.0,
         file_size: limits.file_size.0,
         open_files: limits.open_files,
+        disk_free: limits.disk_free.0,
     }
 }
 

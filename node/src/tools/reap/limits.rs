@@ -17,6 +17,9 @@ pub struct CommandLimits {
     pub file_size: u64,
     /// The maximum number of files that one process has open.
     pub open_files: u64,
+    /// The number of bytes that a call must leave on the disks of its directory and its temporary
+    /// files.
+    pub disk_free: u64,
 }
 
 /// The number of threads for each allowed process. Runtimes such as Go's and Java's start dozens.
@@ -29,6 +32,7 @@ impl Default for CommandLimits {
             memory: 4 << 30,
             file_size: 2 << 30,
             open_files: 4096,
+            disk_free: 1 << 30,
         }
     }
 }
@@ -39,6 +43,7 @@ impl CommandLimits {
         memory: 0,
         file_size: 0,
         open_files: 0,
+        disk_free: 0,
     };
 
     /// Applies the limits that the kernel enforces to this process and to everything that it starts
@@ -87,8 +92,8 @@ impl fmt::Display for CommandLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{},{},{},{}",
-            self.processes, self.memory, self.file_size, self.open_files
+            "{},{},{},{},{}",
+            self.processes, self.memory, self.file_size, self.open_files, self.disk_free
         )
     }
 }
@@ -104,6 +109,7 @@ impl FromStr for CommandLimits {
             memory: next()?,
             file_size: next()?,
             open_files: next()?,
+            disk_free: next()?,
         })
     }
 }
@@ -119,8 +125,8 @@ mod tests {
             Ok(CommandLimits::default())
         );
         assert!(
-            "1,2,3".parse::<CommandLimits>().is_err()
-                && "1,2,3,many".parse::<CommandLimits>().is_err()
+            "1,2,3,4".parse::<CommandLimits>().is_err()
+                && "1,2,3,4,many".parse::<CommandLimits>().is_err()
         );
     }
 }

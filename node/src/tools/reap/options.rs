@@ -73,7 +73,7 @@ impl ReapOptions {
         let command: Vec<OsString> = args.collect();
         let mode = last.unwrap_or(ReapMode::Reap { watch, input });
         if command.is_empty() && !matches!(mode, ReapMode::Check { .. }) {
-            let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O] [--wall COUNT RULE…] [--group FOLDER] \
+            let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O,D] [--wall COUNT RULE…] [--group FOLDER] \
                          -- COMMAND [ARG…]";
             return Err(format!("usage: planck reap {usage}"));
         }
@@ -130,12 +130,12 @@ mod tests {
             }
         );
         assert_eq!(
-            parse(&["--limits", "1,2,3,4", "--", "cat"])
+            parse(&["--limits", "1,2,3,4,5", "--", "cat"])
                 .unwrap()
                 .limits
                 .unwrap()
                 .to_string(),
-            "1,2,3,4"
+            "1,2,3,4,5"
         );
         let grouped = parse(&["--group", "/sys/fs/cgroup/a b", "--", "cat"]).unwrap();
         assert_eq!(

@@ -3,11 +3,17 @@
 //! at intervals, so a call can exceed a limit for a moment.
 
 use std::{
+    collections::HashSet,
     fmt, fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::{
+    sys::statvfs::statvfs,
+    unistd::{Pid, SysconfVar, sysconf},
+};
 
 use super::{
     descendants::Descendants,
@@ -29,8 +35,16 @@ const SHARE: u32 = 20;
 /// The maximum time to the next check, even if the last check took long.
 const LONGEST: Duration = Duration::from_secs(2);
 
+/// The number of files that can be created which a call must leave on a disk.
+const FILES_FREE: u64 = 16_384;
+
+/// What a call may take of a disk that has less left than it must leave.
+const LAST_BYTES: u64 = 64 << 20;
+const LAST_FILES: u64 = 4_096;
+
 pub(super) struct LimitWatch {
     limits: CommandLimits,
+    disks: Vec<DiskFloor>,
     started: Instant,
     next: Instant,
     page: u64,
@@ -42,11 +56,34 @@ pub(super) enum Excess {
     Processes { limit: u64 },
     Threads { limit: u64 },
     Memory { limit: u64 },
+    Disk { left: u64 },
+    Files { left: u64 },
+}
+
+/// The least that a call must leave on the disk of a folder.
+#[derive(Debug)]
+struct DiskFloor {
+    folder: PathBuf,
+    bytes: u64,
+    files: u64,
 }
 
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, key) = match self {
+            Self::Disk { left } => {
+                return write!(
+                    f,
+                    "ended: the disk has only {} MiB left (`tools.limits.disk_free`)",
+                    left >> 20
+                );
+            }
+            Self::Files { left } => {
+                return write!(
+                    f,
+                    "ended: only {left} more files can be created on the disk"
+                );
+            }
             Self::Processes { limit } => (format!("{limit} processes"), "processes"),
             Self::Threads { limit } => (format!("{limit} threads"), "processes"),
             Self::Memory { limit } => (format!("{} MiB of memory", limit >> 20), "memory"),
@@ -65,19 +102,64 @@ struct ResourceUsage {
     threads: u64,
     /// Memory in pages. A shared page counts once for every process that maps it.
     pages: u64,
+    /// The bytes of memory in files without a path, of which pages need not be mapped.
+    files: u64,
+}
+
+impl DiskFloor {
+    /// Returns the floor of the folder's disk as it is now, or `None` if its state is unknown.
+    fn of(folder: &Path, least: u64) -> Option<Self> {
+        let (bytes, files) = left_on_disk(folder)?;
+        Some(Self {
+            folder: folder.into(),
+            bytes: least.min(bytes.saturating_sub(LAST_BYTES)),
+            files: FILES_FREE.min(files.saturating_sub(LAST_FILES)),
+        })
+    }
+
+    /// Returns what is left if that is less than the floor.
+    fn fallen(&self) -> Option<Excess> {
+        let (bytes, files) = left_on_disk(&self.folder)?;
+        if bytes < self.bytes {
+            return Some(Excess::Disk { left: bytes });
+        }
+        (files < self.files).then_some(Excess::Files { left: files })
+    }
+}
+
+/// Returns the number of bytes, and of files that can be created, which users other than root have
+/// left. A file system that does not count its files has `u64::MAX` of them.
+fn left_on_disk(folder: &Path) -> Option<(u64, u64)> {
+    let found = statvfs(folder).ok()?;
+    let bytes = found
+        .blocks_available()
+        .saturating_mul(found.fragment_size());
+    let files = match found.files() {
+        0 => u64::MAX,
+        _ => found.files_available(),
+    };
+    Some((bytes, files))
 }
 
 impl LimitWatch {
-    /// Creates the watch, or returns `None` if the limits need no checks.
-    pub fn new(limits: CommandLimits) -> Option<Self> {
+    /// Creates the watch, or returns `None` if the limits need no checks. `folders` are those whose
+    /// disks the call may fill.
+    pub fn new(limits: CommandLimits, folders: &[&Path]) -> Option<Self> {
         let now = Instant::now();
         let page = sysconf(SysconfVar::PAGE_SIZE)
             .ok()
             .flatten()
             .and_then(|size| u64::try_from(size).ok())
             .unwrap_or(4096);
-        (limits.processes > 0 || limits.memory > 0).then_some(Self {
+        let disks: Vec<_> = folders
+            .iter()
+            .filter(|_| limits.disk_free > 0)
+            .filter_map(|folder| DiskFloor::of(folder, limits.disk_free))
+            .collect();
+        let is_needed = limits.processes > 0 || limits.memory > 0 || !disks.is_empty();
+        is_needed.then_some(Self {
             limits,
+            disks,
             started: now,
             next: now + SOON,
             page,
@@ -96,8 +178,10 @@ impl LimitWatch {
             return None;
         }
         let processes = Descendants::of_this_process().find();
-        let usage = ResourceUsage::of(&processes);
-        let excess = excess(usage, self.limits, self.page, || shared_fairly(&processes));
+        let mut usage = ResourceUsage::of(&processes);
+        usage.files = memory_files(&processes);
+        let excess = excess(usage, self.limits, self.page, || shared_fairly(&processes))
+            .or_else(|| self.disks.iter().find_map(DiskFloor::fallen));
         let relaxed = begun.duration_since(self.started) > YOUNG && self.is_far(usage);
         let now = Instant::now();
         self.next = now + until_next(now.duration_since(begun), relaxed);
@@ -108,7 +192,7 @@ impl LimitWatch {
     fn is_far(&self, usage: ResourceUsage) -> bool {
         let far = |used: u64, limit: u64| limit == 0 || used.saturating_mul(4) < limit;
         far(usage.processes, self.limits.processes)
-            && far(usage.pages.saturating_mul(self.page), self.limits.memory)
+            && far(usage.memory(self.page), self.limits.memory)
     }
 }
 
@@ -138,14 +222,18 @@ fn excess(
     if over(usage.threads, threads) {
         return Some(Excess::Threads { limit: threads });
     }
-    let over_memory =
-        over(usage.pages.saturating_mul(page), limits.memory) && over(fairly(), limits.memory);
+    let over_memory = over(usage.memory(page), limits.memory)
+        && over(usage.files.saturating_add(fairly()), limits.memory);
     over_memory.then_some(Excess::Memory {
         limit: limits.memory,
     })
 }
 
 impl ResourceUsage {
+    fn memory(&self, page: u64) -> u64 {
+        self.pages.saturating_mul(page).saturating_add(self.files)
+    }
+
     fn of(processes: &[Pid]) -> Self {
         let each = processes
             .iter()
@@ -154,6 +242,7 @@ impl ResourceUsage {
             processes: sum.processes + one.processes,
             threads: sum.threads + one.threads,
             pages: sum.pages + one.pages,
+            files: 0,
         })
     }
 
@@ -167,6 +256,7 @@ impl ResourceUsage {
             processes: 1,
             threads: number(20)?,
             pages: number(24)?,
+            files: 0,
         })
     }
 }
@@ -187,6 +277,30 @@ fn shared_fairly(processes: &[Pid]) -> u64 {
         .fold(0, |sum, kibibytes| sum + kibibytes * 1024)
 }
 
+/// Returns the memory in bytes of the files that these processes made with `memfd_create` and have
+/// open. A page of such a file that is mapped also counts as memory of its process.
+fn memory_files(processes: &[Pid]) -> u64 {
+    let open = processes
+        .iter()
+        .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok())
+        .flat_map(|open| open.flatten().map(|entry| entry.path()));
+    let is_memory = |path: &PathBuf| {
+        fs::read_link(path).is_ok_and(|target| {
+            target
+                .as_os_str()
+                .as_encoded_bytes()
+                .starts_with(b"/memfd:")
+        })
+    };
+    let mut known = HashSet::new();
+    let found = open
+        .filter(is_memory)
+        .filter_map(|path| fs::metadata(path).ok());
+    found
+        .filter(|file| known.insert((file.dev(), file.ino())))
+        .fold(0, |sum, file| sum + file.blocks() * 512)
+}
+
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
@@ -205,7 +319,8 @@ mod tests {
             Some(ResourceUsage {
                 processes: 1,
                 threads: 3,
-                pages: 250
+                pages: 250,
+                files: 0,
             })
         );
         assert_eq!(ResourceUsage::parse("7 (a) Z"), None);
@@ -231,6 +346,7 @@ mod tests {
             processes,
             threads,
             pages,
+            files: 0,
         };
         for (usage, fairly, wanted) in [
             (usage(2, 32, 10), 0, None),
@@ -254,6 +370,39 @@ mod tests {
             ),
             None
         );
+    }
+
+    #[test]
+    fn memory_files_count_towards_the_limit() {
+        let limits = CommandLimits {
+            memory: 4096 * 10,
+            ..CommandLimits::NONE
+        };
+        let usage = ResourceUsage {
+            files: 4096 * 9,
+            pages: 2,
+            ..ResourceUsage::default()
+        };
+        let over = Some(Excess::Memory { limit: 4096 * 10 });
+        assert_eq!(excess(usage, limits, 4096, || 4096 * 2), over);
+        assert_eq!(excess(usage, limits, 4096, || 4096), None);
+    }
+
+    #[test]
+    fn a_disk_keeps_a_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let floor = |least| DiskFloor::of(folder.path(), least).unwrap();
+        assert_eq!(floor(1).fallen(), None);
+        let (left, _) = left_on_disk(folder.path()).unwrap();
+        let nearly_full = floor(u64::MAX);
+        assert!(
+            nearly_full.bytes < left && nearly_full.bytes >= left.saturating_sub(2 * LAST_BYTES)
+        );
+        let full = DiskFloor {
+            bytes: u64::MAX,
+            ..nearly_full
+        };
+        assert!(matches!(full.fallen(), Some(Excess::Disk { .. })));
     }
 
     #[test]

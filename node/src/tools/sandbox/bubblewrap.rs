@@ -33,6 +33,10 @@ const PLANCK: &str = "/dev/.planck";
 /// The path of the private folder for temporary files inside the sandbox.
 const TMP: &str = "/tmp";
 
+/// The folder for shared memory inside the sandbox. The rest of `/dev` is read-only, because only a
+/// mount of its own can have a limit.
+const SHM: &str = "/dev/shm";
+
 /// A `bwrap` program, the `planck` binary that it mounts, and the kernel's level of Landlock.
 #[derive(Debug, Clone)]
 pub(super) struct Bubblewrap {
@@ -164,10 +168,13 @@ impl Bubblewrap {
             (&self.planck.path).into(),
             PLANCK.into(),
         ]);
-        if tmp > 0 {
-            args.extend(["--size".into(), tmp.to_string().into()]);
+        for folder in [SHM, TMP] {
+            if tmp > 0 {
+                args.extend(["--size".into(), tmp.to_string().into()]);
+            }
+            args.extend(["--tmpfs", folder].map(OsString::from));
         }
-        args.extend(["--tmpfs", TMP].map(OsString::from));
+        args.extend(["--remount-ro", "/dev"].map(OsString::from));
         args
     }
 }

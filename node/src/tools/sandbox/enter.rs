@@ -55,28 +55,29 @@ pub(in crate::tools) fn enter(policy: &SandboxPolicy) -> Result<(), EnterFailure
     if !policy.level.is_none() {
         landlock::restrict(policy)?;
     }
-    Ok(seccomp::restrict(policy.network)?)
+    Ok(seccomp::restrict(policy)?)
 }
 
-/// Drops the capabilities with which a process of root creates files that grant privileges to other
-/// users. Without `CAP_SETFCAP` it cannot give a file capabilities. Without `CAP_FSETID` the first
+/// The only capability that a process of root keeps: the files of a workspace may belong to the user
+/// for whom a node of root works, and Landlock decides which files those are.
+const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+
+/// Drops all other capabilities, with which a process of root could change the whole machine, or
+/// create files that grant privileges to other users. Without `CAP_FSETID`, for example, the first
 /// write to a file clears the setuid and setgid bits that `open` created the file with. Seccomp
 /// refuses those bits in `chmod` only, because it cannot read the arguments of `openat2`.
 fn drop_capabilities() -> rustix::io::Result<()> {
-    let granting = [CapabilitySet::FSETID, CapabilitySet::SETFCAP];
     let mut sets = capabilities(None)?;
     // A process without `CAP_SETPCAP` cannot change the bounding set. Then `no_new_privs`, which is
     // set later, keeps the capabilities from returning when a program is executed.
     if sets.effective.contains(CapabilitySet::SETPCAP) {
-        for capability in granting {
+        for capability in sets.permitted.difference(KEPT).iter() {
             remove_capability_from_bounding_set(capability)?;
         }
     }
-    for capability in granting {
-        sets.effective.remove(capability);
-        sets.permitted.remove(capability);
-        sets.inheritable.remove(capability);
-    }
+    sets.effective &= KEPT;
+    sets.permitted &= KEPT;
+    sets.inheritable &= KEPT;
     set_capabilities(None, sets)
 }
 
@@ -86,6 +87,11 @@ fn is_there(mounted: &Mounted) -> bool {
 }
 
 impl SandboxPolicy {
+    /// Returns the folder for the call's temporary files, unless bubblewrap provides one.
+    pub(in crate::tools) fn scratch(&self) -> Option<&Path> {
+        self.scratch.as_deref()
+    }
+
     /// Removes the temporary files of the call. The reaper calls this function when it was stopped,
     /// because the node, which normally removes them, may be dead.
     pub(in crate::tools) fn clean(&self) {

@@ -5,6 +5,7 @@ mod program;
 
 use nix::libc;
 
+use super::policy::SandboxPolicy;
 use program::{Check, Filter, SyscallRule, Unassembled};
 
 /// The reason why the filter could not be applied.
@@ -39,6 +40,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
     libc::SYS_setns,
+    OPEN_TREE_ATTR,
     // These calls reach the kernel's keys, BPF programs, performance events, page faults, file
     // notifications and file handles.
     libc::SYS_add_key,
@@ -59,6 +61,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_swapoff,
     libc::SYS_acct,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    FILE_SETATTR,
     libc::SYS_syslog,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
@@ -74,6 +78,59 @@ const REFUSED: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,
 ];
+
+/// Calls that have the same number on all architectures and no name in `libc` yet. The first takes
+/// mounts, and the second makes any file immutable by its path, which Landlock does not check.
+const OPEN_TREE_ATTR: i64 = 467;
+const FILE_SETATTR: i64 = 469;
+
+/// The highest number of a call that was reviewed for these tables. All architectures count new calls
+/// with the same numbers. The kernel's later calls fail as if it did not have them, so that a newer
+/// kernel opens nothing.
+const NEWEST: u32 = 469;
+
+/// The calls of System V's and POSIX's shared memory, semaphores and message queues. Their objects
+/// outlive a call, count towards no limit, and are open to every process of the user. Bubblewrap
+/// gives a call a namespace of its own for them.
+const SHARED: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_notify,
+    libc::SYS_mq_getsetattr,
+];
+
+/// The calls that change the limits, the scheduling or the memory of the process with a given id,
+/// and the position of the id among their arguments. They fail unless the id is 0, which stands for
+/// the calling process. The kernel checks only that both processes belong to one user, and Landlock
+/// checks nothing.
+const FOREIGN: &[(i64, u8)] = &[
+    (libc::SYS_prlimit64, 0),
+    (libc::SYS_sched_setscheduler, 0),
+    (libc::SYS_sched_setparam, 0),
+    (libc::SYS_sched_setattr, 0),
+    (libc::SYS_sched_setaffinity, 0),
+    (libc::SYS_setpriority, 1),
+    (libc::SYS_ioprio_set, 1),
+    (libc::SYS_migrate_pages, 0),
+    (libc::SYS_move_pages, 0),
+];
+
+/// The calls that change the priorities of all processes of a user, and the value of their first
+/// argument that means so.
+const OF_USER: &[(i64, u32)] = &[(libc::SYS_setpriority, 2), (libc::SYS_ioprio_set, 3)];
 
 /// Calls that fail as if the kernel did not have them, so that programs use older calls instead.
 /// `clone3` takes its flags from memory, which a filter cannot read, and io_uring performs
@@ -96,9 +153,22 @@ const NAMESPACES: i32 = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET;
 const NEW_TIME: i32 = 0x80;
 
-/// The `ioctl` requests that insert input into a terminal as if it was typed, and those that make a
-/// file immutable even for its owner.
-const COMMANDS: &[u32] = &[0x5412, 0x541c, 0x4008_6602, 0x401c_5820];
+/// The `ioctl` requests that a tool may not make.
+const COMMANDS: &[u32] = &[
+    // These insert input into a terminal as if it was typed: `TIOCSTI` and `TIOCLINUX`.
+    0x5412,
+    0x541c,
+    // These make a file immutable even for its owner: `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR`.
+    0x4008_6602,
+    0x401c_5820,
+    // These freeze, thaw and shut down a whole file system: `FIFREEZE`, `FITHAW`, and the request
+    // that ext4, XFS and F2FS share.
+    0xc004_5877,
+    0xc004_5878,
+    0x8004_587d,
+    // `EXT4_IOC_SWAP_BOOT` exchanges the content of a file, whatever the bits of its mode are.
+    0x6611,
+];
 
 /// The type of a packet socket, `SOCK_PACKET`, which is obsolete but still accepted by the kernel.
 const OLD_PACKET: i32 = 10;
@@ -122,19 +192,40 @@ const TYPE: u32 = 0xf;
 
 /// Applies the filter to this thread and to everything that it starts. A system call of another
 /// architecture kills the process that makes it.
-pub(super) fn restrict(network: bool) -> Result<(), SeccompFailure> {
+pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), SeccompFailure> {
+    let filter = filter(policy.network, policy.inside);
     Ok(seccompiler::apply_filter(
-        &filter(network).assemble(std::env::consts::ARCH)?,
+        &filter.assemble(std::env::consts::ARCH)?,
     )?)
 }
 
-fn filter(network: bool) -> Filter {
-    let mut filter = Filter::default();
+/// Returns the filter of a process with or without the network. `inside` bubblewrap, the process has
+/// namespaces of its own for process ids and for shared memory.
+fn filter(network: bool, inside: bool) -> Filter {
+    let mut filter = Filter::up_to(NEWEST);
     for call in REFUSED {
         filter.add(*call, SyscallRule::Refused);
     }
     for call in UNKNOWN {
         filter.add(*call, SyscallRule::Unknown);
+    }
+    if !inside {
+        for call in SHARED {
+            filter.add(*call, SyscallRule::Refused);
+        }
+        for (call, argument) in FOREIGN {
+            let mut checks = vec![Check::NoneOf {
+                argument: *argument,
+                values: vec![0],
+            }];
+            let of_user = OF_USER.iter().filter(|(of_user, _)| of_user == call);
+            checks.extend(of_user.map(|(_, kind)| Check::OneOf {
+                argument: 0,
+                mask: u32::MAX,
+                values: vec![*kind],
+            }));
+            filter.add(*call, SyscallRule::RefusedIf(checks));
+        }
     }
     filter.add(
         libc::SYS_socket,

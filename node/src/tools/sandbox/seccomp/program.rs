@@ -47,12 +47,11 @@ pub(super) enum Check {
 }
 
 /// The rules of a filter by system call number. A call without a rule is allowed.
-#[derive(Debug, Default)]
-pub(super) struct Filter(BTreeMap<c_long, SyscallRule>);
-
-/// The lowest number of the x32 interface on x86-64. Its calls have the same architecture value as
-/// those of x86-64.
-const X32: u32 = 0x4000_0000;
+#[derive(Debug)]
+pub(super) struct Filter {
+    rules: BTreeMap<c_long, SyscallRule>,
+    newest: u32,
+}
 
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -71,21 +70,30 @@ const JUMP_IF_AT_LEAST: u16 = 0x35;
 const JUMP_IF_ANY_BIT: u16 = 0x45;
 
 impl Filter {
+    /// Creates a filter for the calls up to this number. Calls with higher numbers fail as if the
+    /// kernel did not have them. Those of the x32 interface on x86-64 are among them, which have the
+    /// same architecture value.
+    pub fn up_to(newest: u32) -> Self {
+        Self {
+            rules: BTreeMap::new(),
+            newest,
+        }
+    }
+
     /// Sets the rule of a call, and replaces an earlier rule of the same call.
     pub fn add(&mut self, call: c_long, rule: SyscallRule) {
-        self.0.insert(call, rule);
+        self.rules.insert(call, rule);
     }
 
     /// Compiles the filter for an architecture, which is named as in `std::env::consts::ARCH`.
-    /// Calls of any other architecture kill their process, and calls of the x32 interface fail as
-    /// if the kernel did not have them.
+    /// Calls of any other architecture kill their process.
     pub fn assemble(&self, architecture: &'static str) -> Result<BpfProgram, Unassembled> {
         let mut code = Assembler::default();
         let (kill, allow) = (code.end(KILL), code.end(ALLOW));
         let refuse = code.end(libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs());
         let unknown = code.end(libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs());
         let mut ranges = Ranges::new(allow);
-        for (call, rule) in &self.0 {
+        for (call, rule) in &self.rules {
             let number = u32::try_from(*call).map_err(|_| Unassembled::Number(*call))?;
             let target = match rule {
                 SyscallRule::Refused => refuse,
@@ -94,9 +102,7 @@ impl Filter {
             };
             ranges.exempt(number, target);
         }
-        if architecture == "x86_64" {
-            ranges.continue_with(X32, unknown);
-        }
+        ranges.continue_with(self.newest + 1, unknown);
         let search = code.search(&ranges.0)?;
         let search = code.load_for(NUMBER, search)?;
         let is_own = code.jump(JUMP_IF_EQUAL, audit_number(architecture)?, search, kill)?;

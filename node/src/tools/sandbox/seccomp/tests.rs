@@ -49,7 +49,7 @@ fn run(program: &[sock_filter], architecture: u32, call: c_long, args: &[u64]) -
 }
 
 fn program(network: bool) -> Vec<sock_filter> {
-    filter(network).assemble("x86_64").unwrap()
+    filter(network, false).assemble("x86_64").unwrap()
 }
 
 fn flag(number: i32) -> u64 {
@@ -61,7 +61,7 @@ fn calls_without_checked_arguments_have_one_verdict() {
     for network in [false, true] {
         let program = program(network);
         let verdict = |call| run(&program, X86_64, call, &[]);
-        for call in REFUSED {
+        for call in REFUSED.iter().chain(SHARED) {
             assert_eq!(verdict(*call), NotPermitted, "{call}");
         }
         for call in UNKNOWN {
@@ -76,14 +76,16 @@ fn calls_without_checked_arguments_have_one_verdict() {
         ];
         let has_rule = |call: &c_long| {
             REFUSED.contains(call)
+                || SHARED.contains(call)
                 || UNKNOWN.contains(call)
                 || conditional.contains(call)
                 || MODES.iter().any(|(mode, _)| mode == call)
         };
-        for call in (0..1000).filter(|call| !has_rule(call)) {
+        for call in (0..=NEWEST.into()).filter(|call| !has_rule(call)) {
             assert_eq!(verdict(call), Allowed, "{call}");
         }
-        for call in [0x4000_0000, 0x4000_0001, 0xffff_ffff] {
+        let newer = c_long::from(NEWEST) + 1;
+        for call in [newer, 1_000, 0x4000_0000, 0x4000_0001, 0xffff_ffff] {
             assert_eq!(verdict(call), NotKnown, "{call:#x}");
         }
     }
@@ -97,9 +99,9 @@ fn a_call_of_another_architecture_kills_its_process() {
             Killed
         );
     }
-    assert!(filter(false).assemble("aarch64").is_ok());
+    assert!(filter(false, false).assemble("aarch64").is_ok());
     assert_eq!(
-        filter(false).assemble("m68k").unwrap_err(),
+        filter(false, false).assemble("m68k").unwrap_err(),
         Unassembled::Architecture("m68k")
     );
 }
@@ -219,6 +221,11 @@ fn arguments_decide_about_a_call() {
             vec![0, 0x1_0000_5412],
             [NotPermitted, NotPermitted],
         ),
+        (
+            libc::SYS_ioctl,
+            vec![3, 0xc004_5877],
+            [NotPermitted, NotPermitted],
+        ),
         (libc::SYS_clone, vec![1 << 32], [Allowed, Allowed]),
     ];
     for (call, args, expected) in cases {
@@ -227,10 +234,77 @@ fn arguments_decide_about_a_call() {
     }
 }
 
+/// The calls of the kernel that take the id of a process, and why a tool may make those that are
+/// allowed with the id of another process. Signals are limited by Landlock.
+const OF_OTHERS: &[(c_long, Option<&str>)] = &[
+    (libc::SYS_kill, Some("a signal")),
+    (libc::SYS_tkill, Some("a signal")),
+    (libc::SYS_tgkill, Some("a signal")),
+    (libc::SYS_rt_sigqueueinfo, Some("a signal")),
+    (libc::SYS_rt_tgsigqueueinfo, Some("a signal")),
+    (libc::SYS_pidfd_send_signal, Some("a signal")),
+    (libc::SYS_pidfd_open, Some("what takes it is refused")),
+    (libc::SYS_process_mrelease, Some("only of a dying process")),
+    (libc::SYS_setpgid, Some("only of a child")),
+    (libc::SYS_wait4, Some("only of a child")),
+    (libc::SYS_waitid, Some("only of a child")),
+    (libc::SYS_getpgid, Some("changes nothing")),
+    (libc::SYS_getsid, Some("changes nothing")),
+    (libc::SYS_getpriority, Some("changes nothing")),
+    (libc::SYS_ioprio_get, Some("changes nothing")),
+    (libc::SYS_sched_getscheduler, Some("changes nothing")),
+    (libc::SYS_sched_getparam, Some("changes nothing")),
+    (libc::SYS_sched_getattr, Some("changes nothing")),
+    (libc::SYS_sched_getaffinity, Some("changes nothing")),
+    (libc::SYS_sched_rr_get_interval, Some("changes nothing")),
+    (libc::SYS_get_robust_list, Some("needs the right to trace")),
+    (libc::SYS_capget, Some("changes nothing")),
+    (libc::SYS_capset, Some("only of the caller")),
+    (libc::SYS_ptrace, None),
+    (libc::SYS_process_vm_readv, None),
+    (libc::SYS_process_vm_writev, None),
+    (libc::SYS_process_madvise, None),
+    (libc::SYS_pidfd_getfd, None),
+    (libc::SYS_kcmp, None),
+    (libc::SYS_perf_event_open, None),
+    (libc::SYS_prlimit64, None),
+    (libc::SYS_sched_setscheduler, None),
+    (libc::SYS_sched_setparam, None),
+    (libc::SYS_sched_setattr, None),
+    (libc::SYS_sched_setaffinity, None),
+    (libc::SYS_setpriority, None),
+    (libc::SYS_ioprio_set, None),
+    (libc::SYS_migrate_pages, None),
+    (libc::SYS_move_pages, None),
+];
+
+#[test]
+fn a_call_on_another_process_is_refused_or_harmless() {
+    let [outside, inside] =
+        [false, true].map(|inside| filter(false, inside).assemble("x86_64").unwrap());
+    for (call, why) in OF_OTHERS {
+        // Whichever argument is the id, it is that of another process.
+        let verdict = run(&outside, X86_64, *call, &[7; 6]);
+        let expected = why.map_or(NotPermitted, |_| Allowed);
+        assert_eq!(verdict, expected, "{call}");
+    }
+    for (call, _) in FOREIGN {
+        assert_eq!(run(&outside, X86_64, *call, &[0; 6]), Allowed, "{call}");
+        assert_eq!(run(&inside, X86_64, *call, &[7; 6]), Allowed, "{call}");
+    }
+    for (call, kind) in OF_USER {
+        let verdict = run(&outside, X86_64, *call, &[u64::from(*kind), 0, 0]);
+        assert_eq!(verdict, NotPermitted, "{call}");
+    }
+    for call in SHARED {
+        assert_eq!(run(&inside, X86_64, *call, &[]), Allowed, "{call}");
+    }
+}
+
 /// The kernel runs the program for every call number when it is installed, so a long program would
 /// delay each start of a process.
 #[test]
 fn a_program_is_short() {
     let program = program(true);
-    assert!(program.len() < 200, "{} instructions", program.len());
+    assert!(program.len() < 280, "{} instructions", program.len());
 }

@@ -191,6 +191,25 @@ async fn tool_reaches_no_other_process() -> Result<()> {
                 said.contains("tried") && !said.contains("OPEN"),
                 "{tier:?}: {said}"
             );
+            let others = OTHERS.replace("NODE", &node.to_string());
+            let said = walled
+                .bash(&format!("python3 - <<'E'\n{others}\nE"))
+                .await?;
+            assert!(
+                said.contains("tried") && !said.contains("OPEN"),
+                "{tier:?}: {said}"
+            );
+            let shared = walled
+                .bash(&format!("python3 - <<'E'\n{SHARED}\nE"))
+                .await?;
+            let again = walled
+                .bash(&format!("python3 - <<'E'\n{SHARED}\nE"))
+                .await?;
+            assert_eq!(
+                [shared.trim(), again.trim()],
+                ["nothing is shared"; 2],
+                "{tier:?}"
+            );
         }
         walled.end(&[]).await?;
     }
@@ -210,7 +229,8 @@ calls = {
     'clone3': (435, 435, 0, 0), 'setns': (308, 268, 0, 0), 'keyctl': (250, 219, 0, -3, 1), 'add_key': (248, 217, 0, 0, 0, 0, 0),
     'bpf': (321, 280, 0, 0, 0), 'perf': (298, 241, 0, 0, -1, -1, 0), 'userfaultfd': (323, 282, 1), 'fanotify': (300, 262, 0, 0),
     'open_by_handle': (304, 265, -100, 0, 0), 'mount': (165, 40, 0, 0, 0, 0, 0), 'fsopen': (430, 430, 0, 0), 'chroot': (161, 51, b'.'),
-    'io_uring': (425, 425, 1, 0), 'reboot': (169, 142, 0, 0, 0, 0), 'x32 getpid': (0x40000000 + 39, 0x40000000 + 39),
+    'open_tree_attr': (467, 467, -100, b'.', 1, 0, 0), 'quotactl_fd': (443, 443, 0, 0, 0, 0),
+    'file_setattr': (469, 469, -100, b'.', 0, 0, 0), 'io_uring': (425, 425, 1, 0), 'reboot': (169, 142, 0, 0, 0, 0), 'x32 getpid': (0x40000000 + 39, 0x40000000 + 39),
 }
 for name, (on_intel, on_arm, *args) in calls.items():
     ctypes.set_errno(0)
@@ -219,6 +239,41 @@ for name, (on_intel, on_arm, *args) in calls.items():
     if ctypes.get_errno() not in (1, 38):
         print('OPEN', name, ctypes.get_errno())
 print('tried', len(calls))
+";
+
+/// A Python program that changes the node's limits and priorities, and those of all processes of its
+/// user. It also tries to thaw the file system, which needs the right to freeze it.
+const OTHERS: &str = r"
+import fcntl, os, resource
+node, here = NODE, os.open('.', os.O_RDONLY)
+tries = {
+    'learn its limits': lambda: resource.prlimit(node, resource.RLIMIT_NOFILE),
+    'set its limits': lambda: resource.prlimit(node, resource.RLIMIT_NOFILE, (4, 4)),
+    'move it to one processor': lambda: os.sched_setaffinity(node, {0}),
+    'schedule it last': lambda: os.sched_setscheduler(node, os.SCHED_IDLE, os.sched_param(0)),
+    'lower its priority': lambda: os.setpriority(os.PRIO_PROCESS, node, 19),
+    'thaw the file system': lambda: fcntl.ioctl(here, 0xc0045878, 0),
+}
+for name, attempt in tries.items():
+    try:
+        attempt()
+        print('OPEN', name)
+    except (PermissionError, ProcessLookupError):
+        pass
+    except OSError as error:
+        print('OPEN', name, error)
+for line in open('/proc/self/status'):
+    if line.startswith(('CapEff', 'CapPrm', 'CapInh')) and int(line.split()[1], 16) & ~2:
+        print('OPEN', line)
+print('tried', len(tries))
+";
+
+/// A Python program that looks for memory which an earlier call left, and leaves some.
+const SHARED: &str = r"
+import ctypes
+libc = ctypes.CDLL(None)
+print('nothing is shared' if libc.shmget(0x706c616e, 4096, 0) == -1 else 'OPEN')
+libc.shmget(0x706c616e, 4096, 0o1666)
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,8 +312,7 @@ except PermissionError:
     print('capabilities refused')
 ";
 
-/// Root's processes behind Landlock alone keep most capabilities, so this test shows the most if
-/// root runs it.
+/// This test shows the most if root runs it.
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_creates_no_file_that_grants_privileges() -> Result<()> {
     if !super::has("python3") {
