@@ -12,12 +12,13 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
 };
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The maximum number of concurrent connections to the listener for operators.
 pub const ADMIN_CONNECTIONS: usize = 64;
-/// How long a client may take to send the head of a request, and how long a connection may be idle
-/// between requests.
+/// How long a client may take to send the head of a request, how long a connection may be idle between
+/// requests, and how long a client may read nothing of an answer.
 const SILENCE: Duration = Duration::from_secs(60);
 /// The maximum size of a request's head in bytes.
 const HEAD: usize = 64 << 10;
@@ -76,7 +77,10 @@ async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
         .header_read_timeout(SILENCE)
         .max_buf_size(HEAD);
     let service = TowerToHyperService::new(routes);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(SILENCE));
+    let stream = TokioIo::new(Box::pin(stream));
+    let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     let done = tokio::select! {
         done = connection.as_mut() => done,
         () = stop.cancelled() => {
@@ -86,5 +90,34 @@ async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
     };
     if let Err(error) = done {
         tracing::debug!(%error, "a connection to the front broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The clock jumps ahead whenever nothing happens.
+    #[tokio::test(start_paused = true)]
+    async fn client_that_reads_nothing_gives_its_place_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new().route("/", get(|| async { "x".repeat(64 << 20) }));
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(serve(listener, routes, 1, stop.clone()));
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        silent.write_all(request).await.unwrap();
+        let mut other = TcpStream::connect(address).await.unwrap();
+        other.write_all(request).await.unwrap();
+        let mut begun = [0; 15];
+        other.read_exact(&mut begun).await.unwrap();
+        assert_eq!(&begun, b"HTTP/1.1 200 OK");
+        drop((silent, other));
+        stop.cancel();
+        serving.await.unwrap();
     }
 }

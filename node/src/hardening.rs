@@ -26,7 +26,7 @@ use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
         prctl,
-        resource::{Resource, setrlimit},
+        resource::{Resource, getrlimit, setrlimit},
     },
     unistd::close,
 };
@@ -48,6 +48,9 @@ type Variables = BTreeMap<OsString, OsString>;
 pub fn harden() -> io::Result<()> {
     prctl::set_dumpable(false)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    // Shells allow 1,024 open files, which a few hundred clients and sessions use up.
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     match Handover::of_this_process() {
         Some(handover) => {
             let _ = prctl::set_name(&handover.name);

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
+use nix::sys::resource::{Resource, getrlimit};
 use planck_common::command::MOST_BY;
 use planck_http::{
     AllowedNames, Front, FrontOptions, Key, KeyHash, MetricsText, Role, StartDefaults,
@@ -137,10 +138,17 @@ fn options(config: &Config, listen: SocketAddr) -> anyhow::Result<FrontOptions> 
             origins: http.allowed_origins.clone(),
         },
         keys,
-        connections: http.connections.try_into().unwrap_or(usize::MAX),
+        connections: connections(http.connections),
         start,
         metrics: None,
     })
+}
+
+/// Returns how many connections the front accepts. They take at most half of the files that the
+/// process may open, because the node needs the others.
+fn connections(wanted: u32) -> usize {
+    let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    usize::try_from(u64::from(wanted).min(files / 2)).unwrap_or(usize::MAX)
 }
 
 fn key(entry: &KeyEntry) -> Result<Key, UsageError> {

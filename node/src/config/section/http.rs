@@ -19,7 +19,8 @@ section! {
         allowed_hosts: Vec<String> = Vec::new();
         /// The origins, such as `http://localhost:3000`, whose pages may use the front.
         allowed_origins: Vec<String> = Vec::new();
-        /// The maximum number of concurrent connections.
+        /// The maximum number of concurrent connections, at most half of the files that the process
+        /// may open.
         connections: u32 = 4_096;
     }
 }
