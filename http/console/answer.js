@@ -4,8 +4,9 @@ import { html, useState } from "./html.js";
 import { api } from "./api.js";
 import { text, until } from "./format.js";
 import { useAction, useNow } from "./live.js";
-import { Badge, ProblemNote } from "./parts.js";
-import { Diff } from "./changes.js";
+import { Arguments } from "./arguments.js";
+import { Badge, Pre, ProblemNote } from "./parts.js";
+import { visibleJson } from "./visible.js";
 
 const KINDS = {
   approval: "Approval",
@@ -27,10 +28,10 @@ export function WaitCard({ wait, session, isInline, readOnly, onAnswered, outcom
   };
   const done = outcome ?? mine;
   const Form = FORMS[wait.kind];
-  return html`<section class=${`wait-card ${isInline ? "inline" : ""}`} aria-label=${`${KINDS[wait.kind] ?? wait.kind}: ${wait.title}`}>
+  return html`<section class=${`wait-card ${isInline ? "inline" : ""}`} aria-label=${`${KINDS[wait.kind] ?? wait.kind}: ${text(wait.title)}`}>
     ${!isInline && html`<header><${Badge} tone="wait">${KINDS[wait.kind] ?? wait.kind}<//>
-      <h2>${wait.title}</h2></header>`}
-    ${isInline && wait.kind === "question" && html`<h2>${wait.title}</h2>`}
+      <h2>${text(wait.title)}</h2></header>`}
+    ${isInline && wait.kind === "question" && html`<h2>${text(wait.title)}</h2>`}
     <${Request} wait=${wait} isInline=${isInline} />
     ${wait.expires_at && !done && html`<p class="muted">Expires ${until(wait.expires_at, now)}</p>`}
     ${done
@@ -44,10 +45,10 @@ export function WaitCard({ wait, session, isInline, readOnly, onAnswered, outcom
 function Request({ wait, isInline }) {
   const { request } = wait;
   if (!request || wait.kind === "question" || wait.kind === "budget") return null;
-  const { args, why } = request;
-  return html`${!isInline && args?.old_string !== undefined
-      ? html`<p class="path">${text(args.path)}</p><${Diff} before=${text(args.old_string)} after=${text(args.new_string)} />`
-      : !isInline && html`<pre tabindex="0" role="group" aria-label="What is asked">${text(args?.command ?? args ?? request)}</pre>`}
+  const { tool, args, why } = request;
+  return html`${!isInline && (args
+      ? html`<${Arguments} name=${tool} args=${args} />`
+      : html`<${Pre} label="What is asked" value=${text(request)} />`)}
     ${why && html`<p class="muted">Asked because ${text(why)}.</p>`}`;
 }
 
@@ -62,7 +63,7 @@ function Approval({ wait, send, isBusy }) {
     ${wait.rule && html`<label class="check"><input type="checkbox" checked=${isForSession} onChange=${(event) => setForSession(event.target.checked)} />
       <span>For the rest of the session, also allow <code>${ruleText(wait.rule)}</code></span></label>`}
     ${args === undefined
-      ? html`<button class="quiet" onClick=${() => setArgs(JSON.stringify(wait.request?.args ?? {}, null, 2))}>Edit the arguments…</button>`
+      ? html`<button class="quiet" onClick=${() => setArgs(visibleJson(wait.request?.args ?? {}))}>Edit the arguments…</button>`
       : html`<label class="field"><span>Arguments to run with</span>
           <textarea class="mono" rows="5" value=${args} onInput=${(event) => setArgs(event.target.value)}></textarea></label>
           ${parsed.error && html`<p class="bad-text">${parsed.error}</p>`}`}
@@ -78,7 +79,7 @@ function Approval({ wait, send, isBusy }) {
 /** Returns a rule as short text: the tool with what it is limited to. */
 export function ruleText(rule) {
   const { action, tool, ...rest } = rule;
-  return [tool ?? "every tool", ...Object.values(rest)].join(" ");
+  return text([tool ?? "every tool", ...Object.values(rest)].join(" "));
 }
 
 function Question({ wait, send, isBusy }) {

@@ -1,5 +1,7 @@
 // Texts for times, amounts and states.
 
+import { visible } from "./visible.js";
+
 /** Returns a duration as people write it: `340 ms`, `1.2 s`, `3 min 5 s`. */
 export function duration(ms) {
   if (ms === undefined || ms === null || Number.isNaN(ms)) return "";
@@ -47,10 +49,10 @@ export function tokens(number = 0) {
   return `${(number / 1_000_000).toFixed(1)}M`;
 }
 
-/** Returns the text of a value of unknown type: texts as they are, others as JSON. */
+/** Returns the text of a value of unknown type, others than texts as JSON. Hidden characters are shown. */
 export function text(value) {
   if (value === undefined || value === null) return "";
-  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return visible(typeof value === "string" ? value : JSON.stringify(value, null, 2));
 }
 
 /** Returns a text as one quoted word of a shell. */

@@ -84,3 +84,10 @@ export function ConfirmButton({ label, question, onConfirm, className = "", disa
 export function Empty({ title, children }) {
   return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
 }
+
+/** A text in a box that scrolls. */
+export function Pre({ label, value, isError }) {
+  return html`<div class="labelled"><span class="label">${label}</span>
+    <pre class=${isError ? "bad" : ""} tabindex="0" role="group" aria-label=${label}>${value}</pre>
+  </div>`;
+}

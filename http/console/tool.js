@@ -3,8 +3,8 @@
 import { html, memo, useEffect, useState } from "./html.js";
 import { duration, line, text } from "./format.js";
 import { WaitCard } from "./answer.js";
-import { Diff } from "./changes.js";
-import { Badge } from "./parts.js";
+import { Arguments } from "./arguments.js";
+import { Badge, Pre } from "./parts.js";
 
 /** A longer result is cut until the reader wants all of it. */
 const SHOWN = 4_000;
@@ -40,14 +40,16 @@ export const ToolCall = memo(function ToolCall({ item, session, isOpen, canAnswe
   const [tone, label] = STATES[item.status] ?? ["quiet", item.status];
   return html`<details class=${`tool ${tone}`} open=${isShown} onToggle=${toggled}>
     <summary>
-      <span class="tool-name">${item.name}</span>
+      <span class="tool-name">${text(item.name)}</span>
       <span class="tool-about">${item.invalid ? "arguments that are not valid JSON" : summary(item.args)}</span>
       <span class="tool-end">${item.durationMs === undefined ? "" : duration(item.durationMs)}
         ${item.status === "done" ? html`<span class="tool-done">✓<span class="sr">done</span></span>` : html`<${Badge} tone=${tone}>${label}<//>`}
       </span>
     </summary>
     ${isShown && html`<div class="tool-body">
-      <${Arguments} item=${item} />
+      ${item.invalid
+        ? html`<${Pre} label="Arguments as the model sent them" value=${text(item.invalid)} />`
+        : html`<${Arguments} name=${item.name} args=${item.args} />`}
       ${item.decision && html`<${Decision} decision=${item.decision} />`}
       ${item.wait && html`<${WaitCard} wait=${item.wait} session=${session} isInline=${true} readOnly=${!canAnswer} />`}
       ${item.progress && html`<p class="muted">${text(item.progress)}</p>`}
@@ -63,32 +65,10 @@ function Decision({ decision }) {
   return html`<p class="decision">${`Decided: ${decision.decision}${scope}${by}${reason}`}</p>`;
 }
 
-function Arguments({ item }) {
-  const { args, invalid, name } = item;
-  if (invalid) return html`<${Pre} label="Arguments as the model sent them" value=${text(invalid)} />`;
-  if (typeof args?.old_string === "string" && typeof args?.new_string === "string") {
-    return html`<p class="path">${text(args.path)}</p><${Diff} before=${args.old_string} after=${args.new_string} />`;
-  }
-  if (name === "write" && typeof args?.content === "string") {
-    return html`<p class="path">${text(args.path)}</p><${Diff} before="" after=${args.content} />`;
-  }
-  if (typeof args?.command === "string" && Object.keys(args).length === 1) {
-    return html`<${Pre} label="Command" value=${args.command} />`;
-  }
-  if (!args || Object.keys(args).length === 0) return null;
-  return html`<dl class="args">${Object.entries(args).map(([key, value]) => html`<div><dt>${key}</dt><dd>${text(value)}</dd></div>`)}</dl>`;
-}
-
 function Result({ result, isError }) {
   const [isWhole, setWhole] = useState(false);
   const value = text(result);
   const shown = isWhole ? value : value.slice(0, SHOWN);
   return html`<${Pre} label=${isError ? "Error" : "Result"} value=${shown || "(empty)"} isError=${isError} />
     ${value.length > shown.length && html`<button class="quiet" onClick=${() => setWhole(true)}>Show all ${value.length} characters</button>`}`;
-}
-
-function Pre({ label, value, isError }) {
-  return html`<div class="labelled"><span class="label">${label}</span>
-    <pre class=${isError ? "bad" : ""} tabindex="0" role="group" aria-label=${label}>${value}</pre>
-  </div>`;
 }

@@ -85,14 +85,17 @@ impl Agent {
     }
 }
 
-/// Returns one line that names the tool and the argument that says most.
+/// Returns one line that names the tool, the directory in which it would run, and the argument that
+/// says most.
 fn title(tool: &str, args: &RawValue) -> String {
     let fields: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(args.get()).unwrap_or_default();
     let telling = ["command", "path", "url", "query"]
         .into_iter()
         .find_map(|name| fields.get(name)?.as_str());
-    one_line(&format!("{tool}: {}", telling.unwrap_or(args.get())))
+    let dir = fields.get("cwd").and_then(serde_json::Value::as_str);
+    let place = dir.map(|dir| format!(" in {dir}")).unwrap_or_default();
+    one_line(&format!("{tool}{place}: {}", telling.unwrap_or(args.get())))
 }
 
 fn one_line(text: &str) -> String {

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { diff } from "../diff.js";
 import { duration, money, quoted, tokens } from "../format.js";
 import { FrameParser, pauseBefore } from "../sse.js";
+import { visible, visibleJson } from "../visible.js";
 
 test("frames are found in pieces of any size", () => {
   const stream = 'retry: 1000\n\nid: 7\ndata: {"a":1}\n\n:\n\nevent: head\ndata: {}\n\n';
@@ -40,4 +41,14 @@ test("amounts are short", () => {
 test("words of a command are quoted if necessary", () => {
   assert.equal(quoted("bold-oak"), "bold-oak");
   assert.equal(quoted("it's"), "'it'\\''s'");
+});
+
+test("hidden characters are shown, and those that emoji need are kept", () => {
+  assert.equal(visible("echo \u202e; dne\u200b\u2066"), "echo \\u{202e}; dne\\u{200b}\\u{2066}");
+  assert.equal(visible("a\x1b[2K\rb\x7f\r\n\tc"), "a␛[2K␍b␡\n\tc");
+  for (const kept of ["👩‍💻", "❤️‍🔥", "1️⃣", "नमस्ते", "plain\ttext\n"]) assert.equal(visible(kept), kept);
+  assert.equal(visible("❤️️"), "❤️\\u{fe0f}");
+  const call = { command: "a\u202eb\u{e0041}" };
+  assert.match(visibleJson(call), /a\\u202eb\\udb40\\udc41/);
+  assert.deepEqual(JSON.parse(visibleJson(call)), call);
 });

@@ -49,6 +49,26 @@ export function wait_with_a_long_word_is_read_on_a_phone({ address }) {
   });
 }
 
+export function approval_shows_the_whole_call({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Deploy elsewhere", permissions: "careful", name: "whole" });
+    const shows = async (area) => {
+      for (const each of ["echo \\u{202e}; dne ohce", "important", "7"]) await area.getByText(each, { exact: true }).waitFor();
+    };
+    await shows(page.locator("details.tool"));
+    await page.goto(`${address}/#/waits`);
+    const card = page.getByRole("region", { name: /^Approval: bash in important: echo/ });
+    await shows(card);
+    await card.getByRole("button", { name: "Edit the arguments…" }).click();
+    assert.match(await card.getByLabel("Arguments to run with").inputValue(), /"echo \\u202e; dne ohce"/);
+    assert.ok(!(await page.locator("body").textContent()).includes("\u202e"), "a hidden character reached the page");
+    await card.getByRole("button", { name: "Deny" }).click();
+    await page.getByText("Just decided").waitFor();
+    assert.deepEqual(page.errors, []);
+  });
+}
+
 export function edited_arguments_run_and_wrong_ones_are_refused({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);
