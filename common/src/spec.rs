@@ -48,6 +48,29 @@ pub struct AgentLimits {
     pub on_limit: Option<OnLimit>,
 }
 
+impl AgentLimits {
+    /// Returns the lower one of each of these limits and those of `most`. `most` also says what
+    /// happens at a limit, unless these limits do.
+    #[must_use]
+    pub fn within(self, most: Self) -> Self {
+        Self {
+            max_requests_per_turn: lower(self.max_requests_per_turn, most.max_requests_per_turn),
+            max_tokens: lower(self.max_tokens, most.max_tokens),
+            max_cost_usd: lower(self.max_cost_usd, most.max_cost_usd),
+            max_turn_seconds: lower(self.max_turn_seconds, most.max_turn_seconds),
+            on_limit: self.on_limit.or(most.on_limit),
+        }
+    }
+}
+
+/// Returns the lower limit. A limit that is absent does not apply.
+fn lower<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) if other < one => Some(other),
+        (one, other) => one.or(other),
+    }
+}
+
 /// What happens when an agent reaches a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -75,6 +98,19 @@ pub struct SessionLimits {
     /// The maximum length of a chain of questions between agents; 16 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ask_depth: Option<u32>,
+}
+
+impl SessionLimits {
+    /// Returns the lower one of each of these limits and those of `most`.
+    #[must_use]
+    pub fn within(self, most: Self) -> Self {
+        Self {
+            max_tokens: lower(self.max_tokens, most.max_tokens),
+            max_cost_usd: lower(self.max_cost_usd, most.max_cost_usd),
+            max_agents: lower(self.max_agents, most.max_agents),
+            max_ask_depth: lower(self.max_ask_depth, most.max_ask_depth),
+        }
+    }
 }
 
 /// What happens to a session if the node of its orchestrator dies.
@@ -203,4 +239,31 @@ pub struct SessionSpec {
     pub team: Option<String>,
     pub limits: SessionLimits,
     pub on_node_death: OnNodeDeath,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_limits_the_lower_one_holds() {
+        let own = AgentLimits {
+            max_tokens: Some(9),
+            max_turn_seconds: Some(1),
+            on_limit: Some(OnLimit::Ask),
+            ..AgentLimits::default()
+        };
+        let most = AgentLimits {
+            max_tokens: Some(3),
+            max_cost_usd: Some(0.5),
+            max_turn_seconds: Some(2),
+            ..AgentLimits::default()
+        };
+        let expected = AgentLimits {
+            max_turn_seconds: Some(1),
+            on_limit: Some(OnLimit::Ask),
+            ..most
+        };
+        assert_eq!(own.within(most), expected);
+    }
 }

@@ -9,7 +9,7 @@ use planck_common::{
     event::{InputKind, json},
     message::Part,
     reply::Refusal,
-    spec::{AgentSpec, ClientTool, SessionLimits, SessionSpec},
+    spec::{AgentSpec, ClientTool, SessionSpec},
     subject::{Address, Target},
 };
 
@@ -248,7 +248,7 @@ fn plan(
         workspace: place.workspace,
         dir: place.dir,
         team: request.team,
-        limits: settle(request.limits, limits.session),
+        limits: request.limits.unwrap_or_default().within(limits.session),
         on_node_death: request.on_node_death.unwrap_or_default(),
     };
     Ok(NewSession {
@@ -292,17 +292,6 @@ fn give_client_tools(specs: &mut [AgentSpec], tools: Vec<ClientTool>) -> Result<
         lead.client_tools.push(tool);
     }
     Ok(())
-}
-
-/// Returns the limits in the request, with the node's defaults for those that are missing.
-fn settle(named: Option<SessionLimits>, default: SessionLimits) -> SessionLimits {
-    let named = named.unwrap_or_default();
-    SessionLimits {
-        max_tokens: named.max_tokens.or(default.max_tokens),
-        max_cost_usd: named.max_cost_usd.or(default.max_cost_usd),
-        max_agents: named.max_agents.or(default.max_agents),
-        max_ask_depth: named.max_ask_depth.or(default.max_ask_depth),
-    }
 }
 
 fn started(

@@ -188,20 +188,6 @@ impl KnownModels {
     }
 }
 
-/// Returns the limits of a member. Limits that the member does not name are inherited.
-pub fn limits(own: Option<AgentLimits>, inherited: AgentLimits) -> AgentLimits {
-    let own = own.unwrap_or_default();
-    AgentLimits {
-        max_requests_per_turn: own
-            .max_requests_per_turn
-            .or(inherited.max_requests_per_turn),
-        max_tokens: own.max_tokens.or(inherited.max_tokens),
-        max_cost_usd: own.max_cost_usd.or(inherited.max_cost_usd),
-        max_turn_seconds: own.max_turn_seconds.or(inherited.max_turn_seconds),
-        on_limit: own.on_limit.or(inherited.on_limit),
-    }
-}
-
 impl TeamContext {
     /// Returns the clash of the tool or skill with this name, or `None` if the name is unique.
     pub fn clash(&self, kind: &str, name: &str) -> Option<&NameClash> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use planck_common::spec::{AgentLimits, AgentRole, AgentSpec, Member};
 
 use super::{
-    context::{TeamContext, limits},
+    context::TeamContext,
     grant,
     mistake::{Mistakes, TemplateError, did_you_mean},
     permissions,
@@ -148,7 +148,7 @@ fn settle(
         tools,
         skills,
         compactor: member.compactor.clone(),
-        limits: limits(member.limits, context.limits),
+        limits: member.limits.unwrap_or_default().within(context.limits),
         labels: member.labels.clone(),
         permissions: permissions::layers(&[], context, member),
         client_tools: Vec::new(),

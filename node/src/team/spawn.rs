@@ -7,7 +7,7 @@ use planck_common::{
 };
 
 use super::{
-    context::{TeamContext, limits},
+    context::TeamContext,
     grant::{self, divide},
     mistake::{Mistakes, TemplateError},
     permissions,
@@ -60,7 +60,7 @@ pub fn spawn(
         tools,
         skills,
         compactor: member.compactor.clone(),
-        limits: limits(member.limits, spawner.limits),
+        limits: member.limits.unwrap_or_default().within(spawner.limits),
         labels: member.labels.clone(),
         permissions: permissions::layers(&spawner.permissions, context, member),
         client_tools: Vec::new(),

@@ -210,6 +210,7 @@ impl Once {
             folder.path().join("sessions").display()
         ));
         config.models.default = Some("scripted:bench".into());
+        config.limits.session.max_agents = u32::MAX;
         let scripted = config.providers.entry("scripted");
         (scripted.base_url, scripted.max_concurrent) =
             (Some(ConfiguredUrl::new(&self.model)), 1_024);

@@ -5,7 +5,8 @@ use planck_common::spec;
 use crate::config::setting::{LimitReaction, Size};
 
 section! {
-    /// The limits of a turn, an agent, a session, a prompt and an answer.
+    /// The limits of a turn, an agent, a session, a prompt and an answer. A team, a start or an
+    /// orchestrator can lower those of an agent and of a session, and not raise them.
     Limits {
         /// The maximum number of model calls in one turn of an agent.
         max_requests_per_turn: u32 = 200;
