@@ -1,6 +1,6 @@
 //! The front: its parts, and the table of its routes.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, path::Path, sync::Arc};
 
 use axum::{
     Router,
@@ -17,12 +17,15 @@ use super::{
     feed::{Feed, Feeds},
     guard::{AllowedNames, guard},
     health,
-    key::{Key, Keys},
+    key::{Caller, Key, Keys, Role},
     meter::FrontMeter,
     openai,
     problem::Problem,
     server, ui, v1,
 };
+
+/// The prefix of the workspace that contains all paths of a machine.
+const LOCAL_WORKSPACE: &str = "local:";
 
 /// The settings of a front.
 #[derive(Debug, Clone)]
@@ -44,12 +47,22 @@ pub struct StartDefaults {
 }
 
 impl StartDefaults {
-    /// Completes a request to start a session.
-    pub fn complete(&self, start: &mut Start) {
+    /// Completes a request to start a session. Only an operator may name a directory of a machine,
+    /// because the tools of the session read and write everything in it. Others name a workspace.
+    pub fn complete(&self, start: &mut Start, caller: &Caller) -> Result<(), Problem> {
+        let is_path = |dir: &str| Path::new(dir).is_absolute();
+        let is_of_machine = |workspace: &str| workspace.starts_with(LOCAL_WORKSPACE);
+        if start.dir.as_deref().is_some_and(is_path)
+            || start.workspace.as_deref().is_some_and(is_of_machine)
+        {
+            let what = "an absolute `dir` (name a `workspace`, and a `dir` in it)";
+            caller.needs(Role::Operate, what)?;
+        }
         if start.workspace.is_none() && start.dir.is_none() {
             start.workspace.clone_from(&self.workspace);
             start.dir.clone_from(&self.dir);
         }
+        Ok(())
     }
 }
 

@@ -111,6 +111,19 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Refuses a caller with a lower role than `what` needs.
+    pub fn needs(&self, role: Role, what: &str) -> Result<(), Problem> {
+        if self.role >= role {
+            return Ok(());
+        }
+        Err(Problem::denied(format!(
+            "the key `{}` has the role `{}`, and {what} needs `{}`",
+            self.name.as_deref().unwrap_or_default(),
+            self.role.name(),
+            role.name(),
+        )))
+    }
+
     /// Returns the name that is recorded with a command: that of the caller's key. Without keys it
     /// is the one that the body of the request says.
     pub fn author(self, said: Option<String>) -> Option<String> {
@@ -210,14 +223,7 @@ callers! {
 fn admit(parts: &Parts, needed: Role) -> Result<Caller, Problem> {
     let caller = parts.extensions.get::<Caller>();
     let caller = caller.ok_or_else(|| Problem::unauthorized("this request has no caller"))?;
-    if caller.role < needed {
-        return Err(Problem::denied(format!(
-            "the key `{}` has the role `{}`, and this needs `{}`",
-            caller.name.as_deref().unwrap_or_default(),
-            caller.role.name(),
-            needed.name(),
-        )));
-    }
+    caller.needs(needed, "this")?;
     Ok(caller.clone())
 }
 

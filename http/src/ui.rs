@@ -53,7 +53,7 @@ async fn send(
     JsonBody(body): JsonBody<ChatBody>,
 ) -> Result<Response, Problem> {
     let until = Until::of(&headers)?;
-    let reply = chat::perform(&front, body.read()?, caller.name, until).await?;
+    let reply = chat::perform(&front, body.read()?, caller, until).await?;
     Ok(stream::response(&front, reply))
 }
 

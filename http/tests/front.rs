@@ -213,6 +213,34 @@ async fn every_route_needs_a_key_with_its_role() {
     }
 }
 
+/// The tools of a session read and write everything in its directory.
+#[tokio::test]
+async fn directory_of_the_machine_needs_an_operator() {
+    let front = with_keys();
+    for body in [
+        r#"{"dir":"/"}"#,
+        r#"{"workspace":"local:box","dir":"etc"}"#,
+        r#"{"workspace":"code","dir":"/etc"}"#,
+    ] {
+        let ask = |role: Role| {
+            let request = request(Method::POST, "/v1/sessions")
+                .header(header::AUTHORIZATION, format!("Bearer {}", role.name()))
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Body::from(body));
+            send(&front, request.unwrap())
+        };
+        let refused = ask(Role::Use).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{body}");
+        let problem = problem(refused).await;
+        assert!(
+            problem["detail"].as_str().unwrap().contains("`operate`"),
+            "{problem}"
+        );
+        let admitted = ask(Role::Operate).await.status();
+        assert_eq!(admitted, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+    }
+}
+
 #[tokio::test]
 async fn only_what_tells_nothing_is_public() {
     let front = with_keys();

@@ -130,7 +130,7 @@ async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, Ap
     let opening = Opening {
         front,
         client: front.client(),
-        caller: caller.name.as_deref(),
+        caller,
         text: marked(&parts),
         parts,
         ask,
@@ -149,7 +149,7 @@ async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, Ap
 struct Opening<'a> {
     front: &'a Front,
     client: &'a Client,
-    caller: Option<&'a str>,
+    caller: &'a Caller,
     ask: Ask,
     parts: Vec<Part>,
     /// The text of the parts, with marks for images and files.
@@ -160,7 +160,7 @@ impl Opening<'_> {
     /// Continues the session whose turns are the history that the client sent, or starts one.
     async fn by_history(self) -> Result<Opened, ApiError> {
         if let Some(key) = &self.ask.origin.idempotency_key {
-            let id = session_of(self.caller, key);
+            let id = session_of(self.caller.name.as_deref(), key);
             return self.start(Some(id), None).await;
         }
         let base = self.base();
@@ -209,7 +209,7 @@ impl Opening<'_> {
         let first = first.map_or(self.text.as_str(), |said| said.user.as_str());
         let origin = &self.ask.origin;
         let all = (
-            self.caller,
+            &self.caller.name,
             &self.ask.model,
             &origin.user,
             (&origin.workspace, &origin.dir),
@@ -237,7 +237,9 @@ impl Opening<'_> {
         start.name = name;
         start.workspace.clone_from(&self.ask.origin.workspace);
         start.dir.clone_from(&self.ask.origin.dir);
-        self.front.start_defaults().complete(&mut start);
+        self.front
+            .start_defaults()
+            .complete(&mut start, self.caller)?;
         start.client_tools = std::mem::take(&mut self.ask.tools);
         let model = Value::String(self.ask.model.clone());
         start.metadata.insert(MODEL.to_owned(), model);
@@ -287,7 +289,7 @@ impl Opening<'_> {
         let prompt = Prompt {
             content: Some(std::mem::take(&mut self.parts)),
             prompt_id: Some(input.clone()),
-            by: self.caller.map(str::to_owned),
+            by: self.caller.name.clone(),
             ..Prompt::default()
         };
         // The feed starts while the node takes the prompt.

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     front::Front,
+    key::Caller,
     problem::Problem,
     turn::{self, Opening, Turn, TurnChoice},
     until::Until,
@@ -38,26 +39,26 @@ struct Chat<'a> {
     until: Until,
 }
 
-/// Performs a request. `by` is the name of the caller.
+/// Performs a request.
 pub async fn perform(
     front: &Front,
     request: ChatRequest,
-    by: Option<String>,
+    caller: Caller,
     until: Until,
 ) -> Result<Reply, Problem> {
     let known = find(front, &request.chat, until).await?;
     match (request.asks, known) {
         (Asks::Prompt(message), Some(chat)) => {
             chat.check_waits().await?;
-            chat.prompt(message, by).await
+            chat.prompt(message, caller.name).await
         }
         (Asks::Prompt(message), None) => {
-            let session = start(front, &request.chat, request.start).await?;
+            let session = start(front, &request.chat, request.start, &caller).await?;
             let chat = Chat::of(front, session, until)?;
             let id = ids::of_prompt(&ids::base(&message.id), None);
-            chat.send(message, id, by).await
+            chat.send(message, id, caller.name).await
         }
-        (Asks::Answer(message), Some(chat)) => chat.answer(&message, by).await,
+        (Asks::Answer(message), Some(chat)) => chat.answer(&message, caller.name).await,
         (Asks::Answer(_), None) => Err(no_chat(&request.chat)),
     }
 }
@@ -121,6 +122,7 @@ async fn start(
     front: &Front,
     chat: &planck_common::SessionId,
     fields: StartFields,
+    caller: &Caller,
 ) -> Result<SessionInfo, Problem> {
     let mut start = Start {
         session_id: Some(chat.clone()),
@@ -133,7 +135,7 @@ async fn start(
         client_tools: fields.client_tools,
         ..Start::default()
     };
-    front.start_defaults().complete(&mut start);
+    front.start_defaults().complete(&mut start, caller)?;
     let started = front.client().start(start).await?;
     Ok(front.client().session(&started.session_id).await?)
 }

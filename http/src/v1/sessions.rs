@@ -42,7 +42,7 @@ pub async fn start(
     headers: HeaderMap,
     JsonBody(mut start): JsonBody<Start>,
 ) -> Result<(StatusCode, Json<Started>), Problem> {
-    front.start_defaults().complete(&mut start);
+    front.start_defaults().complete(&mut start, &caller)?;
     // The author is no part of the digest, because another caller may repeat the request.
     let by = caller.author(start.by.take());
     let Some(key) = idempotency_key(&headers)? else {
