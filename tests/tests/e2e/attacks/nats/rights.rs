@@ -2,10 +2,11 @@
 //! not have.
 
 use anyhow::Result;
+use planck_common::command::{AgentVerb, NodeVerb, SessionVerb, SessionsVerb};
 
 use super::gate::{
     Act::{self, Join, Publish, Subscribe},
-    Form, SecuredServer,
+    Form, ROLES, SecuredServer,
 };
 
 const MAY: &[(&str, &[Act])] = &[
@@ -237,6 +238,80 @@ const MAY_NOT: &[(&str, &[&[Act]])] = &[
     ),
 ];
 
+/// Returns whether an answerer may send a verb. A new verb needs a decision.
+fn answerer_sends_to_sessions(verb: SessionsVerb) -> bool {
+    match verb {
+        SessionsVerb::List | SessionsVerb::Waits => true,
+        SessionsVerb::Start => false,
+    }
+}
+
+fn answerer_sends_to_session(verb: SessionVerb) -> bool {
+    match verb {
+        SessionVerb::Prompt
+        | SessionVerb::Events
+        | SessionVerb::Messages
+        | SessionVerb::Info
+        | SessionVerb::Abort
+        | SessionVerb::Answer
+        | SessionVerb::Outcome => true,
+        SessionVerb::Rewind | SessionVerb::Resume | SessionVerb::Close | SessionVerb::Delete => {
+            false
+        }
+    }
+}
+
+fn answerer_sends_to_agent(verb: AgentVerb) -> bool {
+    match verb {
+        AgentVerb::Prompt | AgentVerb::Info | AgentVerb::Snapshot | AgentVerb::Abort => true,
+        AgentVerb::Stop
+        | AgentVerb::Nudge
+        | AgentVerb::Checkpoint
+        | AgentVerb::AddTool
+        | AgentVerb::RemoveTool
+        | AgentVerb::ChangeModel => false,
+    }
+}
+
+/// Returns whether users may send a verb, or only nodes among themselves, and whether an answerer is
+/// among these users.
+fn users_send_to_node(verb: NodeVerb) -> (bool, bool) {
+    match verb {
+        NodeVerb::Info => (true, true),
+        NodeVerb::Drain => (true, false),
+        NodeVerb::Host | NodeVerb::Wake | NodeVerb::Relay | NodeVerb::StopTeam => (false, false),
+    }
+}
+
+/// Returns the subject of every verb of the protocol, and the roles that may publish there.
+fn verbs() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut all: Vec<(String, bool, bool)> = Vec::new();
+    all.extend(SessionsVerb::ALL.iter().map(|verb| {
+        let may = answerer_sends_to_sessions(*verb);
+        (format!("cmd.sessions.{}", verb.name()), true, may)
+    }));
+    all.extend(SessionVerb::ALL.iter().map(|verb| {
+        let may = answerer_sends_to_session(*verb);
+        (format!("cmd.session.s1.{}", verb.name()), true, may)
+    }));
+    all.extend(AgentVerb::ALL.iter().map(|verb| {
+        let may = answerer_sends_to_agent(*verb);
+        (format!("cmd.agent.a1.{}", verb.name()), true, may)
+    }));
+    all.extend(NodeVerb::ALL.iter().map(|verb| {
+        let (client, answerer) = users_send_to_node(*verb);
+        (format!("cmd.node.n1.{}", verb.name()), client, answerer)
+    }));
+    all.into_iter()
+        .map(|(subject, client, answerer)| {
+            let mut roles = vec!["node"];
+            roles.extend(client.then_some("client"));
+            roles.extend(answerer.then_some("answerer"));
+            (&*subject.leak(), roles)
+        })
+        .collect()
+}
+
 async fn rights_hold(form: Form) -> Result<()> {
     let gate = SecuredServer::start(form)?;
     let mut wrong = Vec::new();
@@ -253,6 +328,16 @@ async fn rights_hold(form: Form) -> Result<()> {
         for act in groups.iter().copied().flatten() {
             if attacker.may(*act).await? {
                 wrong.push(format!("{role} may {act:?}"));
+            }
+        }
+    }
+    for role in ROLES {
+        let mut attacker = gate.attacker(role).await?;
+        for (subject, roles) in verbs() {
+            if attacker.may(Publish(subject)).await? != roles.contains(&role) {
+                wrong.push(format!(
+                    "{subject} is open to {roles:?}, and {role} finds otherwise"
+                ));
             }
         }
     }
