@@ -106,10 +106,7 @@ impl Sidecars {
     fn show(&self) -> bool {
         let (offers, faults) = {
             let directory = self.directory();
-            (
-                directory.offers(),
-                directory.faults().map(str::to_owned).collect::<Vec<_>>(),
-            )
+            (directory.offers(), directory.faults().collect::<Vec<_>>())
         };
         let mut shown = lock(&self.0.shown);
         let is_new = shown.offers != offers;

@@ -6,12 +6,15 @@ use std::{
     collections::{BTreeMap, VecDeque},
 };
 
-use planck_common::{SidecarId, command::SidecarRow};
+use planck_common::{SidecarId, command::SidecarRow, event::ToolEffect};
 
 use super::info::{OfferKind, SidecarInstance, SidecarOffer};
 
 /// The number of consecutive searches without an answer after which an instance is removed.
 const MISSES: u32 = 3;
+
+/// The maximum number of tools whose strictest effect is remembered.
+const EFFECTS: usize = 16_384;
 
 /// The maximum number of stopped instances that are remembered. A stopped instance may still answer
 /// searches for a while, and its answers are ignored.
@@ -23,6 +26,9 @@ pub struct Directory {
     allow: Option<Vec<String>>,
     sidecars: BTreeMap<SidecarId, BTreeMap<String, SeenInstance>>,
     gone: VecDeque<String>,
+    /// The strictest effect with which a tool was described since the node started, by the tool's
+    /// subject. A later description cannot make calls run that would have asked a person before.
+    effects: BTreeMap<String, ToolEffect>,
 }
 
 #[derive(Debug)]
@@ -44,6 +50,7 @@ impl Directory {
     pub fn update(&mut self, instances: Vec<SidecarInstance>) {
         for instance in instances {
             if self.admits(&instance) {
+                self.remember_effects(&instance);
                 let known = self.sidecars.entry(instance.sidecar.clone()).or_default();
                 known.insert(
                     instance.id.clone(),
@@ -82,6 +89,25 @@ impl Directory {
         self.sidecars.retain(|_, instances| !instances.is_empty());
     }
 
+    pub fn names(&self) -> Vec<SidecarId> {
+        self.sidecars.keys().cloned().collect()
+    }
+
+    fn remember_effects(&mut self, instance: &SidecarInstance) {
+        for offer in &instance.offers {
+            let OfferKind::Tool(tool) = &offer.kind else {
+                continue;
+            };
+            match self.effects.get_mut(&offer.subject) {
+                Some(known) => *known = strictest(*known, tool.effect),
+                None if self.effects.len() < EFFECTS => {
+                    self.effects.insert(offer.subject.clone(), tool.effect);
+                }
+                None => {}
+            }
+        }
+    }
+
     fn admits(&self, instance: &SidecarInstance) -> bool {
         let is_allowed = self
             .allow
@@ -91,18 +117,43 @@ impl Directory {
     }
 
     /// Returns the offers of each sidecar. If two instances of a sidecar describe the same offer
-    /// differently, the instance with the higher version decides.
+    /// differently, the instance with the higher version decides, except about the effect of a tool:
+    /// the strictest one holds that was described since the node started.
     pub fn offers(&self) -> BTreeMap<SidecarId, Vec<SidecarOffer>> {
-        let sidecars = self.sidecars.iter();
-        sidecars
-            .map(|(name, instances)| (name.clone(), offers(instances)))
-            .collect()
+        let mut all = BTreeMap::new();
+        for (name, instances) in &self.sidecars {
+            let mut offers = offers(instances);
+            for offer in &mut offers {
+                if let (OfferKind::Tool(tool), Some(effect)) =
+                    (&mut offer.kind, self.effects.get(&offer.subject))
+                {
+                    tool.effect = *effect;
+                }
+            }
+            all.insert(name.clone(), offers);
+        }
+        all
     }
 
     /// Returns a message for each ignored part of an instance's description, with the reason.
-    pub fn faults(&self) -> impl Iterator<Item = &str> {
+    pub fn faults(&self) -> impl Iterator<Item = String> {
         let seen = self.sidecars.values().flat_map(BTreeMap::values);
-        seen.flat_map(|seen| seen.instance.faults.iter().map(String::as_str))
+        seen.flat_map(|seen| {
+            let weaker = seen.instance.offers.iter().filter_map(|offer| {
+                let OfferKind::Tool(tool) = &offer.kind else {
+                    return None;
+                };
+                let known = *self.effects.get(&offer.subject)?;
+                let (sidecar, name) = (&seen.instance.sidecar, &offer.name);
+                let (now, known_name) = (tool.effect.name(), known.name());
+                (strictest(known, tool.effect) != tool.effect).then(|| {
+                    format!(
+                        "sidecar `{sidecar}`: `{name}` was `{known_name}`, and is described as `{now}`: it counts as `{known_name}` until the node restarts"
+                    )
+                })
+            });
+            seen.instance.faults.iter().cloned().chain(weaker)
+        })
     }
 
     pub fn rows(&self) -> Vec<SidecarRow> {
@@ -110,6 +161,15 @@ impl Directory {
             .iter()
             .map(|(name, instances)| row(name, instances))
             .collect()
+    }
+}
+
+/// Returns the effect of which calls ask more often, and are repeated less.
+fn strictest(one: ToolEffect, other: ToolEffect) -> ToolEffect {
+    match (one, other) {
+        (ToolEffect::Mutating, _) | (_, ToolEffect::Mutating) => ToolEffect::Mutating,
+        (ToolEffect::Idempotent, _) | (_, ToolEffect::Idempotent) => ToolEffect::Idempotent,
+        (ToolEffect::Pure, ToolEffect::Pure) => ToolEffect::Pure,
     }
 }
 

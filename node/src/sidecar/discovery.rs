@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{
-    StreamExt,
-    stream::{BoxStream, pending},
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream, pending},
 };
 use planck_common::{
     SidecarId,
@@ -29,6 +29,11 @@ const QUIET_OF_ONE: Duration = Duration::from_millis(100);
 
 /// The maximum number of messages that are handled together.
 const AT_ONCE: usize = 256;
+
+/// The maximum number of sidecars that are asked for their descriptions, and of those that are asked
+/// at the same time.
+const MOST: usize = 2_000;
+const ASKED_AT_ONCE: usize = 32;
 
 type InfoStream = BoxStream<'static, Vec<Delivery>>;
 
@@ -69,14 +74,36 @@ impl Sidecars {
     async fn look_around(&self) {
         match self.0.bus.services(None, QUIET).await {
             Ok(answers) => {
-                let instances = self.read(&answers);
-                self.directory().swept(instances);
+                let answered = self.read(&answers).into_iter();
+                let mut names: BTreeSet<_> = answered.map(|instance| instance.sidecar).collect();
+                names.extend(self.directory().names());
+                if let Some(instances) = self.descriptions(names).await {
+                    self.directory().swept(instances);
+                }
             }
             Err(error @ BusError::Denied(_)) => {
                 self.warn(format!("sidecars cannot be found: {error}"))
             }
             Err(error) => tracing::debug!(%error, "cannot search for sidecars"),
         }
+    }
+
+    /// Asks each sidecar for the descriptions of its instances, on the subject that only the sidecar
+    /// may serve. A description under another name is dropped: with it, whoever answers could say
+    /// what the tool of another sidecar does. Returns `None` if the sidecars cannot be asked.
+    async fn descriptions(&self, names: BTreeSet<SidecarId>) -> Option<Vec<SidecarInstance>> {
+        let asked = names.into_iter().take(MOST).map(|name| async move {
+            let answers = self.0.bus.services(Some(&name), QUIET_OF_ONE).await?;
+            let mut instances = self.read(&answers);
+            instances.retain(|instance| instance.sidecar == name);
+            Ok::<_, BusError>(instances)
+        });
+        let described = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+        described
+            .try_concat()
+            .await
+            .inspect_err(|error| tracing::debug!(%error, "cannot ask the sidecars"))
+            .ok()
     }
 
     fn read(&self, answers: &[Bytes]) -> Vec<SidecarInstance> {
@@ -113,16 +140,17 @@ impl Sidecars {
             let Ok(presence) = serde_json::from_slice::<Presence>(&delivery.payload) else {
                 continue;
             };
+            // The subject is the sidecar's own.
+            if delivery.subject != Topic::Sidecar(&presence.sidecar).to_string() {
+                continue;
+            }
             match presence.r#type {
                 PresenceKind::Hello => drop(arrived.insert(presence.sidecar)),
                 PresenceKind::Bye => self.directory().left(&presence.sidecar, &presence.instance),
             }
         }
-        for sidecar in arrived {
-            if let Ok(answers) = self.0.bus.services(Some(&sidecar), QUIET_OF_ONE).await {
-                let instances = self.read(&answers);
-                self.directory().update(instances);
-            }
+        if let Some(instances) = self.descriptions(arrived).await {
+            self.directory().update(instances);
         }
     }
 }

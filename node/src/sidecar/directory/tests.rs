@@ -170,3 +170,40 @@ fn versions_are_compared_number_by_number() {
     );
     assert_eq!(directory.rows()[0].version, "1.10.0");
 }
+
+#[test]
+fn effect_of_a_tool_gets_no_weaker() {
+    let described = |id: &str, version: &str, effect: &str| {
+        let metadata =
+            json!({"kind": "tool", "description": "adds", "parameters": SCHEMA, "effect": effect});
+        let endpoint = json!({"name": "add", "subject": "tool.s.add", "metadata": metadata});
+        let info = json!({"name": "s", "id": id, "version": version, "metadata": {"planck": "1"}, "endpoints": [endpoint]});
+        let (prefix, patience) = Default::default();
+        SidecarInstance::read(info.to_string().as_bytes(), &prefix, patience).unwrap()
+    };
+    let effect = |directory: &Directory| {
+        let offers = directory.offers().into_values().next().unwrap();
+        match &offers.first().unwrap().kind {
+            OfferKind::Tool(tool) => tool.effect,
+            OfferKind::Compactor => panic!(),
+        }
+    };
+    let mut directory = Directory::default();
+    directory.update(vec![described("a", "1.0.0", "pure")]);
+    assert_eq!(effect(&directory), ToolEffect::Pure);
+    directory.update(vec![described("b", "0.9.0", "mutating")]);
+    assert_eq!(
+        effect(&directory),
+        ToolEffect::Mutating,
+        "of an older version"
+    );
+    directory.left(&SidecarId::parse("s").unwrap(), "b");
+    assert_eq!(effect(&directory), ToolEffect::Mutating, "it is remembered");
+    let faults: Vec<_> = directory.faults().collect();
+    assert!(
+        faults
+            .iter()
+            .any(|fault| fault.contains("counts as `mutating`")),
+        "{faults:?}"
+    );
+}

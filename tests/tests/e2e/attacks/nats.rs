@@ -1,6 +1,7 @@
 //! NATS clients with few rights, and forged messages.
 
 mod deputies;
+mod described;
 mod exposed;
 mod forged;
 mod gate;

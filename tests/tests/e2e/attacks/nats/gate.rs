@@ -45,10 +45,29 @@ pub fn deployed(file: &str) -> PathBuf {
 
 impl SecuredServer {
     pub fn start(form: Form) -> Result<Self> {
+        Self::start_with(form, config)
+    }
+
+    /// Starts a server that also has the user of a sidecar that others do not trust.
+    pub fn with_calculator() -> Result<Self> {
+        Self::start_with(Form::Passwords, |_, folder| {
+            let text = fs::read_to_string(deployed("nats-cluster.conf"))?;
+            let user = text.replace("# { user: calculator", "{ user: calculator");
+            let begin = user.find("# CALCULATOR = {").context("no such role")?;
+            let end = begin + user[begin..].find("\n\n").context("no end of it")?;
+            let role = user[begin..end].replace("\n# ", "\n");
+            let role = role.trim_start_matches("# ");
+            let file = folder.join("nats-cluster.conf");
+            fs::write(&file, format!("{}{role}{}", &user[..begin], &user[end..]))?;
+            Ok(file)
+        })
+    }
+
+    fn start_with(form: Form, config: impl Fn(Form, &Path) -> Result<PathBuf>) -> Result<Self> {
         let (folder, certificates) = (TempDir::new()?, Certificates::new()?);
         let mut environment = Vec::new();
         let mut seeds = BTreeMap::new();
-        for role in ROLES {
+        for role in ROLES.into_iter().chain(["calculator"]) {
             let (key, name) = (KeyPair::new_user(), role.to_uppercase());
             seeds.insert(role, key.seed()?);
             environment.push((format!("NATS_{name}_PASSWORD"), password(role)));
