@@ -65,6 +65,7 @@ impl Measured {
             is_repeat: false,
             args: to_raw_value(&json!({ "command": "true" })).unwrap().into(),
             dir: dir.to_owned(),
+            second_judgement: None,
             cancel: CancellationToken::new(),
             progress: Arc::new(|_| {}),
         };

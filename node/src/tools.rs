@@ -29,6 +29,7 @@ pub mod reap;
 pub mod protect;
 
 mod files;
+mod second_judgement;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -48,6 +49,7 @@ pub use process::{Launcher, ReaperHeartbeat};
 pub use protect::{Guards, UndoneChanges};
 pub use runner::{CallBounds, Runner};
 pub use sandbox::Sandbox;
+pub use second_judgement::SecondJudgement;
 pub use shell::Shell;
 pub use toolbox::Toolbox;
 pub use workspace::Roots;
@@ -90,6 +92,8 @@ pub struct Invocation {
     pub args: Arc<RawValue>,
     /// The working directory of the agent.
     pub dir: PathBuf,
+    /// Absent if the permissions of the agent let every call run.
+    pub second_judgement: Option<Arc<SecondJudgement>>,
     pub cancel: CancellationToken,
     pub progress: Arc<dyn Fn(CallProgress) + Send + Sync>,
 }

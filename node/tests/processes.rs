@@ -78,6 +78,7 @@ impl World {
             is_repeat: false,
             args: to_raw_value(args).unwrap().into(),
             dir: self.at("ws"),
+            second_judgement: None,
             cancel: cancel.clone(),
             progress: Arc::new(|_| {}),
         }

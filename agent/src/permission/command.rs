@@ -13,6 +13,13 @@ use parts::PartReader;
 /// meaning to most of them in double quotes too.
 const UNUSUAL: &str = "|;&$`()<>\\{}!#~";
 
+/// The words after which the shell itself begins a command: reserved words, and the builtins that run
+/// their arguments.
+const BEGINNERS: [&str; 14] = [
+    "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc", "command",
+    "builtin", "exec", "eval",
+];
+
 /// A word of a command, without its quotes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Word {
@@ -186,11 +193,14 @@ impl Command {
 
 impl Part {
     fn contains(&self, pattern: &CommandPattern) -> Match {
-        let assignments = self.words.iter().take_while(|word| word.is_assignment());
-        let words = self.words.get(assignments.count()..).unwrap_or_default();
+        let words = after_assignments(&self.words);
         let start = match self.quoted {
             true => Match::No,
-            false => pattern.begins(words),
+            false => self
+                .beginnings()
+                .map(|words| pattern.begins(words))
+                .max()
+                .unwrap_or(Match::No),
         };
         // Arguments are seldom commands, so one that begins with an expanded word says nothing.
         let may_begin = |words: &[Word]| {
@@ -204,6 +214,22 @@ impl Part {
             false => start,
         }
     }
+
+    /// Returns the words from each place on at which the shell begins a command: the first word
+    /// behind assignments, and what follows a word that begins a command there.
+    fn beginnings(&self) -> impl Iterator<Item = &[Word]> {
+        std::iter::successors(Some(after_assignments(&self.words)), |words| {
+            let (first, rest) = words.split_first()?;
+            BEGINNERS
+                .contains(&first.text.as_str())
+                .then(|| after_assignments(rest))
+        })
+    }
+}
+
+fn after_assignments(words: &[Word]) -> &[Word] {
+    let assignments = words.iter().take_while(|word| word.is_assignment());
+    words.get(assignments.count()..).unwrap_or_default()
 }
 
 fn is_glob(letter: char) -> bool {

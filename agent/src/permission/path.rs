@@ -1,5 +1,5 @@
 //! Paths in rules and in calls. They are compared as text: nothing here looks at the file system, so
-//! symbolic links are not resolved.
+//! symbolic links are not resolved, and a path whose text does not say where it leads is not read.
 
 use planck_common::permission::RuleAction;
 
@@ -33,20 +33,24 @@ impl CallPath {
         if path.len() > LONGEST || path.contains('\0') {
             return None;
         }
-        let known = dir.starts_with('/').then(|| below_root(dir, Vec::new()));
+        let known = match dir.starts_with('/') {
+            true => below(Vec::new(), dir),
+            false => None,
+        };
         let (absolute, below_dir) = match (path.starts_with('/'), known) {
-            (true, None) => (Some(below_root(path, Vec::new())), BelowDir::Unknown),
+            (true, None) => (Some(below(Vec::new(), path)?), BelowDir::Unknown),
             (true, Some(dir)) => {
-                let absolute = below_root(path, Vec::new());
+                let absolute = below(Vec::new(), path)?;
                 let below = BelowDir::of(&absolute, &dir);
                 (Some(absolute), below)
             }
             (false, Some(dir)) => {
-                let absolute = below_root(path, dir.clone());
+                let absolute = below(dir.clone(), path)?;
                 let below = BelowDir::of(&absolute, &dir);
                 (Some(absolute), below)
             }
-            (false, None) => (None, BelowDir::At(below_unknown(path)?)),
+            (false, None) if path.split('/').any(|part| part == "..") => return None,
+            (false, None) => (None, BelowDir::At(below(Vec::new(), path)?)),
         };
         Some(Self {
             absolute,
@@ -97,30 +101,21 @@ impl BelowDir {
     }
 }
 
-/// Appends a path to the parts of a directory. `..` in the root is the root.
-fn below_root(path: &str, mut parts: Vec<String>) -> Vec<String> {
+/// Appends a path to the parts of a directory. `..` in the root is the root. Returns `None` if `..`
+/// follows a name: if the name is a link, `..` is the parent of the folder to which the link leads.
+fn below(mut parts: Vec<String>, path: &str) -> Option<Vec<String>> {
+    let mut follows_name = false;
     for part in path.split('/') {
         match part {
             "" | "." => {}
+            ".." if follows_name => return None,
             ".." => {
                 parts.pop();
             }
-            name => parts.push(name.into()),
-        }
-    }
-    parts
-}
-
-/// Returns the parts of a path below an unknown directory, or `None` if the path leaves it.
-fn below_unknown(path: &str) -> Option<Vec<String>> {
-    let mut parts = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
+            name => {
+                follows_name = true;
+                parts.push(name.into());
             }
-            name => parts.push(name.into()),
         }
     }
     Some(parts)

@@ -63,7 +63,7 @@ impl Tool for EditFile {
 }
 
 fn edit(files: &Files, call: &Invocation, args: EditArgs) -> Result<String, FileError> {
-    let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
+    let place = files.place_to_change(call, &args.path)?;
     let failed = |why| FileError::Io {
         what: "edit",
         path: args.path.clone(),

@@ -14,6 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{
     Invocation, ToolOutcome,
     output::Caps,
+    second_judgement::StricterThere,
     workspace::{PathError, ResolvedPath, Roots, Workspace},
 };
 use crate::model::ToolSpec;
@@ -41,6 +42,8 @@ pub(super) enum FileError {
     },
     #[error("cannot use the working directory {dir}: {why}")]
     Directory { dir: String, why: io::Error },
+    #[error(transparent)]
+    StricterThere(#[from] StricterThere),
     #[error("{0}")]
     Refused(String),
     /// The call was cancelled before the tool had a result.
@@ -69,6 +72,26 @@ impl Files {
         })
     }
 
+    /// Resolves the path of a call that reads a file.
+    pub(super) fn place(&self, call: &Invocation, path: &str) -> Result<ResolvedPath, FileError> {
+        let workspace = self.workspace(&call.dir)?;
+        let place = workspace.place(path)?;
+        call.permits(path, &workspace, &place)?;
+        Ok(place)
+    }
+
+    /// Resolves the path of a call that changes a file.
+    pub(super) fn place_to_change(
+        &self,
+        call: &Invocation,
+        path: &str,
+    ) -> Result<ResolvedPath, FileError> {
+        let workspace = self.workspace(&call.dir)?;
+        let place = workspace.place_to_change(path)?;
+        call.permits(path, &workspace, &place)?;
+        Ok(place)
+    }
+
     /// Runs `act` while no other call of a file tool changes this file.
     pub(super) fn locked<T>(&self, place: &ResolvedPath, act: impl FnOnce() -> T) -> T {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place.path());
@@ -94,6 +117,20 @@ impl Files {
             Ok(Err(FileError::Stopped)) => ToolOutcome::stopped(""),
             Ok(Err(why)) => ToolOutcome::error(why.to_string()),
             Err(panic) => ToolOutcome::error(format!("failed: {panic}")),
+        }
+    }
+}
+
+impl Invocation {
+    fn permits(
+        &self,
+        path: &str,
+        workspace: &Workspace,
+        place: &ResolvedPath,
+    ) -> Result<(), StricterThere> {
+        match &self.second_judgement {
+            Some(judgement) => judgement.check(path, &self.dir, workspace, place),
+            None => Ok(()),
         }
     }
 }

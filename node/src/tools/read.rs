@@ -80,7 +80,7 @@ fn read(files: &Files, call: &Invocation, args: ReadArgs) -> Result<String, File
     let file = match ParentFolder::read_without_links(&call.dir, &args.path) {
         Some(file) => file,
         None => {
-            let place = files.workspace(&call.dir)?.place(&args.path)?;
+            let place = files.place(call, &args.path)?;
             let folder = ParentFolder::open(&place);
             folder.and_then(|folder| folder.read()).map_err(failed)?
         }

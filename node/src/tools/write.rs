@@ -54,7 +54,7 @@ impl Tool for WriteFile {
 }
 
 fn write(files: &Files, call: &Invocation, args: WriteArgs) -> Result<String, FileError> {
-    let place = files.workspace(&call.dir)?.place_to_change(&args.path)?;
+    let place = files.place_to_change(call, &args.path)?;
     let written = files.locked(&place, || {
         ParentFolder::create(&place)?.write(args.content.as_bytes())
     });

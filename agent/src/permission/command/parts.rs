@@ -18,6 +18,8 @@ pub(super) struct PartReader {
     redirects: bool,
     /// The line has a comment.
     comment: bool,
+    /// The text is between backticks.
+    backticks: bool,
 }
 
 impl PartReader {
@@ -46,6 +48,7 @@ impl PartReader {
 
     fn divide(&mut self, text: &str, depth: u8) {
         self.comment = false;
+        self.backticks = false;
         let mut letters = text.chars().peekable();
         while let Some(letter) = letters.next() {
             match letter {
@@ -66,7 +69,8 @@ impl PartReader {
                     self.end_part(depth);
                     self.comment = false;
                 }
-                '|' | ';' | '&' | '(' | ')' | '`' | '\r' | '\0' => self.end_part(depth),
+                '`' => self.backtick(depth),
+                '|' | ';' | '&' | '(' | ')' | '\r' | '\0' => self.end_part(depth),
                 _ if letter.is_whitespace() || letter.is_control() => self.end_word(depth),
                 _ => self.push(letter, is_glob(letter) || "${~".contains(letter)),
             }
@@ -88,9 +92,24 @@ impl PartReader {
         self.word.get_or_insert_default().push(letter, expands);
     }
 
+    /// Begins or ends a command between backticks. Its output becomes words of the command around
+    /// it, so the word in which it begins is expanded, as with `$(`.
+    fn backtick(&mut self, depth: u8) {
+        if !self.backticks {
+            self.push('`', true);
+        }
+        self.backticks = !self.backticks;
+        self.end_part(depth);
+    }
+
     fn escaped(&mut self, letter: Option<char>, depth: u8) {
         match letter {
             Some('\n') => {}
+            // Between backticks these are the backticks of a command inside the command.
+            Some('`') if self.backticks => {
+                self.push('`', true);
+                self.end_part(depth);
+            }
             Some(letter) => self.push(letter, false),
             None => self.unclosed(depth),
         }

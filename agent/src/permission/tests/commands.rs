@@ -150,6 +150,18 @@ fn a_strict_rule_matches_every_part_of_a_command() {
         "cat <(git push)",
         "[ -f a ] && git push",
         "a # it\\\ngit push",
+        "if git push; then x; fi",
+        "if x; then git push; fi",
+        "if x; then y; elif git push; then z; else git push; fi",
+        "while git push; do x; done",
+        "for i in a b; do A=b git push; done",
+        "! git push",
+        "! time git push",
+        "time git push",
+        "command git push",
+        "eval git push",
+        "x && exec /usr/bin/git push",
+        "case a in a) git push;; esac",
     ] {
         for action in ["ask", "deny"] {
             let found = compare(action, "git push *", command);
@@ -165,9 +177,14 @@ fn a_strict_rule_asks_about_a_command_that_may_contain_its_words() {
     for command in [
         "sudo git push",
         "env A=b git push",
-        "if git push; then x; fi",
-        "! git push",
-        "time git push",
+        "for i in git; do $i push; done",
+        "while $X push; do a; done",
+        "eval $X push",
+        "git `true` push",
+        "`echo git` push",
+        "gi`true`t push",
+        "git`true` push",
+        "echo `echo \\`git push\\``",
         "xargs git push",
         "sh -c 'git push'",
         "sh -c \"x; git push\"",
@@ -196,6 +213,11 @@ fn a_strict_rule_asks_about_a_command_that_may_contain_its_words() {
         compare("deny", "git push", "git push $X"),
         Match::Unreadable
     );
+    assert_eq!(
+        compare("deny", "git push", "git push `x`"),
+        Match::Unreadable
+    );
+    assert_eq!(compare("deny", "time *", "time git push"), Match::Yes);
 }
 
 #[test]
@@ -215,6 +237,8 @@ fn a_strict_rule_does_not_match_a_command_without_its_words() {
         "git commit -m \"it's done; push later\"",
         "echo 'a $b c'",
         "git -C . push",
+        "echo `date` > log",
+        "if make; then echo `date`; fi",
     ] {
         for action in ["ask", "deny"] {
             let found = compare(action, "git push *", command);

@@ -12,6 +12,7 @@ use planck_common::{
     Timestamp,
     envelope::EventPlace,
     event::{self, Event, EventKind},
+    permission::Permissions,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -30,7 +31,7 @@ use crate::{
     model::{Failure, FailureKind},
     permit::Permit,
     telemetry::{content, metrics},
-    tools::{self, Invocation},
+    tools::{self, Invocation, SecondJudgement},
 };
 
 /// The result of performing effects.
@@ -204,6 +205,7 @@ impl Actor {
             is_repeat,
             args: args.into(),
             dir: session.dir.clone(),
+            second_judgement: self.second_judgement(&name),
             cancel: cancel.clone(),
             progress: std::sync::Arc::new(progress),
         };
@@ -232,6 +234,18 @@ impl Actor {
                 };
                 FinishedWork::of(done, bound)
             });
+    }
+
+    fn second_judgement(&self, tool: &str) -> Option<Arc<SecondJudgement>> {
+        let layers = &self.agent.spec().permissions;
+        if layers.iter().all(Permissions::allow_everything) {
+            return None;
+        }
+        Some(Arc::new(SecondJudgement {
+            layers: layers.clone(),
+            tool: tool.into(),
+            effect: self.toolbox.effect(tool).unwrap_or_default(),
+        }))
     }
 
     fn compact(&mut self, ticket: Ticket) {

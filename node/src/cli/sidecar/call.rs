@@ -86,6 +86,7 @@ fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
         is_repeat: false,
         args: args.into(),
         dir: std::path::PathBuf::new(),
+        second_judgement: None,
         cancel: cancel.clone(),
         progress: std::sync::Arc::new(|progress: CallProgress| {
             warn(&format!("planck: {}", progress.message))

@@ -126,6 +126,7 @@ async fn run_try(
         is_repeat,
         args: RawValue::from_string(args.to_string()).unwrap().into(),
         dir: "/".into(),
+        second_judgement: None,
         cancel: CancellationToken::new(),
         progress: Arc::new(move |_: CallProgress| {
             counted.fetch_add(1, Ordering::Relaxed);

@@ -97,6 +97,7 @@ impl ToolCaller for BenchAgent {
             is_repeat: false,
             args: self.args.clone(),
             dir: PathBuf::new(),
+            second_judgement: None,
             cancel: CancellationToken::new(),
             progress: Arc::new(|_: CallProgress| ()),
         };
