@@ -38,8 +38,9 @@ pub struct Setup {
     pub dir: Arc<str>,
 }
 
-/// Checks the arguments of calls against the schemas of the tools. An implementation has compiled
-/// the schemas, and does nothing else than this check.
+/// Checks the arguments of calls that wait against the schemas of the tools. An implementation has
+/// compiled the schemas, and does nothing else than this check. It leaves out what would take long,
+/// because the runner checks the arguments of every call that runs.
 pub trait ArgumentCheck: fmt::Debug + Send + Sync {
     /// Returns the result of a call whose arguments do not fit, or `None` if they fit or there is
     /// no such tool.

@@ -13,6 +13,8 @@ pub mod event;
 pub mod command;
 pub mod decision;
 pub mod inbox;
+pub mod json_schema;
+pub mod json_text;
 pub mod node;
 pub mod permission;
 pub mod registry;

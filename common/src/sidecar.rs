@@ -39,7 +39,7 @@ pub const COMPACTOR_TIMEOUT_MS: u64 = 120_000;
 
 /// The maximum size of the schema of a tool's parameters in bytes. Every request of every agent
 /// that has the tool carries the schema.
-pub const MOST_PARAMETER_BYTES: usize = 64 * 1024;
+pub const MOST_PARAMETER_BYTES: usize = crate::json_schema::MOST_BYTES;
 
 /// Returns a name that a schema, or the schema of one of its properties or items, requires but does
 /// not define. Returns `None` if there is no such name. Model servers refuse every request with a

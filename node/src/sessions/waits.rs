@@ -1,6 +1,8 @@
 //! Lists and answers waits. Any node does both, because an answer is a row in SQL that the agent
 //! reads.
 
+use std::sync::Arc;
+
 use planck_common::{
     AgentId, Timestamp,
     command::{Answer, Answered, ListWaits, WaitRow, Waits},
@@ -10,7 +12,7 @@ use planck_common::{
     wait::{WaitAnswer, WaitDecision, WaitKind, WaitScope, WaitState},
 };
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{Sessions, author::checked_author, prompt::bounded};
 use crate::{
@@ -112,7 +114,7 @@ pub async fn store_answer(
     let id = answer.wait.clone();
     let unknown = || Refusal::not_found(format!("session {} has no wait {id}", session.name));
     let row = store.wait(&session.id, &id).await?.ok_or_else(unknown)?;
-    let given = checked(&row, answer, most)?;
+    let given = checked(&row, answer, most).await?;
     match store.answer(&session.id, &id, &row.digest, &given).await? {
         AnswerOutcome::Answered { agent, .. } => {
             let answered = Answered {
@@ -142,7 +144,7 @@ pub async fn store_answer(
 }
 
 /// Returns the answer to store, or a refusal if it does not fit the wait.
-fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer, Refusal> {
+async fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer, Refusal> {
     let Answer {
         wait: _,
         decision,
@@ -162,6 +164,7 @@ fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer, Refus
     }
     check_decision(row, decision)?;
     check_parts(row, decision, args.as_deref(), value.as_deref(), scope)?;
+    check_schema(row, args.as_deref().or(value.as_deref())).await?;
     for part in args.iter().chain(&value) {
         bounded(part.get().to_owned(), most)?;
     }
@@ -204,8 +207,7 @@ fn check_decision(row: &WaitRow, decision: WaitDecision) -> Result<(), Refusal> 
     )))
 }
 
-/// Returns a refusal if a part of the answer is missing, has no meaning for the wait, or does not
-/// fit the wait's schema.
+/// Returns a refusal if a part of the answer is missing or has no meaning for the wait.
 fn check_parts(
     row: &WaitRow,
     decision: WaitDecision,
@@ -228,25 +230,33 @@ fn check_parts(
     if value.is_some() != (decision == WaitDecision::Answer || is_raised) {
         return refused("`value` is the answer, or the new limit of an allowed budget");
     }
-    let Some(given) = args.or(value) else {
-        return Ok(());
-    };
-    let given: Value = serde_json::from_str(given.get())
-        .map_err(|error| Refusal::bad_request(format!("the answer cannot be read: {error}")))?;
-    if args.is_some() && !given.is_object() {
+    if args.is_some_and(|args| !args.get().starts_with('{')) {
         return refused("`args` must be an object");
     }
-    let schema = row.schema.as_deref().map(RawValue::get);
-    // The model wrote the schema of a question. A schema that is wrong must not keep a person from
-    // answering.
-    let Some(Ok(schema)) = schema.map(CompiledSchema::of_value) else {
+    Ok(())
+}
+
+/// Returns a refusal if the answer does not fit the wait's schema.
+async fn check_schema(row: &WaitRow, given: Option<&RawValue>) -> Result<(), Refusal> {
+    let (Some(given), Some(schema)) = (given, row.schema.clone()) else {
         return Ok(());
     };
-    match schema.mistakes(&given) {
-        mistakes if mistakes.is_empty() => Ok(()),
-        _ if row.kind == WaitKind::Budget => refused(&too_low(row)),
-        mistakes => refused(&format!("the answer does not fit: {}", mistakes.join("; "))),
-    }
+    let compiled =
+        tokio::task::spawn_blocking(move || CompiledSchema::of_value(schema.get())).await;
+    // The model wrote the schema of a question. A schema that is wrong must not keep a person from
+    // answering.
+    let Ok(Ok(schema)) = compiled else {
+        return Ok(());
+    };
+    let mistakes = Arc::new(schema).mistakes(given.get()).await;
+    let why = match row.kind {
+        _ if mistakes.is_empty() => return Ok(()),
+        WaitKind::Budget => too_low(row),
+        WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool => {
+            format!("the answer does not fit: {}", mistakes.join("; "))
+        }
+    };
+    Err(Refusal::bad_request(format!("wait {}: {why}", row.id)))
 }
 
 /// Returns what the new value of a limit must be.

@@ -7,9 +7,7 @@ use planck_common::{
     SidecarId,
     event::ToolEffect,
     service::{ServiceEndpoint, ServiceInfo},
-    sidecar::{
-        COMPACTOR_TIMEOUT_MS, MOST_PARAMETER_BYTES, TOOL_TIMEOUT_MS, metadata, unknown_required,
-    },
+    sidecar::{COMPACTOR_TIMEOUT_MS, TOOL_TIMEOUT_MS, metadata, unknown_required},
     subject::{self, NODE_SERVICE, Prefix},
 };
 use serde_json::{Value, value::RawValue};
@@ -147,12 +145,6 @@ impl InfoReader<'_> {
 }
 
 fn check_parameters(text: &str) -> Result<(), String> {
-    let (bytes, most) = (text.len(), MOST_PARAMETER_BYTES);
-    if bytes > most {
-        return Err(format!(
-            "its `parameters` have {bytes} bytes, over the limit of {most}; describe less, or split the tool"
-        ));
-    }
     CompiledSchema::compile(text).map_err(|why| format!("its `parameters` are wrong: {why}"))?;
     let schema: Value = serde_json::from_str(text)
         .map_err(|why| format!("its `parameters` are not JSON: {why}"))?;

@@ -13,7 +13,7 @@ use super::{Tool, schema::CompiledSchema, toolbox::Toolbox};
 /// A tool with its compiled schema.
 pub struct ToolEntry {
     pub(super) tool: Arc<dyn Tool>,
-    pub(super) schema: CompiledSchema,
+    pub(super) schema: Arc<CompiledSchema>,
 }
 
 impl ToolEntry {
@@ -28,7 +28,10 @@ impl ToolEntry {
                 name: spec.name.clone(),
                 why,
             })?;
-        Ok(Arc::new(Self { tool, schema }))
+        Ok(Arc::new(Self {
+            tool,
+            schema: Arc::new(schema),
+        }))
     }
 
     pub fn name(&self) -> &str {

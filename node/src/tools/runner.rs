@@ -71,10 +71,15 @@ impl Runner {
         let Some(entry) = toolbox.find(name) else {
             return self.capped(ToolOutcome::error(toolbox.no_such_tool(name)));
         };
-        if let Some(refusal) = entry.schema.refusal(name, call.args.get()) {
+        let cancel = call.cancel.clone();
+        let refusal = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return ToolOutcome::stopped(""),
+            refusal = entry.schema.refusal(name, &call.args) => refusal,
+        };
+        if let Some(refusal) = refusal {
             return self.capped(ToolOutcome::error(refusal));
         }
-        let cancel = call.cancel.clone();
         let slots = if entry.tool.waits() {
             &self.waiting
         } else {

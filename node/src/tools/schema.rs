@@ -1,49 +1,65 @@
-//! The compiled schema of a tool, and the messages for a model whose arguments do not fit it.
+//! The compiled schema of a tool, and the messages for a model whose arguments do not fit it. Schemas
+//! and arguments come from models, clients and sidecars, so a check is bounded in time and memory.
+
+mod check;
 
 use jsonschema::{
-    ValidationError, Validator,
+    PatternOptions, ValidationError, Validator,
     error::{TypeKind, ValidationErrorKind},
 };
+use planck_common::json_schema::{self, SchemaSize};
 use serde_json::Value;
 
-/// The maximum number of mistakes that one message lists.
+/// The maximum number of mistakes that one message lists, and of mistakes in an alternative.
 const TOLD: usize = 10;
 
 /// The maximum number of bytes of a wrong value that a message quotes.
 const SHOWN: usize = 100;
 
+/// The maximum number of bytes of the line about one mistake.
+const LONGEST_LINE: usize = 2_000;
+
+/// The maximum memory in bytes of a regular expression and of its cache.
+const EXPRESSION_BYTES: usize = 1 << 20;
+
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
+    /// The validator that finds the mistakes. In a schema that refers to itself, the number of
+    /// mistakes can double with every level of the value, so this validator does not follow such
+    /// references.
+    explainer: Option<Validator>,
+    size: SchemaSize,
     /// The names of the top-level properties, sorted.
     properties: Vec<String>,
 }
 
 impl CompiledSchema {
-    /// Compiles a JSON Schema. Fails with a reason if it is invalid or its `type` is not `object`.
+    /// Compiles a JSON Schema. Fails with a reason if it is invalid or beyond a limit, or if its
+    /// `type` is not `object`.
     pub fn compile(parameters: &str) -> Result<Self, String> {
-        let schema: Value =
-            serde_json::from_str(parameters).map_err(|why| format!("not JSON: {why}"))?;
+        let (schema, size) = read(parameters)?;
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err("its `type` must be \"object\"".into());
         }
-        Self::of(&schema)
+        Self::of(&schema, size)
     }
 
-    /// Compiles the JSON Schema of any value. Fails with a reason if it is invalid.
+    /// Compiles the JSON Schema of any value. Fails with a reason if it is invalid or beyond a
+    /// limit.
     pub fn of_value(schema: &str) -> Result<Self, String> {
-        let schema: Value =
-            serde_json::from_str(schema).map_err(|why| format!("not JSON: {why}"))?;
-        Self::of(&schema)
+        let (schema, size) = read(schema)?;
+        Self::of(&schema, size)
     }
 
-    fn of(schema: &Value) -> Result<Self, String> {
-        let validator = jsonschema::validator_for(schema).map_err(|why| {
-            match why.instance_path().as_str() {
-                "" => why.to_string(),
-                place => format!("{why} at {place}"),
+    fn of(schema: &Value, size: SchemaSize) -> Result<Self, String> {
+        let explainer = match size.is_recursive {
+            true => {
+                let cut = json_schema::without_recursion(schema).map_err(|why| why.to_string())?;
+                Some(build(&cut)?)
             }
-        })?;
+            false => None,
+        };
         let mut properties: Vec<String> = schema
             .get("properties")
             .and_then(Value::as_object)
@@ -52,7 +68,9 @@ impl CompiledSchema {
             .collect();
         properties.sort();
         Ok(Self {
-            validator,
+            validator: build(schema)?,
+            explainer,
+            size,
             properties,
         })
     }
@@ -61,29 +79,13 @@ impl CompiledSchema {
         &self.properties
     }
 
-    /// Returns the result of a call of this tool whose arguments do not fit, or `None` if they fit.
-    pub fn refusal(&self, tool: &str, args: &str) -> Option<String> {
-        let args: Value = match serde_json::from_str(args) {
-            Ok(args) => args,
-            Err(why) => return Some(format!("the arguments of `{tool}` are not JSON: {why}")),
-        };
-        match self.mistakes(&args).as_slice() {
-            [] => None,
-            mistakes => Some(format!(
-                "`{tool}` was not run, its arguments do not fit:\n- {}",
-                mistakes.join("\n- ")
-            )),
-        }
-    }
-
-    /// Returns one line for each of the first mistakes, at most `TOLD` lines, or no lines if the
-    /// arguments fit.
-    pub fn mistakes(&self, args: &Value) -> Vec<String> {
-        let mut mistakes: Vec<String> = self
-            .validator
+    /// Returns one line for each of the first mistakes, at most `TOLD` lines.
+    fn explained(&self, args: &Value) -> Vec<String> {
+        let explainer = self.explainer.as_ref().unwrap_or(&self.validator);
+        let mut mistakes: Vec<String> = explainer
             .iter_errors(args)
             .take(TOLD)
-            .map(|error| self.explain(&error))
+            .map(|error| cut(self.explain(&error), LONGEST_LINE))
             .collect();
         mistakes.dedup();
         mistakes
@@ -159,9 +161,11 @@ impl CompiledSchema {
     ) -> String {
         let each: Vec<String> = context
             .iter()
+            .take(TOLD)
             .map(|errors| {
                 errors
                     .iter()
+                    .take(TOLD)
                     .map(|error| self.explain(error))
                     .collect::<Vec<_>>()
                     .join(" and ")
@@ -173,6 +177,72 @@ impl CompiledSchema {
             each.join("; or ")
         )
     }
+}
+
+fn read(schema: &str) -> Result<(Value, SchemaSize), String> {
+    json_schema::parse(schema).map_err(|fault| fault.to_string())
+}
+
+/// Builds the validator of a schema. Its regular expressions are matched in time that is linear in
+/// the text. A `pattern` that only a slower engine could match is not compared.
+fn build(schema: &Value) -> Result<Validator, String> {
+    let failed = match build_linear(schema) {
+        Ok(validator) => return Ok(validator),
+        Err(why) => why,
+    };
+    let mut rest = schema.clone();
+    match drop_slow_patterns(&mut rest) {
+        true => build_linear(&rest),
+        false => Err(failed),
+    }
+}
+
+fn build_linear(schema: &Value) -> Result<Validator, String> {
+    let expressions = PatternOptions::regex()
+        .size_limit(EXPRESSION_BYTES)
+        .dfa_size_limit(EXPRESSION_BYTES);
+    let built = jsonschema::options()
+        .with_pattern_options(expressions)
+        .build(schema);
+    built.map_err(|why| match why.instance_path().as_str() {
+        "" => why.to_string(),
+        place => format!("{why} at {place}"),
+    })
+}
+
+/// Removes each `pattern` with look-around or back-references, and returns whether there was one.
+fn drop_slow_patterns(schema: &mut Value) -> bool {
+    match schema {
+        Value::Object(map) => {
+            let is_slow = map
+                .get("pattern")
+                .and_then(Value::as_str)
+                .is_some_and(needs_backtracking);
+            if is_slow {
+                map.remove("pattern");
+            }
+            map.values_mut()
+                .fold(is_slow, |any, part| drop_slow_patterns(part) || any)
+        }
+        Value::Array(list) => list
+            .iter_mut()
+            .fold(false, |any, part| drop_slow_patterns(part) || any),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn needs_backtracking(pattern: &str) -> bool {
+    let mut letters = pattern.as_bytes();
+    while let Some((first, rest)) = letters.split_first() {
+        letters = match (first, rest) {
+            (b'\\', [b'1'..=b'9' | b'k', ..]) => return true,
+            (b'\\', [_, rest @ ..]) => rest,
+            (b'(', [b'?', b'=' | b'!', ..]) => return true,
+            (b'(', [b'?', b'<', b'=' | b'!', ..]) => return true,
+            (_, rest) => rest,
+        };
+    }
+    false
 }
 
 /// Converts a JSON pointer into a path such as `a.b.0`.
@@ -232,82 +302,16 @@ fn list(options: &Value) -> String {
 }
 
 fn shown(value: &Value) -> String {
-    let mut text = value.to_string();
-    if text.len() > SHOWN {
-        text.truncate(text.floor_char_boundary(SHOWN));
+    cut(value.to_string(), SHOWN)
+}
+
+fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
         text.push('…');
     }
     text
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn mistakes(args: &Value) -> String {
-        let schema = json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "minLength": 1},
-                "limit": {"type": "integer", "minimum": 0},
-                "mode": {"enum": ["fast", "slow"]},
-                "size": {"type": ["integer", "null"]},
-                "at": {"anyOf": [{"type": "string"}, {"type": "integer", "maximum": 9}]},
-                "files": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
-            },
-            "required": ["path"],
-            "additionalProperties": false,
-        });
-        CompiledSchema::compile(&schema.to_string())
-            .unwrap()
-            .mistakes(args)
-            .join("\n")
-    }
-
-    #[test]
-    fn a_mistake_names_the_property_the_rule_and_the_value() {
-        assert_eq!(
-            mistakes(&json!({"path": "a", "limit": 0, "mode": "slow", "size": null, "at": 3})),
-            ""
-        );
-        insta::assert_snapshot!(mistakes(&json!({"pth": 1})), @r"
-        `pth` is not a property; there are: at, files, limit, mode, path, size
-        `path` is required and missing
-        ");
-        insta::assert_snapshot!(
-            mistakes(&json!({"path": "", "limit": -1, "mode": "medium", "size": "x", "files": [{"name": "a"}, {"nam": 3}, {"name": 3}]})),
-            @r#"
-        `files.1.name` is required and missing
-        `files.2.name` must be a string, got 3
-        `limit`: the value is less than the minimum of 0, got -1
-        `mode` must be one of "fast", "slow", got "medium"
-        `path`: the value is shorter than 1 character, got ""
-        `size` must be null or an integer, got "x"
-        "#
-        );
-        insta::assert_snapshot!(mistakes(&json!({"path": ["x".repeat(500)], "limit": "10", "at": 12})), @r#"
-        `at` fits none of the alternatives, got 12: `at` must be a string, got 12; or `at`: the value is greater than the maximum of 9, got 12
-        `limit` must be an integer, got "10"
-        `path` must be a string, got ["xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
-        "#);
-        insta::assert_snapshot!(mistakes(&json!("path")), @r#"the whole must be an object, got "path""#);
-    }
-
-    #[test]
-    fn an_invalid_schema_is_reported() {
-        for (parameters, why) in [
-            ("{", "not JSON"),
-            ("[]", "`type` must be \"object\""),
-            (r#"{"type": "string"}"#, "`type` must be \"object\""),
-            (
-                r#"{"type": "object", "properties": {"a": {"type": "text"}}}"#,
-                "at /properties/a/type",
-            ),
-        ] {
-            let told = CompiledSchema::compile(parameters).unwrap_err();
-            assert!(told.contains(why), "{parameters}: {told}");
-        }
-    }
-}
+mod tests;

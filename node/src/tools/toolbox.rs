@@ -3,11 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use planck_agent::absent_tool::no_such_tool;
-use planck_common::event::ToolEffect;
+use planck_common::{event::ToolEffect, wait::WaitKind};
 
 use super::{
     Tool,
     catalogue::{BadTool, ToolEntry},
+    outside,
 };
 use crate::{agent::ArgumentCheck, model::ToolSpec};
 
@@ -33,7 +34,12 @@ impl fmt::Debug for Toolbox {
 
 impl ArgumentCheck for Toolbox {
     fn refusal(&self, tool: &str, args: &str) -> Option<String> {
-        self.find(tool)?.schema.refusal(tool, args)
+        let entry = self.find(tool)?;
+        let refusal = entry.schema.quick_refusal(tool, args);
+        refusal.or_else(|| match entry.tool.spec().wait {
+            Some(WaitKind::Question) => outside::refused_question(args),
+            Some(WaitKind::Approval | WaitKind::ClientTool | WaitKind::Budget) | None => None,
+        })
     }
 }
 

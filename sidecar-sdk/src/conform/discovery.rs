@@ -3,6 +3,7 @@
 use planck_common::{
     event::ToolEffect,
     id::is_id,
+    json_schema,
     service::{ServiceEndpoint, ServiceInfo},
     sidecar::{MOST_PARAMETER_BYTES, metadata, unknown_required},
     subject::{compactor, tool},
@@ -167,6 +168,8 @@ fn readable(endpoint: &ServiceEndpoint) -> Result<(), String> {
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err("the schema in `parameters` must have \"type\":\"object\"".into());
     }
+    json_schema::measure(&schema)
+        .map_err(|fault| format!("the schema in `parameters`: {fault}"))?;
     jsonschema::validator_for(&schema)
         .map_err(|error| format!("`parameters` is no JSON Schema: {error}"))?;
     match unknown_required(&schema) {

@@ -1,6 +1,9 @@
 //! Converts JSON Schema into the subset of OpenAPI's schemas that Gemini accepts. All other
 //! keywords are left out, because Gemini would refuse them.
 
+use std::cell::Cell;
+
+use planck_common::json_schema::MOST_PARTS;
 use serde_json::{Map, Value, json};
 
 /// The keywords that are copied. Three of them are adapted afterwards: a `type` that is a list, an
@@ -32,8 +35,28 @@ const DEEPEST: usize = 16;
 /// since Gemini refuses an object without them.
 pub fn parameters(schema: &str) -> Option<Value> {
     let root: Value = serde_json::from_str(schema).ok()?;
-    let plain = simplified(&root, &root, 0);
+    let whole = Whole {
+        root: &root,
+        left: Cell::new(MOST_PARTS),
+    };
+    let plain = simplified(&root, &whole, 0);
     (plain.get("type").is_some_and(|name| name == "object") && !is_refused(&plain)).then_some(plain)
+}
+
+/// The schema that is converted.
+struct Whole<'a> {
+    root: &'a Value,
+    /// The number of parts that may still be converted. A schema that refers to itself several times
+    /// becomes a multiple of itself with each level.
+    left: Cell<u64>,
+}
+
+impl Whole<'_> {
+    fn take_part(&self) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0
+    }
 }
 
 /// Returns whether a schema is an object without known properties, or a list of such objects at any
@@ -49,12 +72,13 @@ fn is_refused(plain: &Value) -> bool {
     }
 }
 
-fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
-    let Some(object) = schema.as_object().filter(|_| depth < DEEPEST) else {
+fn simplified(schema: &Value, whole: &Whole<'_>, depth: usize) -> Value {
+    let may_follow = depth < DEEPEST && whole.take_part();
+    let Some(object) = schema.as_object().filter(|_| may_follow) else {
         return json!({"type": "string"});
     };
     if let Some(target) = object.get("$ref").and_then(Value::as_str) {
-        return followed(target, object, root, depth);
+        return followed(target, object, whole, depth);
     }
     let mut plain: Map<String, Value> = object
         .iter()
@@ -69,17 +93,17 @@ fn simplified(schema: &Value, root: &Value, depth: usize) -> Value {
     }
     take_constant(object, &mut plain);
     take_types(&mut plain);
-    take_children(object, &mut plain, root, depth);
+    take_children(object, &mut plain, whole, depth);
     drop_foreign_enum(&mut plain);
     Value::Object(plain)
 }
 
 /// Returns the schema that a `$ref` points to, with the description that stands next to the `$ref`.
-fn followed(target: &str, object: &Map<String, Value>, root: &Value, depth: usize) -> Value {
+fn followed(target: &str, object: &Map<String, Value>, whole: &Whole<'_>, depth: usize) -> Value {
     let found = target
         .strip_prefix('#')
-        .and_then(|pointer| root.pointer(pointer));
-    let mut plain = simplified(found.unwrap_or(&Value::Null), root, depth + 1);
+        .and_then(|pointer| whole.root.pointer(pointer));
+    let mut plain = simplified(found.unwrap_or(&Value::Null), whole, depth + 1);
     if let (Some(plain), Some(description)) = (plain.as_object_mut(), object.get("description")) {
         plain.insert("description".into(), description.clone());
     }
@@ -127,10 +151,10 @@ fn take_types(plain: &mut Map<String, Value>) {
 fn take_children(
     object: &Map<String, Value>,
     plain: &mut Map<String, Value>,
-    root: &Value,
+    whole: &Whole<'_>,
     depth: usize,
 ) {
-    let child = |schema: &Value| simplified(schema, root, depth + 1);
+    let child = |schema: &Value| simplified(schema, whole, depth + 1);
     if let Some(properties) = object.get("properties").and_then(Value::as_object) {
         let properties = properties
             .iter()

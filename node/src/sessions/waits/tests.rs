@@ -87,8 +87,8 @@ fn reached(limit: &str, kind: &str) -> WaitRow {
     serde_json::from_value(row).unwrap()
 }
 
-#[test]
-fn limit_that_does_not_fit_is_told_what_fits() {
+#[tokio::test]
+async fn limit_that_does_not_fit_is_told_what_fits() {
     for (limit, kind, value, number) in [
         (
             "max_requests_per_turn",
@@ -110,7 +110,7 @@ fn limit_that_does_not_fit_is_told_what_fits() {
             value: Some(to_raw_value(&value).unwrap()),
             ..answer(json!({ "wait": row.id, "decision": WaitDecision::Allow }))
         };
-        let refusal = checked(&row, given, 1_000).unwrap_err();
+        let refusal = checked(&row, given, 1_000).await.unwrap_err();
         let expected = format!("the new value of `{limit}` must be {number} above 2");
         assert!(refusal.message.ends_with(&expected), "{refusal}");
     }

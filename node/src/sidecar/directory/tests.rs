@@ -94,6 +94,13 @@ fn broken_offers_are_ignored_and_reported() {
         r#"{{"type":"object","description":"{}"}}"#,
         "x".repeat(1 << 16)
     );
+    let doubling = (0..20).map(|at| {
+        let next = json!({ "$ref": format!("#/$defs/{}", at + 1) });
+        (at.to_string(), json!({ "anyOf": [next.clone(), next] }))
+    });
+    let mut doubling: serde_json::Map<_, _> = doubling.collect();
+    doubling.insert("20".into(), json!({"type": "integer"}));
+    let doubling = json!({"type": "object", "$ref": "#/$defs/0", "$defs": doubling}).to_string();
     let info = json!({"name": "s", "id": "a", "version": "1.0.0", "metadata": {"planck": "1"}, "endpoints": [
         endpoint("a", "tool.s.a", whole(("kind", "tol"))),
         endpoint("b", "tool.other.b", whole(("kind", "tool"))),
@@ -107,6 +114,7 @@ fn broken_offers_are_ignored_and_reported() {
         endpoint("j", "tool.s.j", whole(("parameters", r#"{"type":"object","required":["x"]}"#))),
         endpoint("k", "tool.s.k", whole(("parameters", within))),
         endpoint("l", "tool.s.l", whole(("parameters", &large))),
+        endpoint("m", "tool.s.m", whole(("parameters", &doubling))),
     ]});
     let read = |prefix: &str| {
         SidecarInstance::read(
@@ -134,7 +142,8 @@ fn broken_offers_are_ignored_and_reported() {
     sidecar `s`: `h` is left out: its `kind` is ``, not `tool` or `compactor`
     sidecar `s`: `j` is left out: its `parameters` require `x`, which is none of their `properties`; describe it there, or take it out of `required`
     sidecar `s`: `k` is left out: its `parameters` require `y`, which is none of their `properties`; describe it there, or take it out of `required`
-    sidecar `s`: `l` is left out: its `parameters` have 65570 bytes, over the limit of 65536; describe less, or split the tool
+    sidecar `s`: `l` is left out: its `parameters` are wrong: it has 65570 bytes, over the limit of 65536; describe less
+    sidecar `s`: `m` is left out: its `parameters` are wrong: it has more than 10000 parts once each `$ref` is replaced by what it names; refer to fewer parts, or less often
     "#);
     assert!(read("eu").is_none(), "it is another cluster's");
 }
