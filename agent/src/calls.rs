@@ -312,7 +312,7 @@ impl<'a> RequestedCall<'a> {
 }
 
 fn wrong_args(text: &str) -> String {
-    let fault = match serde_json::from_str::<serde_json::Value>(text) {
+    let fault = match serde_json::from_str::<serde::de::IgnoredAny>(text) {
         Ok(_) => "they are JSON, but not an object".to_owned(),
         Err(error) => error.to_string(),
     };

@@ -10,9 +10,10 @@ use std::cell::OnceCell;
 
 use planck_common::{
     event::{ToolEffect, json},
-    permission::{PermissionMode, Permissions, Rule, RuleAction, RuleArguments, SESSION_TOOLS},
+    permission::{
+        PermissionMode, Permissions, Rule, RuleAction, RuleArgument, RuleArguments, SESSION_TOOLS,
+    },
 };
-use serde_json::Value;
 
 pub use check::{LONGEST_PATTERN, MOST_RULES, RuleMistake, check};
 use command::{Command, CommandPattern};
@@ -127,7 +128,7 @@ enum Argument<T> {
 }
 
 impl<T> Argument<T> {
-    fn read(value: Option<&Value>, read: impl FnOnce(&str) -> Option<T>) -> Self {
+    fn read(value: Option<&RuleArgument>, read: impl FnOnce(&str) -> Option<T>) -> Self {
         match value {
             None => Self::Missing,
             Some(value) => value

@@ -1,8 +1,8 @@
 //! Permissions: rules that decide whether a tool call runs at once, after an approval, or not at
 //! all.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use crate::event::ToolEffect;
 
@@ -138,10 +138,37 @@ impl Permissions {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct RuleArguments {
-    pub path: Option<Value>,
-    pub command: Option<Value>,
+    pub path: Option<RuleArgument>,
+    pub command: Option<RuleArgument>,
     /// The directory in which a command runs, if it is not the session's.
-    pub cwd: Option<Value>,
+    pub cwd: Option<RuleArgument>,
+}
+
+/// An argument at which rules look.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RuleArgument {
+    Text(String),
+    /// Another value, which no rule can read. It is not kept.
+    Other,
+}
+
+impl RuleArgument {
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Other => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleArgument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        Ok(match serde_json::from_str(raw.get()) {
+            Ok(text) => Self::Text(text),
+            Err(_) => Self::Other,
+        })
+    }
 }
 
 impl RuleArguments {
@@ -177,7 +204,7 @@ mod tests {
         let read = |args| RuleArguments::read(args);
         assert_eq!(
             read(r#"{"path": "a", "x": [{"path": "b"}]}"#).unwrap().path,
-            Some("a".into())
+            Some(RuleArgument::Text("a".into()))
         );
         assert_eq!(read("{}"), Some(RuleArguments::default()));
         for args in [

@@ -88,14 +88,32 @@ impl Agent {
 /// Returns one line that names the tool, the directory in which it would run, and the argument that
 /// says most.
 fn title(tool: &str, args: &RawValue) -> String {
-    let fields: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(args.get()).unwrap_or_default();
-    let telling = ["command", "path", "url", "query"]
+    let told: Telling<'_> = serde_json::from_str(args.get()).unwrap_or_default();
+    let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
+    let telling = [told.command, told.path, told.url, told.query]
         .into_iter()
-        .find_map(|name| fields.get(name)?.as_str());
-    let dir = fields.get("cwd").and_then(serde_json::Value::as_str);
+        .flatten()
+        .find_map(text);
+    let dir = told.cwd.and_then(text);
     let place = dir.map(|dir| format!(" in {dir}")).unwrap_or_default();
-    one_line(&format!("{tool}{place}: {}", telling.unwrap_or(args.get())))
+    let telling = telling.as_deref().unwrap_or(args.get());
+    one_line(&format!("{tool}{place}: {telling}"))
+}
+
+/// The arguments that say most about a call. Other values are not parsed.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Telling<'a> {
+    #[serde(borrow)]
+    command: Option<&'a RawValue>,
+    #[serde(borrow)]
+    path: Option<&'a RawValue>,
+    #[serde(borrow)]
+    url: Option<&'a RawValue>,
+    #[serde(borrow)]
+    query: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cwd: Option<&'a RawValue>,
 }
 
 fn one_line(text: &str) -> String {

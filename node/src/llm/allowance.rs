@@ -1,6 +1,8 @@
 //! Limits the size of one answer. Without a limit, a faulty or malicious server could fill the
 //! memory of a node.
 
+use std::collections::HashMap;
+
 use crate::model::{Chunk, Failure, FailureKind};
 
 /// The limits of one answer.
@@ -25,6 +27,10 @@ impl Default for AnswerBounds {
 /// The maximum number of parts in one answer. Each part costs memory even if it is empty.
 pub const MOST_PARTS: usize = 4_096;
 
+/// The maximum number of bytes in the arguments of one call. Arguments are parsed to be checked, and
+/// can then take a hundred times the memory.
+pub const MOST_ARGUMENT_BYTES: usize = 1 << 20;
+
 /// Counts the size of an answer while it is read, and compares it with the limits.
 #[derive(Debug, Default)]
 pub struct Allowance {
@@ -33,6 +39,8 @@ pub struct Allowance {
     calls: usize,
     /// The part of the last call that was counted.
     last_call: Option<usize>,
+    /// The number of bytes of arguments, by the part of their call.
+    arguments: HashMap<usize, usize>,
 }
 
 impl Allowance {
@@ -42,6 +50,7 @@ impl Allowance {
             bytes: 0,
             calls: 0,
             last_call: None,
+            arguments: HashMap::new(),
         }
     }
 
@@ -78,6 +87,16 @@ impl Allowance {
         }
         if chunk.part() >= MOST_PARTS {
             return Err(over(&format!("has more than {MOST_PARTS} parts")));
+        }
+        if let Chunk::Args { part, json } = chunk {
+            let bytes = self.arguments.entry(*part).or_default();
+            *bytes = bytes.saturating_add(json.len());
+            if *bytes > MOST_ARGUMENT_BYTES {
+                let most = MOST_ARGUMENT_BYTES >> 20;
+                return Err(over(&format!(
+                    "has a call with more than {most} MiB of arguments"
+                )));
+            }
         }
         Ok(())
     }
@@ -148,6 +167,25 @@ mod tests {
                 .unwrap_err()
                 .message
                 .contains("longer than 100 bytes")
+        );
+    }
+
+    #[test]
+    fn the_arguments_of_one_call_are_limited() {
+        let args = |part, length| Chunk::Args {
+            part,
+            json: "x".repeat(length),
+        };
+        let mut allowance = Allowance::default();
+        let half = MOST_ARGUMENT_BYTES / 2;
+        for part in [0, 1, 0, 1] {
+            assert_eq!(allowance.take(&[args(part, half)]), Ok(true));
+        }
+        let failure = allowance.take(&[args(0, 1)]).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::AnswerLimit);
+        assert!(
+            failure.message.contains("1 MiB of arguments"),
+            "{failure:?}"
         );
     }
 
