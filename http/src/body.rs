@@ -9,7 +9,10 @@ use axum::{
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use bytes::Bytes;
-use planck_common::id::is_id;
+use planck_common::{
+    id::is_id,
+    json_text::{self, JsonShape, MOST_VALUES},
+};
 use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
@@ -70,8 +73,16 @@ async fn read(body: Body) -> Result<Bytes, Problem> {
     })
 }
 
-/// Parses the JSON object in a body. serde_json refuses bodies that are nested deeper than 128.
+/// Parses the JSON object in a body. serde_json refuses bodies that are nested deeper than 128, and
+/// what it parses takes much more memory than the body, so the number of values is limited first.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let JsonShape { values, .. } = json_text::shape(bytes);
+    if values > MOST_VALUES {
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body has {values} values, over the limit of {MOST_VALUES}"),
+        ));
+    }
     let is_blank = bytes.iter().all(u8::is_ascii_whitespace);
     let bytes = if is_blank { b"{}" } else { bytes };
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
@@ -160,5 +171,11 @@ mod tests {
             assert!(problem.detail().contains(place), "{}", problem.detail());
         }
         assert!(parse::<Start>(b" ").is_ok());
+        let many = format!(
+            r#"{{"metadata":{{"a":[{}0]}}}}"#,
+            r#"{"":0},"#.repeat(1_100_000)
+        );
+        let problem = parse::<Start>(many.as_bytes()).unwrap_err();
+        assert_eq!(problem.status(), StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

@@ -17,7 +17,8 @@ use planck_common::{
     NodeId,
     command::{AgentVerb, Empty, NodeVerb, SessionVerb, SessionsVerb},
     event::json,
-    reply::{Refusal, excerpt},
+    json_text::{self, JsonShape, MOST_VALUES},
+    reply::{Code, Refusal, excerpt},
     subject::{Address, LIST, Target},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -140,6 +141,13 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     };
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Refusal::bad_request("the body is no JSON object"));
+    }
+    let JsonShape { values, .. } = json_text::shape(body);
+    if values > MOST_VALUES {
+        return Err(Refusal::new(
+            Code::TooLarge,
+            format!("the body has {values} values, over the limit of {MOST_VALUES}"),
+        ));
     }
     serde_json::from_slice(&nul::replaced_in_json(body))
         .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))

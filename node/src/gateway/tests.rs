@@ -46,6 +46,22 @@ async fn body_that_is_no_object_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn body_with_too_many_values_is_not_parsed() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let start = Address::new(Target::Sessions, "start");
+    for body in [
+        json!({ "prompt": "x", "metadata": { "a": vec![json!({ "": 0 }); 50_000] } }),
+        json!({ "unknown": vec![0; 100_000] }),
+    ] {
+        let (code, message) = refusal(&node, &start, &body).await;
+        assert_eq!(code, Code::TooLarge, "{message}");
+        assert!(message.contains("over the limit of 100000"), "{message}");
+    }
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn draining_node_lists_itself_first_and_as_draining() {
     let world = World::new().await;
     let node = world

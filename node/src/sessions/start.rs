@@ -8,7 +8,7 @@ use planck_common::{
     command::{InputMode, SessionsVerb, Start, Started},
     event::{InputKind, json},
     message::Part,
-    reply::Refusal,
+    reply::{Code, Refusal},
     spec::{AgentSpec, ClientTool, SessionSpec},
     subject::{Address, Target},
 };
@@ -33,6 +33,9 @@ const START: Duration = Duration::from_secs(15);
 /// The maximum number of tools that a client may run for a session.
 const MOST_CLIENT_TOOLS: usize = 64;
 
+/// The maximum size in bytes of `metadata`, and of the `opts` and the `labels` of a member.
+const MOST_SETTING_BYTES: usize = 64 * 1024;
+
 impl Sessions {
     /// Starts a session, on this node if it is suitable for the orchestrator and otherwise on
     /// another node. A second request with the same `session_id` returns the same session.
@@ -42,6 +45,7 @@ impl Sessions {
         origin: CommandOrigin,
     ) -> Result<Started, Refusal> {
         self.placement.local().check_accepts_work()?;
+        check_settings(&request)?;
         if request
             .prompt
             .as_ref()
@@ -260,6 +264,29 @@ fn plan(
         at,
         prompt,
     })
+}
+
+/// Returns a refusal if a setting that the node only stores and passes on is too large. Every node
+/// keeps such settings of every session in memory.
+fn check_settings(request: &Start) -> Result<(), Refusal> {
+    let members = request.members.iter().flatten().enumerate();
+    let of_members = members.flat_map(|(at, member)| {
+        [
+            (format!("members[{at}].opts"), &member.opts),
+            (format!("members[{at}].labels"), &member.labels),
+        ]
+    });
+    let own = ("metadata".to_owned(), &request.metadata);
+    for (field, value) in std::iter::once(own).chain(of_members) {
+        let bytes = json(value).len();
+        if bytes > MOST_SETTING_BYTES {
+            return Err(Refusal::new(
+                Code::TooLarge,
+                format!("`{field}` has {bytes} bytes, over the limit of {MOST_SETTING_BYTES}"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Gives the client's tools to the orchestrator, which is the first of the specs. Returns a refusal

@@ -130,8 +130,38 @@ async fn start_that_cannot_work_is_refused() {
     let mut both = world.request(&["lead"]);
     both.team = Some("nobody".into());
 
+    let large = value!({ "a": vec!["x"; 20_000] });
+    let mut metadata = world.request(&["lead"]);
+    metadata.metadata = serde_json::from_value(large.clone()).unwrap();
+    let mut opts = world.request(&["lead", "hand"]);
+    let hand = opts.members.iter_mut().flatten().nth(1).unwrap();
+    hand.opts = serde_json::from_value(large.clone()).unwrap();
+    let mut labels = world.request(&["lead"]);
+    labels.members.iter_mut().flatten().for_each(|member| {
+        member.labels = serde_json::from_value(large.clone()).unwrap();
+    });
+    let mut tool = world.request(&["lead"]);
+    tool.client_tools = vec![
+        serde_json::from_value(value!({
+            "name": "look", "parameters": { "type": "object", "properties": { "x": { "enum": vec![0; 20_000] } } },
+        }))
+        .unwrap(),
+    ];
+
     for (request, code, what) in [
         (empty, Code::BadRequest, "the prompt is empty"),
+        (
+            metadata,
+            Code::TooLarge,
+            "`metadata` has 80007 bytes, over the limit of 65536",
+        ),
+        (opts, Code::TooLarge, "`members[1].opts` has"),
+        (labels, Code::TooLarge, "`members[0].labels` has"),
+        (
+            tool,
+            Code::BadRequest,
+            "tool `look`: the schema of its parameters is wrong: it has more than 10000 parts",
+        ),
         (long, Code::TooLarge, "limits.max_prompt"),
         (unknown, Code::NotFound, "no team `nobody` on this node"),
         (both, Code::BadRequest, "not both"),
