@@ -3,7 +3,10 @@
 
 import { html, memo } from "./html.js";
 
-const INLINE = /(`+)([^`]|[^`].*?[^`])\1(?!`)|\*\*([^*\n]+)\*\*|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?'"])/g;
+/** The longest address and label of a link. */
+const LONGEST_LINK = 2_000;
+const ADDRESS = new RegExp(`\\((https?://[^\\s)]{1,${LONGEST_LINK}})\\)`, "y");
+const BARE = new RegExp(`https?://[^\\s<>()]{1,${LONGEST_LINK}}`, "y");
 /** A longer text is shown as it is, because parsing it would take too long. */
 const LONGEST = 200_000;
 const LONGEST_INLINE = 20_000;
@@ -14,7 +17,7 @@ export const Markdown = memo(function Markdown({ text }) {
 });
 
 /** Splits a text into fenced code and the rest, and the rest into blocks. */
-function blocks(text) {
+export function blocks(text) {
   const result = [];
   const lines = text.split("\n");
   for (let at = 0; at < lines.length; ) {
@@ -89,14 +92,101 @@ function inline(text) {
   if (text.length > LONGEST_INLINE) return text;
   const result = [];
   let last = 0;
-  for (const match of text.matchAll(INLINE)) {
-    if (match.index > last) result.push(text.slice(last, match.index));
-    const [all, , code, strong, label, address, bare] = match;
-    if (code !== undefined) result.push(html`<code>${code}</code>`);
-    else if (strong !== undefined) result.push(html`<strong>${strong}</strong>`);
-    else result.push(html`<a href=${address ?? bare} target="_blank" rel="noopener noreferrer">${label ?? bare}</a>`);
-    last = match.index + all.length;
+  for (const { start, end, node } of spans(text)) {
+    if (start > last) result.push(text.slice(last, start));
+    result.push(node);
+    last = end;
   }
   if (last < text.length) result.push(text.slice(last));
   return result;
+}
+
+/** Finds code, strong text and links, in time that grows with the length of the text. */
+function* spans(text) {
+  const next = { "]": nextOf(text, "]"), "*": nextOf(text, "*"), "\n": nextOf(text, "\n") };
+  const closing = closingTicks(text);
+  for (let at = 0; at < text.length; ) {
+    const span = spanAt(text, at, next, closing);
+    if (span.node) yield span;
+    at = span.end;
+  }
+}
+
+/** Returns the span that begins here. Without a node, nothing begins before its end. */
+function spanAt(text, at, next, closing) {
+  const plain = { end: at + 1 };
+  const isOneLine = (end) => end >= 0 && (next["\n"](at) < 0 || end < next["\n"](at));
+  switch (text[at]) {
+    case "`": {
+      const length = ticks(text, at);
+      const close = closing(at, length);
+      if (close === undefined || !isOneLine(close)) return { end: at + length };
+      const node = html`<code>${text.slice(at + length, close)}</code>`;
+      return { start: at, end: close + length, node };
+    }
+    case "*": {
+      if (text[at + 1] !== "*") return plain;
+      const close = next["*"](at + 2);
+      if (close <= at + 2 || text[close + 1] !== "*" || !isOneLine(close)) return plain;
+      return { start: at, end: close + 2, node: html`<strong>${text.slice(at + 2, close)}</strong>` };
+    }
+    case "[": {
+      const close = next["]"](at);
+      if (close <= at + 1 || close - at > LONGEST_LINK || !isOneLine(close)) return plain;
+      const address = matchAt(ADDRESS, text, close + 1);
+      if (!address) return plain;
+      const end = close + 1 + address[0].length;
+      return { start: at, end, node: link(address[1], text.slice(at + 1, close)) };
+    }
+    case "h": {
+      const address = matchAt(BARE, text, at)?.[0].replace(/[.,;:!?'"]+$/, "");
+      if (!address || address.endsWith("://")) return plain;
+      return { start: at, end: at + address.length, node: link(address, address) };
+    }
+    default:
+      return plain;
+  }
+}
+
+function link(address, label) {
+  return html`<a href=${address} target="_blank" rel="noopener noreferrer">${label}</a>`;
+}
+
+function matchAt(pattern, text, at) {
+  pattern.lastIndex = at;
+  return pattern.exec(text);
+}
+
+/** Returns a function that finds the next place of a letter, for places that only grow. */
+function nextOf(text, letter) {
+  let found = -1;
+  let isNone = false;
+  return (from) => {
+    if (found < from && !isNone) found = text.indexOf(letter, from);
+    isNone ||= found < 0;
+    return isNone ? -1 : found;
+  };
+}
+
+function ticks(text, at) {
+  let end = at;
+  while (text[end] === "`") end++;
+  return end - at;
+}
+
+/** Returns a function that finds the run of backticks which closes the one at a place. */
+function closingTicks(text) {
+  const runs = new Map();
+  for (const { 0: run, index } of text.matchAll(/`+/g)) {
+    if (!runs.has(run.length)) runs.set(run.length, []);
+    runs.get(run.length).push(index);
+  }
+  const passed = new Map();
+  return (at, length) => {
+    const places = runs.get(length) ?? [];
+    let next = passed.get(length) ?? 0;
+    while (places[next] <= at) next++;
+    passed.set(length, next);
+    return places[next];
+  };
 }
