@@ -133,6 +133,11 @@ impl Workspaces {
                 place.dir.display()
             )));
         }
+        if within(&workspace, &place.root).is_some_and(|root| leads_out(&place.dir, root)) {
+            return Err(Refusal::bad_request(format!(
+                "`dir` {dir} leads out of workspace {workspace} through a link"
+            )));
+        }
         Ok(ChosenWorkspace {
             workspace,
             dir: dir.to_owned(),
@@ -174,6 +179,19 @@ impl Workspaces {
             excerpt(workspace),
             self.names().join(", ")
         )
+    }
+}
+
+/// Returns the folder above which nothing about a session is read: the root of a named workspace. A
+/// path of the machine has none.
+pub fn within<'a>(workspace: &str, root: &'a Path) -> Option<&'a Path> {
+    (!workspace.starts_with(LOCAL)).then_some(root)
+}
+
+fn leads_out(dir: &Path, root: &Path) -> bool {
+    match (dir.canonicalize(), root.canonicalize()) {
+        (Ok(dir), Ok(root)) => !dir.starts_with(root),
+        (Err(_), _) | (_, Err(_)) => true,
     }
 }
 
@@ -234,6 +252,24 @@ mod tests {
             one.place("local:box", "/tmp").is_ok(),
             "a session of before goes on where it was"
         );
+    }
+
+    #[test]
+    fn no_link_leads_a_session_out_of_its_workspace() {
+        let top = tempfile::tempdir().unwrap();
+        for folder in ["shared/project", "elsewhere"] {
+            std::fs::create_dir_all(top.path().join(folder)).unwrap();
+        }
+        let shared = top.path().join("shared");
+        for (link, target) in [("esc", "../elsewhere"), ("own", "project")] {
+            std::os::unix::fs::symlink(target, shared.join(link)).unwrap();
+        }
+        let named = [("shared".to_owned(), shared)];
+        let workspaces = Workspaces::new(named.into(), "box");
+        let choose = |dir| workspaces.choose(Some("shared"), Some(dir));
+        let refusal = choose("esc").unwrap_err();
+        assert!(refusal.message.contains("through a link"), "{refusal}");
+        assert!(choose("own").is_ok() && choose("project").is_ok() && choose("").is_ok());
     }
 
     #[test]

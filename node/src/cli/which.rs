@@ -241,7 +241,7 @@ impl SessionChoice {
     pub async fn link(&self, config: &Config) -> anyhow::Result<ConnectedClient> {
         let link = ConnectedClient::open(config).await?;
         let dir = self.dir.as_deref().unwrap_or(Path::new("."));
-        let instructions = || team::agents_file::load(dir).warning;
+        let instructions = || team::agents_file::load(dir, None).warning;
         if let Some(warning) = (link.is_alone() && self.workspace.is_none())
             .then(instructions)
             .flatten()

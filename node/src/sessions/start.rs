@@ -24,7 +24,7 @@ use crate::{
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
     tools::{catalogue::ToolEntry, outside::OutsideTool},
-    workspace::ChosenWorkspace,
+    workspace::{self, ChosenWorkspace, WorkspaceDir},
 };
 
 /// How long another node may take to answer a request to start a session.
@@ -75,12 +75,12 @@ impl Sessions {
             .lookup
             .workspaces()
             .choose(Some(&workspace), request.dir.as_deref())?;
-        let dir = self
+        let WorkspaceDir { dir, root } = self
             .lookup
             .workspaces()
-            .place(&place.workspace, &place.dir)?
-            .dir;
-        let Instructions { text, warning } = agents_file::load(&dir).logged();
+            .place(&place.workspace, &place.dir)?;
+        let within = workspace::within(&place.workspace, &root);
+        let Instructions { text, warning } = agents_file::load(&dir, within).logged();
         let mut specs = self.library.specs(&request, text)?;
         give_client_tools(&mut specs, std::mem::take(&mut request.client_tools))?;
         let session = plan(request, place, specs, &self.limits)?;

@@ -5,9 +5,14 @@
 //! folder is refused too, because the folder also contains files that are not part of the
 //! repository's content, such as `.env` and `.git/config`.
 
-use std::{ffi::OsStr, path::Path};
+use std::{ffi::OsStr, os::unix::fs::MetadataExt as _, path::Path};
 
-use crate::regular_file::{FileRefused, OpenFolder};
+use nix::unistd::Uid;
+
+use crate::{
+    environment,
+    regular_file::{FileRefused, OpenFolder},
+};
 
 const FILE: &str = "AGENTS.md";
 
@@ -23,21 +28,38 @@ pub struct Instructions {
 }
 
 /// Loads the nearest AGENTS.md in a directory or the directories above it, up to the root of the
-/// repository. Outside a repository, only the directory itself is searched.
-pub fn load(dir: &Path) -> Instructions {
+/// repository, and not above `within`. Outside a repository, only the directory itself is searched.
+pub fn load(dir: &Path, within: Option<&Path>) -> Instructions {
+    load_as(&own_uids(), dir, within)
+}
+
+/// Like [`load`], for a process that takes these users for its own.
+pub(super) fn load_as(own: &[Uid], dir: &Path, within: Option<&Path>) -> Instructions {
     let Ok(dir) = dir.canonicalize() else {
         return Instructions::default();
     };
-    let root = dir
-        .ancestors()
-        .find(|folder| folder.join(".git").symlink_metadata().is_ok())
-        .unwrap_or(&dir)
-        .to_owned();
-    for folder in dir
-        .ancestors()
-        .take_while(|folder| folder.starts_with(&root))
+    let within = within.map(Path::canonicalize).transpose();
+    let Ok(within) = within else {
+        return Instructions::default();
+    };
+    if within
+        .as_ref()
+        .is_some_and(|within| !dir.starts_with(within))
     {
-        match read(folder) {
+        return Instructions {
+            text: None,
+            warning: Some(format!(
+                "agents go without AGENTS.md: a link leads to {}, out of the workspace",
+                dir.display()
+            )),
+        };
+    }
+    let folders = searched(own, &dir, within.as_deref());
+    let Some(root) = folders.last() else {
+        return Instructions::default();
+    };
+    for folder in &folders {
+        match read(root, folder) {
             Ok(Some((text, is_whole))) => {
                 return Instructions::of(&folder.join(FILE), &text, is_whole);
             }
@@ -53,14 +75,57 @@ pub fn load(dir: &Path) -> Instructions {
     Instructions::default()
 }
 
-/// Returns the instructions for agents that work in a directory. Logs a warning if AGENTS.md is not
-/// used or is cut at the limit.
-pub fn of(dir: &Path) -> Option<String> {
-    load(dir).logged().text
+/// Returns the directory and those above it in which to search. The search ends below a directory
+/// of another user, because that user could put a repository around this one. Git refuses such
+/// repositories for the same reason.
+fn searched<'a>(own: &[Uid], dir: &'a Path, within: Option<&Path>) -> Vec<&'a Path> {
+    let is_within = |folder: &&Path| within.is_none_or(|within| folder.starts_with(within));
+    let above = dir
+        .ancestors()
+        .skip(1)
+        .take_while(is_within)
+        .take_while(|folder| is_own(own, folder));
+    let folders: Vec<&Path> = std::iter::once(dir).chain(above).collect();
+    let root = folders.iter().position(|folder| {
+        let git = folder.join(".git");
+        git.symlink_metadata().is_ok() && (*folder == dir || is_own(own, &git))
+    });
+    let count = root.map_or(1, |root| root + 1);
+    folders.into_iter().take(count).collect()
 }
 
-fn read(folder: &Path) -> Result<Option<(String, bool)>, FileRefused> {
-    let content = OpenFolder::open(folder)?.head(OsStr::new(FILE), LIMIT)?;
+fn is_own(own: &[Uid], path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|status| own.contains(&Uid::from_raw(status.uid())))
+}
+
+/// Returns the users whose directories this process takes for its own: its own user, and for root
+/// the user who called `sudo`. These are the users that git accepts.
+fn own_uids() -> Vec<Uid> {
+    let effective = Uid::effective();
+    let caller = environment::variable("SUDO_UID")
+        .filter(|_| effective.is_root())
+        .and_then(|uid| uid.to_str()?.parse().ok())
+        .map(Uid::from_raw);
+    std::iter::once(effective).chain(caller).collect()
+}
+
+/// Returns the instructions for agents that work in a directory. Logs a warning if AGENTS.md is not
+/// used or is cut at the limit.
+pub fn of(dir: &Path, within: Option<&Path>) -> Option<String> {
+    load(dir, within).logged().text
+}
+
+/// Reads the file in a folder at or below `root`. No link below `root` is followed, so a folder that
+/// is replaced meanwhile leads nowhere else.
+fn read(root: &Path, folder: &Path) -> Result<Option<(String, bool)>, FileRefused> {
+    let below = folder
+        .strip_prefix(root)
+        .map_err(|_| FileRefused::Outside)?;
+    let Some(folder) = OpenFolder::open(root)?.folder_below(below)? else {
+        return Ok(None);
+    };
+    let content = folder.head(OsStr::new(FILE), LIMIT)?;
     Ok(content.map(|content| {
         (
             String::from_utf8_lossy(&content.bytes).trim().to_owned(),

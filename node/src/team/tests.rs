@@ -394,7 +394,7 @@ fn an_agents_file_must_be_a_regular_file_in_the_repository() {
     write(root, ".env", "KEY=secret");
     for target in ["/proc/self/environ", ".env", "nowhere"] {
         std::os::unix::fs::symlink(target, root.join("AGENTS.md")).unwrap();
-        let agents_file::Instructions { text, warning } = agents_file::load(root);
+        let agents_file::Instructions { text, warning } = agents_file::load(root, None);
         assert!(
             text.is_none() && warning.unwrap().contains("AGENTS.md: it is a link"),
             "{target}"
@@ -402,8 +402,45 @@ fn an_agents_file_must_be_a_regular_file_in_the_repository() {
         fs::remove_file(root.join("AGENTS.md")).unwrap();
     }
     write(root, "AGENTS.md", &"x".repeat(70_000));
-    let agents_file::Instructions { text, warning } = agents_file::load(root);
+    let agents_file::Instructions { text, warning } = agents_file::load(root, None);
     assert!(text.unwrap().len() == 65_536 && warning.unwrap().contains("first 64 KiB"));
+}
+
+#[test]
+fn the_search_for_an_agents_file_ends_below_a_folder_of_another_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    write(root, ".git/HEAD", "");
+    write(root, "AGENTS.md", "of the neighbour");
+    write(root, "mine/x", "");
+    let mine = root.join("mine");
+    let effective = nix::unistd::Uid::effective();
+    let load_as = |uid| agents_file::load_as(&[uid], &mine, None).text;
+    assert_eq!(load_as(effective).as_deref(), Some("of the neighbour"));
+    let neighbour = nix::unistd::Uid::from_raw(effective.as_raw() + 23_456);
+    assert_eq!(load_as(neighbour), None);
+    write(root, "mine/AGENTS.md", "of mine");
+    assert_eq!(load_as(neighbour).as_deref(), Some("of mine"));
+}
+
+#[test]
+fn an_agents_file_is_read_inside_its_workspace_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path();
+    write(top, ".git/HEAD", "");
+    write(top, "AGENTS.md", "above");
+    write(top, "elsewhere/AGENTS.md", "elsewhere");
+    write(top, "shared/project/x", "");
+    let shared = top.join("shared");
+    std::os::unix::fs::symlink("../elsewhere", shared.join("esc")).unwrap();
+    let load = |dir: &str| agents_file::load(&shared.join(dir), Some(&shared));
+    let agents_file::Instructions { text, warning } = load("esc");
+    assert!(text.is_none() && warning.unwrap().contains("out of the workspace"));
+    assert_eq!(load("project").text, None);
+    write(&shared, "AGENTS.md", "shared");
+    assert_eq!(load("project").text.as_deref(), None);
+    write(&shared, ".git/HEAD", "");
+    assert_eq!(load("project").text.as_deref(), Some("shared"));
 }
 
 #[test]
@@ -414,14 +451,17 @@ fn the_nearest_agents_file_up_to_the_repositorys_root_is_used() {
     write(root, "repo/.git/HEAD", "");
     write(root, "repo/src/deep/x", "");
     let deep = root.join("repo/src/deep");
-    assert_eq!(agents_file::of(&deep), None);
+    assert_eq!(agents_file::of(&deep, None), None);
     write(root, "repo/AGENTS.md", "of the repository\n");
-    assert_eq!(agents_file::of(&deep).as_deref(), Some("of the repository"));
-    write(root, "repo/src/AGENTS.md", "of src");
-    assert_eq!(agents_file::of(&deep).as_deref(), Some("of src"));
-    assert_eq!(agents_file::of(root).as_deref(), Some("outside"));
     assert_eq!(
-        agents_file::of(&root.join("repo")).as_deref(),
+        agents_file::of(&deep, None).as_deref(),
+        Some("of the repository")
+    );
+    write(root, "repo/src/AGENTS.md", "of src");
+    assert_eq!(agents_file::of(&deep, None).as_deref(), Some("of src"));
+    assert_eq!(agents_file::of(root, None).as_deref(), Some("outside"));
+    assert_eq!(
+        agents_file::of(&root.join("repo"), None).as_deref(),
         Some("of the repository")
     );
 }

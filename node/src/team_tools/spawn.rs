@@ -19,6 +19,7 @@ use crate::{
     store::PutResult,
     team::{self, Spawned, agents_file},
     tools::{Invocation, Tool, ToolOutcome},
+    workspace,
 };
 
 pub(super) struct SpawnAgent {
@@ -140,10 +141,12 @@ impl SpawnAgent {
             labels: args.labels,
             ..Member::default()
         };
+        let session = &caller.session;
+        let within = workspace::within(&session.workspace, &session.root);
         let context = caller
             .services
             .library
-            .context("spawn_agent".into(), agents_file::of(&caller.session.dir));
+            .context("spawn_agent".into(), agents_file::of(&session.dir, within));
         team::spawn(&member, &caller.caller, &caller.spec, &context).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Refusal::bad_request(errors.join("\n"))
