@@ -1,4 +1,7 @@
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use planck_common::{AgentId, CallId, SessionId, usage::Usage};
 use tokio::{
@@ -88,6 +91,60 @@ async fn spans_reach_a_collector() {
         "execute_tool bash",
     ] {
         assert!(text.contains(part), "no {part}");
+    }
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_password_of_a_collector_is_in_no_log_and_no_error() {
+    let log = Log::default();
+    let writer = log.clone();
+    let everything = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    // The exporter works on threads of its own.
+    tracing::subscriber::set_global_default(everything).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let endpoint = format!("http://ou:S%45CRETOTLP@{address}");
+    let collected = tokio::spawn(collect(listener));
+    let (subscriber, telemetry) = subscriber(&options(Some(endpoint))).unwrap();
+    tracing::subscriber::with_default(subscriber, || {
+        drop(genai::execute_tool("bash", &CallId::parse("c1").unwrap()));
+    });
+    telemetry.shutdown(Duration::from_secs(5)).await;
+    let (head, _) = timeout(Duration::from_secs(5), collected)
+        .await
+        .unwrap()
+        .unwrap();
+    let login = "b3U6U0VDUkVUT1RMUA==".to_ascii_lowercase();
+    assert!(
+        head.contains(&format!("authorization: basic {login}")),
+        "{head}"
+    );
+    let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(log.contains(&address.to_string()), "{log}");
+    for secret in ["CRETOTLP", "b3U6U0VDUkVUT1RMUA"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+    for wrong in ["http://ou:SECRET@[::1", "http://ou:SECRET@a b/"] {
+        let error = Collector(wrong).unfit(&"no").to_string();
+        assert!(!error.contains("SECRET"), "{error}");
     }
 }
 
