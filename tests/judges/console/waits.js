@@ -54,7 +54,7 @@ export function approval_shows_the_whole_call({ address }) {
     const page = await open(context, address);
     await startSession(page, { prompt: "Deploy elsewhere", permissions: "careful", name: "whole" });
     const shows = async (area) => {
-      for (const each of ["echo \\u{202e}; dne ohce", "important", "7"]) await area.getByText(each, { exact: true }).waitFor();
+      for (const each of ["echo \\u{202e}; dne ohce", "important", "7"]) await area.getByText(each, { exact: true }).last().waitFor();
     };
     await shows(page.locator("details.tool"));
     await page.goto(`${address}/#/waits`);

@@ -390,7 +390,7 @@ async fn a_prompt_without_a_node_with_the_workspace_warns_and_runs_later() -> Re
     let with_workspace = [("PLANCK_WORKSPACES_DEEP", deep.as_str())];
     let (one, two) = (world.node_with(&with_workspace).await?, world.node().await?);
     let mut start = world.solo();
-    start["workspace"] = "deep".into();
+    (start["workspace"], start["dir"]) = ("deep".into(), ".".into());
     let started = world.caller.start(&start).await?;
     one.leave().await?;
     let accepted = world.caller.prompt(&started.session_id, "go").await?;
