@@ -441,6 +441,19 @@ fn workers_are_updated() {
 }
 
 #[test]
+fn worker_that_begins_before_it_is_announced_stays_at_work() {
+    let spawned = json!({"id": "w", "name": "ann", "type": "coder", "node_id": "n"});
+    let rows = [
+        (
+            "turn_start",
+            ("w", (1, 1, 0), json!({"index": 1, "inputs": []})),
+        ),
+        ("worker_spawned", row(1, 1, spawned)),
+    ];
+    check(&rows, &["worker w Working", "worker ann Working"]);
+}
+
+#[test]
 fn worker_shows_what_it_waits_for() {
     let opened =
         json!({"id": "c1", "kind": "approval", "title": "t", "request": {}, "digest": "d"});

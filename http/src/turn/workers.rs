@@ -97,10 +97,8 @@ fn subject<'a>(sender: &'a AgentId, event: &'a Event) -> &'a AgentId {
 /// Changes the state of a worker by an event. Returns whether the event changed it.
 fn apply(worker: &mut WorkerUpdate, event: &Event) -> bool {
     match event {
-        Event::WorkerSpawned(spawned) => {
-            worker.name.clone_from(&spawned.name);
-            worker.state = WorkerState::Idle;
-        }
+        // The worker may have begun its first task before the orchestrator's log has this event.
+        Event::WorkerSpawned(spawned) => worker.name.clone_from(&spawned.name),
         Event::TurnStart(_) => worker.state = WorkerState::Working,
         Event::TurnEnd(end) => {
             worker.state = WorkerState::Idle;
