@@ -1,7 +1,6 @@
 //! The turns of an agent that answer a prompt, as a sequence of parts. The wires of ready-made
 //! clients are written from these parts.
 
-mod abort;
 mod choice;
 mod opening;
 mod reader;
@@ -14,7 +13,6 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
-pub use abort::abort_work;
 pub use choice::TurnChoice;
 pub use opening::{Opening, opening_of};
 pub use reader::TurnReader;

@@ -38,7 +38,6 @@ use crate::{
     key::{Caller, Observer, User},
     problem::Problem,
     sse::{self, Cut, EventSender, Frame},
-    turn::abort_work,
     until::Until,
 };
 use wire::{Echo, Numbered, ResponseWriter, rest};
@@ -218,7 +217,8 @@ pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Res
         return Ok(Json(now.response()).into_response());
     }
     let (session, input) = (&opened.id.session, &opened.input);
-    abort_work(front.client(), session, input, caller.reason(None)).await?;
+    let reason = caller.reason(None);
+    front.client().abort_work(session, input, reason).await?;
     let segment = Segment::open(&front, &opened).await?;
     let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
     let response = ended.map_err(|_| ApiError::late())??;

@@ -93,7 +93,7 @@ pub async fn stop(front: &Front, chat: &str, why: Option<String>) -> Result<Abor
     Ok(match prompt {
         Some(prompt) => {
             let session = client.session(chat).await?.id;
-            turn::abort_work(client, &session, &prompt, why).await?
+            client.abort_work(&session, &prompt, why).await?
         }
         None => client.abort_session(chat, why).await?,
     })

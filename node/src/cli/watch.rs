@@ -10,7 +10,7 @@ use ended::end_of_work;
 pub use ended::{WatchOutcome, WorkEnd};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use planck_common::{
-    Seq, SessionId,
+    InputId, Seq, SessionId,
     command::{Outcome, ReadEvents},
 };
 pub use sent::Sent;
@@ -148,6 +148,8 @@ enum Next {
 struct Watching<'a> {
     client: &'a Client,
     session: &'a SessionId,
+    /// The prompt on whose work the watch waits, if it is only one.
+    prompt: Option<&'a InputId>,
     sink: &'a mut Sink,
     on_wait: &'a mut OnWait,
     follow: Follow,
@@ -182,6 +184,7 @@ impl<'a> Watching<'a> {
         Ok(Self {
             client,
             session,
+            prompt: sent.prompt.as_ref(),
             sink,
             on_wait,
             follow,
@@ -269,14 +272,21 @@ impl<'a> Watching<'a> {
         self.abort(interrupted).await
     }
 
-    /// Aborts the running turns. If that fails, the watch goes on like the turns. If a wait is open
+    /// Aborts the work. If that fails, the watch goes on like the turns. If a wait is open
     /// nevertheless, the person is asked about it again.
     async fn abort(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
         self.close_question()?;
         self.sink.rest()?;
         warn("aborting the turn; interrupt again to leave");
+        let (client, session, prompt) = (self.client, self.session, self.prompt);
+        let abort = async {
+            match prompt {
+                Some(prompt) => client.abort_work(session, prompt, None).await,
+                None => client.abort_session(session, None).await,
+            }
+        };
         tokio::select! {
-            aborted = self.client.abort_session(self.session, None) => {
+            aborted = abort => {
                 if let Err(error) = aborted {
                     warn(&format!("the turn goes on: {error}; interrupt again to leave"));
                 }

@@ -4,7 +4,7 @@
 use planck_client::Client;
 use planck_common::{InputId, SessionId};
 
-use crate::{openai::opening::Opened, turn::abort_work};
+use crate::openai::opening::Opened;
 
 pub struct Ending {
     client: Client,
@@ -44,7 +44,9 @@ impl Ending {
             return;
         }
         let (session, reason) = (&self.session, "the client closed the connection");
-        let aborted = abort_work(&self.client, session, &self.prompt, Some(reason.into()));
+        let aborted = self
+            .client
+            .abort_work(session, &self.prompt, Some(reason.into()));
         if let Err(error) = aborted.await {
             tracing::warn!(%session, %error, "cannot abort the work for a client that is gone");
         }

@@ -225,6 +225,47 @@ async fn interrupted_run_ends_with_130() -> Result<()> {
     Ok(())
 }
 
+/// The lead is told that the worker was aborted, and begins a turn that would take minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_interrupt_ends_the_work_of_a_team() -> Result<()> {
+    let by = |name: &str| When::any().system(&format!("You are {name}."));
+    let slow = || Reply::text("word ".repeat(600)).pace(Pace::per_second(5.0).chunk(5));
+    let delegate = json!({ "agent": "one", "task": "count" });
+    let script = Script::new()
+        .rule(by("lead").user("task_unanswered"), slow())
+        .rounds(
+            by("lead"),
+            [
+                Reply::call("delegate_task", delegate),
+                Reply::text("One is at work."),
+            ],
+        )
+        .rule(by("one"), slow());
+    let machine = PersonalMachine::start(script).await?;
+    let team = json!([
+        {"type": "lead", "system_prompt": "You are lead.", "tools": ["spawn_agent"]},
+        {"type": "one", "system_prompt": "You are one."},
+    ]);
+    machine.write("team/TEAM.json", &team.to_string())?;
+    let mut command = machine.planck(&run(&["--team", "team", "-o", "json", "go"]))?;
+    let child = command.stdout(Stdio::piped()).spawn()?;
+    eventually("the lead has delegated, and the worker works", async || {
+        (machine.model.request_count() == 3).then_some(())
+    })
+    .await?;
+    let pid = child.id().context("it has ended")?;
+    kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGINT)?;
+    let ended = timeout(Duration::from_secs(20), child.wait_with_output()).await;
+    let output = ended.context("it goes on")??;
+    let said: Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(
+        (output.status.code(), &said["outcome"]),
+        (Some(130), &json!("aborted")),
+        "{said}"
+    );
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_files_of_the_user_end_with_2() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
