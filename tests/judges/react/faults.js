@@ -1,11 +1,11 @@
 // A front that is killed while a person reads.
 
 import assert from "node:assert/strict";
-import { STORY, alerted, answered, openChat, rested, say, showsWhatWasSaved, withPages } from "./page.js";
+import { STORY, alerted, answered, openChat, rested, say, showsWhatWasSaved, startSession, withPages } from "./page.js";
 
 export function killed_front_is_reconnected(stage) {
   return withPages(async (context) => {
-    await startSession(stage, stage.chat);
+    await startSession(stage, stage.chat, { permissions: "careful" });
     const page = await openChat(context, stage, stage.chat);
     const other = await openChat(context, stage, stage.chat);
     await stage.ask("stall the next answer");
@@ -38,7 +38,7 @@ export function killed_front_is_reconnected(stage) {
 
 export function answer_that_ended_meanwhile_is_whole(stage) {
   return withPages(async (context) => {
-    await startSession(stage, stage.chat);
+    await startSession(stage, stage.chat, { permissions: "careful" });
     const page = await openChat(context, stage, stage.chat);
     await stage.ask("stall the next answer");
     await say(page, "Tell a story");
@@ -53,11 +53,4 @@ export function answer_that_ended_meanwhile_is_whole(stage) {
     await rested(page);
     assert.match(await showsWhatWasSaved(page, stage, stage.chat), STORY);
   });
-}
-
-/** Starts a session where nodes of a cluster see its folder, which the page of the guide does not name. */
-async function startSession({ front, ask }, name) {
-  const body = JSON.stringify({ name, dir: await ask("tell the directory"), permissions: "careful" });
-  const response = await fetch(`${front}/v1/sessions`, { method: "POST", headers: { "content-type": "application/json" }, body });
-  assert.equal(response.status, 201, await response.text());
 }

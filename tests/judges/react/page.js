@@ -59,6 +59,28 @@ export function alerted(page, text) {
   return page.getByRole("alert").getByText(text).waitFor();
 }
 
+/** Starts a session where nodes of a cluster see its folder, which the page of the guide does not name. */
+export async function startSession({ front, ask }, name, fields) {
+  const body = JSON.stringify({ name, dir: await ask("tell the directory"), ...fields });
+  const response = await fetch(`${front}/v1/sessions`, { method: "POST", headers: { "content-type": "application/json" }, body });
+  assert.equal(response.status, 201, await response.text());
+}
+
+/** Reads a resource until `check` of it does not fail. */
+export async function v1(front, path, check) {
+  const end = performance.now() + PATIENCE_MS;
+  for (;;) {
+    const response = await fetch(`${front}/v1${path}`);
+    assert.equal(response.status, 200, await response.clone().text());
+    try {
+      return check(await response.json());
+    } catch (error) {
+      if (performance.now() > end) throw error;
+    }
+    await setTimeout(50);
+  }
+}
+
 /** Returns the messages that the page shows: their roles and texts. */
 export function shown(page) {
   return page.evaluate(() => [...document.querySelectorAll("article")].map((message) => ({
@@ -72,25 +94,32 @@ async function saved(front, chat) {
   const response = await fetch(`${front}/v1/sessions/${chat}/messages`);
   assert.equal(response.status, 200, await response.clone().text());
   const all = [];
-  for (const { role, content } of (await response.json()).messages) {
-    if (role !== "user" && role !== "assistant") continue;
+  const { messages } = await response.json();
+  for (const { agent_id, role, content, metadata } of messages) {
+    // What workers say, and what agents send to each other, is no message of the page.
+    if ((role !== "user" && role !== "assistant") || agent_id !== messages[0].agent_id || metadata?.from) continue;
     const text = content.filter((part) => part.type === "text").map((part) => part.text).join("");
-    // An answer of several requests is one message of the page.
+    // An answer of several requests, and of several turns, is one message of the page.
     if (role === "assistant" && all.at(-1)?.role === role) all.at(-1).text += text;
     else all.push({ role, text });
   }
   return all;
 }
 
-/** Waits until the page shows exactly what the front has saved. Returns the text of the latest answer. */
-export async function showsWhatWasSaved(page, { front }, chat) {
+/** Waits until the page shows exactly these messages, which are read again each time. Returns the text of the latest one. */
+export async function shows(page, read) {
   const end = performance.now() + PATIENCE_MS;
   for (;;) {
-    const [seen, known] = [await shown(page), await saved(front, chat)];
+    const [seen, known] = [await shown(page), await read()];
     if (isDeepStrictEqual(seen, known)) return known.at(-1).text;
     if (performance.now() > end) assert.deepEqual(seen, known);
     await setTimeout(50);
   }
+}
+
+/** Waits until the page shows exactly what the front has saved. Returns the text of the latest answer. */
+export function showsWhatWasSaved(page, { front }, chat) {
+  return shows(page, () => saved(front, chat));
 }
 
 /** Checks that the latest answer grew in at least so many pieces, and never lost or repeated any text. */

@@ -6,8 +6,9 @@ import * as faults from "./faults.js";
 import * as guide from "./guide.js";
 import { serve } from "./pages.js";
 import * as talk from "./talk.js";
+import * as teams from "./teams.js";
 
-const known = { ...faults, ...guide, ...talk };
+const known = { ...faults, ...guide, ...talk, ...teams };
 const [cases, front, port] = process.argv.slice(2);
 await serve(front, Number(port));
 await playCases(cases.split(","), (chosen, ask, at) => {

@@ -25,10 +25,12 @@ function Tool({ toolName, result, isError, approval, respondToApproval }) {
   );
 }
 
+const Agent = ({ data }) => <div>{data.name}: {data.state}</div>;
+
 const Message = role => () => (
   <MessagePrimitive.Root asChild>
     <article aria-label={role}>
-      <MessagePrimitive.Parts components={{ Text, tools: { Fallback: Tool } }} />
+      <MessagePrimitive.Parts components={{ Text, tools: { Fallback: Tool }, data: { by_name: { agent: Agent } } }} />
       <MessagePrimitive.Error>
         <ErrorPrimitive.Root><ErrorPrimitive.Message /></ErrorPrimitive.Root>
       </MessagePrimitive.Error>

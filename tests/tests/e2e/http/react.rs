@@ -15,7 +15,7 @@ use planck_tests::{
     eventually::eventually,
     front::Front,
     nats::free_port,
-    node::planck_in,
+    node::{Node, planck_in},
     proxy::{Link, Proxy},
     world::{Backend, World},
 };
@@ -60,6 +60,8 @@ struct Stage<'a> {
     model: &'a Proxy,
     /// The cluster of a front that runs no node.
     world: Option<&'a World>,
+    /// The nodes that the test may kill.
+    nodes: Vec<Node>,
     front: Option<Front>,
 }
 
@@ -76,32 +78,38 @@ impl<'a> Stage<'a> {
                 .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", &url);
             Ok(command)
         };
-        Self::start(folder, Box::new(command), model, None).await
+        let mut stage = Self::new(folder, Box::new(command), model, None)?;
+        stage.start_front().await?;
+        Ok(stage)
     }
 
-    /// Starts a front that runs no node.
-    async fn of(world: &'a World, model: &'a Proxy) -> Result<Self> {
+    /// Starts nodes, and a front that runs no node.
+    async fn of(world: &'a World, model: &'a Proxy, nodes: usize) -> Result<Self> {
         let command = Box::new(|| world.planck());
-        Self::start(world.folder(), command, model, Some(world)).await
+        let mut stage = Self::new(world.folder(), command, model, Some(world))?;
+        for _ in 0..nodes {
+            stage.start_node().await?;
+        }
+        stage.start_front().await?;
+        Ok(stage)
     }
 
-    async fn start(
+    fn new(
         folder: &Path,
         command: Box<dyn Fn() -> Result<Command> + 'a>,
         model: &'a Proxy,
         world: Option<&'a World>,
     ) -> Result<Self> {
-        let mut stage = Self {
+        Ok(Self {
             address: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
             pages: free_port()?,
             folder: folder.to_owned(),
             command,
             model,
             world,
+            nodes: Vec::new(),
             front: None,
-        };
-        stage.start_front().await?;
-        Ok(stage)
+        })
     }
 
     async fn start_front(&mut self) -> Result<()> {
@@ -135,13 +143,39 @@ impl<'a> Stage<'a> {
             "let the model go on" => self.model.set(Link::Up),
             "kill the front" => self.front.take().context("no front")?.kill().await?,
             "start the front" => self.start_front().await?,
+            "open the door" => fs::write(self.folder.join("work/open"), "")?,
             _ => {
-                let session = what.strip_prefix("wait for the end of the turn of ");
-                let session = session.with_context(|| format!("the test cannot {what}"))?;
-                self.turn_ends(session).await?;
+                if let Some(session) = what.strip_prefix("wait for the end of the turn of ") {
+                    self.turn_ends(session).await?;
+                } else if let Some(agent) = what.strip_prefix("kill the node of ") {
+                    self.kill_node_of(agent).await?;
+                } else {
+                    bail!("the test cannot {what}");
+                }
             }
         }
         Ok(String::new())
+    }
+
+    /// Kills the node of an agent, which is named as `AGENT in SESSION`, and starts another one.
+    async fn kill_node_of(&mut self, agent: &str) -> Result<()> {
+        let world = self.world.context("no node works without the front")?;
+        let (agent, session) = agent.split_once(" in ").context("no session is named")?;
+        let info = world.caller.session(session).await?;
+        let found = info.agents.iter().find(|found| found.name == agent);
+        let host = found.and_then(|found| found.node_id.as_ref());
+        let at = self.nodes.iter().position(|node| Some(node.id()) == host);
+        let mut node = self.nodes.remove(at.context("no node hosts the agent")?);
+        node.kill().await?;
+        self.start_node().await
+    }
+
+    /// Starts a node that the test may kill.
+    async fn start_node(&mut self) -> Result<()> {
+        let world = self.world.context("the front is its own node")?;
+        let environment = [("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", &*url(self.model))];
+        self.nodes.push(world.node_with(&environment).await?);
+        Ok(())
     }
 
     /// Waits until no agent of a session works, without the front.
@@ -217,9 +251,7 @@ async fn page_reconnects_to_a_front_that_was_killed() -> Result<()> {
     }
     let world = World::start(Backend::Sqlite, Script::parse(SCRIPT)?).await?;
     let model = Proxy::start(world.model.address()).await?;
-    let environment = [("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", &*url(&model))];
-    let _node = world.node_with(&environment).await?;
-    let mut stage = Stage::of(&world, &model).await?;
+    let mut stage = Stage::of(&world, &model, 1).await?;
     stage
         .play(&[
             "chat/killed_front_is_reconnected",
@@ -232,4 +264,34 @@ async fn page_reconnects_to_a_front_that_was_killed() -> Result<()> {
 #[ignore = "needs Chromium and packages of npm: make test-all"]
 async fn page_reconnects_to_a_process_that_was_killed() -> Result<()> {
     solo(&["chat/killed_front_is_reconnected"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
+async fn person_waits_for_a_team() -> Result<()> {
+    solo(&[
+        "chat/answer_of_a_team_ends_with_its_result",
+        "chat/stopped_team_rests_and_the_next_answer_comes",
+        "chat/message_to_a_team_at_work_is_answered_at_once",
+        "assistant/answer_of_a_team_ends_with_its_result",
+        "assistant/stopped_team_rests_and_the_next_answer_comes",
+    ])
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
+async fn answer_of_a_team_goes_on_when_nodes_are_killed() -> Result<()> {
+    if !is_there() {
+        return Ok(());
+    }
+    let world = World::start(Backend::Postgres, Script::parse(SCRIPT)?).await?;
+    let model = Proxy::start(world.model.address()).await?;
+    let mut stage = Stage::of(&world, &model, 2).await?;
+    stage
+        .play(&[
+            "chat/answer_goes_on_when_the_node_of_the_lead_is_killed",
+            "chat/answer_goes_on_when_the_node_of_the_worker_is_killed",
+        ])
+        .await
 }
