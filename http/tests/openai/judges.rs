@@ -145,4 +145,14 @@ async fn sdk_for_javascript_works_unchanged() {
         let Some(judge) = node() else { return };
         play(judge, name, [model]).await;
     }
+    for (name, crew) in [
+        ("team_completion", team::crew(PACE / 8)),
+        ("team_stream", team::crew(PACE / 8)),
+        ("team_response", team::crew(PACE / 8)),
+        ("team_background", team::crew(PACE * 25)),
+        ("team_cancel", team::slow_crew()),
+    ] {
+        let Some(judge) = node() else { return };
+        play(judge, name, crew).await;
+    }
 }

@@ -12,7 +12,18 @@ const require = createRequire(`${process.env.OPENAI_JUDGE}/`);
 const { default: OpenAI } = await import(pathToFileURL(require.resolve("openai")).href);
 
 const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
+const FIRST = "It is at work.", LAST = "Seven, says the helper.";
 const STORY = "Once there was a small robot that wanted to see the sea and so it went there.";
+
+/** Returns the texts of a response. */
+function texts({ output }) {
+  return output.filter(({ type }) => type === "message").map(({ content }) => content[0].text);
+}
+
+/** Returns the items of a response, as far as both ways of reading it have them. The SDK adds fields to a stream's. */
+function items({ output }) {
+  return output.map(({ id, status, content }) => [id, status, content?.[0].text]);
+}
 
 const scenarios = {
   async models(client) {
@@ -116,6 +127,120 @@ const scenarios = {
     await client.responses.delete(third.id);
     await client.responses.delete(first.id);
     await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
+  },
+
+  // The lead delegates, and its first turn ends before the result is there.
+  async team_completion(client) {
+    const messages = [{ role: "user", content: "How many?" }];
+    const answer = await client.chat.completions.create({ model: "crew", messages });
+    const [{ message, finish_reason }] = answer.choices;
+    assert.deepEqual([message.content, finish_reason], [LAST, "stop"]);
+    messages.push(message, { role: "user", content: "And?" });
+    const more = await client.chat.completions.create({ model: "crew", messages });
+    assert.equal(more.choices[0].message.content, "More.");
+  },
+
+  async team_stream(client) {
+    const messages = [{ role: "user", content: "How many?" }];
+    const { data, response } = await client.chat.completions.create({ model: "crew", messages, stream: true }).withResponse();
+    const reasons = [];
+    let content = "";
+    for await (const { choices: [choice] } of data) {
+      content += choice.delta.content ?? "";
+      if (choice.finish_reason) reasons.push(choice.finish_reason);
+    }
+    assert.deepEqual([content, reasons], [`${FIRST}\n\n${LAST}`, ["stop"]]);
+    messages.push({ role: "assistant", content }, { role: "user", content: "And?" });
+    const more = await client.chat.completions.create({ model: "crew", messages }).withResponse();
+    assert.equal(more.data.choices[0].message.content, "More.");
+    assert.equal(more.response.headers.get("x-planck-session"), response.headers.get("x-planck-session"));
+  },
+
+  async team_response(client) {
+    const stream = client.responses.stream({ model: "crew", input: "How many?" });
+    let last = -1;
+    for await (const event of stream) {
+      assert(event.sequence_number > last, `${event.sequence_number} after ${last}`);
+      last = event.sequence_number;
+    }
+    const response = await stream.finalResponse();
+    assert.deepEqual([response.status, texts(response)], ["completed", [FIRST, LAST]]);
+    const again = await client.responses.retrieve(response.id);
+    assert.deepEqual(items(again), items(response));
+    const more = await client.responses.create({ model: "crew", input: "And?", previous_response_id: response.id });
+    assert.deepEqual(texts(more), ["More."]);
+  },
+
+  async team_background(client) {
+    let response = await client.responses.create({ model: "crew", input: "How many?", background: true });
+    const { id } = response;
+    while (texts(response)[0] !== FIRST) response = await client.responses.retrieve(id);
+    // While the lead rests and the helper works, the answer is open.
+    if (texts(response).length === 1) assert.equal(response.status, "in_progress");
+    const seen = [];
+    for await (const event of await client.responses.retrieve(id, { stream: true })) {
+      seen.push(event);
+      if (event.type === "response.output_item.done") break;
+    }
+    const starting_after = seen.at(-1).sequence_number;
+    for await (const event of await client.responses.retrieve(id, { stream: true, starting_after })) seen.push(event);
+    const done = seen.filter(({ type, item }) => type === "response.output_item.done" && item.type === "message");
+    assert.deepEqual(done.map(({ item }) => item.content[0].text), [FIRST, LAST]);
+    const end = seen.at(-1);
+    assert.deepEqual([end.type, texts(end.response)], ["response.completed", [FIRST, LAST]]);
+    response = await client.responses.retrieve(id);
+    assert.deepEqual([response.status, texts(response)], ["completed", [FIRST, LAST]]);
+  },
+
+  // The helper would take minutes. The lead is told that the helper was stopped, and is stopped as well.
+  async team_cancel(client) {
+    let response = await client.responses.create({ model: "crew", input: "How many?", background: true });
+    const { id } = response;
+    while (texts(response)[0] !== FIRST) response = await client.responses.retrieve(id);
+    const cancelled = await client.responses.cancel(id);
+    assert.deepEqual([cancelled.status, texts(cancelled)[0]], ["cancelled", FIRST]);
+    response = await client.responses.retrieve(id);
+    assert.deepEqual([response.status, response.output], ["cancelled", cancelled.output]);
+    const more = await client.responses.create({ model: "crew", input: "And?", previous_response_id: id });
+    assert.equal(more.status, "completed");
+    assert(texts(more)[0].startsWith("Once there was"), texts(more));
+  },
+
+  // The node is killed while the coder works. The lead has read that the test is there, and rests.
+  async shipped_team(client) {
+    const metadata = { dir: process.env.PLANCK_DIR };
+    const input = "A response: a tool that counts words, with a test";
+    const stream = client.responses.stream({ model: "build-a-cli", input, metadata });
+    const said = [];
+    let last = -1;
+    for await (const event of stream) {
+      assert(event.sequence_number > last, `${event.sequence_number} after ${last}`);
+      last = event.sequence_number;
+      if (event.type !== "response.output_item.done" || event.item.type !== "message") continue;
+      said.push(event.item.content[0].text);
+      if (said.at(-1).startsWith("The test is there.")) console.log("waiting");
+    }
+    const response = await stream.finalResponse();
+    assert.deepEqual([response.status, texts(response)], ["completed", said]);
+    const again = await client.responses.retrieve(response.id);
+    assert.deepEqual(items(again), items(response));
+    console.log(JSON.stringify({ texts: said }));
+  },
+
+  async new_team(client) {
+    const metadata = { dir: process.env.PLANCK_DIR };
+    const messages = [{ role: "user", content: "A completion: what is in this folder?" }];
+    const stream = await client.chat.completions.create({ model: "crew", messages, metadata, stream: true });
+    const reasons = [];
+    let text = "";
+    for await (const { choices: [choice] } of stream) {
+      const isBefore = !text.includes("The worker counts.");
+      text += choice.delta.content ?? "";
+      if (isBefore && text.includes("The worker counts.")) console.log("waiting");
+      if (choice.finish_reason) reasons.push(choice.finish_reason);
+    }
+    assert.deepEqual(reasons, ["stop"]);
+    console.log(JSON.stringify({ texts: text.split("\n\n") }));
   },
 
   // The node is killed in mid-stream. The item that had begun ends as incomplete, and a new one follows.

@@ -448,7 +448,27 @@ const inCluster = {
     assert.equal(chat.messages.length, 2);
     console.log(JSON.stringify({ paragraphs, void: lost }));
   },
+
+  // The lead rests, and its node is killed while a worker works.
+  'a shipped team': () => teamWhoseNodeIsKilled('build-a-cli', 'A talk: a tool that counts words, with a test', 'The test is there.', ['coder', 'tester']),
+  'a new team': () => teamWhoseNodeIsKilled('crew', 'A chat: what is in this folder?', 'The worker counts.', ['worker']),
 };
+
+async function teamWhoseNodeIsKilled(team, prompt, before, workers) {
+  const { chat, chunks, errors } = open(team, { body: { team, dir: process.env.PLANCK_DIR } });
+  const done = chat.sendMessage({ text: prompt });
+  await until(before, chat, () => last(chat)?.role === 'assistant' && text(last(chat)).includes(before));
+  console.log('waiting');
+  await done;
+  assert.deepEqual(errors, []);
+  assert.equal(chat.status, 'ready');
+  assert.equal(chat.messages.length, 2);
+  assert.equal(kinds(chunks).filter(kind => kind === 'start').length, 1);
+  const agents = parts(last(chat), 'data-agent').map(({ data }) => `${data.name}: ${data.state}`);
+  assert.deepEqual(agents.sort(), workers.map(name => `${name}: idle`));
+  await isSaved(chat);
+  console.log(JSON.stringify({ texts: parts(last(chat), 'text').map(part => part.text) }));
+}
 
 const chosen = process.env.PLANCK_SCENE;
 for (const [name, scene] of chosen ? [[chosen, inCluster[chosen]]] : Object.entries(scenes)) {

@@ -9,3 +9,4 @@ mod react;
 mod snippets;
 mod speed;
 mod streams;
+mod teams;

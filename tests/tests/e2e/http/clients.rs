@@ -44,19 +44,19 @@ fn script() -> Script {
     script
 }
 
-/// Returns the texts of the replies in the session that began with a prompt.
-async fn replies(world: &World, prompt: &str) -> Result<Vec<String>> {
+/// Returns the texts of the orchestrator's replies in the session that began with a prompt.
+pub async fn replies(world: &World, prompt: &str) -> Result<Vec<String>> {
     let list = planck_tests::caller::sessions(planck_common::command::SessionsVerb::List);
     let sessions: Value = world.caller.ask(&list, &json!({})).await?;
     for session in sessions["sessions"].as_array().context("no list")? {
         let session = session["id"].as_str().context("no id")?;
         let messages = world.caller.messages(session, None).await?;
-        let is_asked = messages
-            .first()
-            .is_some_and(|first| text_of(&first.content).contains(prompt));
-        if is_asked {
-            let replies = messages.iter();
-            let replies = replies.filter(|message| message.role == MessageRole::Assistant);
+        let first = messages.first();
+        let first = first.filter(|first| text_of(&first.content).contains(prompt));
+        if let Some(first) = first {
+            let replies = messages.iter().filter(|message| {
+                message.role == MessageRole::Assistant && message.agent_id == first.agent_id
+            });
             return Ok(replies.map(|message| text_of(&message.content)).collect());
         }
     }
