@@ -95,8 +95,14 @@ impl Peer {
         heard.or_else(|| self.loaded.filter(|loaded| *loaded >= observer.observing))
     }
 
-    /// Updates `record` from the record that was read, or from its absence.
+    /// Updates `record` from the record that was read, or from its absence. A record that the peer
+    /// has written anew shows, like a proof, that the peer may write to the registry, so its
+    /// heartbeats count again.
     pub fn read(&mut self, seen: Option<&SeenNode>) {
+        let is_new = |seen: &&SeenNode| self.record != PeerRecord::At(seen.revision);
+        if seen.filter(is_new).is_some() {
+            self.proofs = ProofHistory::default();
+        }
         self.record = match (self.record, seen) {
             (PeerRecord::Gone(NodeStanding::Dead) | PeerRecord::Revived(_), Some(seen))
                 if !seen.standing.is_final() =>

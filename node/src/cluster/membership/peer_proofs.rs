@@ -2,6 +2,7 @@
 //! heartbeats in a dead node's name, and so keep its sessions from being taken over. A proof of
 //! life needs the right to write to the registry. The heartbeats of a peer no longer count once its
 //! newest proof has not changed for `proof_limit`. By that time a living peer has suspended itself.
+//! They count again once it has proved its life or written its record again.
 //!
 //! Each node reads the proofs of the two peers that follow it in the order of ids. So two nodes
 //! watch each peer, and the number of reads does not grow faster than the number of nodes.

@@ -118,6 +118,31 @@ fn proof_that_comes_in_time_keeps_its_node_alive() {
 }
 
 #[test]
+fn record_that_a_node_has_written_anew_keeps_it_alive() {
+    let proofless = || {
+        let mut lab = Lab::settled(&["p"]);
+        lab.proofless.push(id("p"));
+        lab
+    };
+    let mut lab = proofless();
+    lab.until(45_000);
+    let verdict = *lab.deaths().first().expect("its proof is old");
+    let mut lab = proofless();
+    lab.until(verdict - 1_000);
+    // Its next heartbeat comes before the verdict would be due, and its next proof is read later.
+    lab.proofless.clear();
+    let record = seen(8, NodeStanding::Alive, "p");
+    lab.records.insert(id("p"), record.clone());
+    lab.tell(MembershipInput::Record {
+        node: id("p"),
+        seen: Some(record),
+        source: ReadSource::Watch,
+    });
+    lab.until(60_000);
+    assert_eq!(lab.deaths(), [0_u64; 0]);
+}
+
+#[test]
 fn every_peer_has_two_witnesses() {
     let names = ["a", "f", "n", "z"];
     let mut lab = Lab::settled(&names);
