@@ -54,6 +54,13 @@ pub enum PlantedFault {
     /// A new host starts a call that waits for an answer (simulation).
     #[cfg(any(test, feature = "simulation"))]
     OpenWaitForgotten,
+    /// The row that ends a turn for an abort does not withdraw the wait (simulation).
+    #[cfg(any(test, feature = "simulation"))]
+    AbortKeepsWait,
+    /// A sweep of SQLite does not see the inputs that its node put for agents of its own
+    /// (simulation).
+    #[cfg(any(test, feature = "simulation"))]
+    OwnPutsUnswept,
     /// Members have no records in the registry (simulation). This variant and `NoTeamRecords` are
     /// experiments and not faults. See `docs/decisions/team-records.md`.
     #[cfg(any(test, feature = "simulation"))]

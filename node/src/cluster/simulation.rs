@@ -11,15 +11,18 @@ mod agents;
 mod answers;
 mod asked;
 mod checks;
+mod delivery;
 mod drain;
 mod end;
 mod faults;
 mod hosting;
+mod inbox;
 mod members;
 mod membership;
 mod net;
 mod people;
 mod process;
+mod prompts;
 mod registry;
 mod requests;
 mod sql;
@@ -68,6 +71,14 @@ pub struct SimReport {
     pub answers: u64,
     /// Checks that an agent reads an acknowledged answer in time.
     pub answer_bounds: u64,
+    /// Inputs that were acknowledged.
+    pub inputs: u64,
+    /// Checks that an agent reads an acknowledged input in time.
+    pub input_bounds: u64,
+    /// Turns that were aborted while their agents waited.
+    pub aborts: u64,
+    /// Checks that an abort ends a wait in time.
+    pub abort_bounds: u64,
 }
 
 impl SimReport {
@@ -83,6 +94,10 @@ impl SimReport {
             overlaps: self.overlaps + other.overlaps,
             answers: self.answers + other.answers,
             answer_bounds: self.answer_bounds + other.answer_bounds,
+            inputs: self.inputs + other.inputs,
+            input_bounds: self.input_bounds + other.input_bounds,
+            aborts: self.aborts + other.aborts,
+            abort_bounds: self.abort_bounds + other.abort_bounds,
         }
     }
 }

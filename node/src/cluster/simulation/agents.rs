@@ -1,12 +1,17 @@
 //! The simulated agents, which begin and end tool calls and append both events to the log under
-//! their lease. Before some calls they ask, and then run or end the call as the answer says.
+//! their lease. Before some calls they ask, and then run or end the call as the answer says. In some
+//! runs the agents work in turns, which begin when they have read an input.
+
+use std::collections::BTreeSet;
 
 use planck_common::wait::WaitDecision;
 
 use super::{
+    inbox::InboxChange,
     process::{AgentStage, HostOrder, HostedAgent, ProcessEvent, SqlCaller},
     sql::{
-        AgentKey, CallNumber, ClaimedLease, LogRow, LogRowKind, OpenCall, SqlReply, SqlStatement,
+        AgentKey, CallNumber, ClaimedLease, LogRow, LogRowKind, OpenCall, OpenWork, SqlReply,
+        SqlStatement,
     },
     world::{SimWorld, agent_id, team},
 };
@@ -17,18 +22,29 @@ use crate::cluster::{
 
 /// One in this many tool calls takes 5 s to 15 s.
 const LONG_CALLS: u32 = 6;
+/// The maximum number of tool calls in a turn.
+const CALLS_IN_TURN: u32 = 4;
+/// In place of one in this many tool calls, an agent gives another one a task.
+const TASKS: u32 = 8;
+/// One in this many turns leaves a note for another agent.
+const NOTES: u32 = 4;
+/// One in this many agents is parked within 6 s after its turn has ended.
+const PARKED: u32 = 2;
 
 impl AgentStage {
     /// Returns the row that the agent appends, or `None` if it appends none.
     fn row(self) -> Option<(LogRowKind, CallNumber)> {
         match self {
+            Self::Beginning(call) => Some((LogRowKind::TurnStart, call)),
+            Self::Finishing(call) => Some((LogRowKind::TurnEnd, call)),
+            Self::Aborting(call) => Some((LogRowKind::Aborted, call)),
             Self::Starting(call) => Some((LogRowKind::ToolStart, call)),
             Self::Ending(call) => Some((LogRowKind::ToolEnd, call)),
             Self::Interrupting(call) => Some((LogRowKind::Interrupted, call)),
             Self::Opening(call) => Some((LogRowKind::WaitOpened, call)),
             Self::Decided(call, WaitDecision::Allow) => Some((LogRowKind::Allowed, call)),
             Self::Decided(call, _) => Some((LogRowKind::NotAllowed, call)),
-            Self::Thinking | Self::Running(_) | Self::Asking(_) => None,
+            Self::Idle | Self::Parked | Self::Thinking | Self::Running(_) | Self::Asking(_) => None,
         }
     }
 
@@ -40,13 +56,19 @@ impl AgentStage {
 
     /// Returns whether the agent can move to another node.
     pub fn is_at_rest(self) -> bool {
-        matches!(self, Self::Thinking | Self::Asking(_))
+        self == Self::Thinking || self.is_quiet()
+    }
+
+    /// Returns whether the agent is idle or only waits for an answer.
+    pub fn is_quiet(self) -> bool {
+        matches!(self, Self::Idle | Self::Parked | Self::Asking(_))
     }
 
     /// Returns the stage of an agent that a node starts, which depends on what its log left open.
-    fn resumed(open: Option<OpenCall>) -> Self {
-        match open {
-            None => Self::Thinking,
+    fn resumed(open: OpenWork) -> Self {
+        match open.call {
+            None if open.is_in_turn => Self::Thinking,
+            None => Self::Idle,
             Some(OpenCall::Started(call)) => Self::Interrupting(call),
             Some(OpenCall::Asked(call)) if is_planted(PlantedFault::OpenWaitForgotten) => {
                 Self::Starting(call)
@@ -74,25 +96,42 @@ impl SimWorld {
             incarnation: order.incarnation,
             epoch: lease.epoch,
             last_seq: lease.last_seq,
-            stage: AgentStage::resumed(lease.open_call),
+            stage: AgentStage::resumed(lease.open),
             tools_from: order.tools_from,
+            calls_left: self.calls_of_turn(),
+            queue: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            note: None,
         };
         self.stop_agent(process, order.agent);
         self.restart_agent(process, order.agent, hosted);
     }
 
     pub fn restart_agent(&mut self, process: usize, agent: AgentKey, hosted: HostedAgent) {
-        self.processes[process].hosted.insert(agent, hosted);
+        let (stage, epoch) = (hosted.stage, hosted.epoch);
         let started = CascadeInput::AgentStarted {
             team: team((agent.0, hosted.incarnation)),
             agent: agent_id(agent.1),
             is_lead: agent.1 == 0,
         };
+        self.processes[process].hosted.insert(agent, hosted);
         self.cascade(process, started);
-        if matches!(hosted.stage, AgentStage::Asking(_)) {
-            self.look_after(process, agent, 50, 500);
+        match stage {
+            AgentStage::Asking(_) => self.look_after(process, agent, 50, 500),
+            AgentStage::Idle | AgentStage::Parked => {}
+            _ => self.step_after(process, agent, epoch, 50, 500),
+        }
+        if self.has_turns {
+            self.read_inbox(process, agent, true);
+        }
+    }
+
+    /// Returns the number of calls of a turn. Agents that work without turns have no limit.
+    fn calls_of_turn(&mut self) -> u32 {
+        if self.has_turns {
+            self.rng.u32(1..=CALLS_IN_TURN)
         } else {
-            self.step_after(process, agent, hosted.epoch, 50, 500);
+            u32::MAX
         }
     }
 
@@ -105,6 +144,7 @@ impl SimWorld {
         let may_act = self.may_act(process);
         let next_call = self.checks.next_call();
         let asks_first = self.asks_first();
+        let gives_task = self.is_talking && self.rng.u32(0..TASKS) == 0;
         let now = self.now;
         let Some(hosted) = self.processes[process]
             .hosted
@@ -114,15 +154,30 @@ impl SimWorld {
             return;
         };
         match hosted.stage {
+            AgentStage::Idle if hosted.queue.is_empty() => hosted.stage = AgentStage::Parked,
             AgentStage::Thinking if !may_act => {
                 return self.step_after(process, agent, epoch, 250, 350);
+            }
+            AgentStage::Thinking if hosted.calls_left == 0 => {
+                return self.finish_turn(process, agent, next_call);
             }
             AgentStage::Thinking if now < hosted.tools_from => {
                 let wait = hosted.tools_from - now;
                 return self.step_after(process, agent, epoch, wait, wait + 100);
             }
-            AgentStage::Thinking if asks_first => hosted.stage = AgentStage::Opening(next_call),
-            AgentStage::Thinking => hosted.stage = AgentStage::Starting(next_call),
+            AgentStage::Thinking if gives_task => {
+                hosted.calls_left -= 1;
+                self.give_task(process, agent, next_call);
+                return self.step_after(process, agent, epoch, 100, 1_000);
+            }
+            AgentStage::Thinking => {
+                hosted.calls_left = hosted.calls_left.saturating_sub(1);
+                hosted.stage = if asks_first {
+                    AgentStage::Opening(next_call)
+                } else {
+                    AgentStage::Starting(next_call)
+                };
+            }
             AgentStage::Running(call) => {
                 hosted.stage = AgentStage::Ending(call);
                 self.checks.tool_ended(call, now);
@@ -132,8 +187,51 @@ impl SimWorld {
         self.append(process, agent);
     }
 
+    /// Begins a turn with all inputs that an idle agent knows. Without a permit, the agent knows
+    /// only inputs that it read when it was loaded.
+    pub fn settle(&mut self, process: usize, agent: AgentKey) {
+        let number = self.checks.next_call();
+        let hosted = self.processes[process].hosted.get_mut(&agent);
+        let Some(hosted) =
+            hosted.filter(|hosted| hosted.stage == AgentStage::Idle && !hosted.queue.is_empty())
+        else {
+            return;
+        };
+        hosted.taken = std::mem::take(&mut hosted.queue);
+        hosted.stage = AgentStage::Beginning(number);
+        self.append(process, agent);
+    }
+
+    fn finish_turn(&mut self, process: usize, agent: AgentKey, number: CallNumber) {
+        let leaves_note = self.is_talking && self.rng.u32(0..NOTES) == 0;
+        let note = leaves_note.then(|| self.note_of(agent, number));
+        if let Some(hosted) = self.processes[process].hosted.get_mut(&agent) {
+            hosted.stage = AgentStage::Finishing(number);
+            hosted.note = note;
+        }
+        self.append(process, agent);
+    }
+
+    /// Handles the end of a turn. The agent begins the next turn or becomes idle.
+    fn turn_ended(&mut self, process: usize, agent: AgentKey) {
+        let is_parked = self.rng.u32(0..PARKED) == 0;
+        let Some(hosted) = self.processes[process].hosted.get_mut(&agent) else {
+            return;
+        };
+        hosted.stage = AgentStage::Idle;
+        let (note, epoch) = (hosted.note.take(), hosted.epoch);
+        if let Some(note) = note {
+            let node = self.sql.row(note.agent).node;
+            self.wake_agent(process, node, note.agent);
+        }
+        if is_parked {
+            self.step_after(process, agent, epoch, 200, 6_000);
+        }
+        self.settle(process, agent);
+    }
+
     /// Sends the row that an agent appends, if there is one.
-    fn append(&mut self, process: usize, agent: AgentKey) {
+    pub fn append(&mut self, process: usize, agent: AgentKey) {
         let Some(hosted) = self.processes[process].hosted.get(&agent) else {
             return;
         };
@@ -147,7 +245,17 @@ impl SimWorld {
             kind,
             call,
         };
-        let statement = SqlStatement::Append { session, row, prev };
+        let consumed = match hosted.stage {
+            AgentStage::Beginning(_) => hosted.taken.iter().copied().collect(),
+            _ => Vec::new(),
+        };
+        let note = hosted.note;
+        let statement = SqlStatement::Append {
+            session,
+            row,
+            prev,
+            inboxes: InboxChange { consumed, note },
+        };
         self.query(process, statement, SqlCaller::Agent);
     }
 
@@ -156,10 +264,11 @@ impl SimWorld {
         self.tell(process, delay, ProcessEvent::Look { agent });
     }
 
-    /// Makes an agent that waits read the answer to its wait. Does nothing without a permit, because
-    /// a later sweep makes the agent look again.
+    /// Makes an agent read its inbox, and the answer if it waits for one. Does nothing without a
+    /// permit, because a later sweep makes the agent look again.
     pub fn look(&mut self, process: usize, agent: AgentKey) {
         let (may_act, now) = (self.may_act(process), self.now);
+        self.look_into_inbox(process, agent, may_act);
         let hosted = self.processes[process].hosted.get(&agent);
         let Some(hosted) =
             hosted.filter(|hosted| may_act && matches!(hosted.stage, AgentStage::Asking(_)))
@@ -193,7 +302,6 @@ impl SimWorld {
 
     pub fn appended(&mut self, process: usize, session: usize, row: LogRow, reply: &SqlReply) {
         let agent = (session, row.agent);
-        let may_act = self.may_act(process);
         let Some(hosted) = self.processes[process]
             .hosted
             .get_mut(&agent)
@@ -204,18 +312,33 @@ impl SimWorld {
         match reply {
             SqlReply::Appended { seq } => hosted.last_seq = *seq,
             SqlReply::Unknown => return self.step_after(process, agent, row.epoch, 50, 200),
+            SqlReply::InputsGone(gone) => {
+                hosted.stage = AgentStage::Idle;
+                hosted.queue.append(&mut hosted.taken);
+                hosted.queue.retain(|input| !gone.contains(input));
+                return self.settle(process, agent);
+            }
             _ => {
                 self.trace(|| format!("n{process:03} lost a{} of s{session}", row.agent));
                 return self.drop_agent(process, agent);
             }
         }
+        self.after_row(process, agent, row);
+    }
+
+    /// Continues an agent whose row was appended.
+    fn after_row(&mut self, process: usize, agent: AgentKey, row: LogRow) {
+        let may_act = self.may_act(process);
+        let Some(hosted) = self.processes[process].hosted.get_mut(&agent) else {
+            return;
+        };
         match hosted.stage {
             AgentStage::Starting(call) | AgentStage::Decided(call, WaitDecision::Allow)
                 if may_act =>
             {
                 hosted.stage = AgentStage::Running(call);
                 let incarnation = hosted.incarnation;
-                self.start_tool(process, session, row, incarnation);
+                self.start_tool(process, agent.0, row, incarnation);
                 let (least, most) = if self.rng.u32(0..LONG_CALLS) == 0 {
                     (5_000, 15_000)
                 } else {
@@ -235,7 +358,24 @@ impl SimWorld {
                 hosted.stage = AgentStage::Asking(call);
                 self.look(process, agent);
             }
-            AgentStage::Thinking | AgentStage::Running(_) | AgentStage::Asking(_) => {}
+            AgentStage::Beginning(_) => self.turn_began(process, agent),
+            AgentStage::Finishing(_) | AgentStage::Aborting(_) => self.turn_ended(process, agent),
+            AgentStage::Idle
+            | AgentStage::Parked
+            | AgentStage::Thinking
+            | AgentStage::Running(_)
+            | AgentStage::Asking(_) => {}
+        }
+    }
+
+    fn turn_began(&mut self, process: usize, agent: AgentKey) {
+        let calls_left = self.calls_of_turn();
+        if let Some(hosted) = self.processes[process].hosted.get_mut(&agent) {
+            hosted.taken.clear();
+            hosted.calls_left = calls_left;
+            hosted.stage = AgentStage::Thinking;
+            let epoch = hosted.epoch;
+            self.step_after(process, agent, epoch, 50, 1_000);
         }
     }
 

@@ -109,8 +109,8 @@ impl SimWorld {
         }
     }
 
-    /// Checks that every live wait has not expired long ago, and that its agent waits for it. Checks
-    /// that the acknowledged answers are still the stored ones.
+    /// Checks that every live wait has not expired long ago, and that its agent waits for it unless
+    /// its node released the agent. Checks that the acknowledged answers are still the stored ones.
     pub fn check_waits_at_end(&mut self) {
         for answer in std::mem::take(&mut self.checks.acknowledged) {
             self.check_acknowledged(answer);
@@ -122,7 +122,8 @@ impl SimWorld {
                 // One sweep expires the wait, and the next one of its host wakes the agent.
                 let sweeps = if wait.state == WaitState::Open { 1 } else { 2 };
                 let is_late = self.now > wait.expires_at + sweeps * READ_WITHIN;
-                let is_awaited = self.is_awaited((session, wait.agent), wait.call);
+                let agent = (session, wait.agent);
+                let is_awaited = self.is_awaited(agent, wait.call) || self.is_released(agent);
                 if is_late || !is_awaited {
                     self.checks
                         .violate(format!("s{session} has a forgotten wait: {wait:?}"));
@@ -138,7 +139,7 @@ impl SimWorld {
             .and_then(|node| self.processes[node].hosted.get(&agent));
         host.is_some_and(|hosted| {
             matches!(hosted.stage, AgentStage::Opening(of) | AgentStage::Asking(of)
-                | AgentStage::Decided(of, _) if of == call)
+                | AgentStage::Decided(of, _) | AgentStage::Aborting(of) if of == call)
         })
     }
 }

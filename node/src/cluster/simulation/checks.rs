@@ -8,17 +8,17 @@ use planck_common::{registry::TeamStanding, spec::OnNodeDeath};
 use super::{
     SimReport,
     faults::InjectedFault,
+    inbox::InputNumber,
     people::PersonAnswer,
     process::ProcessState,
     registry::{SimKey, SimRecord, SimValue, TeamKey},
     sql::{AgentKey, CallNumber, LeaseClaim, LogRow, SqlReply, SqlStatement},
     tools::ToolRun,
-    world::{SimWorld, WorldEvent},
+    world::{NONE_LOST_FROM, SimWorld, WorldEvent},
 };
 use crate::cluster::cascade::TeamIncarnation;
 
-/// How long after a node's silence its death may be written, because a client may hold the write
-/// back.
+/// How long before the decision that a node is dead a fault may have silenced the node.
 const BLAME_LASTS: u64 = 13_000;
 /// For how long before a declaration of death the heartbeats of the declared node are examined.
 const BEATS_LOOKED_AT: u64 = 6_000;
@@ -82,6 +82,8 @@ pub struct Checks {
     /// The people who have a reply to their answer.
     replies: BTreeSet<(CallNumber, u8)>,
     pub acknowledged: Vec<PersonAnswer>,
+    /// The inputs that were acknowledged or refused.
+    settled_inputs: BTreeSet<InputNumber>,
 }
 
 impl Checks {
@@ -101,6 +103,7 @@ impl Checks {
             shown: BTreeSet::new(),
             replies: BTreeSet::new(),
             acknowledged: Vec::new(),
+            settled_inputs: BTreeSet::new(),
         }
     }
 
@@ -196,8 +199,8 @@ impl Checks {
             .any(|fault| fault.is_hiding)
     }
 
-    fn was_silent(&self, machine: usize, now: u64) -> bool {
-        self.touching(machine, now.saturating_sub(BLAME_LASTS), now)
+    fn was_silent(&self, machine: usize, decided: u64) -> bool {
+        self.touching(machine, decided.saturating_sub(BLAME_LASTS), decided)
             .any(|fault| fault.is_silencing)
     }
 
@@ -209,6 +212,22 @@ impl Checks {
     pub fn is_calm(&self, since: u64, until: u64) -> bool {
         let mut faults = self.disturbances.iter();
         !faults.any(|fault| fault.begin <= until && fault.end + CALM_FOR >= since)
+    }
+
+    /// Returns the time from which the world is calm, because all faults are long over and no answer
+    /// is lost.
+    pub fn calm_from(&self) -> u64 {
+        let ends = self.disturbances.iter().map(|fault| fault.end + CALM_FOR);
+        ends.fold(NONE_LOST_FROM, u64::max)
+    }
+
+    /// Notes that an input was acknowledged or refused. Returns whether it was neither before.
+    pub fn settle_input(&mut self, input: InputNumber) -> bool {
+        self.settled_inputs.insert(input)
+    }
+
+    pub fn is_input_settled(&self, input: InputNumber) -> bool {
+        self.settled_inputs.contains(&input)
     }
 
     /// Notes that people are shown the wait of a row. Returns whether they were not shown it before.
@@ -273,7 +292,7 @@ impl SimWorld {
             return;
         }
         let (machine, resumed) = (state.machine, state.notes.resumed);
-        if !self.checks.was_silent(machine, self.now) {
+        if !self.checks.was_silent(machine, decided) {
             self.checks.violate(format!(
                 "n{suspect:03} was declared dead though it was never silent"
             ));
@@ -427,6 +446,7 @@ impl SimWorld {
 
     pub fn after_statement(&mut self, statement: &SqlStatement, reply: &SqlReply) {
         self.after_wait_statement(statement, reply);
+        self.after_inbox_statement(statement, reply);
         let (
             SqlStatement::ClaimLead { claim, .. } | SqlStatement::ClaimMember { claim, .. },
             SqlReply::Claimed(_),

@@ -1,12 +1,13 @@
-//! A simulated node that drains and leaves, as in `takeover/drain.rs`. Each agent moves to another
-//! node once it runs no tool, also while it waits for an answer. When the time is up, the remaining agents stop, and other nodes take
-//! them up later.
+//! A simulated node that drains and leaves, as in `takeover/drain.rs` and `takeover/leave.rs`. Each
+//! agent moves to another node once it runs no tool, also while it waits for an answer. When the
+//! time is up, the remaining agents stop. The node releases the leases of those that are idle or wait,
+//! and other nodes take all of them up later.
 
 use std::collections::BTreeMap;
 
 use super::{
-    process::{DrainState, HostOrder, HostPurpose, ProcessEvent, ProcessState},
-    sql::AgentKey,
+    process::{DrainState, HostOrder, HostPurpose, ProcessEvent, ProcessState, SqlCaller},
+    sql::{AgentKey, SqlStatement},
     world::SimWorld,
 };
 use crate::cluster::membership::MembershipInput;
@@ -75,13 +76,18 @@ impl SimWorld {
 
     fn move_away(&mut self, process: usize, agent: AgentKey, is_time_up: bool) {
         let host = self.choose_node(process, false);
-        let Some(hosted) = self.processes[process].hosted.get(&agent).copied() else {
+        let Some(hosted) = self.processes[process].hosted.get(&agent).cloned() else {
             return;
         };
         self.drop_agent(process, agent);
         if is_time_up || host == process {
+            if self.has_turns && hosted.stage.is_quiet() {
+                self.release(process, agent, hosted.epoch);
+            }
             return;
         }
+        let (seen, incarnation) = (hosted.epoch, hosted.incarnation);
+        let tools_from = hosted.tools_from;
         let state = &mut self.processes[process];
         let ticket = state.next_ticket();
         if let Some(drain) = &mut state.drain {
@@ -96,15 +102,24 @@ impl SimWorld {
             agent,
             purpose,
             after_death: false,
-            seen: hosted.epoch,
-            incarnation: hosted.incarnation,
-            tools_from: hosted.tools_from,
+            seen,
+            incarnation,
+            tools_from,
             host,
             asker: process,
             ticket,
             tries: 0,
         };
         self.send_order(process, order);
+    }
+
+    fn release(&mut self, process: usize, agent: AgentKey, epoch: i64) {
+        let statement = SqlStatement::Release {
+            agent,
+            epoch,
+            for_good: false,
+        };
+        self.query(process, statement, SqlCaller::Agent);
     }
 
     pub fn is_move(&self, process: usize, order: &HostOrder) -> bool {

@@ -1,16 +1,16 @@
 //! The checks at the end of a run, when all faults are over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     process::ProcessState,
-    sql::{AgentKey, CallNumber, LogRowKind},
+    sql::{AgentKey, CallNumber, LogRowKind, OpenCall},
     world::SimWorld,
 };
 
 impl SimWorld {
     /// Checks that, after all faults are over, every node may work, no node runs a stale agent,
-    /// every agent of an open session has a host unless it was stopped, no session is open that had
+    /// every agent of an open session has a host unless it was stopped or released, no session is open that had
     /// to close, no wait is forgotten, and the logs are in order.
     pub fn check_end(&mut self) {
         for process in 0..self.processes.len() {
@@ -48,34 +48,52 @@ impl SimWorld {
             .node
             .and_then(|node| self.processes[node].hosted.get(&agent));
         let is_hosted = host.is_some_and(|hosted| hosted.epoch == lease.epoch);
-        if !is_hosted && !lease.is_stopped {
+        if !is_hosted && !lease.is_stopped && !self.is_released(agent) {
             self.checks
                 .violate(format!("{agent:?} has no host at the end: {lease:?}"));
         }
     }
 
+    /// Returns whether a node that left released an agent that was idle or waited for an answer. Such
+    /// an agent needs a host only when there is something to read.
+    pub fn is_released(&self, agent: AgentKey) -> bool {
+        let open = self.sql.sessions[agent.0].open_work(agent.1);
+        let is_waiting = matches!(open.call, Some(OpenCall::Asked(_)));
+        self.sql.row(agent).node.is_none() && (!open.is_in_turn || is_waiting)
+    }
+
     /// Checks that each call that began ended, or was answered as interrupted, before the next call
-    /// of its agent began, and that a call that asked first began only after its wait.
+    /// of its agent began, and that a call that asked first began only after its wait. Turns follow
+    /// one another, and no call is outside of one.
     fn check_log(&mut self, session: usize) {
         let mut open: BTreeMap<usize, CallNumber> = BTreeMap::new();
         let mut asked: BTreeMap<usize, CallNumber> = BTreeMap::new();
+        let never_rests = self.sql.sessions[session].never_rests;
+        let mut in_turn = BTreeSet::new();
         for row in &self.sql.sessions[session].log {
+            let agent = row.agent;
+            let is_in_turn = never_rests || in_turn.contains(&agent);
+            let is_free = !open.contains_key(&agent) && !asked.contains_key(&agent);
             let is_legal = match row.kind {
+                LogRowKind::TurnStart => in_turn.insert(agent) && is_free,
+                LogRowKind::TurnEnd => in_turn.remove(&agent) && is_free,
                 LogRowKind::ToolStart => {
-                    let is_asked = asked.contains_key(&row.agent);
-                    open.insert(row.agent, row.call).is_none() && !is_asked
+                    open.insert(agent, row.call);
+                    is_free && is_in_turn
                 }
                 LogRowKind::WaitOpened => {
-                    let is_open = open.contains_key(&row.agent);
-                    asked.insert(row.agent, row.call).is_none() && !is_open
+                    asked.insert(agent, row.call);
+                    is_free && is_in_turn
                 }
                 LogRowKind::Allowed => {
-                    open.insert(row.agent, row.call).is_none()
-                        && asked.remove(&row.agent) == Some(row.call)
+                    open.insert(agent, row.call).is_none() && asked.remove(&agent) == Some(row.call)
                 }
-                LogRowKind::NotAllowed => asked.remove(&row.agent) == Some(row.call),
+                LogRowKind::NotAllowed => asked.remove(&agent) == Some(row.call),
+                LogRowKind::Aborted => {
+                    asked.remove(&agent) == Some(row.call) && in_turn.remove(&agent)
+                }
                 LogRowKind::ToolEnd | LogRowKind::Interrupted => {
-                    open.remove(&row.agent) == Some(row.call)
+                    open.remove(&agent) == Some(row.call)
                 }
             };
             if !is_legal {

@@ -1,6 +1,8 @@
 //! The faults of a run and their times, which are drawn from the seed. All times are in virtual
 //! milliseconds.
 
+use std::ops::Range;
+
 use super::{
     process::{ProcessEvent, ProcessState},
     world::{MACHINES, SimWorld, WorldEvent},
@@ -16,8 +18,12 @@ const FIRST: u64 = 8_000;
 /// The latest time at which a pair of faults begins.
 const PAIRS_UNTIL: u64 = 16_000;
 const LAST: u64 = 26_000;
-/// The time at which all faults are over.
+/// The time at which all faults are over, except outages around which agents are prompted.
 const HEALED: u64 = 32_000;
+/// The shortest and the longest outage around which agents are prompted.
+const OUTAGE: Range<f64> = 100.0..30_000.0;
+/// The time at which such an outage is over.
+const OUTAGES_HEALED: u64 = 40_000;
 
 #[derive(Debug, Clone)]
 pub enum InjectedFault {
@@ -69,6 +75,27 @@ impl InjectedFault {
             let end = (begin + lasts).min(HEALED - 500);
             fault.happens(world, begin, end);
         }
+        if world.has_turns {
+            Self::outage(world);
+        }
+    }
+
+    /// Draws an outage of NATS, of the database, or of both, and prompts around it. Short outages are
+    /// as frequent as long ones.
+    fn outage(world: &mut SimWorld) {
+        let longer = world.rng.f64() * (OUTAGE.end / OUTAGE.start).ln();
+        let lasts = (OUTAGE.start * longer.exp()) as u64;
+        let begin = world.rng.u64(FIRST..=OUTAGES_HEALED - lasts);
+        let end = begin + lasts;
+        let faults: &[Self] = match world.rng.u32(0..4) {
+            0 => &[Self::NoSql],
+            1 => &[Self::Outage, Self::NoSql],
+            _ => &[Self::Outage],
+        };
+        for fault in faults {
+            fault.clone().happens(world, begin, end);
+        }
+        world.schedule_prompts_around(begin, end);
     }
 
     /// Returns two faults that affect the same decision, each with its start and its duration, or

@@ -49,7 +49,10 @@ impl SimWorld {
             ProcessEvent::Hosted { order, done } => self.order_done(process, *order, done),
             ProcessEvent::Agent { agent, epoch } => self.step(process, agent, epoch),
             ProcessEvent::Look { agent } => self.look(process, agent),
-            ProcessEvent::Prompt { session } => self.take_up(process, session),
+            ProcessEvent::TakeUp { session } => self.take_up(process, session),
+            ProcessEvent::Arrived { input } => self.arrived(process, input),
+            ProcessEvent::Load { agent, epoch } => self.load_again(process, agent, epoch),
+            ProcessEvent::Abort { abort } => self.abort(process, abort),
             ProcessEvent::ReadNodes => {
                 self.request(process, RegistryRequest::ReadNodes);
                 let next = self.rng.u64(8_000..12_000);

@@ -1,4 +1,4 @@
-//! The simulated people who answer waits. A person sends the answer to any process, repeats it until
+//! The simulated people who answer waits and abort turns that wait. A person sends the answer to any process, repeats it until
 //! there is a reply, and the process that stored it wakes the agent.
 
 use planck_common::wait::WaitDecision;
@@ -6,7 +6,7 @@ use planck_common::wait::WaitDecision;
 use super::{
     process::{ProcessEvent, SqlCaller},
     sql::{AgentKey, CallNumber, LogRow, SqlReply, SqlStatement},
-    world::{MACHINES, SimWorld, WorldEvent},
+    world::{SimWorld, WorldEvent},
 };
 
 /// One in this many waits gets no answer.
@@ -16,7 +16,7 @@ const CONTESTED: u32 = 4;
 /// One in this many wake-ups is lost, in addition to those that the network loses.
 const LOST_WAKES: u32 = 4;
 /// How long a person waits for a reply before the answer is sent again, in milliseconds.
-const PATIENCE: u64 = 3_000;
+pub const PATIENCE: u64 = 3_000;
 
 /// The answer of a person to the wait of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,13 @@ pub struct PersonAnswer {
     pub decision: WaitDecision,
 }
 
+/// The abort by a person of the turn in which an agent waits for the answer to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PersonAbort {
+    pub agent: AgentKey,
+    pub call: CallNumber,
+}
+
 impl SimWorld {
     /// Returns whether an agent asks before its next call.
     pub fn asks_first(&mut self) -> bool {
@@ -34,8 +41,10 @@ impl SimWorld {
             .is_some_and(|one_in| self.rng.u32(0..one_in) == 0)
     }
 
-    /// Lets people answer a wait that was opened. Some answers come after the wait has expired.
+    /// Lets people answer a wait that was opened, or abort its turn. Some answers come after the wait
+    /// has expired.
     pub fn show_people(&mut self, session: usize, row: LogRow) {
+        self.may_be_aborted(session, row);
         if self.rng.u32(0..UNANSWERED) == 0 {
             return;
         }
@@ -67,9 +76,7 @@ impl SimWorld {
         if self.checks.has_reply(&answer) {
             return;
         }
-        let machine = self.rng.usize(0..MACHINES);
-        let process = self.process_on(machine);
-        if let Some(process) = process.filter(|at| self.processes[*at].is_running()) {
+        if let Some(process) = self.any_process() {
             let statement = SqlStatement::Answer {
                 session: answer.session,
                 call: answer.call,
@@ -99,8 +106,13 @@ impl SimWorld {
         }
     }
 
-    fn wake_agent(&mut self, process: usize, node: Option<usize>, agent: AgentKey) {
-        if self.rng.u32(0..LOST_WAKES) == 0 {
+    /// Returns whether the next wake-up is lost.
+    pub fn loses_wake(&mut self) -> bool {
+        self.rng.u32(0..LOST_WAKES) == 0
+    }
+
+    pub fn wake_agent(&mut self, process: usize, node: Option<usize>, agent: AgentKey) {
+        if self.loses_wake() {
             return;
         }
         match node {

@@ -8,7 +8,8 @@ use std::{
 use planck_common::{NodeId, registry::NodeStanding, wait::WaitDecision};
 
 use super::{
-    people::PersonAnswer,
+    inbox::{InputNumber, SimInput},
+    people::{PersonAbort, PersonAnswer},
     registry::{SimRecord, SimTeam, TeamKey, nonce},
     sql::{AgentKey, CallNumber, ClaimedLease, SessionRow, SqlReply, SqlStatement},
 };
@@ -73,9 +74,22 @@ pub enum ProcessEvent {
     Look {
         agent: AgentKey,
     },
-    /// A prompt was delivered to this node.
-    Prompt {
+    /// The agents of a session that have no host are to be taken up.
+    TakeUp {
         session: usize,
+    },
+    /// An agent is to read an input that was put into its inbox.
+    Arrived {
+        input: SimInput,
+    },
+    /// An agent that this node hosts reads its inbox once more, because the last read failed.
+    Load {
+        agent: AgentKey,
+        epoch: i64,
+    },
+    /// An agent is to end its turn, in which it waits for an answer.
+    Abort {
+        abort: PersonAbort,
     },
     /// It is time to read the records of all nodes.
     ReadNodes,
@@ -108,6 +122,10 @@ pub enum SqlCaller {
     Host(HostOrder),
     /// A person who answers a wait through this process.
     Person(PersonAnswer),
+    /// A person or an agent who puts an input through this process.
+    Put(SimInput),
+    /// A person who aborts a turn through this process.
+    Abort(PersonAbort),
 }
 
 /// The part of the process that reads a team's record.
@@ -220,6 +238,15 @@ impl HostOrder {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentStage {
+    /// The agent has no turn and is in memory.
+    Idle,
+    /// The agent has no turn and is not in memory. Its node reads its inbox again if it is told of
+    /// an input.
+    Parked,
+    /// The agent appends the start of a turn.
+    Beginning(CallNumber),
+    /// The agent appends the end of its turn.
+    Finishing(CallNumber),
     Thinking,
     Starting(CallNumber),
     Running(CallNumber),
@@ -231,9 +258,11 @@ pub enum AgentStage {
     Asking(CallNumber),
     /// The agent appends the end of a wait.
     Decided(CallNumber, WaitDecision),
+    /// The agent appends the end of a wait and of its turn.
+    Aborting(CallNumber),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct HostedAgent {
     pub incarnation: i64,
     pub epoch: i64,
@@ -241,6 +270,14 @@ pub struct HostedAgent {
     pub stage: AgentStage,
     /// When tools may start, in the world's time.
     pub tools_from: u64,
+    /// The number of calls that are left in the turn.
+    pub calls_left: u32,
+    /// The inputs that the agent knows and that are not in a turn.
+    pub queue: BTreeSet<InputNumber>,
+    /// The inputs of the turn that the agent begins.
+    pub taken: BTreeSet<InputNumber>,
+    /// The note that the agent puts when its turn ends.
+    pub note: Option<SimInput>,
 }
 
 /// A session that a process is taking up. The process takes it up only once at a time.
@@ -273,6 +310,8 @@ pub struct SweepState {
     pub is_requested: bool,
     /// Whether this node may hold leases of agents that it does not host.
     pub may_miss: bool,
+    /// The sessions that the next sweep reads although the index of SQLite may not list them.
+    pub to_sweep: BTreeSet<usize>,
 }
 
 #[derive(Debug)]
@@ -367,6 +406,7 @@ impl SimProcess {
                 sessions: None,
                 is_requested: false,
                 may_miss: true,
+                to_sweep: BTreeSet::new(),
             },
             membership: Membership::new(identity, times, clock.local(now)),
             clock,

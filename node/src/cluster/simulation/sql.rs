@@ -1,9 +1,14 @@
 //! The simulated store, with leases and a log for each session. Its atomic statements have the
 //! conditions of the real ones.
 
+use std::collections::BTreeSet;
+
 use planck_common::{spec::OnNodeDeath, wait::WaitDecision};
 
-use super::waits::SimWait;
+use super::{
+    inbox::{InboxChange, InboxRow, InputNumber, InputState, SimInput, SqlIndex},
+    waits::SimWait,
+};
 use crate::cluster::planted::{PlantedFault, is_planted};
 
 /// An agent, as the number of its session and its place in the team. The lead has place 0.
@@ -14,14 +19,15 @@ pub struct LeaseRow {
     pub node: Option<usize>,
     pub epoch: i64,
     pub last_seq: usize,
-    /// Whether the agent has an unread input.
-    pub has_input: bool,
     /// Whether the agent was stopped for good.
     pub is_stopped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogRowKind {
+    /// The start of a turn, which consumes the inputs of the turn.
+    TurnStart,
+    TurnEnd,
     ToolStart,
     ToolEnd,
     /// The answer that a new host gives to a call that was open.
@@ -32,9 +38,11 @@ pub enum LogRowKind {
     Allowed,
     /// The end of a wait and the end of its call, which one append writes.
     NotAllowed,
+    /// The end of a wait, of its call and of the turn, which one append writes for an abort.
+    Aborted,
 }
 
-/// A call's number, unique in a run.
+/// The number of a call, or of a row that starts or ends a turn. It is unique in a run.
 pub type CallNumber = u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +58,9 @@ pub struct StoredSession {
     pub row: SessionRow,
     pub log: Vec<LogRow>,
     pub waits: Vec<SimWait>,
+    pub inputs: Vec<InboxRow>,
+    /// Whether the agents work all the time and not in turns.
+    pub never_rests: bool,
 }
 
 /// A session with its agents' leases, as a statement returns it.
@@ -77,6 +88,7 @@ pub enum SqlStatement {
         session: usize,
         row: LogRow,
         prev: usize,
+        inboxes: InboxChange,
     },
     /// Claims the lead's lease. With `after_death` the incarnation rises.
     ClaimLead {
@@ -95,10 +107,12 @@ pub enum SqlStatement {
         session: usize,
     },
     /// Expires waits. Reads the agents whose holder is none of the living nodes, those with an unread
-    /// input or an answered wait, and, with `held_by`, the leases that a node holds.
+    /// input or an answered wait, and, with `held_by`, the leases that a node holds. On SQLite, the
+    /// sessions in `to_sweep` are read although the index does not list them.
     Sweep {
         alive: Vec<usize>,
         held_by: Option<usize>,
+        to_sweep: BTreeSet<usize>,
     },
     /// Reads the leases that a node holds. `here` are the agents that it hosted when it asked.
     OwnLeases {
@@ -127,14 +141,36 @@ pub enum SqlStatement {
     ReadAnswer {
         agent: AgentKey,
     },
+    Put {
+        input: SimInput,
+    },
+    /// Adds an input to the index of SQLite.
+    Announce {
+        input: SimInput,
+        node: Option<usize>,
+        lead: Option<usize>,
+    },
+    /// Reads the unread inputs of an agent. `is_load` says that a node loads the agent.
+    ReadInbox {
+        agent: AgentKey,
+        epoch: i64,
+        is_load: bool,
+    },
 }
 
-/// What the log of an agent left open.
+/// A call that has a start and no end in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenCall {
     Started(CallNumber),
     /// The call waits for an answer.
     Asked(CallNumber),
+}
+
+/// What the log of an agent left open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenWork {
+    pub call: Option<OpenCall>,
+    pub is_in_turn: bool,
 }
 
 /// A lease that was claimed.
@@ -143,7 +179,7 @@ pub struct ClaimedLease {
     pub epoch: i64,
     pub last_seq: usize,
     pub incarnation: i64,
-    pub open_call: Option<OpenCall>,
+    pub open: OpenWork,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +189,8 @@ pub enum SqlReply {
     },
     /// The writer no longer holds the lease, or `prev` is not the agent's last row.
     Stale,
+    /// These inputs are not unread any more, so the row that was to consume them is not written.
+    InputsGone(Vec<InputNumber>),
     Claimed(ClaimedLease),
     Refused,
     Session(SessionRow),
@@ -168,6 +206,14 @@ pub enum SqlReply {
     /// The wait takes no answer. It may have one, which is the stored one.
     AnsweredBefore(Option<WaitDecision>),
     Unread(Option<(CallNumber, WaitDecision)>),
+    /// The input is in the inbox. `known` is its state if it was there before. `node` and `lead` hold
+    /// the leases of the agent and of the lead.
+    Put {
+        node: Option<usize>,
+        lead: Option<usize>,
+        known: Option<InputState>,
+    },
+    Inbox(Vec<InputNumber>),
     Done,
     /// The answer was lost, or SQL is unreachable.
     Unknown,
@@ -176,6 +222,8 @@ pub enum SqlReply {
 #[derive(Debug, Default)]
 pub struct Sql {
     pub sessions: Vec<StoredSession>,
+    /// The index of SQLite, or `None` if the store is Postgres.
+    pub index: Option<SqlIndex>,
     /// The clock of the database, which decides whether a wait has expired.
     pub now: u64,
 }
@@ -183,27 +231,32 @@ pub struct Sql {
 impl Sql {
     pub fn run(&mut self, statement: &SqlStatement) -> SqlReply {
         match statement {
-            SqlStatement::Append { session, row, prev } => {
-                self.sessions[*session].append(*row, *prev, self.now)
+            SqlStatement::Append {
+                session,
+                row,
+                prev,
+                inboxes,
+            } => {
+                let note = inboxes.note.iter();
+                note.for_each(|note| self.announce(note));
+                self.sessions[*session].append(*row, *prev, inboxes, self.now)
             }
             SqlStatement::ClaimLead { claim, after_death } => {
+                self.index_lease(claim.agent.0, claim.me);
                 self.sessions[claim.agent.0].claim_lead(claim, *after_death)
             }
             SqlStatement::ClaimMember { claim, incarnation } => {
+                self.index_lease(claim.agent.0, claim.me);
                 self.sessions[claim.agent.0].claim_member(claim, *incarnation)
             }
             SqlStatement::ReadLead { session } | SqlStatement::ReadSession { session } => {
                 SqlReply::Session(self.sessions[*session].row.clone())
             }
-            SqlStatement::Sweep { alive, held_by } => {
-                let now = self.now;
-                let sessions = self.sessions.iter_mut();
-                sessions.for_each(|session| session.expire_waits(now));
-                SqlReply::Strays {
-                    strays: self.strays(alive),
-                    held: held_by.map(|me| self.held(me).map(|(agent, _)| agent).collect()),
-                }
-            }
+            SqlStatement::Sweep {
+                alive,
+                held_by,
+                to_sweep,
+            } => self.sweep(alive, *held_by, to_sweep),
             SqlStatement::OwnLeases { me, .. } => SqlReply::Held(self.held(*me).collect()),
             SqlStatement::Close { session, epoch } => self.sessions[*session].close(*epoch),
             SqlStatement::Release {
@@ -219,6 +272,32 @@ impl Sql {
             SqlStatement::ReadAnswer { agent } => {
                 SqlReply::Unread(self.sessions[agent.0].unread_answer(agent.1))
             }
+            SqlStatement::Put { input } => self.put(input),
+            SqlStatement::Announce { input, .. } => {
+                self.announce(input);
+                SqlReply::Done
+            }
+            SqlStatement::ReadInbox { agent, .. } => {
+                SqlReply::Inbox(self.sessions[agent.0].unread(agent.1).collect())
+            }
+        }
+    }
+
+    fn sweep(
+        &mut self,
+        alive: &[usize],
+        held_by: Option<usize>,
+        to_sweep: &BTreeSet<usize>,
+    ) -> SqlReply {
+        let now = self.now;
+        let sessions = self.sessions.iter_mut();
+        sessions.for_each(|session| session.expire_waits(now));
+        let mut strays = self.strays(alive);
+        strays.retain(|(agent, _)| self.is_listed(agent.0, alive, to_sweep));
+        self.tidy_index(alive, &strays);
+        SqlReply::Strays {
+            strays,
+            held: held_by.map(|me| self.held(me).map(|(agent, _)| agent).collect()),
         }
     }
 
@@ -240,7 +319,8 @@ impl Sql {
         };
         let is_stray = |(agent, lease): &(AgentKey, &LeaseRow)| {
             let is_held_elsewhere = lease.node.is_some_and(|node| !alive.contains(&node));
-            is_held_elsewhere || !lease.is_stopped && (lease.has_input || has_answer(agent))
+            let has_input = || self.sessions[agent.0].unread(agent.1).next().is_some();
+            is_held_elsewhere || !lease.is_stopped && (has_input() || has_answer(agent))
         };
         let strays = self.rows().filter(is_stray);
         strays.map(|(agent, lease)| (agent, lease.node)).collect()
@@ -255,14 +335,20 @@ impl Sql {
 }
 
 impl StoredSession {
-    pub fn new(workers: usize, on_node_death: OnNodeDeath) -> Self {
+    /// Creates a session. Agents that never rest have an input from the beginning.
+    pub fn new(workers: usize, on_node_death: OnNodeDeath, never_rests: bool) -> Self {
         let lease = LeaseRow {
             node: None,
             epoch: 0,
             last_seq: 0,
-            has_input: true,
             is_stopped: false,
         };
+        let input = |agent| InboxRow {
+            number: 0,
+            agent,
+            state: InputState::Unread,
+        };
+        let inputs = (0..=workers).filter(|_| never_rests).map(input);
         let row = SessionRow {
             is_open: true,
             on_node_death,
@@ -273,16 +359,22 @@ impl StoredSession {
             row,
             log: Vec::new(),
             waits: Vec::new(),
+            inputs: inputs.collect(),
+            never_rests,
         }
     }
 
-    fn append(&mut self, row: LogRow, prev: usize, now: u64) -> SqlReply {
+    fn append(&mut self, row: LogRow, prev: usize, inboxes: &InboxChange, now: u64) -> SqlReply {
         let lease = self.row.leases[row.agent];
         let is_mine = lease.epoch == row.epoch;
         if is_mine && lease.last_seq == prev {
+            let gone = self.gone(inboxes);
+            if !gone.is_empty() {
+                return SqlReply::InputsGone(gone);
+            }
             self.log.push(row);
             self.row.leases[row.agent].last_seq = self.log.len();
-            self.row.leases[row.agent].has_input = false;
+            self.change_inboxes(&row, inboxes);
             self.row_written(row, now);
             return SqlReply::Appended {
                 seq: self.log.len(),
@@ -332,20 +424,30 @@ impl StoredSession {
             epoch,
             last_seq,
             incarnation: self.row.incarnation,
-            open_call: self.open_call(agent),
+            open: self.open_work(agent),
         })
     }
 
-    pub fn open_call(&self, agent: usize) -> Option<OpenCall> {
-        let last = self.row.leases[agent]
-            .last_seq
-            .checked_sub(1)
-            .map(|at| self.log[at])?;
-        match last.kind {
-            LogRowKind::ToolStart | LogRowKind::Allowed => Some(OpenCall::Started(last.call)),
-            LogRowKind::WaitOpened => Some(OpenCall::Asked(last.call)),
-            LogRowKind::ToolEnd | LogRowKind::Interrupted | LogRowKind::NotAllowed => None,
-        }
+    pub fn open_work(&self, agent: usize) -> OpenWork {
+        let last = self.row.leases[agent].last_seq.checked_sub(1);
+        let Some(last) = last.map(|at| self.log[at]) else {
+            return OpenWork {
+                call: None,
+                is_in_turn: self.never_rests,
+            };
+        };
+        let (call, is_in_turn) = match last.kind {
+            LogRowKind::ToolStart | LogRowKind::Allowed => {
+                (Some(OpenCall::Started(last.call)), true)
+            }
+            LogRowKind::WaitOpened => (Some(OpenCall::Asked(last.call)), true),
+            LogRowKind::TurnStart
+            | LogRowKind::ToolEnd
+            | LogRowKind::Interrupted
+            | LogRowKind::NotAllowed => (None, true),
+            LogRowKind::TurnEnd | LogRowKind::Aborted => (None, false),
+        };
+        OpenWork { call, is_in_turn }
     }
 
     fn release(&mut self, agent: usize, epoch: i64, for_good: bool) -> SqlReply {
@@ -356,6 +458,7 @@ impl StoredSession {
         (lease.node, lease.epoch) = (None, epoch + 1);
         lease.is_stopped |= for_good;
         if for_good {
+            self.end_inputs(agent);
             self.withdraw(Some(agent));
         }
         SqlReply::Done

@@ -12,6 +12,7 @@ use crate::cluster::{
     liveness::SILENCE,
     membership::MembershipInput,
     moment::Moment,
+    planted::{PlantedFault, is_planted},
     recovery::{self, LeaseHolder, NodeLife},
 };
 
@@ -52,13 +53,19 @@ impl SimWorld {
         let may_miss = std::mem::take(&mut state.sweep.may_miss) || is_full;
         state.sweep.sessions = Some(std::collections::VecDeque::new());
         let held_by = may_miss.then_some(process);
-        let statement = SqlStatement::Sweep { alive, held_by };
+        // An input that is put from here on adds its session again.
+        let to_sweep = std::mem::take(&mut state.sweep.to_sweep);
+        let statement = SqlStatement::Sweep {
+            alive,
+            held_by,
+            to_sweep,
+        };
         self.query(process, statement, SqlCaller::Sweep);
     }
 
     /// Returns this node and the nodes that are not gone and sent a heartbeat or became known
     /// within [`SILENCE`].
-    fn alive(&self, process: usize) -> Vec<usize> {
+    pub fn alive(&self, process: usize) -> Vec<usize> {
         let state = &self.processes[process];
         let silence = u64::try_from(SILENCE.as_millis()).unwrap();
         let is_heard = |(peer, heard): &(&usize, &u64)| {
@@ -86,11 +93,23 @@ impl SimWorld {
         LeaseHolder::of(Some(&id), &me, life != NodeLife::Gone)
     }
 
-    fn swept(&mut self, process: usize, alive: &[usize], reply: SqlReply) {
+    fn swept(
+        &mut self,
+        process: usize,
+        alive: &[usize],
+        to_sweep: BTreeSet<usize>,
+        reply: SqlReply,
+    ) {
+        let sweep = &mut self.processes[process].sweep;
         let SqlReply::Strays { strays, held } = reply else {
-            self.processes[process].sweep.may_miss = true;
+            sweep.may_miss = true;
+            sweep.to_sweep.extend(to_sweep);
             return self.end_sweep(process);
         };
+        if !is_planted(PlantedFault::OwnPutsUnswept) {
+            let found = strays.iter().map(|(agent, _)| agent.0);
+            sweep.to_sweep.extend(found);
+        }
         self.wake_own(process, &strays);
         let hosted = &self.processes[process].hosted;
         let missing = held.into_iter().flatten();
@@ -106,8 +125,8 @@ impl SimWorld {
         self.sweep_on(process);
     }
 
-    /// Makes those of the agents that run on this node read their answers, because they may have
-    /// missed a wake-up.
+    /// Makes those of the agents that run on this node read their inboxes and answers, because they
+    /// may have missed a wake-up.
     fn wake_own(&mut self, process: usize, strays: &[(AgentKey, Option<usize>)]) {
         for (agent, _) in strays {
             self.look(process, *agent);
@@ -151,10 +170,20 @@ impl SimWorld {
                     self.answer_read(process, agent, answer);
                 }
             }
-            (SqlCaller::Person(answer), _) => self.person_replied(process, answer, &reply),
-            (SqlCaller::Sweep, SqlStatement::Sweep { alive, .. }) => {
-                self.swept(process, &alive, reply);
+            (SqlCaller::Agent, statement @ SqlStatement::ReadInbox { .. }) => {
+                self.inbox_read(process, &statement, &reply);
             }
+            (SqlCaller::Person(answer), _) => self.person_replied(process, answer, &reply),
+            (SqlCaller::Put(input), statement) => {
+                self.put_replied(process, input, &statement, &reply);
+            }
+            (SqlCaller::Abort(abort), _) => self.abort_replied(process, abort, &reply),
+            (
+                SqlCaller::Sweep,
+                SqlStatement::Sweep {
+                    alive, to_sweep, ..
+                },
+            ) => self.swept(process, &alive, to_sweep, reply),
             (SqlCaller::Leases, SqlStatement::OwnLeases { asked_at, here, .. }) => {
                 if let SqlReply::Held(held) = reply {
                     self.drop_superseded(process, &here, held.into_iter().collect());

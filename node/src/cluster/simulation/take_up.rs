@@ -372,7 +372,7 @@ impl SimWorld {
             epoch,
             last_seq: stored.row.leases[0].last_seq,
             incarnation,
-            open_call: stored.open_call(0),
+            open: stored.open_work(0),
         };
         let tools_from_world = self.processes[process].world(tools_from);
         let Some(take_up) = self.processes[process].take_ups.get_mut(&session) else {

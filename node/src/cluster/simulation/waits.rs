@@ -58,7 +58,16 @@ impl StoredSession {
                 let waits = self.waits.iter_mut().filter(|wait| wait.call == row.call);
                 waits.for_each(|wait| wait.state = WaitState::Closed);
             }
-            LogRowKind::ToolStart | LogRowKind::ToolEnd | LogRowKind::Interrupted => {}
+            LogRowKind::Aborted if is_planted(PlantedFault::AbortKeepsWait) => {}
+            LogRowKind::Aborted => {
+                let waits = self.waits.iter_mut().filter(|wait| wait.call == row.call);
+                waits.for_each(|wait| wait.state = WaitState::Withdrawn);
+            }
+            LogRowKind::TurnStart
+            | LogRowKind::TurnEnd
+            | LogRowKind::ToolStart
+            | LogRowKind::ToolEnd
+            | LogRowKind::Interrupted => {}
         }
     }
 

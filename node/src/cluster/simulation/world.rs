@@ -9,8 +9,9 @@ use planck_common::{AgentId, TeamId, spec::OnNodeDeath};
 use super::{
     checks::Checks,
     faults::InjectedFault,
+    inbox::{SimInput, SqlIndex},
     net::Net,
-    people::PersonAnswer,
+    people::{PersonAbort, PersonAnswer},
     process::{ProcessEvent, ProcessState, RegistryRequest, SimProcess, SqlCaller},
     registry::{SimRegistry, TeamKey},
     sql::{Sql, SqlStatement, StoredSession},
@@ -31,12 +32,13 @@ const LOST_ANSWERS: u32 = 60;
 pub const NONE_LOST_FROM: u64 = 45_000;
 /// The number of bits of a queue key that hold the number of the event.
 const ORDER_BITS: u32 = 32;
-/// When the sessions are prompted.
+/// When the sessions are taken up, or prompted for the first time.
 const PROMPTED_AT: u64 = 5_000;
 /// One in this many calls asks first, in the seeds where agents ask.
 const ASKED: u32 = 4;
-/// The number of seeds in a block. In every second block, agents ask. The other blocks play the runs
-/// from before agents asked, so that a seed that once went wrong still plays the same run.
+/// The number of seeds in a block. In every second block, agents ask, and in half of these blocks
+/// they also work in turns. The other blocks play the runs from before agents asked, so that a seed
+/// that once went wrong still plays the same run.
 const ASKING: u64 = 66;
 
 #[derive(Debug)]
@@ -57,8 +59,8 @@ pub enum WorldEvent {
         statement: Box<SqlStatement>,
         caller: Box<SqlCaller>,
     },
-    /// Each session receives a prompt at a random node.
-    Prompts,
+    /// Each session is taken up by a random node.
+    TakeUps,
     Begin(InjectedFault),
     End(InjectedFault),
     Start {
@@ -80,6 +82,16 @@ pub enum WorldEvent {
     Person(PersonAnswer),
     /// The time has come by which an agent must have read an answer.
     AnswerDue(PersonAnswer),
+    /// A person sends a prompt, unless the person has a reply.
+    Prompt(SimInput),
+    /// The time has come by which an agent must have read an input.
+    InputDue(SimInput),
+    /// A person decides to abort a turn.
+    AbortSent(PersonAbort),
+    /// A person sends an abort, unless the turn no longer waits.
+    Abort(PersonAbort),
+    /// The time has come by which an abort must have ended a wait.
+    AbortDue(PersonAbort),
 }
 
 pub struct SimWorld {
@@ -97,6 +109,14 @@ pub struct SimWorld {
     pub late_beats: Vec<(usize, u64)>,
     /// One in this many calls asks first, or `None` if no call does.
     pub asked_in: Option<u32>,
+    /// Whether agents work in turns, which begin when they read an input. Otherwise they never rest.
+    pub has_turns: bool,
+    /// Whether agents give each other tasks and leave notes. Otherwise an agent is idle until a
+    /// person prompts it.
+    pub is_talking: bool,
+    /// Whether people send prompts to the host of the agent, as they do to a single node. Otherwise
+    /// they send them to any node.
+    pub asks_host: bool,
     queue: EventQueue,
     trace: Option<Vec<String>>,
 }
@@ -133,6 +153,7 @@ impl EventQueue {
 
 impl SimWorld {
     pub fn new(seed: u64, is_traced: bool) -> Self {
+        let has_turns = (seed / ASKING) % 4 == 2;
         let session = |at: usize| {
             let stops = at + 1 == SESSIONS && seed % STOPPING == 1;
             let on_node_death = if stops {
@@ -140,7 +161,7 @@ impl SimWorld {
             } else {
                 OnNodeDeath::Resume
             };
-            StoredSession::new(WORKERS, on_node_death)
+            StoredSession::new(WORKERS, on_node_death, !has_turns)
         };
         let mut world = Self {
             now: 0,
@@ -149,6 +170,7 @@ impl SimWorld {
             registry: SimRegistry::default(),
             sql: Sql {
                 sessions: (0..SESSIONS).map(session).collect(),
+                index: None,
                 now: 0,
             },
             processes: Vec::new(),
@@ -157,6 +179,9 @@ impl SimWorld {
             late: Vec::new(),
             late_beats: Vec::new(),
             asked_in: (seed / ASKING).is_multiple_of(2).then_some(ASKED),
+            has_turns,
+            is_talking: false,
+            asks_host: false,
             queue: EventQueue::default(),
             trace: is_traced.then(Vec::new),
         };
@@ -164,9 +189,20 @@ impl SimWorld {
             let at = world.rng.u64(0..1_000);
             world.at(at, WorldEvent::Start { machine });
         }
-        world.at(PROMPTED_AT, WorldEvent::Prompts);
+        if !has_turns {
+            world.at(PROMPTED_AT, WorldEvent::TakeUps);
+        }
         world.at(1_000, WorldEvent::Check);
         InjectedFault::schedule(&mut world, seed);
+        if has_turns {
+            world.sql.index = world.rng.bool().then(SqlIndex::default);
+            (world.asks_host, world.is_talking) = match world.rng.u32(0..4) {
+                0 => (false, false),
+                1 => (false, true),
+                _ => (true, false),
+            };
+            world.schedule_prompts(PROMPTED_AT);
+        }
         world
     }
 
@@ -237,7 +273,7 @@ impl SimWorld {
                 statement,
                 caller,
             } => self.reach_sql(process, statement, caller),
-            WorldEvent::Prompts => self.prompt_sessions(),
+            WorldEvent::TakeUps => self.take_up_sessions(),
             WorldEvent::Begin(fault) => fault.begin(self),
             WorldEvent::End(fault) => fault.end(self),
             WorldEvent::Start { machine } => self.start(machine),
@@ -255,6 +291,11 @@ impl SimWorld {
             WorldEvent::Due { process, since } => self.check_due(process, since),
             WorldEvent::Person(answer) => self.person_answers(answer),
             WorldEvent::AnswerDue(answer) => self.check_answer_due(answer),
+            WorldEvent::Prompt(input) => self.person_prompts(input),
+            WorldEvent::InputDue(input) => self.check_input_due(input),
+            WorldEvent::AbortSent(abort) => self.await_abort(abort),
+            WorldEvent::Abort(abort) => self.person_aborts(abort),
+            WorldEvent::AbortDue(abort) => self.check_abort_due(abort),
         }
     }
 
@@ -266,10 +307,10 @@ impl SimWorld {
         }
     }
 
-    fn prompt_sessions(&mut self) {
+    fn take_up_sessions(&mut self) {
         for session in 0..self.sql.sessions.len() {
             let process = self.rng.usize(0..self.processes.len());
-            self.tell(process, 0, ProcessEvent::Prompt { session });
+            self.tell(process, 0, ProcessEvent::TakeUp { session });
         }
     }
 
