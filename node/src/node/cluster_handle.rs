@@ -168,11 +168,7 @@ impl Node {
     /// all agents and says why the node must end. After a panic nothing would apply the facts any
     /// more, so the node must end.
     async fn react(self: Arc<Self>, facts: mpsc::Receiver<ClusterFact>) {
-        let why = AssertUnwindSafe(self.apply(facts)).catch_unwind().await;
-        let why = why.unwrap_or_else(|_| {
-            tracing::error!("the node ends: it failed by a bug (a panic)");
-            "a part of the node failed by a bug (a panic); its log has it".into()
-        });
+        let why = or_panicked(self.apply(facts)).await;
         self.services.takeover.drop_all();
         self.cluster.ended.send_replace(Some(why));
     }
@@ -199,5 +195,26 @@ impl Node {
             }
         }
         "the membership thread ended".into()
+    }
+}
+
+/// Returns why the node must end. A panic is a reason too.
+async fn or_panicked(apply: impl Future<Output = String>) -> String {
+    let why = AssertUnwindSafe(apply).catch_unwind().await;
+    why.unwrap_or_else(|_| {
+        tracing::error!("the node ends: it failed by a bug (a panic)");
+        "a part of the node failed by a bug (a panic); its log has it".into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_reason_to_end() {
+        let why = or_panicked(async { panic!("a fact that nothing can apply") }).await;
+        assert!(why.contains("a panic"), "{why}");
+        assert_eq!(or_panicked(async { "drained".into() }).await, "drained");
     }
 }
