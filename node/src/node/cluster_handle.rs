@@ -206,15 +206,3 @@ async fn or_panicked(apply: impl Future<Output = String>) -> String {
         "a part of the node failed by a bug (a panic); its log has it".into()
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_a_reason_to_end() {
-        let why = or_panicked(async { panic!("a fact that nothing can apply") }).await;
-        assert!(why.contains("a panic"), "{why}");
-        assert_eq!(or_panicked(async { "drained".into() }).await, "drained");
-    }
-}

@@ -98,12 +98,10 @@ impl Directory {
             let OfferKind::Tool(tool) = &offer.kind else {
                 continue;
             };
-            match self.effects.get_mut(&offer.subject) {
-                Some(known) => *known = strictest(*known, tool.effect),
-                None if self.effects.len() < EFFECTS => {
-                    self.effects.insert(offer.subject.clone(), tool.effect);
-                }
-                None => {}
+            if let Some(known) = self.effects.get_mut(&offer.subject) {
+                *known = strictest(*known, tool.effect);
+            } else if self.effects.len() < EFFECTS {
+                self.effects.insert(offer.subject.clone(), tool.effect);
             }
         }
     }

@@ -19,3 +19,10 @@ async fn node_must_end_if_the_membership_thread_ends_without_a_reason() {
     test.until("the agents are dropped", agents).await;
     test.leave().await;
 }
+
+#[tokio::test]
+async fn a_panic_is_a_reason_to_end() {
+    let why = or_panicked(async { panic!("a fact that nothing can apply") }).await;
+    assert!(why.contains("a panic"), "{why}");
+    assert_eq!(or_panicked(async { "drained".into() }).await, "drained");
+}
