@@ -266,8 +266,8 @@ fn plan(
     })
 }
 
-/// Returns a refusal if a setting that the node only stores and passes on is too large. Every node
-/// keeps such settings of every session in memory.
+/// Returns a refusal if a setting that the node only stores and passes on is too large. Such a
+/// setting is read with each reply about the session.
 fn check_settings(request: &Start) -> Result<(), Refusal> {
     let members = request.members.iter().flatten().enumerate();
     let of_members = members.flat_map(|(at, member)| {
