@@ -8,7 +8,7 @@ use super::{
     people::PersonAnswer,
     process::AgentStage,
     sql::{AgentKey, CallNumber, LogRow, LogRowKind, SqlReply, SqlStatement},
-    world::{NONE_LOST_FROM, SimWorld, WorldEvent},
+    world::{ALL_ANSWERED_FROM, SimWorld, WorldEvent},
 };
 
 /// The time within which an agent must read an answer if no fault occurs. If the wake-up is lost,
@@ -76,7 +76,7 @@ impl SimWorld {
         self.checks.acknowledged.push(answer);
         self.check_acknowledged(answer);
         let is_calm = self.checks.is_calm(self.now, self.now + READ_WITHIN);
-        if is_calm && self.now >= NONE_LOST_FROM {
+        if is_calm && self.now >= ALL_ANSWERED_FROM {
             self.after(READ_WITHIN, WorldEvent::AnswerDue(answer));
         }
     }

@@ -14,7 +14,7 @@ use super::{
     registry::{SimKey, SimRecord, SimValue, TeamKey},
     sql::{AgentKey, CallNumber, LeaseClaim, LogRow, SqlReply, SqlStatement},
     tools::ToolRun,
-    world::{NONE_LOST_FROM, SimWorld, WorldEvent},
+    world::{ALL_ANSWERED_FROM, SimWorld, WorldEvent},
 };
 use crate::cluster::cascade::TeamIncarnation;
 
@@ -218,7 +218,7 @@ impl Checks {
     /// is lost.
     pub fn calm_from(&self) -> u64 {
         let ends = self.disturbances.iter().map(|fault| fault.end + CALM_FOR);
-        ends.fold(NONE_LOST_FROM, u64::max)
+        ends.fold(ALL_ANSWERED_FROM, u64::max)
     }
 
     /// Notes that an input was acknowledged or refused. Returns whether it was neither before.

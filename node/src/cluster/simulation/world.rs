@@ -29,7 +29,9 @@ pub const DEADLINE: u64 = 2_000;
 const LOST_ANSWERS: u32 = 60;
 /// The time from which no answer is lost, because the nodes could not recover from a loss before
 /// the run ends.
-pub const NONE_LOST_FROM: u64 = 45_000;
+const NONE_LOST_FROM: u64 = 45_000;
+/// The time from which no client waits for an answer that was lost.
+pub const ALL_ANSWERED_FROM: u64 = NONE_LOST_FROM + DEADLINE;
 /// The number of bits of a queue key that hold the number of the event.
 const ORDER_BITS: u32 = 32;
 /// When the sessions are taken up, or prompted for the first time.
