@@ -221,14 +221,15 @@ fn drop_slow_patterns(schema: &mut Value) -> bool {
             if is_slow {
                 map.remove("pattern");
             }
-            map.values_mut()
-                .fold(is_slow, |any, part| drop_slow_patterns(part) || any)
+            drop_from_all(map.values_mut()) || is_slow
         }
-        Value::Array(list) => list
-            .iter_mut()
-            .fold(false, |any, part| drop_slow_patterns(part) || any),
+        Value::Array(list) => drop_from_all(list.iter_mut()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
+}
+
+fn drop_from_all<'a>(parts: impl Iterator<Item = &'a mut Value>) -> bool {
+    parts.map(drop_slow_patterns).filter(|any| *any).count() > 0
 }
 
 fn needs_backtracking(pattern: &str) -> bool {
