@@ -96,7 +96,7 @@ impl Peer {
     }
 
     /// Updates `record` from the record that was read, or from its absence. A record that the peer
-    /// has written anew shows, like a proof, that the peer may write to the registry, so its
+    /// has written again shows, like a proof, that the peer may write to the registry, so its
     /// heartbeats count again.
     pub fn read(&mut self, seen: Option<&SeenNode>) {
         let is_new = |seen: &&SeenNode| self.record != PeerRecord::At(seen.revision);

@@ -9,7 +9,7 @@ use super::sql::{AgentKey, LeaseRow, LogRow, Sql, SqlReply, StoredSession};
 /// An input's number, unique in a run.
 pub type InputNumber = u64;
 
-/// Who put an input.
+/// The sender of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputSource {
     /// A person, who sends the prompt again until there is a reply.
