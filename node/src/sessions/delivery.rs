@@ -29,16 +29,24 @@ impl Sessions {
             return Ok(outcome);
         }
         // If the record names this node, the agent is just being started or stopped. If the agent
-        // cannot be taken up now because this node is leaving or the store is unreachable, a later
-        // sweep finds the input.
+        // cannot be taken up now because no node fits, this node is leaving or the store is
+        // unreachable, a later sweep finds the input.
         let is_prompt = input.sender.is_none();
         let taken_up = self.take_up_agent(session, &input.agent, is_prompt, "prompted");
         match taken_up.await {
-            Err(refusal) if refusal.retryable => {
+            Err(refusal) if refusal.retryable || self.has_no_place(session).await => {
                 tracing::debug!(agent = %input.agent, %refusal, "cannot take up the agent now; the next sweep does");
                 Ok(ArrivalOutcome::Taken)
             }
             taken_up => taken_up.map(|()| ArrivalOutcome::Taken),
+        }
+    }
+
+    /// Returns whether no node can host a session now.
+    async fn has_no_place(&self, session: &SessionId) -> bool {
+        match self.lookup.session(session).await {
+            Ok(record) => self.placement.session_host(&record).await.is_err(),
+            Err(_) => false,
         }
     }
 

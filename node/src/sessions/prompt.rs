@@ -108,7 +108,7 @@ impl Sessions {
     }
 
     /// Returns why no node runs a prompt of this agent, if no living node has the workspace of its
-    /// session. `node` held the agent's lease before the prompt.
+    /// session or can host it otherwise. `node` held the agent's lease before the prompt.
     async fn why_waiting(
         &self,
         session: &SessionId,
@@ -125,7 +125,11 @@ impl Sessions {
         }
         let record = self.lookup.session(session).await.ok()?;
         if self.placement.has_workspace(&record) {
-            return None;
+            let refusal = self.placement.session_host(&record).await.err()?;
+            let why = refusal.message;
+            return Some(format!(
+                "{why}; the prompt is stored, and runs when a node can host its session"
+            ));
         }
         let workspace = &record.spec.workspace;
         Some(format!(

@@ -89,8 +89,8 @@ impl Sidecars {
     }
 
     /// Asks each sidecar for the descriptions of its instances, on the subject that only the sidecar
-    /// may serve. A description under another name is dropped: with it, whoever answers could say
-    /// what the tool of another sidecar does. Returns `None` if the sidecars cannot be asked.
+    /// may serve. A description under another name is dropped: with it, a sidecar could say what
+    /// the tool of another one does. Returns `None` if the sidecars cannot be asked.
     async fn descriptions(&self, names: BTreeSet<SidecarId>) -> Option<Vec<SidecarInstance>> {
         let asked = names.into_iter().take(MOST).map(|name| async move {
             let answers = self.0.bus.services(Some(&name), QUIET_OF_ONE).await?;

@@ -58,8 +58,8 @@ pub(in crate::tools) fn enter(policy: &SandboxPolicy) -> Result<(), EnterFailure
     Ok(seccomp::restrict(policy)?)
 }
 
-/// The only capability that a process of root keeps: the files of a workspace may belong to the user
-/// for whom a node of root works, and Landlock decides which files those are.
+/// The only capability that a process of root keeps. The files of a workspace may belong to another
+/// user than root, and Landlock decides which files those are.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
 /// Drops all other capabilities, with which a process of root could change the whole machine, or

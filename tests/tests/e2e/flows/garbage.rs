@@ -282,7 +282,7 @@ async fn bodies_of_many_megabytes_are_refused_or_stored_whole() -> Result<()> {
     // Nested relays must not cause deep recursion.
     let relay = format!("cmd.node.{}.relay", node.id());
     let (open, close) = (format!("{{\"subject\":\"{relay}\",\"body\":"), "}");
-    let nest = open.repeat(50_000) + "{}" + &close.repeat(50_000);
+    let nest = open.repeat(40_000) + "{}" + &close.repeat(40_000);
     assert_eq!(refused(&world, &relay, nest).await?.code, Code::BadRequest);
     is_well(&world, &started.session_id).await?;
     node.leave().await

@@ -95,7 +95,7 @@ async fn log_and_decisions_say_whose_key_sent_a_command() -> Result<()> {
     let mut node = world.node().await?;
     let recorder = world.record().await?;
     let decisions = Decisions::hear(&world.caller).await?;
-    let ann = KeyHolder::new(&world, "ann", "use").await?;
+    let ann = KeyHolder::new(&world, "ann", "operate").await?;
     let bob = KeyHolder::new(&world, "bob", "operate").await?;
     let front = front(&world, &[&ann, &bob]).await?;
 
@@ -166,8 +166,9 @@ async fn log_and_decisions_say_whose_key_sent_a_command() -> Result<()> {
 async fn prompts_of_ready_made_clients_have_the_name_of_the_key() -> Result<()> {
     let world = World::start(Backend::Sqlite, script()).await?;
     let node = world.node().await?;
-    let ann = KeyHolder::new(&world, "ann", "use").await?;
-    let front = front(&world, &[&ann]).await?;
+    let ann = KeyHolder::new(&world, "ann", "operate").await?;
+    let bob = KeyHolder::new(&world, "bob", "use").await?;
+    let front = front(&world, &[&ann, &bob]).await?;
     let dir = world.dir();
     let said = json!([{ "role": "user", "content": "hi" }]);
     let shown =
@@ -186,6 +187,10 @@ async fn prompts_of_ready_made_clients_have_the_name_of_the_key() -> Result<()> 
             json!({ "id": "chat", "dir": dir, "messages": shown }),
         ),
     ] {
+        // The directory is an absolute path, which only an operator may name.
+        let headers = [("Authorization", bob.bearer.as_str())];
+        let refused = front.try_post(path, &body, &headers).await?;
+        assert_eq!(refused.status, 403, "{path}: {}", refused.body);
         let headers = [("Authorization", ann.bearer.as_str())];
         let answer = front.try_post(path, &body, &headers).await?;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);

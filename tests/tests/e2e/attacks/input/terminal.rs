@@ -167,7 +167,8 @@ async fn sidecar_of_any_nats_client_writes_no_escapes_into_lists() -> Result<()>
     let world = World::start(Backend::Sqlite, Script::new().always("hi")).await?;
     let node = world.node().await?;
     let nats = world.caller.nats.clone();
-    let mut asked = nats.subscribe("$SRV.INFO").await?;
+    // The node asks all sidecars, and then this one.
+    let mut asked = nats.subscribe("$SRV.>").await?;
     let info = json!({
         "type": "io.nats.micro.v1.info_response", "name": "evil", "id": "one", "version": format!("1\nalive{HOSTILE}"),
         "description": "", "metadata": {"planck": "1"},
