@@ -50,9 +50,10 @@ test("no text takes long to show", () => {
     "- ".repeat(9_990),
   ]) {
     const text = Array(9).fill(piece).join("\n\n");
-    const began = performance.now();
+    // The time of the processor counts, because other programs may keep it busy.
+    const began = process.cpuUsage();
     blocks(text);
-    const took = performance.now() - began;
-    assert.ok(took < 1_000, `${piece.slice(0, 12)}: ${took} ms`);
+    const took = process.cpuUsage(began).user / 1_000;
+    assert.ok(took < 2_000, `${piece.slice(0, 12)}: ${took} ms`);
   }
 });
