@@ -140,19 +140,30 @@ async fn calls_with_one_id_or_none_all_run() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes half a minute of CPU time: make test-all"]
-async fn five_megabytes_of_arguments_are_written() -> Result<()> {
+async fn a_megabyte_of_arguments_is_written_and_more_is_cut() -> Result<()> {
+    let most = (1 << 20) - 64;
     for provider in PROVIDERS {
-        let script = Script::new()
-            .rule(When::any().result_of("write"), "Well.")
-            .always(Reply::call(
-                "write",
-                json!({"path": "big", "content": "x".repeat(5 << 20)}),
-            ));
-        let machine = PersonalMachine::start(script).await?;
-        let (ran, _) = machine.prompt(&format!("{provider}:m"), "go").await?;
-        assert_eq!(ran.code, 0, "{}", ran.err);
-        assert_eq!(machine.read("big")?.len(), 5 << 20);
-        machine.check_model()?;
+        for (length, is_written) in [(most, true), (5 << 20, false)] {
+            let write = json!({"path": "big", "content": "x".repeat(length)});
+            let script = Script::new()
+                .rule(When::any().result_of("write"), "Well.")
+                .always(Reply::call("write", write));
+            let machine = PersonalMachine::start(script).await?;
+            let (ran, _) = machine.prompt(&format!("{provider}:m"), "go").await?;
+            assert_eq!(
+                ran.code == 0,
+                is_written,
+                "{provider} {length}: {}",
+                ran.err
+            );
+            assert_eq!(
+                machine.read("big").is_ok(),
+                is_written,
+                "{provider} {length}"
+            );
+            assert_eq!(ran.err.contains("1 MiB"), !is_written, "{}", ran.err);
+            machine.check_model()?;
+        }
     }
     Ok(())
 }
