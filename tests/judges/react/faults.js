@@ -1,7 +1,7 @@
 // A front that is killed while a person reads.
 
 import assert from "node:assert/strict";
-import { STORY, alerted, answered, openChat, rested, say, showsWhatWasSaved, startSession, withPages } from "./page.js";
+import { STORY, alerted, answered, ended, openChat, say, startSession, withPages } from "./page.js";
 
 export function killed_front_is_reconnected(stage) {
   return withPages(async (context) => {
@@ -28,9 +28,7 @@ export function killed_front_is_reconnected(stage) {
     await other.reload();
     await stage.ask("let the model go on");
     for (const tab of [page, other]) {
-      await answered(tab, "the end of the story.");
-      await rested(tab);
-      assert.match(await showsWhatWasSaved(tab, stage, stage.chat), STORY);
+      assert.match(await ended(tab, stage, "the end of the story."), STORY);
     }
     assert.equal(await page.getByRole("alert").count(), 0);
   });
@@ -49,8 +47,6 @@ export function answer_that_ended_meanwhile_is_whole(stage) {
     await stage.ask(`wait for the end of the turn of ${stage.chat}`);
     await stage.ask("start the front");
     await page.getByRole("button", { name: "Reconnect" }).click();
-    await answered(page, "the end of the story.");
-    await rested(page);
-    assert.match(await showsWhatWasSaved(page, stage, stage.chat), STORY);
+    assert.match(await ended(page, stage, "the end of the story."), STORY);
   });
 }

@@ -1,7 +1,7 @@
 // What only the page of the guide shows: errors, and what another tab or another page does.
 
 import assert from "node:assert/strict";
-import { STORY, alerted, answered, grew, openChat, rested, say, showsWhatWasSaved, withPages } from "./page.js";
+import { STORY, alerted, answered, ended, grew, openChat, rested, say, showsWhatWasSaved, withPages } from "./page.js";
 
 export function pages_of_other_origins_are_refused(stage) {
   return withPages(async (context) => {
@@ -58,13 +58,9 @@ export function message_in_mid_stream_is_answered_next(stage) {
     await say(page, "Say goodbye");
     await page.getByText("Say goodbye").waitFor();
     await stage.ask("let the model go on");
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
     await page.reload();
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
   });
 }
 
@@ -89,9 +85,7 @@ export function two_tabs_share_a_chat(stage) {
     await say(other, "Say goodbye");
     await alerted(other, /the history is not that of this chat/);
     await other.reload();
-    await answered(other, "This is the first answer.");
-    await rested(other);
-    await showsWhatWasSaved(other, stage, stage.chat);
+    await ended(other, stage, "This is the first answer.");
     // The first answer to an approval holds, and the other tab shows what was decided.
     await say(other, "Deploy");
     await other.getByRole("button", { name: "Allow" }).waitFor();

@@ -122,6 +122,13 @@ export function showsWhatWasSaved(page, { front }, chat) {
   return shows(page, () => saved(front, chat));
 }
 
+/** Waits until the latest answer has a text, has ended, and is shown as the front has saved it. Returns its whole text. */
+export async function ended(page, stage, text) {
+  await answered(page, text);
+  await rested(page);
+  return showsWhatWasSaved(page, stage, stage.chat);
+}
+
 /** Checks that the latest answer grew in at least so many pieces, and never lost or repeated any text. */
 export async function grew(page, least) {
   const answers = await page.evaluate(() => window.answers);

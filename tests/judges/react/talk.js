@@ -2,28 +2,22 @@
 // assistant-ui.
 
 import assert from "node:assert/strict";
-import { STORY, answered, grew, openChat, rested, say, shown, showsWhatWasSaved, withPages } from "./page.js";
+import { STORY, answered, ended, grew, openChat, rested, say, shown, showsWhatWasSaved, withPages } from "./page.js";
 
 export function text_grows_to_what_is_saved(stage) {
   return withPages(async (context) => {
     const page = await openChat(context, stage, stage.chat);
     await say(page, "Count");
-    await answered(page, " 2 3");
-    await rested(page);
-    assert.match(await showsWhatWasSaved(page, stage, stage.chat), /^I count\. 1 2 3 .* 39 40 That is all\.$/);
+    assert.match(await ended(page, stage, " 2 3"), /^I count\. 1 2 3 .* 39 40 That is all\.$/);
     await grew(page, 5);
     await say(page, "Say hello");
-    await answered(page, "This is the first answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the first answer.");
     await page.reload();
     await answered(page, "This is the first answer.");
     assert.equal((await shown(page)).length, 4);
     await showsWhatWasSaved(page, stage, stage.chat);
     await say(page, "Say goodbye");
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
   });
 }
 
@@ -63,13 +57,9 @@ export function stopped_answer_keeps_its_text_and_the_next_one_comes(stage) {
     const text = await showsWhatWasSaved(page, stage, stage.chat);
     assert.match(text, /^Once there were numbers\. 1 2 3/);
     await say(page, "Say goodbye");
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
     await page.reload();
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
   });
 }
 

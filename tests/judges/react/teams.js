@@ -2,7 +2,7 @@
 // cases are played on the page of the guide and on that of assistant-ui.
 
 import assert from "node:assert/strict";
-import { answered, openChat, rested, say, shows, showsWhatWasSaved, shown, startSession, v1, withPages } from "./page.js";
+import { answered, ended, openChat, rested, say, shown, shows, showsWhatWasSaved, startSession, v1, withPages } from "./page.js";
 
 const FIRST = "I send a scout.The scout is on its way.";
 const WHOLE = `${FIRST}The scout has it. This is the end of the search.`;
@@ -27,9 +27,7 @@ export function answer_of_a_team_ends_with_its_result(stage) {
     await page.reload();
     await isWhole(page, stage);
     await say(page, "Say goodbye");
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
     assert.equal((await shown(page)).length, 4);
   });
 }
@@ -44,13 +42,9 @@ export function stopped_team_rests_and_the_next_answer_comes(stage) {
     assert.ok((await showsWhatWasSaved(page, stage, stage.chat)).startsWith(FIRST));
     await page.getByText("scout: idle").waitFor();
     await say(page, "Say goodbye");
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
     await page.reload();
-    await answered(page, "This is the last answer.");
-    await rested(page);
-    await showsWhatWasSaved(page, stage, stage.chat);
+    await ended(page, stage, "This is the last answer.");
     assert.equal((await shown(page)).length, 4);
   });
 }
@@ -111,9 +105,7 @@ async function sent(context, stage, prompt) {
 
 /** Waits until the page shows the whole answer, which the front has saved. */
 async function isWhole(page, stage) {
-  await answered(page, "This is the end of the search.");
-  await rested(page);
-  assert.equal(await showsWhatWasSaved(page, stage, stage.chat), WHOLE);
+  assert.equal(await ended(page, stage, "This is the end of the search."), WHOLE);
   await page.getByText("scout: idle").waitFor();
   assert.equal(await page.getByText(/^scout: /).count(), 1);
 }

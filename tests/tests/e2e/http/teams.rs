@@ -25,7 +25,7 @@ const CLIENTS: [(Sdk, &str, &str); 4] = [
     (Sdk::AiSdk, "a shipped team", "talk"),
     (Sdk::AiSdk, "a new team", "chat"),
 ];
-/// What the lead of each team says last.
+/// The beginnings of the last answers of the leads.
 const LAST: [&str; 2] = [
     "Done. count.sh counts the words",
     "There are two, says the worker, who counted twice.",

@@ -8,7 +8,7 @@ use std::sync::{
 use anyhow::Result;
 use futures_util::StreamExt as _;
 use planck_scripted_model::{Script, Server};
-use planck_tests::{eventually::eventually, machine::run, node::Node};
+use planck_tests::{eventually::eventually, machine::run};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -57,13 +57,7 @@ async fn narrowed_sidecar_describes_no_other_and_keeps_none_from_being_found() -
     });
     let mirror = honest(&gate, "mirror");
     let model = Server::start(Script::new().without_auth()).await?;
-    let mut command = gate.planck("node", &["node"])?;
-    let store = gate.folder.path().join("sessions");
-    command
-        .env("PLANCK_STORE_URL", format!("sqlite:{}", store.display()))
-        .env("PLANCK_MODELS_DEFAULT", "scripted:test")
-        .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.openai_url());
-    let node = Node::start(command, gate.folder.path().join("node.log")).await?;
+    let node = gate.node(&model).await?;
     let found = eventually("the honest sidecar is found", async || {
         let listed = listed(&gate).await.ok()?;
         listed.contains("mirror").then_some(listed)

@@ -11,8 +11,13 @@ use anyhow::{Context as _, Result, ensure};
 use async_nats::{Client, ConnectOptions};
 use nkeys::KeyPair;
 use planck_common::inbox::InboxPrefix;
+use planck_scripted_model::Server;
 use planck_sidecar::Connection;
-use planck_tests::{eventually::PATIENCE, nats::NatsServer, node::planck_in};
+use planck_tests::{
+    eventually::PATIENCE,
+    nats::NatsServer,
+    node::{Node, planck_in},
+};
 use tempfile::TempDir;
 use tokio::{process::Command, sync::mpsc, time::timeout};
 
@@ -129,6 +134,17 @@ impl SecuredServer {
         let mut command = planck_in(self.folder.path())?;
         command.args(arguments).envs(self.environment(role));
         Ok(command)
+    }
+
+    /// Starts a node with its role's user, whose store is in the folder.
+    pub async fn node(&self, model: &Server) -> Result<Node> {
+        let mut command = self.planck("node", &["node"])?;
+        let store = self.folder.path().join("sessions");
+        command
+            .env("PLANCK_STORE_URL", format!("sqlite:{}", store.display()))
+            .env("PLANCK_MODELS_DEFAULT", "scripted:test")
+            .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.openai_url());
+        Node::start(command, self.folder.path().join("node.log")).await
     }
 
     /// Returns the connection settings for a sidecar in this process.

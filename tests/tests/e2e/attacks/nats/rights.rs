@@ -285,31 +285,30 @@ fn users_send_to_node(verb: NodeVerb) -> (bool, bool) {
 
 /// Returns the subject of every verb of the protocol, and the roles that may publish there.
 fn verbs() -> Vec<(&'static str, Vec<&'static str>)> {
-    let mut all: Vec<(String, bool, bool)> = Vec::new();
-    all.extend(SessionsVerb::ALL.iter().map(|verb| {
-        let may = answerer_sends_to_sessions(*verb);
-        (format!("cmd.sessions.{}", verb.name()), true, may)
-    }));
-    all.extend(SessionVerb::ALL.iter().map(|verb| {
-        let may = answerer_sends_to_session(*verb);
-        (format!("cmd.session.s1.{}", verb.name()), true, may)
-    }));
-    all.extend(AgentVerb::ALL.iter().map(|verb| {
-        let may = answerer_sends_to_agent(*verb);
-        (format!("cmd.agent.a1.{}", verb.name()), true, may)
-    }));
-    all.extend(NodeVerb::ALL.iter().map(|verb| {
+    let mut all = Vec::new();
+    let mut add = |subject: String, client: bool, answerer: bool| {
+        let mut roles = vec!["node"];
+        roles.extend(client.then_some("client"));
+        roles.extend(answerer.then_some("answerer"));
+        all.push((&*subject.leak(), roles));
+    };
+    for verb in SessionsVerb::ALL {
+        let subject = format!("cmd.sessions.{}", verb.name());
+        add(subject, true, answerer_sends_to_sessions(*verb));
+    }
+    for verb in SessionVerb::ALL {
+        let subject = format!("cmd.session.s1.{}", verb.name());
+        add(subject, true, answerer_sends_to_session(*verb));
+    }
+    for verb in AgentVerb::ALL {
+        let subject = format!("cmd.agent.a1.{}", verb.name());
+        add(subject, true, answerer_sends_to_agent(*verb));
+    }
+    for verb in NodeVerb::ALL {
         let (client, answerer) = users_send_to_node(*verb);
-        (format!("cmd.node.n1.{}", verb.name()), client, answerer)
-    }));
-    all.into_iter()
-        .map(|(subject, client, answerer)| {
-            let mut roles = vec!["node"];
-            roles.extend(client.then_some("client"));
-            roles.extend(answerer.then_some("answerer"));
-            (&*subject.leak(), roles)
-        })
-        .collect()
+        add(format!("cmd.node.n1.{}", verb.name()), client, answerer);
+    }
+    all
 }
 
 async fn rights_hold(form: Form) -> Result<()> {

@@ -46,15 +46,7 @@ impl Cluster {
             SecuredServer::start(form)?,
             Server::start(script().without_auth()).await?,
         );
-        let mut command = gate.planck("node", &["node"])?;
-        command
-            .env(
-                "PLANCK_STORE_URL",
-                format!("sqlite:{}", gate.folder.path().join("sessions").display()),
-            )
-            .env("PLANCK_MODELS_DEFAULT", "scripted:test")
-            .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.openai_url());
-        let node = Node::start(command, gate.folder.path().join("node.log")).await?;
+        let node = gate.node(&model).await?;
         let (stop, stopped) = oneshot::channel();
         let sidecar = echo("mirror", &Ledger::default());
         let in_rust = tokio::spawn(sidecar.run_until(gate.connection("sidecar"), async move {
